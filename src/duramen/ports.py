@@ -1,0 +1,191 @@
+"""The five ports through which Duramen touches the world: Disk, Clock, Network, Executor and Entropy.
+
+Everything below `cli` reaches files, time, sockets, threads and randomness only through these (ENGINE.md §5), so that
+the simulator can run the production server from one seed. Production implementations: `storage/disk.py` and
+`server/world.py`; simulated ones: `sim/`. Nothing here imports a module that does I/O.
+
+Threads: unless said otherwise a port's methods are called on the loop thread. `File` and `Disk` methods may also be
+called from work handed to the Executor, never for the same file offset range at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """One open file. Offsets and lengths are bytes. Failures are OSError (ENOSPC, EIO, ...)."""
+
+    path: str
+
+    def fileno(self) -> int:
+        """The kernel descriptor for sendfile; a simulated file has none and raises OSError."""
+
+    def size(self) -> int: ...
+
+    def pread(self, length: int, offset: int) -> bytes:
+        """Up to `length` bytes from `offset`; short only at the end of the file."""
+
+    def pread_nowait(self, buffer: memoryview, offset: int) -> int:
+        """Fill `buffer` with bytes that are in memory already; returns how many, -1 when that would block."""
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        """Write all buffers one after the other at `offset` and return the byte count; all or OSError."""
+
+    def sync(self) -> None:
+        """Return once data and length are on stable storage (fdatasync; F_FULLFSYNC on macOS)."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def drop_cache(self, offset: int, length: int) -> None:
+        """Tell the kernel these pages are not needed again; a hint."""
+
+    def close(self) -> None: ...
+
+
+class DirectoryLock(Protocol):
+    """An exclusive lock on a data directory, held until released or the process ends."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """The file system below the data directories. Paths are strings; names are synced by `sync_directory`."""
+
+    def open(self, path: str, *, create: bool = False, write: bool = False) -> File:
+        """Open for reading, or for reading and writing; FileNotFoundError unless it exists or `create`."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def list_directory(self, path: str) -> list[str]:
+        """Names in the directory, sorted."""
+
+    def make_directories(self, path: str) -> None:
+        """Create the directory and its parents; no error when it exists. Not durable before `sync_directory`."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomically give `source` the name `target`, replacing a file there."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a directory with everything in it."""
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in this directory durable."""
+
+    def preallocate(self, file: File, size: int) -> None:
+        """Fill the file with zeros up to `size` and sync it, so that later writes need no new blocks."""
+
+    def lock(self, path: str) -> DirectoryLock:
+        """Take the exclusive lock file `path`; errors.DirectoryLockedError when another process has it."""
+
+    def free_bytes(self, path: str) -> int: ...
+
+
+class FileSpan(NamedTuple):
+    """`length` bytes of `file` from `position`: a piece of a reply that need not pass through Python."""
+
+    file: File
+    position: int
+    length: int
+
+
+Part = Buffer | FileSpan
+"""What a transport can send: bytes-like objects and spans of files."""
+
+
+class Timer(Protocol):
+    """A scheduled call."""
+
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Time, and the loop's agenda."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970, for record timestamps and retention; may jump."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go backwards, for time-outs."""
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Run on the loop after the current event."""
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
+
+
+class Executor(Protocol):
+    """Every thread but the loop's."""
+
+    def submit(
+        self, lane: str, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
+    ) -> None:
+        """Run `work` off the loop, then `done(result, error)` on the loop.
+
+        Work of one lane runs one after the other, in order; lanes run side by side. Lanes in use: "journal" (group
+        commit), "checkpoint" (segment syncs, rolls), "cold" (reads that miss the cache), "housekeeping" (deletion,
+        retention, recompression).
+        """
+
+
+class Entropy(Protocol):
+    """Randomness for identities and jitter."""
+
+    def random_bytes(self, length: int) -> bytes: ...
+
+    def uniform(self, low: float, high: float) -> float: ...
+
+
+class Transport(Protocol):
+    """One connection's byte transport (plain TCP now, TLS later). Never blocks."""
+
+    peer: str
+    """Remote address for logs, `host:port`."""
+
+    def recv_into(self, view: memoryview) -> int:
+        """Bytes received into `view`; 0 when the peer closed; -1 when there is nothing to read now."""
+
+    def send(self, parts: Sequence[Part]) -> int:
+        """Send as much as the socket takes of the parts' concatenation; returns bytes taken (0: would block)."""
+
+    def set_reader(self, callback: Callable[[], None] | None) -> None:
+        """Call back whenever there is something to read; None stops that (how a connection is muted)."""
+
+    def set_writer(self, callback: Callable[[], None] | None) -> None:
+        """Call back whenever the socket takes bytes again; None stops that."""
+
+    def close(self) -> None: ...
+
+
+class Listener(Protocol):
+    """A listening address."""
+
+    host: str
+    port: int
+
+    def close(self) -> None: ...
+
+
+class Network(Protocol):
+    """Connections in and out. A failed connection shows as OSError from the Transport."""
+
+    def listen(self, host: str, port: int, on_accept: Callable[[Transport], None]) -> Listener:
+        """Listen (port 0 picks one) and hand over each accepted connection; OSError when the port is taken."""
+
+    def connect(self, host: str, port: int) -> Transport:
+        """Start connecting; the transport becomes writable when it is connected."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The five ports together."""
+
+    disk: Disk
+    clock: Clock
+    network: Network
+    executor: Executor
+    entropy: Entropy
