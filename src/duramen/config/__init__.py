@@ -1,0 +1,51 @@
+"""Configuration: every setting declared once, and what is derived from the declarations.
+
+load_broker_config(file_text, overrides) -> BrokerConfig      one node's settings, typed
+TopicConfig(broker_config, overrides)                         one topic's, resolved over the broker's
+describe_broker, describe_topic                               the material of DescribeConfigs
+SETTINGS, TOPIC                                               the declarations, by name
+"""
+
+from duramen.config.broker import BrokerConfig, load_broker_config, validate_broker_config
+from duramen.config.describe import (
+    ConfigEntry,
+    ConfigSynonym,
+    describe_broker,
+    describe_broker_default,
+    describe_topic,
+)
+from duramen.config.listeners import ListenerAddress
+from duramen.config.properties import parse_properties
+from duramen.config.registry import SETTINGS, TOPIC, broker_setting, topic_setting
+from duramen.config.setting import ConfigType, Setting
+from duramen.config.topic import (
+    TopicConfig,
+    alter_list,
+    list_setting,
+    validate_topic_config,
+    validate_topic_configs,
+)
+
+__all__ = [
+    "SETTINGS",
+    "TOPIC",
+    "BrokerConfig",
+    "ConfigEntry",
+    "ConfigSynonym",
+    "ConfigType",
+    "ListenerAddress",
+    "Setting",
+    "TopicConfig",
+    "alter_list",
+    "broker_setting",
+    "describe_broker",
+    "describe_broker_default",
+    "describe_topic",
+    "list_setting",
+    "load_broker_config",
+    "parse_properties",
+    "topic_setting",
+    "validate_broker_config",
+    "validate_topic_config",
+    "validate_topic_configs",
+]

@@ -1,0 +1,210 @@
+"""The configuration of one node: defaults, the file, overrides and dynamic changes, resolved into typed values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from duramen.config.listeners import (
+    ListenerAddress,
+    advertised_listeners,
+    client_listeners,
+    parse_host_port,
+    parse_protocol_map,
+)
+from duramen.config.properties import parse_properties
+from duramen.config.registry import SETTINGS, TOPIC, broker_setting, prefixed_reason
+from duramen.config.setting import Setting, Value
+from duramen.errors import ConfigError
+
+LAYERS = ("dynamic-broker", "dynamic-default", "static", "default")
+"""Where a value can come from, strongest first (KIP-226)."""
+
+
+class BrokerConfig:
+    """Every broker setting's value and where it came from. Immutable: a change makes a new one.
+
+    Values are given as texts and were checked by `load_broker_config` or `with_dynamic`.
+    """
+
+    def __init__(
+        self,
+        static: Mapping[str, str],
+        dynamic: Mapping[str, str] | None = None,
+        dynamic_default: Mapping[str, str] | None = None,
+    ) -> None:
+        self.texts: dict[str, Mapping[str, str]] = {
+            "dynamic-broker": dict(dynamic or {}),
+            "dynamic-default": dict(dynamic_default or {}),
+            "static": dict(static),
+        }
+        self._values: dict[str, Value] = {}
+        for layer in reversed(LAYERS[:-1]):
+            for name, text in self.texts[layer].items():
+                if name in SETTINGS:
+                    self._values[name] = broker_setting(name).parse(text)
+        self._resolve_older_names()
+        self._topic_defaults: dict[str, Value] = {}
+
+    def _resolve_older_names(self) -> None:
+        """node.id from broker.id and log.dirs from log.dir, where only the older one was given."""
+        for name, older in (("node.id", "broker.id"), ("log.dirs", "log.dir")):
+            if name not in self._values and self._values.get(older) not in (None, -1):
+                self._values[name] = self._values[older]
+
+    def get(self, name: str) -> Value:
+        """The typed value; the default where nothing else was said. ConfigError for an unknown name."""
+        if name in self._values:
+            return self._values[name]
+        return broker_setting(name).default_value
+
+    def integer(self, name: str) -> int:
+        """The value of a short, int or long setting that is set."""
+        value = self.get(name)
+        if not isinstance(value, int):
+            raise ConfigError(f"{name} is not a whole number")
+        return value
+
+    def boolean(self, name: str) -> bool:
+        """The value of a boolean setting."""
+        value = self.get(name)
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} is not a boolean")
+        return value
+
+    def string(self, name: str) -> str:
+        """The value of a string setting, "" when it is unset."""
+        value = self.get(name)
+        if value is not None and not isinstance(value, str):
+            raise ConfigError(f"{name} is not a string")
+        return value or ""
+
+    def strings(self, name: str) -> list[str]:
+        """The value of a list setting, empty when it is unset."""
+        value = self.get(name)
+        if value is not None and not isinstance(value, list):
+            raise ConfigError(f"{name} is not a list")
+        return value or []
+
+    def source(self, name: str) -> str:
+        """The layer the value comes from: dynamic-broker, dynamic-default, static or default."""
+        broker_setting(name)
+        return next((layer for layer in LAYERS[:-1] if name in self.texts[layer]), "default")
+
+    @property
+    def inert(self) -> list[tuple[str, str]]:
+        """Keys of the file or the command line that have no effect here, each with the reason; sorted."""
+        found = []
+        for name in sorted(self.texts["static"]):
+            setting = SETTINGS.get(name)
+            reason = setting.inert if setting is not None else prefixed_reason(name)
+            if reason:
+                found.append((name, reason))
+        return found
+
+    def with_dynamic(self, changes: Mapping[str, str], *, cluster_default: bool = False) -> BrokerConfig:
+        """This configuration with its dynamic settings replaced by `changes`.
+
+        cluster_default: the changes are the defaults for every broker rather than this one's own. ConfigError when a
+        setting is unknown, ill-typed, without meaning here or needs a restart.
+        """
+        for name, text in changes.items():
+            validate_broker_config(name, text, cluster_default=cluster_default)
+        own = self.texts["dynamic-broker"] if cluster_default else changes
+        default = changes if cluster_default else self.texts["dynamic-default"]
+        changed = BrokerConfig(self.texts["static"], own, default)
+        changed.check()
+        return changed
+
+    @property
+    def listeners(self) -> tuple[ListenerAddress, ...]:
+        """The addresses to listen on for clients; the controller's are left out."""
+        protocols = parse_protocol_map("listener.security.protocol.map", self.string("listener.security.protocol.map"))
+        if self.source("listener.security.protocol.map") == "default":
+            for name in self.strings("controller.listener.names"):
+                protocols.setdefault(name.upper(), "PLAINTEXT")
+        return client_listeners(self.strings("listeners"), protocols, self.strings("controller.listener.names"))
+
+    @property
+    def advertised_listeners(self) -> tuple[ListenerAddress, ...]:
+        """What clients are told, one address for each of `listeners`, in their order."""
+        told = self.strings("advertised.listeners") if self.get("advertised.listeners") is not None else None
+        return advertised_listeners(self.listeners, told, self.strings("controller.listener.names"))
+
+    @property
+    def metrics_listener(self) -> tuple[str, int] | None:
+        """Host and port of the metrics endpoint; None when it is off."""
+        text = self.string("metrics.listener")
+        return parse_host_port("metrics.listener", text) if text else None
+
+    def topic_default(self, name: str) -> Value:
+        """The value a topic's setting has when the topic itself says nothing."""
+        if name not in self._topic_defaults:
+            self._topic_defaults[name] = self._topic_default(TOPIC[name])
+        return self._topic_defaults[name]
+
+    def _topic_default(self, setting: Setting) -> Value:
+        for broker_name, factor in setting.fallbacks:
+            value = self.get(broker_name)
+            if value is None:
+                continue
+            if factor != 1 and isinstance(value, int):
+                value *= factor
+            if setting.name == "retention.ms" and isinstance(value, int) and value < 0:
+                return -1
+            return value
+        return setting.default_value
+
+    def check(self) -> None:
+        """The rules that concern several settings at once; ConfigError says which one is broken."""
+        if set(self.strings("process.roles")) != {"broker", "controller"}:
+            raise ConfigError("process.roles must be broker,controller: this release runs one node that is both")
+        node, broker = self.integer("node.id"), self.integer("broker.id")
+        if broker not in (-1, node):
+            raise ConfigError(f"broker.id={broker} and node.id={node} differ; keep node.id")
+        voters = self.strings("controller.quorum.voters")
+        if voters and [voter.partition("@")[0] for voter in voters] != [str(node)]:
+            raise ConfigError(
+                f"controller.quorum.voters={','.join(voters)} names other nodes; this release runs one node, {node}"
+            )
+        if self.string("authorizer.class.name"):
+            raise ConfigError("authorizer.class.name: access control is not served yet; remove it to let everyone in")
+        if not all(self.strings("log.dirs")) or not self.strings("log.dirs"):
+            raise ConfigError("log.dirs names no directory")
+        if self.integer("group.min.session.timeout.ms") > self.integer("group.max.session.timeout.ms"):
+            raise ConfigError("group.min.session.timeout.ms is above group.max.session.timeout.ms")
+        if self.topic_default("retention.ms") == 0:
+            raise ConfigError("log.retention.ms, .minutes or .hours must be -1 or at least 1")
+        if self.integer("duramen.journal.part.bytes") * 2 > self.integer("duramen.journal.max.bytes"):
+            raise ConfigError("duramen.journal.part.bytes: the journal must hold at least two parts")
+        if self.integer("log.cleaner.min.compaction.lag.ms") > self.integer("log.cleaner.max.compaction.lag.ms"):
+            raise ConfigError("log.cleaner.min.compaction.lag.ms is above log.cleaner.max.compaction.lag.ms")
+        _ = self.advertised_listeners
+        _ = self.metrics_listener
+
+
+def validate_broker_config(name: str, value: str | None, *, cluster_default: bool = False) -> None:
+    """Whether a dynamic change of a broker setting is acceptable; ConfigError says why not (None removes it)."""
+    setting = broker_setting(name)
+    if setting.inert:
+        raise ConfigError(f"{name} has no effect here: {setting.inert}")
+    if setting.update == "restart":
+        raise ConfigError(f"{name} cannot be changed while the node runs; set it in its file and restart")
+    if setting.update == "per-broker" and cluster_default:
+        raise ConfigError(f"{name} is a setting of a single broker; it has no cluster-wide default")
+    if value is not None:
+        setting.parse(value)
+
+
+def load_broker_config(file_text: str | None, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
+    """The configuration from a .properties file's text and `--set` overrides; overrides win.
+
+    Raises ConfigError for an unknown key (naming the nearest), an ill-typed value and contradictions.
+    """
+    static = parse_properties(file_text) if file_text is not None else {}
+    static.update(overrides or {})
+    for name in static:
+        if not prefixed_reason(name):
+            broker_setting(name)
+    config = BrokerConfig(static)
+    config.check()
+    return config

@@ -1,0 +1,101 @@
+"""Listener addresses: their syntax, and which of them this node opens."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from duramen.errors import ConfigError
+
+_LISTENER = re.compile(r"([A-Za-z0-9_.-]+)://(\[[0-9A-Fa-f:.%]*\]|[^\[\]:/]*):([0-9]{1,5})", re.ASCII)
+_HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.%]*\]|[^\[\]:/]*):([0-9]{1,5})", re.ASCII)
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+class ListenerAddress(NamedTuple):
+    """One address: listener name (upper case), host ("" is every interface) and port (0 picks one)."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+def parse_listener(key: str, text: str) -> ListenerAddress:
+    """`NAME://host:port`; ConfigError otherwise. IPv6 hosts stand in brackets."""
+    match = _LISTENER.fullmatch(text)
+    if match is None or int(match[3]) > 65535:
+        raise ConfigError(f"{key}: {text!r} is not NAME://host:port")
+    return ListenerAddress(match[1].upper(), match[2].strip("[]"), int(match[3]))
+
+
+def parse_host_port(key: str, text: str) -> tuple[str, int]:
+    """`host:port`; ConfigError otherwise."""
+    match = _HOST_PORT.fullmatch(text)
+    if match is None or int(match[2]) > 65535:
+        raise ConfigError(f"{key}: {text!r} is not host:port")
+    return match[1].strip("[]"), int(match[2])
+
+
+def parse_protocol_map(key: str, text: str) -> dict[str, str]:
+    """Security protocol by listener name, from `NAME:PROTOCOL,…`; ConfigError otherwise."""
+    protocols: dict[str, str] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, protocol = pair.partition(":")
+        if not colon or not name.strip() or protocol.strip().upper() not in _PROTOCOLS:
+            raise ConfigError(f"{key}: {pair!r} is not NAME:PROTOCOL with one of {', '.join(_PROTOCOLS)}")
+        protocols[name.strip().upper()] = protocol.strip().upper()
+    return protocols
+
+
+def client_listeners(
+    listeners: list[str], protocols: dict[str, str], controller_names: list[str]
+) -> tuple[ListenerAddress, ...]:
+    """The listeners to open: all but the controller's, checked for names, ports and protocols; ConfigError."""
+    key = "listeners"
+    parsed = [parse_listener(key, text) for text in listeners]
+    names = [listener.name for listener in parsed]
+    ports = [listener.port for listener in parsed if listener.port]
+    if len(set(names)) != len(names):
+        raise ConfigError(f"{key}: each listener needs a name of its own")
+    if len(set(ports)) != len(ports):
+        raise ConfigError(f"{key}: each listener needs a port of its own")
+    quorum = {name.upper() for name in controller_names}
+    opened = tuple(listener for listener in parsed if listener.name not in quorum)
+    if not opened:
+        raise ConfigError(f"{key}: no listener is left for clients, for example PLAINTEXT://127.0.0.1:9092")
+    for listener in opened:
+        protocol = protocols.get(listener.name)
+        if protocol is None:
+            raise ConfigError(f"listener.security.protocol.map says nothing about listener {listener.name}")
+        if protocol != "PLAINTEXT":
+            raise ConfigError(f"{key}: {listener} would be {protocol}; this release serves PLAINTEXT listeners only")
+    return opened
+
+
+def advertised_listeners(
+    opened: tuple[ListenerAddress, ...], advertised: list[str] | None, controller_names: list[str]
+) -> tuple[ListenerAddress, ...]:
+    """What clients are told to connect to, one address a listener and in the same order; ConfigError.
+
+    Without advertised.listeners these are the listeners themselves: a port of 0 is replaced once it is known, an
+    empty host by this machine's name.
+    """
+    key = "advertised.listeners"
+    if advertised is None:
+        return opened
+    quorum = {name.upper() for name in controller_names}
+    told = {listener.name: listener for listener in (parse_listener(key, text) for text in advertised)}
+    strangers = told.keys() - {listener.name for listener in opened} - quorum
+    if strangers:
+        raise ConfigError(f"{key}: there is no listener named {min(strangers)}")
+    for listener in told.values():
+        if listener.name not in quorum and listener.host in ("", "0.0.0.0", "::"):
+            raise ConfigError(f"{key}: {listener} names no host that a client could connect to")
+    missing = [listener.name for listener in opened if listener.name not in told]
+    if missing:
+        raise ConfigError(f"{key}: an address for listener {missing[0]} is missing")
+    return tuple(told[listener.name] for listener in opened)

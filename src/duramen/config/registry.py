@@ -1,0 +1,76 @@
+"""Every setting by name, and the answer to a name that does not exist."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from duramen.config.inert import INERT_BROKER_SETTINGS, REMOVED
+from duramen.config.served import SERVED_BROKER_SETTINGS
+from duramen.config.setting import Setting
+from duramen.config.topic_settings import TOPIC_SETTINGS
+from duramen.errors import ConfigError
+
+SETTINGS: Mapping[str, Setting] = {
+    s.name: s for s in sorted(SERVED_BROKER_SETTINGS + INERT_BROKER_SETTINGS, key=lambda s: s.name)
+}
+"""Broker settings, served and inert, sorted by name."""
+
+TOPIC: Mapping[str, Setting] = {s.name: s for s in TOPIC_SETTINGS}
+"""Topic settings, sorted by name."""
+
+_LISTENER_PREFIX = "listener.name."
+_PLUGIN_PREFIXES = ("rlmm.config.", "rsm.config.")
+
+
+def prefixed_reason(name: str) -> str:
+    """Why a key made of a prefix and a plug-in's or listener's own key has no effect; "" when it is no such key."""
+    if name.startswith(_PLUGIN_PREFIXES):
+        return "there is no remote tier"
+    if name.startswith("config.providers."):
+        return "Java classes cannot be loaded here"
+    if name.startswith(_LISTENER_PREFIX):
+        rest = name.removeprefix(_LISTENER_PREFIX).split(".")
+        for start in range(1, len(rest)):
+            setting = SETTINGS.get(".".join(rest[start:]))
+            if setting is not None:
+                return setting.inert or "one value serves every listener"
+    return ""
+
+
+def broker_setting(name: str) -> Setting:
+    """The broker setting of this name; ConfigError that names the nearest one when there is none."""
+    found = SETTINGS.get(name)
+    if found is None:
+        raise _unknown(name, SETTINGS, "broker", "topic" if name in TOPIC else "")
+    return found
+
+
+def topic_setting(name: str) -> Setting:
+    """The topic setting of this name; ConfigError that names the nearest one when there is none."""
+    found = TOPIC.get(name)
+    if found is None:
+        raise _unknown(name, TOPIC, "topic", "broker" if name in SETTINGS else "")
+    return found
+
+
+def _unknown(name: str, known: Mapping[str, Setting], scope: str, elsewhere: str) -> ConfigError:
+    if name in REMOVED:
+        return ConfigError(f"unknown {scope} setting {name}: {REMOVED[name]}")
+    message = f"unknown {scope} setting {name}"
+    if elsewhere:
+        related = _related(name, elsewhere)
+        return ConfigError(f"{message}: it is a setting of a {elsewhere}" + (f"; use {related}" if related else ""))
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+    return ConfigError(f"{message}; the nearest is {nearest[0]}")
+
+
+def _related(name: str, scope: str) -> str:
+    """The setting of the other scope that means the same."""
+    if scope == "topic":
+        fallbacks = TOPIC[name].fallbacks
+        return fallbacks[0][0] if fallbacks else ""
+    for setting in TOPIC.values():
+        if any(broker == name for broker, _ in setting.fallbacks):
+            return setting.name
+    return ""

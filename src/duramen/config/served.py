@@ -1,0 +1,541 @@
+"""The broker settings that this node obeys, and our own.
+
+Names and defaults are Kafka's (4.3.1) unless the sentence says otherwise.
+"""
+
+from __future__ import annotations
+
+from duramen.config.setting import LONG_MAX, Setting
+
+_CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+_DYNAMIC = "cluster-wide"
+
+_IDENTITY = (
+    Setting("node.id", "int", "1", "Number of this node in the cluster; part of what clients see as broker id.", low=0),
+    Setting("broker.id", "int", "-1", "Older name of node.id; counts only where node.id is not set."),
+    Setting(
+        "process.roles",
+        "list",
+        "broker,controller",
+        "What this process does. One node is always both broker and controller; anything less is refused.",
+        allowed=("broker", "controller"),
+    ),
+    Setting("broker.rack", "string", None, "Rack of this node, told to clients in metadata."),
+    Setting(
+        "controller.quorum.voters",
+        "list",
+        "",
+        "Voters of the metadata quorum as id@host:port. Only this node itself may be named.",
+    ),
+    Setting(
+        "authorizer.class.name",
+        "string",
+        "",
+        "Kafka's access control. It is not served yet, so a class is refused rather than quietly not asked.",
+    ),
+)
+
+_LISTENERS = (
+    Setting(
+        "listeners",
+        "list",
+        "PLAINTEXT://127.0.0.1:9092",
+        "Addresses to listen on, as NAME://host:port; an empty host means every interface, port 0 picks a free one. "
+        "The default is loopback only, where Kafka's is every interface.",
+    ),
+    Setting(
+        "advertised.listeners",
+        "list",
+        None,
+        "Addresses that clients are told to connect to; the listeners themselves when unset.",
+    ),
+    Setting(
+        "listener.security.protocol.map",
+        "string",
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "Security protocol of each listener name. Only PLAINTEXT can be served in this release; a listener with "
+        "another protocol is refused.",
+    ),
+    Setting(
+        "controller.listener.names",
+        "list",
+        "",
+        "Names of listeners that serve the controller quorum; one node needs none, so these are not opened.",
+    ),
+    Setting(
+        "metrics.listener",
+        "string",
+        "",
+        "host:port that serves Prometheus text at /metrics, and /healthz and /readyz; off when empty.",
+    ),
+    Setting(
+        "socket.request.max.bytes",
+        "int",
+        "104857600",
+        "Largest request that is read; a larger one closes its connection.",
+        unit="bytes",
+        low=1,
+    ),
+    Setting(
+        "socket.send.buffer.bytes",
+        "int",
+        "102400",
+        "SO_SNDBUF of client sockets; -1 leaves it to the system.",
+        unit="bytes",
+    ),
+    Setting(
+        "socket.receive.buffer.bytes",
+        "int",
+        "102400",
+        "SO_RCVBUF of client sockets; -1 leaves it to the system.",
+        unit="bytes",
+    ),
+    Setting("socket.listen.backlog.size", "int", "50", "Connections that may wait to be accepted.", low=1),
+    Setting(
+        "connections.max.idle.ms",
+        "long",
+        "600000",
+        "A connection without a request for this long is closed; -1 never closes one.",
+        unit="ms",
+    ),
+    Setting(
+        "max.connections", "int", "2147483647", "Client connections this node accepts at most.", low=0, update=_DYNAMIC
+    ),
+    Setting(
+        "max.connections.per.ip",
+        "int",
+        "2147483647",
+        "Client connections accepted from one address.",
+        low=0,
+        update=_DYNAMIC,
+    ),
+)
+
+_TOPICS = (
+    Setting(
+        "auto.create.topics.enable", "boolean", "true", "Whether a topic comes into being when a client first asks."
+    ),
+    Setting("delete.topic.enable", "boolean", "true", "Whether topics may be deleted."),
+    Setting("num.partitions", "int", "1", "Partitions of a topic created without a number.", low=1),
+    Setting(
+        "default.replication.factor",
+        "int",
+        "1",
+        "Copies of each partition of a topic created without a number; one node can keep one.",
+    ),
+    Setting(
+        "min.insync.replicas",
+        "int",
+        "1",
+        "In-sync copies that must exist for acks=all to be accepted.",
+        low=1,
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "message.max.bytes",
+        "int",
+        "1048588",
+        "Largest record batch that may be written, compressed and with its header.",
+        unit="bytes",
+        low=0,
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "max.request.partition.size.limit",
+        "int",
+        "2000",
+        "Partitions one DescribeTopicPartitions reply may hold.",
+        low=1,
+    ),
+    Setting(
+        "compression.type",
+        "string",
+        "producer",
+        "Codec batches are stored with; `producer` keeps what the client sent.",
+        allowed=_CODECS,
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "compression.gzip.level",
+        "int",
+        "-1",
+        "Level used when this node compresses with gzip.",
+        low=1,
+        high=9,
+        also=("-1",),
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "compression.lz4.level",
+        "int",
+        "9",
+        "Level used when this node compresses with lz4.",
+        low=1,
+        high=17,
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "compression.zstd.level",
+        "int",
+        "3",
+        "Level used when this node compresses with zstd.",
+        low=-131072,
+        high=22,
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "log.message.timestamp.type",
+        "string",
+        "CreateTime",
+        "Whose clock a record's timestamp comes from: the producer's or, at the append, this node's.",
+        allowed=("CreateTime", "LogAppendTime"),
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "log.message.timestamp.before.max.ms",
+        "long",
+        str(LONG_MAX),
+        "How far a record's timestamp may lie in the past.",
+        unit="ms",
+        low=0,
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "log.message.timestamp.after.max.ms",
+        "long",
+        "3600000",
+        "How far a record's timestamp may lie in the future.",
+        unit="ms",
+        low=0,
+        update=_DYNAMIC,
+    ),
+)
+
+_FETCH = (
+    Setting("fetch.max.bytes", "int", "57671680", "Most record bytes one Fetch reply holds.", unit="bytes", low=1024),
+    Setting(
+        "max.incremental.fetch.session.cache.slots",
+        "int",
+        "1000",
+        "Incremental fetch sessions kept (KIP-227); clients beyond it send full requests.",
+        low=0,
+    ),
+    Setting(
+        "producer.id.expiration.ms",
+        "int",
+        "86400000",
+        "How long an idle producer's sequence numbers are remembered.",
+        unit="ms",
+        low=1,
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "producer.id.expiration.check.interval.ms",
+        "int",
+        "600000",
+        "How often idle producers are looked for.",
+        unit="ms",
+        low=1,
+        internal=True,
+    ),
+)
+
+_GROUPS = (
+    Setting(
+        "group.initial.rebalance.delay.ms",
+        "int",
+        "3000",
+        "How long an empty group waits for more members before its first generation.",
+        unit="ms",
+    ),
+    Setting(
+        "group.min.session.timeout.ms", "int", "6000", "Shortest session time-out a member may ask for.", unit="ms"
+    ),
+    Setting(
+        "group.max.session.timeout.ms", "int", "1800000", "Longest session time-out a member may ask for.", unit="ms"
+    ),
+    Setting("group.max.size", "int", "2147483647", "Members a group may have.", low=1),
+    Setting(
+        "offset.metadata.max.bytes",
+        "int",
+        "4096",
+        "Longest metadata text stored with a committed offset.",
+        unit="bytes",
+    ),
+    Setting(
+        "offsets.retention.minutes",
+        "int",
+        "10080",
+        "How long committed offsets outlive their group's last member or, without group management, the last commit.",
+        unit="minutes",
+        low=1,
+    ),
+    Setting(
+        "offsets.retention.check.interval.ms",
+        "long",
+        "600000",
+        "How often expired offsets are looked for.",
+        unit="ms",
+        low=1,
+    ),
+    Setting(
+        "offsets.topic.num.partitions",
+        "int",
+        "50",
+        "Partitions of __consumer_offsets; must not change once the topic exists.",
+        low=1,
+    ),
+    Setting(
+        "offsets.topic.replication.factor",
+        "short",
+        "1",
+        "Copies of __consumer_offsets; one node keeps one whatever this says (Kafka's default is 3).",
+        low=1,
+    ),
+    Setting(
+        "offsets.topic.segment.bytes",
+        "int",
+        "104857600",
+        "Segment size of __consumer_offsets.",
+        unit="bytes",
+        low=1,
+    ),
+    Setting(
+        "offsets.commit.timeout.ms",
+        "int",
+        "5000",
+        "How long an offset commit may wait for its record to be durable.",
+        unit="ms",
+        low=1,
+    ),
+)
+
+_LOG = (
+    Setting(
+        "log.dirs",
+        "list",
+        "./duramen-data",
+        "Directories that hold the data (Kafka's default is /tmp/kafka-logs, which does not outlive a restart).",
+    ),
+    Setting("log.dir", "list", None, "Older name of log.dirs; counts only where log.dirs is not set."),
+    Setting(
+        "log.segment.bytes",
+        "int",
+        "1073741824",
+        "Size at which a segment is rolled.",
+        unit="bytes",
+        low=1048576,
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "log.roll.ms",
+        "long",
+        None,
+        "Age at which a segment is rolled; log.roll.hours when unset.",
+        unit="ms",
+        update=_DYNAMIC,
+    ),
+    Setting("log.roll.hours", "int", "168", "Age at which a segment is rolled.", unit="hours", low=1),
+    Setting(
+        "log.roll.jitter.ms",
+        "long",
+        None,
+        "Random part taken off a segment's age; log.roll.jitter.hours when unset.",
+        unit="ms",
+        update=_DYNAMIC,
+    ),
+    Setting("log.roll.jitter.hours", "int", "0", "Random part taken off a segment's age.", unit="hours", low=0),
+    Setting(
+        "log.retention.ms",
+        "long",
+        None,
+        "Age at which records may be deleted; log.retention.minutes when unset.",
+        unit="ms",
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "log.retention.minutes",
+        "int",
+        None,
+        "Age at which records may be deleted; log.retention.hours when unset.",
+        unit="minutes",
+    ),
+    Setting(
+        "log.retention.hours",
+        "int",
+        "168",
+        "Age at which records may be deleted; -1 keeps them for ever.",
+        unit="hours",
+    ),
+    Setting(
+        "log.retention.bytes",
+        "long",
+        "-1",
+        "Size at which a partition's oldest records are deleted; -1 has no limit.",
+        unit="bytes",
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "log.retention.check.interval.ms",
+        "long",
+        "300000",
+        "How often retention looks for what may go.",
+        unit="ms",
+        low=1,
+    ),
+    Setting(
+        "log.cleanup.policy",
+        "list",
+        "delete",
+        "What happens to old records: deleted by age and size, compacted to the last value of each key, or both.",
+        allowed=("compact", "delete"),
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "log.segment.delete.delay.ms",
+        "long",
+        "60000",
+        "How long the files of deleted segments are kept.",
+        unit="ms",
+        low=0,
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "log.index.size.max.bytes",
+        "int",
+        "10485760",
+        "Largest offset or time index of a segment.",
+        unit="bytes",
+        low=4,
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "log.index.interval.bytes",
+        "int",
+        "4096",
+        "Record bytes between two index entries.",
+        unit="bytes",
+        low=0,
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "log.preallocate",
+        "boolean",
+        "false",
+        "Whether a new segment's file gets its full size at once.",
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "log.flush.interval.messages",
+        "long",
+        str(LONG_MAX),
+        "Records after which a segment is synced; only ever adds syncs to what duramen.ack.durability asks for.",
+        low=1,
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "log.flush.interval.ms",
+        "long",
+        None,
+        "Time after which a segment is synced; only ever adds syncs to what duramen.ack.durability asks for.",
+        unit="ms",
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "log.flush.scheduler.interval.ms",
+        "long",
+        str(LONG_MAX),
+        "Used where log.flush.interval.ms is unset.",
+        unit="ms",
+    ),
+    Setting(
+        "log.cleaner.delete.retention.ms",
+        "long",
+        "86400000",
+        "How long compaction keeps tombstones.",
+        unit="ms",
+        low=0,
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "log.cleaner.min.cleanable.ratio",
+        "double",
+        "0.5",
+        "Uncompacted share of a log that starts a compaction.",
+        low=0,
+        high=1,
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "log.cleaner.min.compaction.lag.ms",
+        "long",
+        "0",
+        "Age below which a record is never compacted away.",
+        unit="ms",
+        low=0,
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "log.cleaner.max.compaction.lag.ms",
+        "long",
+        str(LONG_MAX),
+        "Age at which a record is compacted in any case.",
+        unit="ms",
+        low=1,
+        update=_DYNAMIC,
+    ),
+)
+
+_OURS = (
+    Setting(
+        "duramen.ack.durability",
+        "string",
+        "stable",
+        "When a write counts as done: `stable`, once it is on stable storage; `page-cache`, Kafka's rule, once the "
+        "operating system has it, so that a power cut may take acknowledged records.",
+        allowed=("stable", "page-cache"),
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "duramen.journal.max.bytes",
+        "long",
+        str(256 << 20),
+        "Size of a log directory's journal; a checkpoint starts before it is full.",
+        unit="bytes",
+        low=1 << 20,
+    ),
+    Setting(
+        "duramen.journal.max.entries",
+        "int",
+        "500000",
+        "Entries in the journal at which a checkpoint starts; bounds the time a recovery takes.",
+        low=1000,
+    ),
+    Setting(
+        "duramen.journal.part.bytes",
+        "int",
+        str(32 << 20),
+        "Size of one of the recycled files the journal consists of.",
+        unit="bytes",
+        low=1 << 16,
+    ),
+    Setting(
+        "duramen.journal.bypass.bytes",
+        "int",
+        str(1 << 20),
+        "A partition that brings more than this to one group commit has its segment synced instead of being "
+        "written twice.",
+        unit="bytes",
+        low=4096,
+    ),
+    Setting(
+        "duramen.dirty.max.bytes",
+        "long",
+        str(64 << 20),
+        "Bytes written to segments but not yet synced at which early write-back starts.",
+        unit="bytes",
+        low=1 << 20,
+    ),
+)
+
+SERVED_BROKER_SETTINGS: tuple[Setting, ...] = _IDENTITY + _LISTENERS + _TOPICS + _FETCH + _GROUPS + _LOG + _OURS
