@@ -1,17 +1,66 @@
-# Every target sets itself up: it needs Python 3.11+ and make, nothing else.
-PYTHON ?= python3
+# Every target sets itself up on a fresh clone: it needs Python 3.11 or newer and make, nothing else.
+# Another interpreter: make test PYTHON=/path/to/python3.12
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	"$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$candidate" && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# make test splits the tests over this many processes.
+WORKERS ?= 2
+# Further pytest arguments: make test ARGS="-k group -x"
+ARGS ?=
 
 .PHONY: help
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+	@echo "Duramen: targets (each one sets itself up on first use)"; echo
+	@grep -hE '^[a-z0-9][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-24s %s\n", $$1, $$2}'
 
+.PHONY: demo
+demo: $(VENV)/run.stamp ## the two-minute tour: 336,776 flights through a node that is killed on the way
+	@$(BIN)/python -m demo
+
+.PHONY: test
+test: $(VENV)/dev.stamp ## all tests, on 2 cores in less than 10 minutes
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+.PHONY: check
+check: $(VENV)/dev.stamp ## format, lint, types, import contracts, tidy test
+	$(BIN)/ruff format --check $(wildcard src tests demo benchmarks)
+	$(BIN)/ruff check $(wildcard src tests demo benchmarks)
+	$(BIN)/mypy --strict src demo
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q -p no:randomly -p no:cacheprovider tests/test_tidy.py
+
+.PHONY: format
+format: $(VENV)/dev.stamp ## rewrite the sources in the one format
+	$(BIN)/ruff format $(wildcard src tests demo benchmarks)
+	$(BIN)/ruff check --fix $(wildcard src tests demo benchmarks)
+
+.PHONY: conformance-kafka-python
+conformance-kafka-python: $(VENV)/dev.stamp ## kafka-python's own integration suite against a node
+	$(BIN)/python -m tests.conformance.kafka_python_suite
+
+.PHONY: clean
+clean: ## remove environment, caches and the demo's data
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist demo-data
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# What is needed to run Duramen.
 $(VENV)/run.stamp: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@test -n "$(PYTHON)" || { echo "Duramen needs Python 3.11 or newer: none found on PATH. make <target> PYTHON=..."; exit 1; }
+	@echo "setting up $(VENV) ($$($(PYTHON) --version)) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install --editable .
 	@touch $@
 
+# What is needed to work on it.
 $(VENV)/dev.stamp: $(VENV)/run.stamp
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@echo "installing what the tests need ..."
+	@$(PIP) install --editable '.[dev]'
 	@touch $@
+
+-include benchmarks/targets.mk tests/simulation/targets.mk
