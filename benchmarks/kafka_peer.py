@@ -1,0 +1,174 @@
+"""Owns the real Apache Kafka next to us: its jars (from Maven), its command-line tools and a one-node broker.
+
+Also used by conformance tests, which run Kafka's own tools from the same jars:
+
+    from benchmarks.kafka_peer import TOPICS, PeerUnavailable, tool
+    tool(TOPICS, "--bootstrap-server", "127.0.0.1:9092", "--list", timeout=60).stdout
+
+Nothing here knows the address of a registry: `mvn` from PATH uses whatever the machine is set up with. Where Java or
+Maven cannot be had, `PeerUnavailable` says so in one line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.broker_process import LOOPBACK, BrokerProcess, free_port
+
+ROOT = Path(__file__).resolve().parent.parent
+POM = Path(__file__).resolve().parent / "pom.xml"
+LIBS = ROOT / ".cache" / "kafka-libs"
+HEAP = "1G"
+MINIMUM_JAVA = 17
+
+BROKER = "kafka.Kafka"
+STORAGE = "kafka.tools.StorageTool"
+CONFIGS = "kafka.admin.ConfigCommand"
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
+PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
+CONSUMER_PERFORMANCE = "org.apache.kafka.tools.ConsumerPerformance"
+END_TO_END_LATENCY = "org.apache.kafka.tools.EndToEndLatency"
+
+# The JVM flags of Kafka's own start script, with its default heap.
+SERVER_FLAGS = (
+    f"-Xms{HEAP}",
+    f"-Xmx{HEAP}",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+QUIET = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true")
+
+
+class PeerUnavailable(Exception):
+    """Kafka cannot be run on this machine; the message is the one-line reason."""
+
+
+def kafka_version() -> str:
+    """The version that the pom names."""
+    found = re.search(r"<kafka\.version>([^<]+)<", POM.read_text())
+    if found is None:
+        raise PeerUnavailable("benchmarks/pom.xml names no kafka.version")
+    return found.group(1)
+
+
+def java() -> str:
+    """The path of a Java that runs Kafka's broker (17 or newer)."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin" if home else None) or shutil.which("java")
+    if found is None:
+        raise PeerUnavailable("no `java` on PATH (Kafka needs Java 17 or newer)")
+    if _java_major(found) < MINIMUM_JAVA:
+        raise PeerUnavailable(f"{found} is older than Java {MINIMUM_JAVA}, which Kafka's broker needs")
+    return found
+
+
+def java_version() -> str:
+    """The first line of `java -version`."""
+    ran = subprocess.run([java(), "-version"], capture_output=True, text=True, timeout=30, check=False)
+    return (ran.stderr or ran.stdout).splitlines()[0]
+
+
+def _java_major(path: str) -> int:
+    ran = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=False)
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', ran.stderr + ran.stdout)
+    if found is None:
+        return 0
+    return int(found.group(2) or 0) if found.group(1) == "1" else int(found.group(1))
+
+
+def jars(timeout: float = 300.0) -> Path:
+    """The directory with Kafka's jars, fetched through Maven the first time (about 90 files, 110 MB)."""
+    stamp = LIBS / f"complete-{kafka_version()}"
+    if stamp.exists() and stamp.read_text() == POM.read_text():
+        return LIBS
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise PeerUnavailable("no `mvn` on PATH, and Kafka's jars have not been fetched before")
+    shutil.rmtree(LIBS, ignore_errors=True)
+    LIBS.mkdir(parents=True)
+    command = [
+        maven,
+        "--quiet",
+        "--batch-mode",
+        f"--file={POM}",
+        "dependency:copy-dependencies",
+        "-DincludeScope=runtime",
+        f"-DoutputDirectory={LIBS}",
+    ]
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        raise PeerUnavailable(f"Maven did not deliver Kafka's jars within {timeout:.0f} s") from None
+    if ran.returncode != 0:
+        errors = [line for line in (ran.stdout + ran.stderr).splitlines() if "ERROR" in line]
+        raise PeerUnavailable(f"Maven could not fetch Kafka's jars: {(errors or ['no reason given'])[0]}")
+    stamp.write_text(POM.read_text())
+    return LIBS
+
+
+def java_command(classname: str, *args: str, flags: Sequence[str] = ("-Xmx512M",)) -> list[str]:
+    """The command line that runs one class out of Kafka's jars."""
+    return [java(), *flags, *QUIET, "-cp", f"{jars()}{os.sep}*", classname, *args]
+
+
+def tool(
+    classname: str, *args: str, timeout: float = 60.0, stdin: str | None = None, check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """Run one of Kafka's command-line tools and return its output as text.
+
+    Raises PeerUnavailable where Kafka cannot be run, subprocess.TimeoutExpired after `timeout` seconds and, with
+    `check`, subprocess.CalledProcessError when the tool fails.
+    """
+    return subprocess.run(
+        java_command(classname, *args),
+        input=stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=check,
+    )
+
+
+class KafkaPeer(BrokerProcess):
+    """One Kafka node in combined KRaft mode: broker and controller in one JVM with a 1 GiB heap, as Kafka ships."""
+
+    name = "Kafka"
+
+    def prepare(self) -> None:
+        super().prepare()
+        controller = free_port()
+        self._properties = self.directory / "server.properties"
+        self._properties.write_text(
+            "process.roles=broker,controller\n"
+            "node.id=1\n"
+            f"controller.quorum.voters=1@{LOOPBACK}:{controller}\n"
+            f"listeners=PLAINTEXT://{self.bootstrap},CONTROLLER://{LOOPBACK}:{controller}\n"
+            f"advertised.listeners=PLAINTEXT://{self.bootstrap}\n"
+            "controller.listener.names=CONTROLLER\n"
+            "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
+            f"log.dirs={self.directory / 'data'}\n"
+            "offsets.topic.replication.factor=1\n"
+            "transaction.state.log.replication.factor=1\n"
+            "transaction.state.log.min.isr=1\n"
+            "share.coordinator.state.topic.replication.factor=1\n"
+            "share.coordinator.state.topic.min.isr=1\n"
+            "group.initial.rebalance.delay.ms=0\n"
+        )
+        cluster = tool(STORAGE, "random-uuid", timeout=60).stdout.split()[-1]
+        tool(STORAGE, "format", "-t", cluster, "-c", str(self._properties), timeout=60)
+
+    def command(self) -> Sequence[str]:
+        return java_command(BROKER, str(self._properties), flags=SERVER_FLAGS)

@@ -1,0 +1,221 @@
+/* The throughput client: librdkafka driven from C, so that no interpreter stands between it and the broker.
+ *
+ *   rdkafka produce lib=PATH brokers=HOST:PORT topic=T messages=N size=B [librdkafka.property=value ...]
+ *   rdkafka consume lib=PATH brokers=HOST:PORT topic=T partitions=P messages=N [librdkafka.property=value ...]
+ *
+ * The shared library is the one inside the confluent-kafka wheel, opened by path: it comes without headers, so the few
+ * functions of its stable C interface that are needed are declared here. Prints one JSON object.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct {
+    int err;
+    void *rkt;
+    int32_t partition;
+    void *payload;
+    size_t len;
+    void *key;
+    size_t key_len;
+    int64_t offset;
+    void *opaque;
+} Message;
+
+enum { PRODUCER, CONSUMER };
+enum { CONF_OK = 0, ERR_QUEUE_FULL = -184, PARTITION_UNASSIGNED = -1 };
+
+static void *library;
+static const char *(*version_str)(void);
+static const char *(*err2str)(int);
+static int (*last_error)(void);
+static void *(*conf_new)(void);
+static int (*conf_set)(void *, const char *, const char *, char *, size_t);
+static void (*conf_set_dr_msg_cb)(void *, void (*)(void *, const Message *, void *));
+static void *(*handle_new)(int, void *, char *, size_t);
+static void *(*topic_new)(void *, const char *, void *);
+static int (*produce)(void *, int32_t, int, void *, size_t, const void *, size_t, void *);
+static int (*poll_events)(void *, int);
+static int (*flush)(void *, int);
+static void *(*list_new)(int);
+static void *(*list_add)(void *, const char *, int32_t);
+static int (*list_set_offset)(void *, const char *, int32_t, int64_t);
+static int (*assign)(void *, const void *);
+static int (*poll_set_consumer)(void *);
+static void *(*get_consumer_queue)(void *);
+static ssize_t (*consume_batch)(void *, int, Message **, size_t);
+static void (*message_destroy)(Message *);
+
+static int arg_count;
+static char **arg_words;
+static int64_t delivered, failed;
+static int first_error;
+
+static void die(const char *what, const char *detail) {
+    fprintf(stderr, "rdkafka: %s: %s\n", what, detail);
+    exit(2);
+}
+
+static const char *arg(const char *key) {
+    size_t n = strlen(key);
+    for (int i = 2; i < arg_count; i++)
+        if (!strncmp(arg_words[i], key, n) && arg_words[i][n] == '=') return arg_words[i] + n + 1;
+    die("argument is missing", key);
+    return NULL;
+}
+
+static void resolve(void *slot, const char *name) {
+    void *found = dlsym(library, name);
+    if (!found) die("the library lacks", name);
+    memcpy(slot, &found, sizeof found);
+}
+
+static void open_library(void) {
+    library = dlopen(arg("lib"), RTLD_NOW | RTLD_LOCAL);
+    if (!library) die("cannot open librdkafka", dlerror());
+    resolve(&version_str, "rd_kafka_version_str");
+    resolve(&err2str, "rd_kafka_err2str");
+    resolve(&last_error, "rd_kafka_last_error");
+    resolve(&conf_new, "rd_kafka_conf_new");
+    resolve(&conf_set, "rd_kafka_conf_set");
+    resolve(&conf_set_dr_msg_cb, "rd_kafka_conf_set_dr_msg_cb");
+    resolve(&handle_new, "rd_kafka_new");
+    resolve(&topic_new, "rd_kafka_topic_new");
+    resolve(&produce, "rd_kafka_produce");
+    resolve(&poll_events, "rd_kafka_poll");
+    resolve(&flush, "rd_kafka_flush");
+    resolve(&list_new, "rd_kafka_topic_partition_list_new");
+    resolve(&list_add, "rd_kafka_topic_partition_list_add");
+    resolve(&list_set_offset, "rd_kafka_topic_partition_list_set_offset");
+    resolve(&assign, "rd_kafka_assign");
+    resolve(&poll_set_consumer, "rd_kafka_poll_set_consumer");
+    resolve(&get_consumer_queue, "rd_kafka_queue_get_consumer");
+    resolve(&consume_batch, "rd_kafka_consume_batch_queue");
+    resolve(&message_destroy, "rd_kafka_message_destroy");
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static double cpu_seconds(void) {
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
+static void on_delivery(void *handle, const Message *message, void *opaque) {
+    (void)handle, (void)opaque;
+    if (message->err) {
+        failed++;
+        if (!first_error) first_error = message->err;
+    } else {
+        delivered++;
+    }
+}
+
+/* Words with a dot before their equals sign are librdkafka properties; our own words have none. */
+static void *configured(void) {
+    void *conf = conf_new();
+    char error[512], key[128];
+    if (conf_set(conf, "bootstrap.servers", arg("brokers"), error, sizeof error) != CONF_OK) die("property", error);
+    for (int i = 2; i < arg_count; i++) {
+        char *equals = strchr(arg_words[i], '='), *dot = strchr(arg_words[i], '.');
+        size_t n = equals ? (size_t)(equals - arg_words[i]) : 0;
+        if (!equals || !dot || dot > equals || n >= sizeof key) continue;
+        memcpy(key, arg_words[i], n);
+        key[n] = 0;
+        if (conf_set(conf, key, equals + 1, error, sizeof error) != CONF_OK) die("property", error);
+    }
+    return conf;
+}
+
+static void report(double seconds, int64_t messages, int64_t bytes) {
+    printf("{\"seconds\": %.6f, \"records\": %lld, \"bytes\": %lld, \"failed\": %lld, \"client_cpu_s\": %.3f, "
+           "\"error_code\": %d, \"librdkafka\": \"%s\"}\n",
+           seconds, (long long)messages, (long long)bytes, (long long)failed, cpu_seconds(), first_error,
+           version_str());
+    if (first_error) fprintf(stderr, "rdkafka: %s\n", err2str(first_error));
+    fflush(stdout);
+}
+
+static int run_produce(void) {
+    int64_t messages = atoll(arg("messages"));
+    size_t size = (size_t)atoll(arg("size"));
+    char error[512];
+    void *conf = configured();
+    conf_set_dr_msg_cb(conf, on_delivery);
+    void *handle = handle_new(PRODUCER, conf, error, sizeof error);
+    if (!handle) die("producer", error);
+    void *topic = topic_new(handle, arg("topic"), NULL);
+    char *payload = malloc(size);
+    uint32_t seed = 12345;
+    for (size_t i = 0; i < size; i++) payload[i] = (char)((seed = seed * 1664525u + 1013904223u) >> 24);
+    /* One record first: connecting and asking for metadata is not what is measured. */
+    if (produce(topic, PARTITION_UNASSIGNED, 0, payload, size, NULL, 0, NULL)) die("produce", err2str(last_error()));
+    flush(handle, 30000);
+    if (delivered != 1) die("the first record was not acknowledged", err2str(first_error));
+    double start = now(), patience = start + 120;
+    for (int64_t i = 0; i < messages; i++) {
+        while (produce(topic, PARTITION_UNASSIGNED, 0, payload, size, NULL, 0, NULL)) {
+            if (last_error() != ERR_QUEUE_FULL) die("produce", err2str(last_error()));
+            poll_events(handle, 10);
+            if (now() > patience) die("produce", "records are overdue");
+        }
+        if (!(i & 1023)) poll_events(handle, 0);
+    }
+    while (delivered + failed < messages + 1 && now() < patience) poll_events(handle, 50);
+    report(now() - start, delivered - 1, (delivered - 1) * (int64_t)size);
+    return delivered == messages + 1 ? 0 : 3;
+}
+
+static int run_consume(void) {
+    int64_t messages = atoll(arg("messages")), bytes = 0, seen = 0, first_batch = 0, first_bytes = 0;
+    int partitions = atoi(arg("partitions"));
+    char error[512];
+    void *handle = handle_new(CONSUMER, configured(), error, sizeof error);
+    if (!handle) die("consumer", error);
+    poll_set_consumer(handle);
+    void *list = list_new(partitions);
+    for (int i = 0; i < partitions; i++) {
+        list_add(list, arg("topic"), i);
+        list_set_offset(list, arg("topic"), i, 0);
+    }
+    if (assign(handle, list)) die("assign", "refused");
+    void *queue = get_consumer_queue(handle);
+    static Message *batch[10000];
+    double start = 0, patience = now() + 120;
+    while (seen < messages && now() < patience) {
+        ssize_t n = consume_batch(queue, 200, batch, 10000);
+        for (ssize_t i = 0; i < n; i++) {
+            if (batch[i]->err) {
+                if (batch[i]->err != -191 && !first_error) first_error = batch[i]->err;
+            } else {
+                seen++;
+                bytes += (int64_t)batch[i]->len;
+            }
+            message_destroy(batch[i]);
+        }
+        if (!start && seen) start = now(), first_batch = seen, first_bytes = bytes; /* the clock starts at the first batch */
+    }
+    report(now() - start, seen - first_batch, bytes - first_bytes);
+    int status = seen >= messages && !first_error ? 0 : 3;
+    _exit(status); /* closing a consumer takes its time and measures nothing */
+}
+
+int main(int argc, char **argv) {
+    arg_count = argc, arg_words = argv;
+    open_library();
+    const char *mode = argc > 1 ? argv[1] : "";
+    if (!strcmp(mode, "produce")) return run_produce();
+    if (!strcmp(mode, "consume")) return run_consume();
+    die("the first argument is produce or consume", mode);
+}
