@@ -1,1 +1,101 @@
-"""wire/messages"""
+"""Every Kafka API that Duramen declares, by key; each is one module here, imported when it is first asked for.
+
+`API[0].request` and `messages.produce.ProduceRequest` are the same value.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+from duramen.wire.schema import Message
+
+
+class ApiMessage:
+    """One API: its key, its name and its two messages."""
+
+    def __init__(self, key: int, name: str, module: str) -> None:
+        self.key = key
+        self.name = name
+        self._module = module
+
+    def __repr__(self) -> str:
+        return f"<API {self.key} {self.name}>"
+
+    @cached_property
+    def request(self) -> Message:
+        """The request, e.g. ProduceRequest."""
+        return self._message("Request")
+
+    @cached_property
+    def response(self) -> Message:
+        """The response, e.g. ProduceResponse."""
+        return self._message("Response")
+
+    @cached_property
+    def min_version(self) -> int:
+        """Lowest version of Kafka 4.3.1."""
+        return self.request.min_version
+
+    @cached_property
+    def max_version(self) -> int:
+        """Highest version of Kafka 4.3.1."""
+        return self.request.max_version
+
+    @cached_property
+    def flexible_from(self) -> int | None:
+        """First version with tagged fields, None if there is none (KIP-482)."""
+        return self.request.flexible_from
+
+    def _message(self, kind: str) -> Message:
+        module = import_module(f"{__name__}.{self._module}")
+        message: Message = getattr(module, self.name + kind)
+        return message
+
+
+_MODULES = {
+    0: ("Produce", "produce"),
+    1: ("Fetch", "fetch"),
+    2: ("ListOffsets", "list_offsets"),
+    3: ("Metadata", "metadata"),
+    8: ("OffsetCommit", "offset_commit"),
+    9: ("OffsetFetch", "offset_fetch"),
+    10: ("FindCoordinator", "find_coordinator"),
+    11: ("JoinGroup", "join_group"),
+    12: ("Heartbeat", "heartbeat"),
+    13: ("LeaveGroup", "leave_group"),
+    14: ("SyncGroup", "sync_group"),
+    15: ("DescribeGroups", "describe_groups"),
+    16: ("ListGroups", "list_groups"),
+    18: ("ApiVersions", "api_versions"),
+    19: ("CreateTopics", "create_topics"),
+    20: ("DeleteTopics", "delete_topics"),
+    21: ("DeleteRecords", "delete_records"),
+    22: ("InitProducerId", "init_producer_id"),
+    23: ("OffsetForLeaderEpoch", "offset_for_leader_epoch"),
+    32: ("DescribeConfigs", "describe_configs"),
+    33: ("AlterConfigs", "alter_configs"),
+    35: ("DescribeLogDirs", "describe_log_dirs"),
+    37: ("CreatePartitions", "create_partitions"),
+    42: ("DeleteGroups", "delete_groups"),
+    43: ("ElectLeaders", "elect_leaders"),
+    44: ("IncrementalAlterConfigs", "incremental_alter_configs"),
+    46: ("ListPartitionReassignments", "list_partition_reassignments"),
+    47: ("OffsetDelete", "offset_delete"),
+    55: ("DescribeQuorum", "describe_quorum"),
+    60: ("DescribeCluster", "describe_cluster"),
+    61: ("DescribeProducers", "describe_producers"),
+    74: ("ListConfigResources", "list_config_resources"),
+    75: ("DescribeTopicPartitions", "describe_topic_partitions"),
+}
+
+API = {key: ApiMessage(key, name, module) for key, (name, module) in _MODULES.items()}
+"""Declared APIs by key, ascending."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module of an API on first use: `messages.list_offsets`."""
+    if any(name == module for _, module in _MODULES.values()):
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"no API module {name}")

@@ -1,0 +1,23 @@
+"""What can go wrong between bytes and messages."""
+
+from __future__ import annotations
+
+from duramen.errors import DuramenError, ErrorCode
+
+
+class DecodeError(DuramenError):
+    """The bytes are no message of the expected kind: truncated, oversized, ill-typed or followed by more bytes."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class EncodeError(DuramenError):
+    """A message holds a value that its schema does not allow, for instance null in a field that is never null."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class UnsupportedVersionError(DuramenError):
+    """No such API or version, or the message says something that this version has no field for."""
+
+    code = ErrorCode.UNSUPPORTED_VERSION

@@ -1,0 +1,111 @@
+"""Declared messages: one value holds every version of a message and turns bytes into objects and back.
+
+Codecs are compiled on first use, one per message, version and direction, so that importing declarations stays cheap.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from duramen.ports import Buffer, FileSpan, Part
+from duramen.wire.classes import Classes
+from duramen.wire.decoding import Decoder, compile_decoder
+from duramen.wire.encoding import Encoder, compile_encoder
+from duramen.wire.errors import DecodeError, EncodeError, UnsupportedVersionError
+from duramen.wire.types import Field, Struct, version_range
+
+
+class Message:
+    """A message in all its versions.
+
+    versions: the valid ones, as "3-13"; flexible: the first with compact lengths and tagged fields (KIP-482), or None.
+    The classes of nested structs are attributes: `ProduceRequest.TopicProduceData(name="t")`.
+    """
+
+    def __init__(self, name: str, versions: str, flexible: int | None, *fields: Field) -> None:
+        self.name = name
+        self.min_version, self.max_version = version_range(versions)
+        self.flexible_from = flexible
+        self.struct = Struct(name, *fields)
+        self._classes: Classes | None = None
+        self._decoders: dict[int, Decoder] = {}
+        self._encoders: dict[int, Encoder] = {}
+
+    def __repr__(self) -> str:
+        return f"<Message {self.name} v{self.min_version}-{self.max_version}>"
+
+    def __getattr__(self, name: str) -> Any:
+        """The class of the nested struct `name`."""
+        if name.startswith("_") or name not in self.classes.by_name:
+            raise AttributeError(f"{self.name} has no struct {name}")
+        return self.classes.by_name[name]
+
+    @property
+    def classes(self) -> Classes:
+        """The classes of this message's structs."""
+        if self._classes is None:
+            self._classes = Classes(self.struct)
+        return self._classes
+
+    def new(self, **fields: Any) -> Any:
+        """A message object; fields that are not named have their defaults."""
+        return self.classes.by_name[self.name](**fields)
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether this version has compact lengths and tagged fields."""
+        return self.flexible_from is not None and version >= self.flexible_from
+
+    def decode(self, buffer: Buffer, version: int, position: int = 0) -> Any:
+        """The message that fills `buffer` from `position` to its end; DecodeError if it does not.
+
+        `records` fields are views of `buffer`; everything else is copied out of it.
+        """
+        value, end = self.decode_from(buffer, version, position)
+        if end != len(buffer):
+            raise DecodeError(f"{self.name} v{version}: {len(buffer) - end} bytes follow the message")
+        return value
+
+    def decode_from(self, buffer: Buffer, version: int, position: int = 0) -> tuple[Any, int]:
+        """(message, position behind it); more bytes may follow."""
+        decoder = self._decoders.get(version) or self._decoder(version)
+        return decoder(buffer if type(buffer) is memoryview else memoryview(buffer), position)
+
+    def encode(self, value: Any, version: int) -> bytes:
+        """The message as bytes, records included; EncodeError if they are on disk (use `encode_parts`)."""
+        pieces: list[Any] = []
+        (self._encoders.get(version) or self._encoder(version))(value, pieces, None)
+        try:
+            return b"".join(pieces)
+        except TypeError as error:
+            on_disk = any(isinstance(piece, FileSpan) for piece in pieces)
+            reason = "records are a file span" if on_disk else str(error)
+            raise EncodeError(f"{self.name} v{version}: {reason}") from error
+
+    def encode_parts(self, value: Any, version: int) -> list[Part]:
+        """The message as buffers and file spans in order; `records` values are passed on without a copy."""
+        pieces: list[Any] = []
+        parts: list[Part] = []
+        (self._encoders.get(version) or self._encoder(version))(value, pieces, parts)
+        if pieces:
+            try:
+                parts.append(b"".join(pieces))
+            except TypeError as error:
+                raise EncodeError(f"{self.name} v{version}: {error}") from error
+        return parts
+
+    def _check_version(self, version: int) -> None:
+        if not self.min_version <= version <= self.max_version:
+            known = f"{self.min_version} to {self.max_version}"
+            raise UnsupportedVersionError(f"{self.name} has versions {known}, not {version}")
+
+    def _decoder(self, version: int) -> Decoder:
+        self._check_version(version)
+        decoder = compile_decoder(self.struct, self.classes, version, self.is_flexible(version))
+        self._decoders[version] = decoder
+        return decoder
+
+    def _encoder(self, version: int) -> Encoder:
+        self._check_version(version)
+        encoder = compile_encoder(self.struct, self.classes, version, self.is_flexible(version))
+        self._encoders[version] = encoder
+        return encoder
