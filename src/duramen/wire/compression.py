@@ -1,0 +1,199 @@
+"""Kafka's five compression codecs: bytes in, bytes out, never more than the caller allows.
+
+Codec numbers are the low three bits of a batch's attributes. A batch is produced by anybody, so inflating stops at a
+limit given by the caller: a few bytes can otherwise claim gigabytes.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Final
+
+import cramjam
+
+from duramen.errors import ErrorCode, KafkaError
+
+NONE: Final = 0
+GZIP: Final = 1
+SNAPPY: Final = 2
+LZ4: Final = 3
+ZSTD: Final = 4
+
+NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+_Buffer = bytes | bytearray | memoryview
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+# Version 1, independent blocks of at most 64 KiB, no checksums; the last byte is xxHash32 of the two before it.
+# Kafka's Java reader cannot follow linked blocks, which general LZ4 encoders write.
+_LZ4_HEADER = _LZ4_MAGIC + b"\x60\x40\x82"
+_LZ4_BLOCK_BYTES = 64 * 1024
+_LZ4_STORED = 0x80000000
+_FIRST_GUESS_BYTES = 64 * 1024
+
+
+def compress(codec: int, data: _Buffer, level: int | None = None) -> bytes:
+    """`data` compressed as Kafka's clients expect it; `level` is the codec's own scale, None its default.
+
+    Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for an unknown codec.
+    """
+    if codec == NONE:
+        return bytes(data)
+    if codec == GZIP:
+        packer = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
+        return packer.compress(data) + packer.flush()
+    if codec == SNAPPY:
+        return _xerial(data)
+    if codec == LZ4:
+        return _lz4_frame(data)
+    if codec == ZSTD:
+        return bytes(cramjam.zstd.compress(data, level=3 if level is None else level))
+    raise _unknown(codec)
+
+
+def decompress(codec: int, data: _Buffer, max_bytes: int) -> bytes:
+    """The original of `data`, which is at most `max_bytes` long.
+
+    Raises KafkaError: MESSAGE_TOO_LARGE when it would be longer (found while inflating, not afterwards),
+    INVALID_RECORD when `data` is no such stream, UNSUPPORTED_COMPRESSION_TYPE for an unknown codec.
+    """
+    if codec == NONE:
+        if len(data) > max_bytes:
+            raise _too_large(max_bytes)
+        return bytes(data)
+    if codec == GZIP:
+        return _gunzip(data, max_bytes)
+    if codec == SNAPPY:
+        return _unsnap(data, max_bytes)
+    if codec == LZ4:
+        return _grow(cramjam.lz4.decompress_into, data, max_bytes, "lz4")
+    if codec == ZSTD:
+        return _grow(cramjam.zstd.decompress_into, data, max_bytes, "zstd")
+    raise _unknown(codec)
+
+
+def _unknown(codec: int) -> KafkaError:
+    return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression codec {codec}")
+
+
+def _too_large(max_bytes: int) -> KafkaError:
+    return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"decompressed records exceed {max_bytes} bytes")
+
+
+def _damaged(name: str, reason: object) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, f"the {name} stream cannot be read: {reason}")
+
+
+def _gunzip(data: _Buffer, max_bytes: int) -> bytes:
+    """All members of a gzip stream, one after the other, as Java's reader takes them."""
+    pieces: list[bytes] = []
+    room = max_bytes
+    rest: _Buffer = data
+    while rest:
+        inflater = zlib.decompressobj(31)
+        try:
+            # One byte more than allowed tells "exactly the limit" from "beyond it"; 0 would mean "no limit".
+            piece = inflater.decompress(rest, room + 1)
+        except zlib.error as error:
+            raise _damaged("gzip", error) from None
+        if len(piece) > room:
+            raise _too_large(max_bytes)
+        if not inflater.eof:
+            raise _damaged("gzip", "it ends too early")
+        pieces.append(piece)
+        room -= len(piece)
+        rest = inflater.unused_data
+    return b"".join(pieces)
+
+
+def _xerial(data: _Buffer) -> bytes:
+    """Snappy blocks behind the header of snappy-java, the framing that every Kafka client reads."""
+    view = memoryview(data)
+    pieces = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        pieces.append(struct.pack(">i", len(block)))
+        pieces.append(block)
+    return b"".join(pieces)
+
+
+def _unsnap(data: _Buffer, max_bytes: int) -> bytes:
+    view = memoryview(data)
+    if bytes(view[:8]) != _XERIAL_MAGIC:
+        return _snappy_block(view, max_bytes, max_bytes)  # librdkafka and others send one bare block
+    pieces: list[bytes] = []
+    room = max_bytes
+    position = len(_XERIAL_HEADER)
+    while position < len(view):
+        if position + 4 > len(view):
+            raise _damaged("snappy", "it ends inside a block length")
+        (length,) = struct.unpack_from(">i", view, position)
+        position += 4
+        if length < 0 or position + length > len(view):
+            raise _damaged("snappy", "a block is longer than the stream")
+        piece = _snappy_block(view[position : position + length], room, max_bytes)
+        pieces.append(piece)
+        room -= len(piece)
+        position += length
+    return b"".join(pieces)
+
+
+def _snappy_block(block: memoryview, room: int, max_bytes: int) -> bytes:
+    """One block; its stated length is checked before anything is allocated for it."""
+    stated = shift = 0
+    for byte in block[:5]:
+        stated |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    else:
+        raise _damaged("snappy", "it has no length")
+    if stated > room:
+        raise _too_large(max_bytes)
+    out = bytearray(stated)
+    try:
+        written = cramjam.snappy.decompress_raw_into(block, out)
+    except (cramjam.DecompressionError, ValueError) as error:
+        raise _damaged("snappy", error) from None
+    if written != stated:
+        raise _damaged("snappy", f"{written} bytes instead of the {stated} it states")
+    return bytes(out)
+
+
+def _lz4_frame(data: _Buffer) -> bytes:
+    view = memoryview(data)
+    pieces = [_LZ4_HEADER]
+    for start in range(0, len(view), _LZ4_BLOCK_BYTES):
+        block = view[start : start + _LZ4_BLOCK_BYTES]
+        packed = bytes(cramjam.lz4.compress_block(block, store_size=False))
+        if len(packed) < len(block):
+            pieces.append(struct.pack("<I", len(packed)))
+            pieces.append(packed)
+        else:
+            pieces.append(struct.pack("<I", len(block) | _LZ4_STORED))
+            pieces.append(bytes(block))
+    pieces.append(b"\0\0\0\0")
+    return b"".join(pieces)
+
+
+def _grow(inflate_into: object, data: _Buffer, max_bytes: int, name: str) -> bytes:
+    """Inflate into buffers of growing size: the codec stops at the end of each, so the limit holds while it works."""
+    if not data:
+        raise _damaged(name, "it is empty")
+    size = min(max_bytes, max(_FIRST_GUESS_BYTES, 4 * len(data)))
+    while True:
+        out = bytearray(size)
+        try:
+            written = inflate_into(data, out)  # type: ignore[operator]
+        except (cramjam.DecompressionError, ValueError) as error:
+            if "whole buffer" not in str(error):
+                raise _damaged(name, error) from None
+            if size == max_bytes:
+                raise _too_large(max_bytes) from None
+            size = min(max_bytes, size * 4)
+            continue
+        return bytes(memoryview(out)[:written])
