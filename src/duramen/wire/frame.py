@@ -166,6 +166,6 @@ def parse_response(api: ApiMessage, version: int, view: memoryview) -> tuple[int
     code UNSUPPORTED_VERSION, which leads every version of that message.
     """
     correlation_id, position = parse_response_header(api, version, view)
-    if api.key == API_VERSIONS and view[position : position + 2] == b"\0\x23":
+    if api.key == API_VERSIONS and bytes(view[position : position + 2]) == b"\0\x23":
         version = 0
     return correlation_id, api.response.decode(view, version, position)
