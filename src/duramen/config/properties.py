@@ -19,7 +19,7 @@ def parse_properties(text: str) -> dict[str, str]:
     Raises ConfigError, with the line, for a malformed `\\uXXXX` escape.
     """
     result: dict[str, str] = {}
-    for number, line in _logical_lines(text):
+    for number, line in _logical_lines(text.removeprefix("\ufeff")):
         key_end, value_start = _split(line)
         result[_unescape(line[:key_end], number)] = _unescape(line[value_start:], number)
     return result
@@ -83,4 +83,5 @@ def _unescape(text: str, line_number: int) -> str:
             index += 4
         else:
             out.append(_ESCAPES.get(char, char))
-    return "".join(out)
+    # Two escapes may spell one character beyond 16 bits as a surrogate pair.
+    return "".join(out).encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -153,8 +153,7 @@ class Setting:
         parts = [part.strip() for part in text.split(",")] if text else []
         if self.allowed:
             self._check_allowed(parts, text)
-            if len(set(parts)) != len(parts):
-                raise ConfigError(f"{self.name}={text}: each value may be given once only")
+            return list(dict.fromkeys(parts))
         return parts
 
     def _parse_number(self, trimmed: str, text: str) -> Value:

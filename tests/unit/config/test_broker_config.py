@@ -1,0 +1,195 @@
+"""One node's configuration: what a file, overrides and dynamic changes make of it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from duramen.config import SETTINGS, load_broker_config
+from duramen.config.listeners import parse_host_port, parse_listener
+from duramen.errors import ConfigError
+
+# Every key that Kafka 4.3's own config/server.properties sets, with its values.
+STOCK = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+
+
+def test_stock_kafka_file_starts() -> None:
+    config = load_broker_config(STOCK, {})
+    assert [str(listener) for listener in config.listeners] == ["PLAINTEXT://:9092"]
+    assert [str(listener) for listener in config.advertised_listeners] == ["PLAINTEXT://localhost:9092"]
+    assert config.get("log.dirs") == ["/tmp/kraft-combined-logs"]
+    inert = dict(config.inert)
+    assert "num.io.threads" in inert
+    assert "transaction.state.log.min.isr" in inert
+    assert "listeners" not in inert
+    assert all(inert.values())
+
+
+def test_defaults_are_loopback_and_a_directory_here() -> None:
+    config = load_broker_config(None, {})
+    assert [str(listener) for listener in config.listeners] == ["PLAINTEXT://127.0.0.1:9092"]
+    assert config.advertised_listeners == config.listeners
+    assert config.get("log.dirs") == ["./duramen-data"]
+    assert config.get("node.id") == 1
+    assert config.metrics_listener is None
+    assert config.inert == []
+    assert config.source("log.dirs") == "default"
+
+
+def test_overrides_win_over_the_file() -> None:
+    config = load_broker_config("num.partitions=3\nlog.segment.bytes=2000000", {"num.partitions": "7"})
+    assert config.get("num.partitions") == 7
+    assert config.get("log.segment.bytes") == 2000000
+    assert config.source("num.partitions") == "static"
+
+
+def test_older_names_count_where_the_newer_is_missing() -> None:
+    assert load_broker_config("broker.id=4\nlog.dir=/a", {}).get("node.id") == 4
+    assert load_broker_config("broker.id=4\nlog.dir=/a", {}).get("log.dirs") == ["/a"]
+    assert load_broker_config("log.dir=/a\nlog.dirs=/b,/c", {}).get("log.dirs") == ["/b", "/c"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"num.partition": "3"}, "nearest is num.partitions"),
+        ({"NUM.PARTITIONS": "3"}, "unknown broker setting NUM.PARTITIONS"),
+        ({"retention.ms": "3"}, "use log.retention.ms"),
+        ({"zookeeper.connect": "localhost:2181"}, "removed ZooKeeper"),
+        ({"num.partitions": "three"}, "num.partitions=three is not a whole number"),
+        ({"num.partitions": "0"}, "1 or more"),
+        ({"num.io.threads": "many"}, "num.io.threads=many"),
+        ({"process.roles": "broker"}, "must be broker,controller"),
+        ({"broker.id": "2", "node.id": "3"}, "differ"),
+        ({"controller.quorum.voters": "1@a:1,2@b:2"}, "names other nodes"),
+        ({"authorizer.class.name": "org.example.Door"}, "access control"),
+        ({"listeners": "SSL://127.0.0.1:9093"}, "would be SSL"),
+        ({"listeners": "PLAINTEXT://127.0.0.1"}, "is not NAME://host:port"),
+        ({"listeners": "A://h:1,B://h:1", "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}, "port of its"),
+        ({"listeners": "A://h:1,A://h:2", "listener.security.protocol.map": "A:PLAINTEXT"}, "name of its own"),
+        ({"listeners": "INSIDE://h:1"}, "says nothing about listener INSIDE"),
+        ({"listeners": "C://h:1", "controller.listener.names": "C"}, "no listener is left"),
+        ({"listener.security.protocol.map": "A:TELEPATHY"}, "NAME:PROTOCOL"),
+        ({"advertised.listeners": "OTHER://h:1"}, "no listener named OTHER"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "names no host"),
+        ({"advertised.listeners": ""}, "address for listener PLAINTEXT is missing"),
+        ({"metrics.listener": "nine"}, "is not host:port"),
+        ({"log.dirs": ""}, "names no directory"),
+        ({"log.retention.ms": "0"}, "at least 1"),
+        ({"group.min.session.timeout.ms": "9", "group.max.session.timeout.ms": "8"}, "is above"),
+        ({"duramen.journal.max.bytes": "1048576"}, "two parts"),
+        ({"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "8"}, "is above"),
+    ],
+)
+def test_mistakes_are_refused_with_a_remedy(overrides: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_broker_config(None, overrides)
+    assert "\n" not in str(caught.value)
+
+
+def test_keys_of_listeners_and_plugins_are_inert() -> None:
+    config = load_broker_config(
+        "listener.name.plaintext.ssl.keystore.location=/x\nrsm.config.bucket=b\nlistener.name.a.max.connections=5", {}
+    )
+    assert dict(config.inert) == {
+        "listener.name.a.max.connections": "one value serves every listener",
+        "listener.name.plaintext.ssl.keystore.location": "listeners are plain TCP in this release",
+        "rsm.config.bucket": "there is no remote tier",
+    }
+    with pytest.raises(ConfigError, match="unknown broker setting"):
+        load_broker_config("listener.name.plaintext.nonsense=1", {})
+
+
+def test_dynamic_layers() -> None:
+    static = load_broker_config("message.max.bytes=2000", {})
+    default = static.with_dynamic({"message.max.bytes": "3000"}, cluster_default=True)
+    own = default.with_dynamic({"message.max.bytes": "4000"})
+    assert [c.get("message.max.bytes") for c in (static, default, own)] == [2000, 3000, 4000]
+    assert [c.source("message.max.bytes") for c in (static, default, own)] == [
+        "static",
+        "dynamic-default",
+        "dynamic-broker",
+    ]
+    assert own.with_dynamic({}).get("message.max.bytes") == 3000
+    assert own.with_dynamic({}).with_dynamic({}, cluster_default=True).get("message.max.bytes") == 2000
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("num.partitions", "2", "restart"),
+        ("num.io.threads", "2", "no effect"),
+        ("message.max.bytes", "x", "whole number"),
+        ("nonsense", "x", "unknown"),
+    ],
+)
+def test_what_cannot_change_dynamically(name: str, value: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_broker_config(None, {}).with_dynamic({name: value})
+
+
+def test_listener_syntax() -> None:
+    assert parse_listener("k", "plaintext://[::1]:9092") == ("PLAINTEXT", "::1", 9092)
+    assert str(parse_listener("k", "A://[::1]:9092")) == "A://[::1]:9092"
+    assert parse_host_port("k", "127.0.0.1:0") == ("127.0.0.1", 0)
+    for text in ("A://::1:9092", "A://h:65536", "A://h:", "://h:1", "A://h:1/x"):
+        with pytest.raises(ConfigError, match="NAME://host:port"):
+            parse_listener("k", text)
+
+
+def test_typed_getters_refuse_the_wrong_type() -> None:
+    config = load_broker_config(None, {})
+    assert config.integer("num.partitions") == 1
+    assert config.boolean("auto.create.topics.enable") is True
+    assert config.string("broker.rack") == ""
+    assert config.strings("advertised.listeners") == []
+    for getter, name in (
+        (config.integer, "log.retention.ms"),
+        (config.boolean, "node.id"),
+        (config.string, "log.dirs"),
+        (config.strings, "node.id"),
+    ):
+        with pytest.raises(ConfigError, match=name):
+            getter(name)
+    with pytest.raises(ConfigError, match="unknown"):
+        config.get("nonsense")
+    with pytest.raises(ConfigError, match="unknown"):
+        config.source("nonsense")
+
+
+def test_importing_loads_nothing_of_the_engine() -> None:
+    code = (
+        "import sys, duramen.config; "
+        "print([m for m in sys.modules if m.startswith('duramen.') and not m.startswith('duramen.config')])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert loaded.stdout.strip() in ("['duramen.errors']", "['duramen.errors', 'duramen.model']")
+
+
+def test_settings_are_sorted() -> None:
+    assert list(SETTINGS) == sorted(SETTINGS)
