@@ -1,0 +1,144 @@
+"""Virtual time: the agenda of everything that will happen in a simulation, and the clock each process sees of it.
+
+Events run one at a time, earliest first; between events no time passes. Events due at the same instant run in a
+seeded order, except that `call_soon` keeps the order of the calls, as every real loop does. Each event belongs to one
+`Process`; a dead process's events never run, and a busy one's (a slow disk call) wait until it is free again.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from random import Random
+
+from duramen.sim.disk import NodeDied
+
+
+class Process:
+    """One run of one program: from its start to its end, after which it does nothing any more.
+
+    busy_until: virtual seconds before which none of its events runs. on_death: called when an event raised NodeDied.
+    cost: seconds the event that just ran kept the process busy (its blocking disk calls), asked after each event.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        on_death: Callable[[NodeDied], None] | None = None,
+        cost: Callable[[], float] | None = None,
+    ) -> None:
+        self.name = name
+        self.alive = True
+        self.busy_until = 0.0
+        self.on_death = on_death
+        self.cost = cost
+
+
+class Event:
+    """A call at a time; cancelling makes it none. Also the Timer that `call_later` returns."""
+
+    __slots__ = ("callback", "process")
+
+    def __init__(self, process: Process, callback: Callable[[], None]) -> None:
+        self.process = process
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        """See ports.Timer."""
+        self.callback = None
+
+
+class Loop:
+    """The agenda. `now` is virtual seconds since the simulation began."""
+
+    def __init__(self, random: Random) -> None:
+        self.now = 0.0
+        self.events_run = 0
+        self._random = random
+        self._order = 0
+        self._agenda: list[tuple[float, float, int, Event]] = []
+
+    def at(self, time: float, process: Process, callback: Callable[[], None]) -> Event:
+        """Run the callback at `time` (not before now), among simultaneous events at a seeded place."""
+        return self._put(max(time, self.now), self._random.random(), process, callback)
+
+    def soon(self, process: Process, callback: Callable[[], None]) -> Event:
+        """Run the callback at this instant, after what `soon` was asked before and before anything else."""
+        return self._put(self.now, -1.0, process, callback)
+
+    def _put(self, time: float, tie: float, process: Process, callback: Callable[[], None]) -> Event:
+        event = Event(process, callback)
+        self._order += 1
+        heapq.heappush(self._agenda, (time, tie, self._order, event))
+        return event
+
+    def _put_again(self, time: float, event: Event) -> None:
+        """Hold an event back, in the order in which it would have run: before whatever is due only then."""
+        self._order += 1
+        heapq.heappush(self._agenda, (time, -0.5, self._order, event))
+
+    def forget(self, process: Process) -> None:
+        """End the process: nothing it planned happens, and nothing of it is kept in memory."""
+        process.alive = False
+        self._agenda = [entry for entry in self._agenda if entry[3].process is not process]
+        heapq.heapify(self._agenda)
+
+    def step(self) -> bool:
+        """Run the next event; False when there is none."""
+        while self._agenda:
+            time, _, _, event = heapq.heappop(self._agenda)
+            process, callback = event.process, event.callback
+            if callback is None or not process.alive:
+                continue
+            if process.busy_until > time:
+                self._put_again(process.busy_until, event)
+                continue
+            self.now = time
+            self.events_run += 1
+            try:
+                callback()
+            except NodeDied as death:
+                if process.on_death is None:
+                    raise
+                process.on_death(death)
+            else:
+                if process.cost is not None:
+                    cost = process.cost()
+                    if cost:
+                        process.busy_until = time + cost
+            return True
+        return False
+
+    def run(self, until: Callable[[], bool], deadline: float) -> bool:
+        """Step until the condition holds or `deadline` (virtual seconds) has passed; returns whether it holds."""
+        while not until():
+            if not self._agenda or self._agenda[0][0] > deadline:
+                self.now = max(self.now, deadline)
+                return until()
+            self.step()
+        return True
+
+
+class SimClock:
+    """The Clock port of one process. Its wall clock has its own start and may be set; monotonic time never jumps."""
+
+    def __init__(self, loop: Loop, process: Process, wall_start_ms: int) -> None:
+        self._loop = loop
+        self._process = process
+        self.wall_start_ms = wall_start_ms
+
+    def wall_ms(self) -> int:
+        """See ports.Clock."""
+        return self.wall_start_ms + int(self._loop.now * 1000)
+
+    def monotonic(self) -> float:
+        """See ports.Clock."""
+        return self._loop.now
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """See ports.Clock."""
+        self._loop.soon(self._process, callback)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Event:
+        """See ports.Clock."""
+        return self._loop.at(self._loop.now + max(0.0, seconds), self._process, callback)

@@ -1,0 +1,144 @@
+"""One machine of the simulation: a disk that outlives its processes, and at most one process running the server.
+
+A process gets five ports of its own at every start. However it ends (stop, kill, power cut), everything it had planned
+is dropped with it, and nothing of it may touch the disk again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+from duramen.ports import World
+from duramen.sim.disk import CrashDisk, NodeDied, PowerCut
+from duramen.sim.entropy import SimEntropy
+from duramen.sim.executor import SimExecutor
+from duramen.sim.loop import Loop, Process, SimClock
+from duramen.sim.network import SimNetwork, SimPort
+
+WALL_START_MS = 1_767_225_600_000
+"""2026-01-01T00:00Z: when every simulation begins."""
+
+
+class Server(Protocol):
+    """What a node runs; server.broker.Broker is one."""
+
+    def start(self, on_ready: Callable[[], None]) -> None: ...
+
+    def stop(self, on_stopped: Callable[[], None]) -> None: ...
+
+
+class Node:
+    """A machine named `name`. boot builds the server on a World; note writes a line of the history."""
+
+    def __init__(
+        self,
+        name: str,
+        loop: Loop,
+        network: SimNetwork,
+        random: Random,
+        disk: CrashDisk,
+        boot: Callable[[World], Server],
+        note: Callable[[str], None],
+    ) -> None:
+        self.name = name
+        self.disk = disk
+        self.starts = 0
+        self.deaths = 0
+        self.ready = False
+        self.on_down: Callable[[], None] | None = None
+        self.server: Server | None = None
+        self.process: Process | None = None
+        self._loop = loop
+        self._network = network
+        self._random = random
+        self._boot = boot
+        self._note = note
+        self._port: SimPort | None = None
+        self._executor: SimExecutor | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether a process exists, ready or not."""
+        return self.process is not None
+
+    def start(self) -> None:
+        """Start the server's process now; `ready` tells when it serves."""
+        if self.process is not None:
+            raise ValueError(f"{self.name} runs already")
+        self.disk.power_on()
+        self.disk.take_delay()
+        self.starts += 1
+        process = Process(f"{self.name}#{self.starts}", self._died, self.disk.take_delay)
+        seed = self._random.getrandbits(64)
+        self.process = process
+        self._port = SimPort(self._network, process)
+        self._executor = SimExecutor(self._loop, process, Random(seed))
+        world = World(
+            self.disk,
+            SimClock(self._loop, process, WALL_START_MS),
+            self._port,
+            self._executor,
+            SimEntropy(Random(seed + 1)),
+        )
+        self._note(f"{process.name} start")
+        self._loop.soon(process, lambda: self._start(world))
+
+    def _start(self, world: World) -> None:
+        self.server = self._boot(world)
+        self.server.start(self._is_ready)
+
+    def _is_ready(self) -> None:
+        self.ready = True
+        if self.process is not None:
+            self._note(f"{self.process.name} ready after {self.disk.calls} disk calls")
+
+    def stop(self) -> None:
+        """Ask the server to stop cleanly; the process ends when it has."""
+        process, server = self.process, self.server
+        if process is None or server is None:
+            raise ValueError(f"{self.name} does not run")
+        self.ready = False
+        self._note(f"{process.name} stop")
+
+        def on_stopped() -> None:
+            self._loop.soon(process, self._stopped)
+
+        self._loop.soon(process, lambda: server.stop(on_stopped))
+
+    def kill(self) -> None:
+        """kill -9, now."""
+        self.disk.kill()
+        self._end("killed", 0.0, deliver=True)
+
+    def power_cut(self) -> None:
+        """The machine loses power, now."""
+        self.disk.power_cut()
+        self._end("power cut", self._random.uniform(0.0, 0.5), deliver=self._random.random() < 0.5)
+
+    def _died(self, death: NodeDied) -> None:
+        """A disk call was the last one."""
+        cut = isinstance(death, PowerCut)
+        deliver = not cut or self._random.random() < 0.5
+        self._end(str(death), self._random.uniform(0.0, 0.5) if cut else 0.0, deliver=deliver)
+
+    def _stopped(self) -> None:
+        self.disk.kill()
+        self._end("stopped", 0.0, deliver=True)
+
+    def _end(self, how: str, silence_s: float, *, deliver: bool) -> None:
+        process = self.process
+        if process is None:
+            return
+        self._note(f"{process.name} {how} at disk call {self.disk.calls}")
+        self.deaths += how != "stopped"
+        self.ready = False
+        self._loop.forget(process)
+        if self._executor is not None:
+            self._executor.die()
+        if self._port is not None:
+            self._port.die(silence_s, deliver=deliver)
+        self.server = self.process = self._port = self._executor = None
+        if self.on_down is not None:
+            self.on_down()
