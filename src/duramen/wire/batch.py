@@ -1,19 +1,20 @@
 """Record batches of magic 2 as stored bytes: their 61-byte header, its checks and the two fields a leader stamps.
 
 A batch stays bytes from the producer to the consumer. What the broker needs is in the header; only time look-ups,
-compaction and our own clients open the records (`wire/records_codec.py`). The CRC covers everything from the
+compaction and our own clients open the records. The CRC covers everything from the
 attributes on, so base offset and leader epoch can be set without touching it. Layout: Kafka's message format, KIP-98.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
 from duramen.errors import ErrorCode, KafkaError
+from duramen.wire.compression import compress, decompress
 
 HEADER_SIZE: Final = 61
 """Bytes before the first record."""
@@ -115,8 +116,9 @@ class BatchHeader:
 
     def __repr__(self) -> str:
         return (
-            f"BatchHeader(offsets {self.base_offset}..{self.last_offset}, epoch {self.leader_epoch}, {self.size} bytes, "
-            f"{self.count} records, producer {self.producer_id}/{self.producer_epoch}/{self.base_sequence})"
+            f"BatchHeader(offsets {self.base_offset}..{self.last_offset}, epoch {self.leader_epoch}, "
+            f"{self.size} bytes, {self.count} records, "
+            f"producer {self.producer_id}/{self.producer_epoch}/{self.base_sequence})"
         )
 
 
@@ -263,3 +265,232 @@ def batches(view: _Buffer) -> Iterator[tuple[int, BatchHeader]]:
             return
         yield position, header
         position += header.size
+
+
+Header = tuple[bytes, bytes | None]
+"""One record header: key (UTF-8) and value."""
+
+NewRecord = tuple[bytes | None, bytes | None, Sequence[Header], int]
+"""What goes into a batch: key, value, headers, timestamp in ms."""
+
+
+class Record:
+    """One record read from a batch. timestamp is in ms; key and value are None where the record has none."""
+
+    __slots__ = ("headers", "key", "offset", "timestamp", "value")
+
+    def __init__(
+        self, offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: list[Header]
+    ) -> None:
+        self.offset = offset
+        self.timestamp = timestamp
+        self.key = key
+        self.value = value
+        self.headers = headers
+
+    def __repr__(self) -> str:
+        return f"Record(offset={self.offset}, timestamp={self.timestamp}, key={self.key!r}, value={self.value!r})"
+
+
+def records(view: _Buffer, header: BatchHeader | None = None, *, max_bytes: int) -> Iterator[Record]:
+    """The records of the batch at the start of `view`; max_bytes bounds what its compressed part may inflate to.
+
+    Raises KafkaError INVALID_RECORD when they are not what the header says, MESSAGE_TOO_LARGE beyond max_bytes,
+    CORRUPT_MESSAGE for a bad header. The CRC is not checked here.
+    """
+    if header is None:
+        header = parse_header(view)
+    if header.size > len(view):
+        raise _corrupt(f"a batch of {header.size} bytes in a buffer of {len(view)}")
+    payload: _Buffer = memoryview(view)[HEADER_SIZE : header.size]
+    if header.compression:
+        payload = decompress(header.compression, payload, max_bytes)
+    data = bytes(payload)
+    position = 0
+    for _ in range(header.count):
+        record, position = _read_record(data, position, header)
+        yield record
+    if position != len(data):
+        raise _invalid(f"{len(data) - position} bytes behind the last record")
+
+
+def _read_record(data: bytes, position: int, header: BatchHeader) -> tuple[Record, int]:
+    length, position = _varint(data, position)
+    end = position + length
+    if length < 0 or end > len(data):
+        raise _invalid("a record is longer than its batch")
+    position += 1  # record attributes: none are defined
+    timestamp_delta, position = _varint(data, position)
+    offset_delta, position = _varint(data, position)
+    key, position = _nullable(data, position, end)
+    value, position = _nullable(data, position, end)
+    count, position = _varint(data, position)
+    if not 0 <= count <= end - position:
+        raise _invalid(f"a record with {count} headers")
+    headers: list[Header] = []
+    for _ in range(count):
+        name, position = _nullable(data, position, end)
+        if name is None:
+            raise _invalid("a record header without a key")
+        content, position = _nullable(data, position, end)
+        headers.append((name, content))
+    if position != end:
+        raise _invalid(f"a record's fields end at byte {position}, its length says {end}")
+    if not 0 <= offset_delta <= header.last_offset_delta:
+        raise _invalid(f"a record's offset delta {offset_delta} is outside the batch")
+    timestamp = header.max_timestamp if header.attributes & APPEND_TIME else header.base_timestamp + timestamp_delta
+    return Record(header.base_offset + offset_delta, timestamp, key, value, headers), position
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """A zigzag number of at most 64 bits and the position behind it."""
+    result = shift = 0
+    try:
+        while True:
+            byte = data[position]
+            position += 1
+            result |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (result >> 1) ^ -(result & 1), position
+            shift += 7
+            if shift > 63:
+                raise _invalid("a number of more than ten bytes")
+    except IndexError:
+        raise _invalid("the records end inside a number") from None
+
+
+def _nullable(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = _varint(data, position)
+    if length < 0:
+        return None, position
+    stop = position + length
+    if stop > end:
+        raise _invalid("a field is longer than its record")
+    return data[position:stop], stop
+
+
+def _put_varint(out: bytearray, number: int) -> None:
+    number = (number << 1) ^ (number >> 63)
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+
+
+def _put_nullable(out: bytearray, data: bytes | None) -> None:
+    if data is None:
+        out.append(1)
+        return
+    _put_varint(out, len(data))
+    out += data
+
+
+def build_batch(
+    new: Sequence[NewRecord],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    compression: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+) -> bytearray:
+    """One batch of the given records, which get consecutive offsets from `base_offset`, with a valid CRC.
+
+    Raises ValueError for no records, KafkaError UNSUPPORTED_COMPRESSION_TYPE for an unknown codec.
+    """
+    if not new:
+        raise ValueError("a batch holds at least one record")
+    base_timestamp = new[0][3]
+    body = bytearray()
+    record = bytearray()
+    for delta, (key, value, headers, timestamp) in enumerate(new):
+        record.clear()
+        record.append(0)
+        _put_varint(record, timestamp - base_timestamp)
+        _put_varint(record, delta)
+        _put_nullable(record, key)
+        _put_nullable(record, value)
+        _put_varint(record, len(headers))
+        for name, content in headers:
+            _put_nullable(record, name)
+            _put_nullable(record, content)
+        _put_varint(body, len(record))
+        body += record
+    attributes = compression | (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
+    payload: _Buffer = compress(compression, body) if compression else body
+    out = bytearray(HEADER_SIZE)
+    HEADER.pack_into(
+        out,
+        0,
+        base_offset,
+        HEADER_SIZE - LOG_OVERHEAD + len(payload),
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        len(new) - 1,
+        base_timestamp,
+        max(entry[3] for entry in new),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(new),
+    )
+    out += payload
+    _CRC.pack_into(out, 17, crc32c(memoryview(out)[CRC_START:]))
+    return out
+
+
+class Marker(NamedTuple):
+    """What an end-transaction marker says: ABORT or COMMIT, and by which coordinator epoch."""
+
+    type: int
+    coordinator_epoch: int
+
+
+_MARKER_KEY = struct.Struct(">hh")
+_MARKER_VALUE = struct.Struct(">hi")
+
+
+def build_marker(
+    producer_id: int,
+    producer_epoch: int,
+    type: int,
+    coordinator_epoch: int,
+    timestamp_ms: int,
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """The control batch that ends a producer's transaction; `type` is ABORT or COMMIT (KIP-98)."""
+    record: NewRecord = (_MARKER_KEY.pack(0, type), _MARKER_VALUE.pack(0, coordinator_epoch), (), timestamp_ms)
+    return build_batch(
+        [record],
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )
+
+
+def read_marker(view: _Buffer, header: BatchHeader) -> Marker | None:
+    """The marker in a control batch, None when it is another kind of control record (a leader change, ...).
+
+    Raises KafkaError INVALID_RECORD when the record cannot be read.
+    """
+    for record in records(view, header, max_bytes=len(view)):
+        key, value = record.key or b"", record.value or b""
+        if len(key) < _MARKER_KEY.size:
+            raise _invalid("a control record without a type")
+        _, kind = _MARKER_KEY.unpack_from(key)
+        if kind not in (ABORT, COMMIT):
+            return None
+        if len(value) < _MARKER_VALUE.size:
+            raise _invalid("a transaction marker without its coordinator's epoch")
+        return Marker(kind, _MARKER_VALUE.unpack_from(value)[1])
+    return None

@@ -114,7 +114,8 @@ def _xerial(data: _Buffer) -> bytes:
     """Snappy blocks behind the header of snappy-java, the framing that every Kafka client reads."""
     view = memoryview(data)
     pieces = [_XERIAL_HEADER]
-    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+    # At least one block: some readers take a bare header for a bare block.
+    for start in range(0, max(1, len(view)), _XERIAL_BLOCK_BYTES):
         block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
         pieces.append(struct.pack(">i", len(block)))
         pieces.append(block)

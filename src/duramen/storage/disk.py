@@ -1,0 +1,243 @@
+"""The operating system's file system as the Disk port.
+
+Every choice between platforms sits in one function of its own at the top, so that a test can force the fallback: how
+to sync, how to read only what is in memory, how to write many buffers, how to drop cached pages.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from duramen.errors import DirectoryLockedError
+from duramen.ports import Buffer, DirectoryLock, File
+
+IOV_MAX = 1024
+"""Buffers per call that Linux and macOS take."""
+_ZEROS = bytes(1024 * 1024)
+# preadv2's refusals that mean "never here" rather than "not now".
+_NEVER = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
+
+
+def sync_call() -> Callable[[int], None]:
+    """How data reach the platter: F_FULLFSYNC where fsync stops at the drive's cache (macOS), else fdatasync or fsync."""
+    full: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+    if full is not None:
+        command = full
+
+        def sync_fully(descriptor: int) -> None:
+            try:
+                fcntl.fcntl(descriptor, command)
+            except OSError as error:
+                if error.errno not in _NEVER:
+                    raise
+                os.fsync(descriptor)  # a network or foreign file system
+
+        return sync_fully
+    return getattr(os, "fdatasync", os.fsync)
+
+
+def nowait_flag() -> int | None:
+    """The flag that makes preadv return at once unless the bytes are in memory; None where there is none."""
+    if hasattr(os, "preadv"):
+        return getattr(os, "RWF_NOWAIT", None)
+    return None
+
+
+def write_call() -> Callable[[int, Sequence[Buffer], int], int]:
+    """How several buffers are written at a position: pwritev, or one pwrite of the first (the caller loops)."""
+    vectored: Callable[[int, Sequence[Buffer], int], int] | None = getattr(os, "pwritev", None)
+    if vectored is not None:
+        return vectored
+    return lambda descriptor, buffers, offset: os.pwrite(descriptor, buffers[0], offset)
+
+
+def drop_call() -> Callable[[int, int, int], None] | None:
+    """How to tell the kernel that pages are not needed again; None where it cannot be told."""
+    advise: Callable[[int, int, int, int], None] | None = getattr(os, "posix_fadvise", None)
+    if advise is None:
+        return None
+    call, advice = advise, os.POSIX_FADV_DONTNEED
+    return lambda descriptor, offset, length: call(descriptor, offset, length, advice)
+
+
+class RealFile:
+    """One open file. Closed by `close`, or when the last reference goes: a reply may still be sending from it."""
+
+    __slots__ = ("_descriptor", "_disk", "path")
+
+    def __init__(self, disk: RealDisk, path: str, descriptor: int) -> None:
+        self.path = path
+        self._disk = disk
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        if self._descriptor < 0:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
+        return self._descriptor
+
+    def size(self) -> int:
+        return os.fstat(self.fileno()).st_size
+
+    def pread(self, length: int, offset: int) -> bytes:
+        descriptor = self.fileno()
+        data = os.pread(descriptor, length, offset)
+        if len(data) == length or not data:
+            return data
+        pieces = [data]
+        missing = length - len(data)
+        while missing:
+            data = os.pread(descriptor, missing, offset + length - missing)
+            if not data:
+                break
+            pieces.append(data)
+            missing -= len(data)
+        return b"".join(pieces)
+
+    def pread_nowait(self, buffer: memoryview, offset: int) -> int:
+        flag = self._disk.nowait
+        if flag is None:
+            return -1
+        try:
+            return os.preadv(self.fileno(), [buffer], offset, flag)
+        except BlockingIOError:
+            return -1
+        except OSError as error:
+            if error.errno in _NEVER:
+                self._disk.nowait = None
+                return -1
+            raise
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        descriptor = self.fileno()
+        total = 0
+        for start in range(0, len(buffers), IOV_MAX):
+            group = buffers[start : start + IOV_MAX]
+            length = sum(map(len, group))
+            written = self._disk.write(descriptor, group, offset + total)
+            if written != length:
+                self._write_rest(descriptor, group, offset + total, written)
+            total += length
+        return total
+
+    def _write_rest(self, descriptor: int, buffers: Sequence[Buffer], offset: int, written: int) -> None:
+        """Go on behind a short write until every byte is in the file."""
+        for buffer in buffers:
+            view = memoryview(buffer).cast("B")
+            if written >= len(view):
+                written -= len(view)
+                offset += len(view)
+                continue
+            position, written = written, 0
+            while position < len(view):
+                count = os.pwrite(descriptor, view[position:], offset + position)
+                if count <= 0:
+                    raise OSError(errno.EIO, "the file took no more bytes", self.path)
+                position += count
+            offset += len(view)
+
+    def sync(self) -> None:
+        self._disk.sync(self.fileno())
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self.fileno(), size)
+
+    def drop_cache(self, offset: int, length: int) -> None:
+        if self._disk.drop is not None:
+            with suppress(OSError):
+                self._disk.drop(self.fileno(), offset, length)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            with suppress(OSError):
+                os.close(self._descriptor)
+
+
+class RealLock:
+    """An flock on a file, which the kernel lets go when the process ends however it ends."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class RealDisk:
+    """Files of this machine."""
+
+    __slots__ = ("drop", "nowait", "sync", "write")
+
+    def __init__(self) -> None:
+        self.sync = sync_call()
+        self.nowait = nowait_flag()
+        self.write = write_call()
+        self.drop = drop_call()
+
+    def open(self, path: str, *, create: bool = False, write: bool = False) -> RealFile:
+        flags = os.O_RDWR if write or create else os.O_RDONLY
+        if create:
+            flags |= os.O_CREAT
+        return RealFile(self, path, os.open(path, flags | os.O_CLOEXEC, 0o644))
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def list_directory(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_directories(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            os.remove(path)
+
+    def sync_directory(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def preallocate(self, file: File, size: int) -> None:
+        # Reserved but unwritten blocks would cost a metadata commit when each is first written: so write zeros.
+        offset = file.size()
+        while offset < size:
+            offset += file.pwritev([_ZEROS[: size - offset]], offset)
+        file.sync()
+
+    def lock(self, path: str) -> DirectoryLock:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise DirectoryLockedError(
+                    f"{path} is locked: another process uses this data directory; stop it or name another directory"
+                ) from None
+            raise
+        return RealLock(descriptor)
+
+    def free_bytes(self, path: str) -> int:
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize

@@ -1,0 +1,223 @@
+"""The real disk, with each platform's fallback forced once."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from duramen.errors import DirectoryLockedError
+from duramen.ports import Buffer
+from duramen.storage import disk as disk_module
+from duramen.storage.disk import RealDisk
+
+
+@pytest.fixture
+def disk() -> RealDisk:
+    return RealDisk()
+
+
+def test_what_is_written_is_read(disk: RealDisk, tmp_path: Path) -> None:
+    file = disk.open(str(tmp_path / "f"), create=True)
+    assert file.pwritev([b"abc", bytearray(b"def"), memoryview(b"ghi")], 5) == 9
+    assert file.size() == 14
+    assert file.pread(100, 0) == b"\0" * 5 + b"abcdefghi"
+    assert file.pread(3, 8) == b"def"
+    assert file.pread(3, 14) == b""
+    file.sync()
+    file.truncate(8)
+    assert file.size() == 8
+    file.drop_cache(0, 8)
+    file.close()
+    file.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file.fileno()
+
+
+def test_more_buffers_than_one_call_takes(disk: RealDisk, tmp_path: Path) -> None:
+    file = disk.open(str(tmp_path / "f"), create=True)
+    pieces = [b"%05d" % i for i in range(2500)]
+    assert file.pwritev(pieces, 0) == 12_500
+    assert file.pread(20_000, 0) == b"".join(pieces)
+    file.close()
+
+
+@pytest.mark.parametrize("at_most", [1, 3, 4, 7, 100])
+def test_short_writes_are_completed(disk: RealDisk, tmp_path: Path, at_most: int) -> None:
+    def short(descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
+        return os.pwrite(descriptor, b"".join(buffers)[:at_most], offset)
+
+    disk.write = short
+    file = disk.open(str(tmp_path / "f"), create=True)
+    assert file.pwritev([b"abcd", b"", b"efg", b"hij"], 2) == 10
+    assert file.pread(99, 2) == b"abcdefghij"
+    file.close()
+
+
+def test_without_pwritev_buffers_go_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "pwritev")
+    file = RealDisk().open(str(tmp_path / "f"), create=True)
+    assert file.pwritev([b"one", b"two"], 0) == 6
+    assert file.pread(9, 0) == b"onetwo"
+    file.close()
+
+
+def test_reading_only_what_is_in_memory(disk: RealDisk, tmp_path: Path) -> None:
+    file = disk.open(str(tmp_path / "f"), create=True)
+    file.pwritev([b"x" * 10_000], 0)
+    buffer = memoryview(bytearray(4000))
+    assert file.pread_nowait(buffer, 100) in (4000, -1)  # -1 on file systems that do not serve it
+    file.close()
+
+
+def test_without_nowait_every_read_would_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "RWF_NOWAIT", raising=False)
+    file = RealDisk().open(str(tmp_path / "f"), create=True)
+    file.pwritev([b"x"], 0)
+    assert file.pread_nowait(memoryview(bytearray(1)), 0) == -1
+    file.close()
+
+
+@pytest.mark.parametrize(("code", "again"), [(errno.EOPNOTSUPP, False), (errno.EINVAL, False), (errno.EAGAIN, True)])
+def test_a_refused_nowait_is_not_tried_again(
+    disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, again: bool
+) -> None:
+    calls = []
+
+    def refuse(*args: object) -> int:
+        calls.append(args)
+        raise OSError(code, "refused")
+
+    monkeypatch.setattr(os, "preadv", refuse)
+    disk.nowait = 8
+    file = disk.open(str(tmp_path / "f"), create=True)
+    for _ in range(2):
+        assert file.pread_nowait(memoryview(bytearray(1)), 0) == -1
+    assert len(calls) == (2 if again else 1)
+    file.close()
+
+
+def test_a_failing_nowait_read_is_an_error(disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object) -> int:
+        raise OSError(errno.EIO, "bad sector")
+
+    monkeypatch.setattr(os, "preadv", fail)
+    disk.nowait = 8
+    file = disk.open(str(tmp_path / "f"), create=True)
+    with pytest.raises(OSError, match="bad sector"):
+        file.pread_nowait(memoryview(bytearray(1)), 0)
+    file.close()
+
+
+def test_syncing_fully_where_the_platform_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = []
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", lambda descriptor, command: commands.append(command))
+    file = RealDisk().open(str(tmp_path / "f"), create=True)
+    file.sync()
+    assert commands == [51]
+
+    def unsupported(descriptor: int, command: int) -> None:
+        raise OSError(errno.ENOTSUP, "no")
+
+    synced = []
+    monkeypatch.setattr(fcntl, "fcntl", unsupported)
+    monkeypatch.setattr(os, "fsync", synced.append)
+    file.sync()
+    assert len(synced) == 1
+    file.close()
+
+
+def test_a_failed_full_sync_is_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(descriptor: int, command: int) -> None:
+        raise OSError(errno.EIO, "lost")
+
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", fail)
+    file = RealDisk().open(str(tmp_path / "f"), create=True)
+    with pytest.raises(OSError, match="lost"):
+        file.sync()
+    file.close()
+
+
+def test_without_fdatasync_fsync_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(fcntl, "F_FULLFSYNC", raising=False)
+    monkeypatch.delattr(os, "fdatasync", raising=False)
+    assert disk_module.sync_call() is os.fsync
+
+
+def test_without_fadvise_dropping_cache_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "posix_fadvise", raising=False)
+    file = RealDisk().open(str(tmp_path / "f"), create=True)
+    file.drop_cache(0, 1)
+    file.close()
+
+
+def test_preallocated_bytes_are_zeros_with_blocks(disk: RealDisk, tmp_path: Path) -> None:
+    file = disk.open(str(tmp_path / "f"), create=True)
+    file.pwritev([b"keep"], 0)
+    size = 3 * 1024 * 1024 + 5
+    disk.preallocate(file, size)
+    assert file.size() == size
+    assert os.stat(file.path).st_blocks * 512 >= size
+    assert file.pread(size, 0) == b"keep" + bytes(size - 4)
+    file.close()
+
+
+def test_names(disk: RealDisk, tmp_path: Path) -> None:
+    base = str(tmp_path / "a" / "b")
+    disk.make_directories(base)
+    disk.make_directories(base)
+    for name in ("z", "c"):
+        disk.open(f"{base}/{name}", create=True).close()
+    assert disk.list_directory(base) == ["c", "z"]
+    disk.rename(f"{base}/z", f"{base}/c")
+    disk.sync_directory(base)
+    assert disk.list_directory(base) == ["c"]
+    assert disk.exists(f"{base}/c")
+    disk.remove(f"{base}/c")
+    assert not disk.exists(f"{base}/c")
+    disk.remove(str(tmp_path / "a"))
+    assert not disk.exists(base)
+    with pytest.raises(FileNotFoundError):
+        disk.open(f"{base}/c")
+    with pytest.raises(FileNotFoundError):
+        disk.open(str(tmp_path / "absent"), write=True)
+    assert disk.free_bytes(str(tmp_path)) > 0
+
+
+def test_removing_a_link_leaves_what_it_points_to(disk: RealDisk, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "f").write_bytes(b"x")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    disk.remove(str(tmp_path / "link"))
+    assert (tmp_path / "real" / "f").exists()
+
+
+def test_the_lock_keeps_other_processes_out_until_released(disk: RealDisk, tmp_path: Path) -> None:
+    path = str(tmp_path / ".lock")
+    lock = disk.lock(path)
+    with pytest.raises(DirectoryLockedError, match="another process"):
+        RealDisk().lock(path)
+    program = (
+        "import sys\nfrom duramen.storage.disk import RealDisk\nfrom duramen.errors import DirectoryLockedError\n"
+        "try:\n    RealDisk().lock(sys.argv[1])\nexcept DirectoryLockedError:\n    sys.exit(3)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program, path], timeout=30, check=False).returncode == 3
+    lock.release()
+    lock.release()
+    assert subprocess.run([sys.executable, "-c", program, path], timeout=30, check=False).returncode == 0
+
+
+def test_a_dropped_file_gives_its_descriptor_back(disk: RealDisk, tmp_path: Path) -> None:
+    file = disk.open(str(tmp_path / "f"), create=True)
+    descriptor = file.fileno()
+    del file
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)

@@ -1,0 +1,121 @@
+"""Every codec against its opposite number in another implementation, and against bombs and rubbish."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import struct
+import zlib
+
+import cramjam
+import pytest
+from aiokafka import codec as aio_codec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from duramen.errors import ErrorCode, KafkaError
+from duramen.wire import compression
+
+CODECS = [compression.GZIP, compression.SNAPPY, compression.LZ4, compression.ZSTD]
+LIMIT = 1 << 20
+PAYLOADS = st.one_of(
+    st.binary(max_size=300),
+    st.builds(lambda piece, times: piece * times, st.binary(min_size=1, max_size=40), st.integers(1, 5000)),
+)
+
+
+@pytest.mark.parametrize("codec", [compression.NONE, *CODECS])
+@given(data=PAYLOADS)
+def test_what_goes_in_comes_out(codec: int, data: bytes) -> None:
+    packed = compression.compress(codec, data)
+    assert compression.decompress(codec, packed, len(data)) == data
+    assert compression.decompress(codec, memoryview(packed), LIMIT) == data
+
+
+@given(data=PAYLOADS)
+def test_bare_and_framed_snappy_are_read(data: bytes) -> None:
+    raw = bytes(cramjam.snappy.compress_raw(data))
+    assert compression.decompress(compression.SNAPPY, raw, LIMIT) == data
+    blocks = [data[i : i + 1000] for i in range(0, len(data), 1000)]
+    framed = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+    for block in blocks:
+        piece = bytes(cramjam.snappy.compress_raw(block))
+        framed += struct.pack(">i", len(piece)) + piece
+    assert compression.decompress(compression.SNAPPY, framed, LIMIT) == data
+
+
+def test_snappy_written_here_is_framed_as_snappy_java_does() -> None:
+    packed = compression.compress(compression.SNAPPY, b"x" * 100_000)
+    assert packed[:16] == b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
+    assert struct.unpack_from(">i", packed, 16)[0] < 32 * 1024
+
+
+def test_lz4_written_here_has_independent_blocks_because_java_follows_no_links() -> None:
+    data = bytes(range(256)) * 1000
+    packed = compression.compress(compression.LZ4, data)
+    assert packed[4] & 0x20
+    assert bytes(cramjam.lz4.decompress(packed)) == data
+
+
+def test_lz4_with_content_checksum_and_linked_blocks_is_read() -> None:
+    data = b"abcdefgh" * 40_000
+    assert compression.decompress(compression.LZ4, bytes(cramjam.lz4.compress(data)), LIMIT) == data
+
+
+def test_concatenated_gzip_members_are_one_stream() -> None:
+    assert compression.decompress(compression.GZIP, gzip.compress(b"one ") + gzip.compress(b"two"), LIMIT) == b"one two"
+    assert zlib.decompress(compression.compress(compression.GZIP, b"data", level=9), 31) == b"data"
+
+
+@given(data=PAYLOADS)
+def test_aiokafka_reads_what_we_compress_and_the_other_way_round(data: bytes) -> None:
+    pairs = [
+        (compression.GZIP, aio_codec.gzip_encode, aio_codec.gzip_decode),
+        (compression.SNAPPY, aio_codec.snappy_encode, aio_codec.snappy_decode),
+        (compression.LZ4, aio_codec.lz4_encode, aio_codec.lz4_decode),
+        (compression.ZSTD, aio_codec.zstd_encode, aio_codec.zstd_decode),
+    ]
+    for codec, encode, decode in pairs:
+        assert bytes(decode(compression.compress(codec, data))) == data
+        assert compression.decompress(codec, encode(data), LIMIT) == data
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("limit", [0, 1, 1000, 70_000, 4_999_999])
+def test_a_bomb_is_stopped_at_the_limit(codec: int, limit: int) -> None:
+    bomb = compression.compress(codec, bytes(5_000_000))
+    with pytest.raises(KafkaError) as caught:
+        compression.decompress(codec, bomb, limit)
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_a_snappy_block_that_lies_about_its_length_allocates_nothing() -> None:
+    with pytest.raises(KafkaError) as caught:
+        compression.decompress(compression.SNAPPY, b"\xff\xff\xff\xff\x0f" + b"rest", LIMIT)
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@settings(max_examples=200)
+@given(data=st.binary(max_size=200), cut=st.integers(0, 60), flip=st.integers(0, 10_000))
+def test_rubbish_is_refused_with_a_kafka_code(codec: int, data: bytes, cut: int, flip: int) -> None:
+    packed = bytearray(compression.compress(codec, b"the quick brown fox " * 20 + data))
+    packed[flip % len(packed)] ^= 0x41
+    for damaged in (data, bytes(packed), bytes(packed[: len(packed) - cut])):
+        with contextlib.suppress(KafkaError):  # anything else that is raised fails the test
+            assert len(compression.decompress(codec, damaged, LIMIT)) <= LIMIT
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_stream_cut_short_is_refused(codec: int) -> None:
+    packed = compression.compress(codec, bytes(range(256)) * 300)
+    with pytest.raises(KafkaError) as caught:
+        compression.decompress(codec, packed[: len(packed) // 2], LIMIT)
+    assert caught.value.code is ErrorCode.INVALID_RECORD
+
+
+def test_unknown_codecs_have_their_own_code() -> None:
+    for call in (lambda: compression.decompress(5, b"", 9), lambda: compression.compress(7, b"")):
+        with pytest.raises(KafkaError) as caught:
+            call()
+        assert caught.value.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
