@@ -19,9 +19,10 @@ LOOPBACK = "127.0.0.1"
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 API_VERSIONS_V0 = struct.pack(">hhih", 18, 0, 1, -1)
 PR_SET_PDEATHSIG = 1
+CPUCLOCK_SCHED = 2
 
 
-class BrokerFailed(Exception):
+class BrokerFailedError(Exception):
     """A broker did not start, or ended by itself; the message holds the end of its log."""
 
 
@@ -67,7 +68,7 @@ class BrokerProcess:
     @property
     def pid(self) -> int:
         if self._process is None:
-            raise BrokerFailed(f"{self.name} is not running")
+            raise BrokerFailedError(f"{self.name} is not running")
         return self._process.pid
 
     def command(self) -> Sequence[str]:
@@ -93,10 +94,10 @@ class BrokerProcess:
         )
         while not answers_api_versions(self.port):
             if self._process.poll() is not None:
-                raise BrokerFailed(f"{self.name} ended with status {self._process.returncode}:\n{self.log_tail()}")
+                raise BrokerFailedError(f"{self.name} ended with status {self._process.returncode}:\n{self.log_tail()}")
             if time.perf_counter() - began > timeout:
                 self.stop()
-                raise BrokerFailed(f"{self.name} did not answer within {timeout:.0f} s:\n{self.log_tail()}")
+                raise BrokerFailedError(f"{self.name} did not answer within {timeout:.0f} s:\n{self.log_tail()}")
             time.sleep(0.002)
         self.start_seconds = time.perf_counter() - began
         return self.start_seconds
@@ -123,10 +124,17 @@ class BrokerProcess:
 
     def check_alive(self) -> None:
         if self._process is None or self._process.poll() is not None:
-            raise BrokerFailed(f"{self.name} is no longer running:\n{self.log_tail()}")
+            raise BrokerFailedError(f"{self.name} is no longer running:\n{self.log_tail()}")
 
     def cpu_seconds(self) -> float:
-        """User and system time of all its threads so far, in steps of one clock tick (usually 10 ms)."""
+        """User and system time of all its threads, ended ones included, since it started.
+
+        Linux gives another process's CPU clock in nanoseconds; the fallback, /proc/PID/stat, counts the same in
+        clock ticks of usually 10 ms.
+        """
+        if sys.platform == "linux":
+            with contextlib.suppress(OSError):
+                return time.clock_gettime((~self.pid << 3) | CPUCLOCK_SCHED)
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 

@@ -2,11 +2,11 @@
 
 Also used by conformance tests, which run Kafka's own tools from the same jars:
 
-    from benchmarks.kafka_peer import TOPICS, PeerUnavailable, tool
+    from benchmarks.kafka_peer import TOPICS, PeerUnavailableError, tool
     tool(TOPICS, "--bootstrap-server", "127.0.0.1:9092", "--list", timeout=60).stdout
 
 Nothing here knows the address of a registry: `mvn` from PATH uses whatever the machine is set up with. Where Java or
-Maven cannot be had, `PeerUnavailable` says so in one line.
+Maven cannot be had, `PeerUnavailableError` says so in one line.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SERVER_FLAGS = (
 QUIET = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true")
 
 
-class PeerUnavailable(Exception):
+class PeerUnavailableError(Exception):
     """Kafka cannot be run on this machine; the message is the one-line reason."""
 
 
@@ -59,7 +59,7 @@ def kafka_version() -> str:
     """The version that the pom names."""
     found = re.search(r"<kafka\.version>([^<]+)<", POM.read_text())
     if found is None:
-        raise PeerUnavailable("benchmarks/pom.xml names no kafka.version")
+        raise PeerUnavailableError("benchmarks/pom.xml names no kafka.version")
     return found.group(1)
 
 
@@ -68,9 +68,9 @@ def java() -> str:
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=f"{home}/bin" if home else None) or shutil.which("java")
     if found is None:
-        raise PeerUnavailable("no `java` on PATH (Kafka needs Java 17 or newer)")
+        raise PeerUnavailableError("no `java` on PATH (Kafka needs Java 17 or newer)")
     if _java_major(found) < MINIMUM_JAVA:
-        raise PeerUnavailable(f"{found} is older than Java {MINIMUM_JAVA}, which Kafka's broker needs")
+        raise PeerUnavailableError(f"{found} is older than Java {MINIMUM_JAVA}, which Kafka's broker needs")
     return found
 
 
@@ -95,7 +95,7 @@ def jars(timeout: float = 300.0) -> Path:
         return LIBS
     maven = shutil.which("mvn")
     if maven is None:
-        raise PeerUnavailable("no `mvn` on PATH, and Kafka's jars have not been fetched before")
+        raise PeerUnavailableError("no `mvn` on PATH, and Kafka's jars have not been fetched before")
     shutil.rmtree(LIBS, ignore_errors=True)
     LIBS.mkdir(parents=True)
     command = [
@@ -110,10 +110,10 @@ def jars(timeout: float = 300.0) -> Path:
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
-        raise PeerUnavailable(f"Maven did not deliver Kafka's jars within {timeout:.0f} s") from None
+        raise PeerUnavailableError(f"Maven did not deliver Kafka's jars within {timeout:.0f} s") from None
     if ran.returncode != 0:
         errors = [line for line in (ran.stdout + ran.stderr).splitlines() if "ERROR" in line]
-        raise PeerUnavailable(f"Maven could not fetch Kafka's jars: {(errors or ['no reason given'])[0]}")
+        raise PeerUnavailableError(f"Maven could not fetch Kafka's jars: {(errors or ['no reason given'])[0]}")
     stamp.write_text(POM.read_text())
     return LIBS
 
@@ -128,7 +128,7 @@ def tool(
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Kafka's command-line tools and return its output as text.
 
-    Raises PeerUnavailable where Kafka cannot be run, subprocess.TimeoutExpired after `timeout` seconds and, with
+    Raises PeerUnavailableError where Kafka cannot be run, subprocess.TimeoutExpired after `timeout` seconds and, with
     `check`, subprocess.CalledProcessError when the tool fails.
     """
     return subprocess.run(

@@ -138,10 +138,10 @@ static void *configured(void) {
     return conf;
 }
 
-static void report(double seconds, int64_t messages, int64_t bytes) {
-    printf("{\"seconds\": %.6f, \"records\": %lld, \"bytes\": %lld, \"failed\": %lld, \"client_cpu_s\": %.3f, "
+static void report(double seconds, int64_t messages, int64_t bytes, int64_t total_bytes) {
+    printf("{\"seconds\": %.6f, \"records\": %lld, \"bytes\": %lld, \"total_bytes\": %lld, \"failed\": %lld, \"client_cpu_s\": %.3f, "
            "\"error_code\": %d, \"librdkafka\": \"%s\"}\n",
-           seconds, (long long)messages, (long long)bytes, (long long)failed, cpu_seconds(), first_error,
+           seconds, (long long)messages, (long long)bytes, (long long)total_bytes, (long long)failed, cpu_seconds(), first_error,
            version_str());
     if (first_error) fprintf(stderr, "rdkafka: %s\n", err2str(first_error));
     fflush(stdout);
@@ -173,7 +173,7 @@ static int run_produce(void) {
         if (!(i & 1023)) poll_events(handle, 0);
     }
     while (delivered + failed < messages + 1 && now() < patience) poll_events(handle, 50);
-    report(now() - start, delivered - 1, (delivered - 1) * (int64_t)size);
+    report(now() - start, delivered - 1, (delivered - 1) * (int64_t)size, delivered * (int64_t)size);
     return delivered == messages + 1 ? 0 : 3;
 }
 
@@ -206,7 +206,7 @@ static int run_consume(void) {
         }
         if (!start && seen) start = now(), first_batch = seen, first_bytes = bytes; /* the clock starts at the first batch */
     }
-    report(now() - start, seen - first_batch, bytes - first_bytes);
+    report(now() - start, seen - first_batch, bytes - first_bytes, bytes);
     int status = seen >= messages && !first_error ? 0 : 3;
     _exit(status); /* closing a consumer takes its time and measures nothing */
 }

@@ -1,0 +1,48 @@
+"""Owns Duramen's own server as one of the two brokers under measurement."""
+
+from __future__ import annotations
+
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.broker_process import LOOPBACK, BrokerFailedError, BrokerProcess, free_port
+
+EXECUTABLE = Path(sys.executable).parent / "duramen"
+
+
+class DuramenBroker(BrokerProcess):
+    """One Duramen node started as a user would start it: `duramen serve` with its own defaults."""
+
+    name = "Duramen"
+
+    def prepare(self) -> None:
+        super().prepare()
+        if not EXECUTABLE.exists():
+            raise BrokerFailedError(f"{EXECUTABLE.name} is not installed next to {sys.executable}")
+        self._metrics_port = free_port()
+
+    def command(self) -> Sequence[str]:
+        settings = {
+            "listeners": f"PLAINTEXT://{self.bootstrap}",
+            "log.dirs": str(self.directory / "data"),
+            "metrics.listener": f"{LOOPBACK}:{self._metrics_port}",
+        }
+        pairs = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+        return [str(EXECUTABLE), "serve", *pairs]
+
+    def journal_metrics(self) -> dict[str, float]:
+        """The node's own journal figures (fill, laps, syncs), one value per line of its Prometheus page."""
+        try:
+            with urllib.request.urlopen(f"http://{LOOPBACK}:{self._metrics_port}/metrics", timeout=5) as page:
+                lines = page.read().decode().splitlines()
+        except (urllib.error.URLError, OSError):
+            return {}
+        found: dict[str, float] = {}
+        for line in lines:
+            name, _, value = line.rpartition(" ")
+            if "journal" in name and not line.startswith("#") and "_bucket" not in name:
+                found[name] = float(value)
+        return found
