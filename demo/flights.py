@@ -44,7 +44,7 @@ class Flight(NamedTuple):
 
 
 def archive(cache: Path) -> Path:
-    """The package's archive in `cache`, downloaded when it is not there yet; SystemExit with a sentence if pip fails."""
+    """The package's archive in `cache`, downloaded when it is not there yet; SystemExit with a sentence otherwise."""
     found = sorted(cache.glob(f"{PACKAGE}-*"))
     if found:
         return found[-1]
