@@ -1,0 +1,449 @@
+"""Owns the host: it runs one state machine behind one partition, so that answers leave only when they are durable.
+
+A command is decided, the records of the decision are appended as one batch and applied at once; the answers wait until
+the high watermark has reached the log end that the decision saw (ENGINE.md §4). A refused append applies nothing. There
+is no undo of what was applied: when the log fails under it, the host fails for good and a new one replays the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol
+
+from duramen.errors import ClosedError, DuramenError, ErrorCode, KafkaError, check
+from duramen.machines.contract import NO_TICKET, LogRecord, Machine, Outcome, TimerFired, TransactionMarks
+from duramen.model import TopicPartition
+from duramen.ports import Clock, FileSpan, Timer
+from duramen.wire import batch as batches
+
+LOAD_CHUNK_BYTES: Final = 1 << 20
+"""Bytes replayed in one go; a sliced load lets the loop serve others between two chunks."""
+DEFAULT_BATCH_BYTES: Final = 1 << 20
+RECORD_OVERHEAD_BYTES: Final = 32
+"""Upper bound of what a record adds to its key and value in a batch: lengths, deltas, attributes, header count."""
+MAX_INFLATED_BYTES: Final = 64 << 20
+
+OnReply = Callable[[Any], None]
+
+
+class HostedLog(Protocol):
+    """What the host needs of a partition."""
+
+    tp: TopicPartition
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    def append_local(self, batch: bytearray, now_ms: int) -> int:
+        """Append one batch of our own; returns the new log end. DuramenError or OSError when it is refused."""
+
+    def read(self, offset: int, max_bytes: int, isolation: int, *, at_least_one: bool = True) -> Any:
+        """Whole batches below the high watermark from the one that holds `offset`, as `.parts`."""
+
+    def watch(self, callback: Callable[[], None]) -> None: ...
+
+    def unwatch(self, callback: Callable[[], None]) -> None: ...
+
+
+@dataclass(slots=True)
+class _Uncommitted:
+    """What waits for the high watermark to reach `end`."""
+
+    end: int
+    due: float
+    records: list[LogRecord]
+    replies: list[tuple[int, Any]]
+
+
+class _Agenda:
+    """The machine's timers by key, on the monotonic clock; moving a timer further away costs no new timer."""
+
+    def __init__(self, clock: Clock, fire: Callable[[Hashable], None]) -> None:
+        self._clock = clock
+        self._fire = fire
+        self._due: dict[Hashable, float] = {}
+        self._armed: dict[Hashable, tuple[float, Timer]] = {}
+
+    def set(self, key: Hashable, seconds: float | None) -> None:
+        """(Re)start the timer to fire after so many seconds; None cancels it."""
+        armed = self._armed.get(key)
+        if seconds is None:
+            self._due.pop(key, None)
+            if armed is not None:
+                del self._armed[key]
+                armed[1].cancel()
+            return
+        due = self._clock.monotonic() + max(seconds, 0.0)
+        self._due[key] = due
+        if armed is None or due < armed[0]:
+            if armed is not None:
+                armed[1].cancel()
+            self._arm(key, due)
+
+    def _arm(self, key: Hashable, due: float) -> None:
+        delay = max(due - self._clock.monotonic(), 0.0)
+        self._armed[key] = (due, self._clock.call_later(delay, partial(self._ring, key)))
+
+    def _ring(self, key: Hashable) -> None:
+        armed_for = self._armed.pop(key)[0]
+        due = self._due[key]
+        if due > armed_for:
+            self._arm(key, due)
+            return
+        del self._due[key]
+        self._fire(key)
+
+    def clear(self) -> None:
+        """Cancel everything."""
+        for _, timer in self._armed.values():
+            timer.cancel()
+        self._armed.clear()
+        self._due.clear()
+
+
+class Host:
+    """Runs `machine` behind `partition`; everything happens on the loop thread.
+
+    max_batch_bytes: larger Outcomes are split between transaction marks, or refused when the machine has none.
+    commit_timeout_ms: an answer that waits longer for its commit becomes REQUEST_TIMED_OUT, whose message says that
+    the outcome is unknown (the change may still take effect).
+    """
+
+    def __init__(
+        self,
+        partition: HostedLog,
+        machine: Machine,
+        clock: Clock,
+        *,
+        max_batch_bytes: int = DEFAULT_BATCH_BYTES,
+        commit_timeout_ms: int = 30_000,
+        compression: int = 0,
+    ) -> None:
+        self.partition = partition
+        self.machine = machine
+        self.observers: list[Callable[[list[LogRecord]], None]] = []
+        """Called in log order with records that are now committed, before the answers that waited for them."""
+        self.loaded = False
+        self.failed: DuramenError | None = None
+        """Why this host takes no more commands; None while it does."""
+        self._clock = clock
+        self._max_batch_bytes = max_batch_bytes
+        self._commit_timeout = commit_timeout_ms / 1000
+        self._compression = compression
+        self._waiting: dict[int, OnReply] = {}
+        self._last_ticket = NO_TICKET
+        self._uncommitted: deque[_Uncommitted] = deque()
+        self._ready: deque[tuple[OnReply, Any]] = deque()
+        self._delivering = False
+        self._agenda = _Agenda(clock, self._timer_fired)
+        self._commit_timer: Timer | None = None
+        self._position = self._target = -1
+        self._load_watch: Callable[[], None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many callers have no answer yet."""
+        return len(self._waiting)
+
+    # ------------------------------------------------------------------ loading
+
+    def load(self) -> None:
+        """Replay the whole log, then start the machine.
+
+        Raises CorruptLogError or KafkaError when the log cannot be read, among them COORDINATOR_LOAD_IN_PROGRESS while
+        its end is not committed yet (`start_loading` waits for that).
+        """
+        self._begin_load()
+        if self.partition.high_watermark < self._target:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.partition.tp} is not committed yet")
+        while not self._replay_chunk():
+            pass
+        self._finish_load()
+
+    def start_loading(self, done: Callable[[DuramenError | None], None]) -> None:
+        """Like `load`, but in slices of about a mebibyte with the loop free in between; `done(error)` at the end."""
+        self._begin_load()
+        if self.partition.high_watermark < self._target:
+            self.partition.watch(committed := partial(self._committed_for_load, done))
+            self._load_watch = committed
+        else:
+            self._clock.call_soon(partial(self._load_slice, done))
+
+    def _committed_for_load(self, done: Callable[[DuramenError | None], None]) -> None:
+        if self._load_watch is not None and self.partition.high_watermark >= self._target:
+            self.partition.unwatch(self._load_watch)
+            self._load_watch = None
+            self._clock.call_soon(partial(self._load_slice, done))
+
+    def _load_slice(self, done: Callable[[DuramenError | None], None]) -> None:
+        if self.failed is not None:
+            done(self.failed)
+            return
+        try:
+            complete = self._replay_chunk()
+            if complete:
+                self._finish_load()
+        except DuramenError as error:
+            self.fail(error)
+            done(error)
+            return
+        if complete:
+            done(None)
+        else:
+            self._clock.call_soon(partial(self._load_slice, done))
+
+    def _begin_load(self) -> None:
+        check(not self.loaded and self._position < 0, "a host is loaded once")
+        self._position = self.partition.log_start_offset
+        self._target = self.partition.log_end_offset
+
+    def _replay_chunk(self) -> bool:
+        """Apply the next chunk of the log; True when the log end is reached."""
+        partition = self.partition
+        if self._position >= self._target:
+            return True
+        read = partition.read(self._position, LOAD_CHUNK_BYTES, 0)
+        data = memoryview(b"".join(_bytes_of(part) for part in read.parts))
+        before = self._position
+        apply = self.machine.apply
+        for start, header in batches.batches(data):
+            self._position = header.next_offset
+            if header.is_control:
+                continue
+            view = data[start : start + header.size]
+            for record in batches.records(view, header, max_bytes=MAX_INFLATED_BYTES):
+                if record.offset >= before:
+                    apply(LogRecord(_plain(record.key), _plain(record.value)), record.offset, record.timestamp)
+        if self._position <= before:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{partition.tp}: no whole batch at offset {before}")
+        return self._position >= self._target
+
+    def _finish_load(self) -> None:
+        self.loaded = True
+        self.partition.watch(self._watermark_moved)
+        now = self._clock.wall_ms()
+        outcome = self.machine.on_loaded(now)
+        # A machine that cannot write what its load calls for must not run: a refusal is raised here.
+        if outcome.records:
+            self._append(outcome.records, now)
+        self._follow(outcome, now)
+
+    # ------------------------------------------------------------------ commands
+
+    def submit(self, command: Any, on_reply: OnReply) -> None:
+        """Decide `command`; `on_reply(answer)` is called once, with a KafkaError (or other DuramenError) on failure."""
+        if self.failed is not None:
+            on_reply(self.failed)
+            return
+        if not self.loaded:
+            on_reply(KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.partition.tp} is being loaded"))
+            return
+        self._last_ticket += 1
+        ticket = self._last_ticket
+        self._waiting[ticket] = on_reply
+        self._decide(command, ticket)
+
+    def _timer_fired(self, key: Hashable) -> None:
+        if self.failed is None:
+            self._decide(TimerFired(key), NO_TICKET)
+
+    def _decide(self, command: Any, ticket: int) -> None:
+        now = self._clock.wall_ms()
+        try:
+            outcome = self.machine.decide(command, ticket, now)
+        except KafkaError as error:
+            outcome = Outcome(replies=[(ticket, error)])
+        self._carry_out(outcome, ticket, now)
+
+    def _carry_out(self, outcome: Outcome, ticket: int, now: int) -> None:
+        if outcome.records:
+            try:
+                self._append(outcome.records, now)
+            except DuramenError as error:
+                self._refused(outcome, ticket, error)
+                return
+        self._follow(outcome, now)
+
+    def _follow(self, outcome: Outcome, now: int) -> None:
+        """Everything behind the append: set the timers, park or give the answers."""
+        replies = outcome.replies
+        for key, due in outcome.timers:
+            self._agenda.set(key, None if due is None else (due - now) / 1000)
+        if not replies and not outcome.records:
+            return
+        if outcome.immediate and not outcome.records:
+            self._answer(replies)
+        else:
+            end = self.partition.log_end_offset
+            if outcome.records or self._uncommitted or self.partition.high_watermark < end:
+                overdue = self._clock.monotonic() + self._commit_timeout
+                self._uncommitted.append(_Uncommitted(end, overdue, outcome.records, replies))
+                self._watermark_moved()
+                self._arm_commit_timer()
+            else:
+                self._answer(replies)
+        self._deliver()
+
+    def _refused(self, outcome: Outcome, ticket: int, error: DuramenError) -> None:
+        """Answer everybody whom the refused decision concerned with the error, then let the machine take back."""
+        tickets = [waiting for waiting, _ in outcome.replies]
+        if ticket not in tickets:
+            tickets.append(ticket)
+        self._answer([(waiting, error) for waiting in tickets])
+        if outcome.if_refused is not None and self.failed is None:
+            self._decide(outcome.if_refused, NO_TICKET)
+        self._deliver()
+
+    # ------------------------------------------------------------------ appending
+
+    def _append(self, records: list[LogRecord], now: int) -> None:
+        size = batches.HEADER_SIZE + sum(map(_record_bytes, records))
+        if size <= self._max_batch_bytes:
+            self._append_batch(records, now)
+            return
+        marks = self.machine.transaction_marks
+        if marks is None or max(map(_record_bytes, records)) + batches.HEADER_SIZE > self._max_batch_bytes:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes of records; {self._max_batch_bytes} fit")
+        self._append_transaction(records, marks, now)
+
+    def _append_transaction(self, records: list[LogRecord], marks: TransactionMarks, now: int) -> None:
+        self._append_batch([marks.begin], now)
+        try:
+            chunk: list[LogRecord] = []
+            size = batches.HEADER_SIZE
+            for record in records:
+                cost = _record_bytes(record)
+                if chunk and size + cost > self._max_batch_bytes:
+                    self._append_batch(chunk, now)
+                    chunk, size = [], batches.HEADER_SIZE
+                chunk.append(record)
+                size += cost
+            self._append_batch(chunk, now)
+            self._append_batch([marks.end], now)
+        except DuramenError as error:
+            # What the begin mark opened must be closed before anything else is written behind it.
+            try:
+                self._append_batch([marks.abort], now)
+            except DuramenError:
+                self.fail(error)
+            raise
+
+    def _append_batch(self, records: list[LogRecord], now: int) -> None:
+        rows = [(record.key, record.value, (), now) for record in records]
+        batch = batches.build_batch(rows, compression=self._compression)
+        try:
+            end = self.partition.append_local(batch, now)
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.partition.tp}: {error}") from error
+        first = end - len(records)
+        apply = self.machine.apply
+        for index, record in enumerate(records):
+            apply(record, first + index, now)
+
+    # ------------------------------------------------------------------ commits and answers
+
+    def _watermark_moved(self) -> None:
+        uncommitted = self._uncommitted
+        watermark = self.partition.high_watermark
+        while uncommitted and uncommitted[0].end <= watermark:
+            entry = uncommitted.popleft()
+            if entry.records:
+                self._ready.append((self._observed, entry.records))
+            self._answer(entry.replies)
+        if not uncommitted and self._commit_timer is not None:
+            self._commit_timer.cancel()
+            self._commit_timer = None
+        self._deliver()
+
+    def _arm_commit_timer(self) -> None:
+        if self._commit_timer is None and self._uncommitted:
+            delay = max(self._uncommitted[0].due - self._clock.monotonic(), 0.0)
+            self._commit_timer = self._clock.call_later(delay, self._commit_overdue)
+
+    def _commit_overdue(self) -> None:
+        self._commit_timer = None
+        now = self._clock.monotonic()
+        for entry in self._uncommitted:
+            if entry.due > now:
+                break
+            # The records stay queued: observers still learn of their commit, only nobody waits any longer.
+            tickets, entry.replies = entry.replies, []
+            text = f"{self.partition.tp}: not committed in time, outcome unknown"
+            self._answer([(ticket, KafkaError(ErrorCode.REQUEST_TIMED_OUT, text)) for ticket, _ in tickets])
+        pending = next((entry for entry in self._uncommitted if entry.replies), None)
+        if pending is not None:
+            delay = max(pending.due - now, 0.0)
+            self._commit_timer = self._clock.call_later(delay, self._commit_overdue)
+        self._deliver()
+
+    def _answer(self, replies: list[tuple[int, Any]]) -> None:
+        for ticket, answer in replies:
+            on_reply = self._waiting.pop(ticket, None)
+            if on_reply is not None:
+                self._ready.append((on_reply, answer))
+
+    def _observed(self, records: list[LogRecord]) -> None:
+        for observer in self.observers:
+            observer(records)
+
+    def _deliver(self) -> None:
+        """Call observers and callers, in order even when one of them submits the next command from its callback."""
+        if self._delivering:
+            return
+        self._delivering = True
+        try:
+            while self._ready:
+                on_reply, answer = self._ready.popleft()
+                on_reply(answer)
+        finally:
+            self._delivering = False
+
+    # ------------------------------------------------------------------ the end
+
+    def fail(self, error: DuramenError) -> None:
+        """Take no more commands and answer every caller with `error`; the log has to be replayed by a new host."""
+        if self.failed is not None:
+            return
+        self.failed = error
+        self._agenda.clear()
+        if self._commit_timer is not None:
+            self._commit_timer.cancel()
+            self._commit_timer = None
+        if self.loaded:
+            self.partition.unwatch(self._watermark_moved)
+        if self._load_watch is not None:
+            self.partition.unwatch(self._load_watch)
+            self._load_watch = None
+        self._uncommitted.clear()
+        waiting = list(self._waiting)
+        self._answer([(ticket, error) for ticket in waiting])
+        self._deliver()
+
+    def close(self) -> None:
+        """Stop: callers without an answer get a ClosedError."""
+        self.fail(ClosedError(f"{self.partition.tp}: the host was closed"))
+
+
+def _record_bytes(record: LogRecord) -> int:
+    return len(record.key or b"") + len(record.value or b"") + RECORD_OVERHEAD_BYTES
+
+
+def _bytes_of(part: Any) -> Any:
+    if isinstance(part, FileSpan):
+        return part.file.pread(part.length, part.position)
+    if isinstance(part, bytes | bytearray | memoryview):
+        return part
+    return part.run()
+
+
+def _plain(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)

@@ -1,0 +1,120 @@
+"""A partition and a clock in memory, driven by hand: commits and time move only when the test says so."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from duramen.errors import ErrorCode, KafkaError
+from duramen.model import TopicPartition
+from duramen.ports import Timer
+from duramen.wire.batch import parse_header, stamp
+
+
+class _Timer:
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class FakeClock:
+    """Virtual time in whole milliseconds."""
+
+    def __init__(self, wall: int = 1_700_000_000_000) -> None:
+        self.wall = wall
+        self._now_ms = 0
+        self._agenda: list[tuple[int, int, _Timer, Callable[[], None]]] = []
+        self._count = 0
+
+    def wall_ms(self) -> int:
+        return self.wall
+
+    def monotonic(self) -> float:
+        return self._now_ms / 1000
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.call_later(0, callback)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        self._count += 1
+        timer = _Timer()
+        heapq.heappush(self._agenda, (self._now_ms + round(seconds * 1000), self._count, timer, callback))
+        return timer
+
+    def advance(self, ms: int) -> None:
+        """Let so much time pass, running what falls due."""
+        end = self._now_ms + ms
+        while self._agenda and self._agenda[0][0] <= end:
+            due, _, timer, callback = heapq.heappop(self._agenda)
+            self.wall += max(due - self._now_ms, 0)
+            self._now_ms = max(due, self._now_ms)
+            if not timer.cancelled:
+                callback()
+        self.wall += end - self._now_ms
+        self._now_ms = end
+
+
+class FakePartition:
+    """A log of batches in memory; `segment` bytes at most per read (at least one batch)."""
+
+    def __init__(self, segment: int = 1 << 20) -> None:
+        self.tp = TopicPartition("t", 0)
+        self.log_start_offset = 0
+        self.log_end_offset = 0
+        self.high_watermark = 0
+        self.refuse: Exception | None = None
+        self.accept_before_refusal = 0
+        self.refusals = -1
+        self.watchers: dict[Callable[[], None], None] = {}
+        self.commit_at_once = False
+        self._segment = segment
+        self._batches: list[tuple[int, int, bytes]] = []
+
+    @property
+    def batch_count(self) -> int:
+        return len(self._batches)
+
+    def append_local(self, batch: bytearray, now_ms: int) -> int:
+        if self.refuse is not None and self.refusals != 0:
+            if self.accept_before_refusal <= 0:
+                self.refusals -= 1
+                raise self.refuse
+            self.accept_before_refusal -= 1
+        header = parse_header(batch)
+        stamp(batch, self.log_end_offset, 0)
+        end = self.log_end_offset + header.last_offset_delta + 1
+        self._batches.append((self.log_end_offset, end, bytes(batch)))
+        self.log_end_offset = end
+        if self.commit_at_once:
+            self.commit()
+        return end
+
+    def read(self, offset: int, max_bytes: int, isolation: int, *, at_least_one: bool = True) -> Any:
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        parts: list[bytes] = []
+        size = 0
+        for _, end, data in self._batches:
+            if end <= offset or end > self.high_watermark:
+                continue
+            if parts and size + len(data) > min(max_bytes, self._segment):
+                break
+            parts.append(data)
+            size += len(data)
+        return SimpleNamespace(parts=parts)
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        self.watchers[callback] = None
+
+    def unwatch(self, callback: Callable[[], None]) -> None:
+        self.watchers.pop(callback, None)
+
+    def commit(self, end: int | None = None) -> None:
+        """Move the high watermark to `end`, the log end by default."""
+        self.high_watermark = self.log_end_offset if end is None else end
+        for callback in list(self.watchers):
+            callback()

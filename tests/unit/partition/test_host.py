@@ -1,0 +1,355 @@
+"""The host: answers only behind commits, all or nothing, and a reload that equals the live state."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from tests.unit.machines.fakes import FakeClock, FakePartition
+
+from duramen.errors import ClosedError, DuramenError, ErrorCode, KafkaError
+from duramen.machines.contract import LogRecord, Outcome, TimerFired, TransactionMarks
+from duramen.partition.host import Host
+
+
+class Counter:
+    """A machine that adds: enough to see records, replies, timers and refusals."""
+
+    def __init__(self, marks: TransactionMarks | None = None) -> None:
+        self.transaction_marks = marks
+        self.total = 0
+        self.applied: list[int] = []
+        self.open: list[int] | None = None
+        self.fired: list[Any] = []
+        self.taken_back: list[Any] = []
+
+    def decide(self, command: Any, ticket: int, now: int) -> Outcome:
+        match command:
+            case ("add", *numbers):
+                records = [LogRecord(b"add", str(number).encode()) for number in numbers]
+                return Outcome(records, [(ticket, self.total + sum(numbers))], if_refused=("refused", tuple(numbers)))
+            case ("read",):
+                return Outcome(replies=[(ticket, self.total)])
+            case ("beat",):
+                return Outcome(replies=[(ticket, "alive")], immediate=True)
+            case ("park",):
+                return Outcome(timers=[(("wake", ticket), now + 500)])
+            case ("timer", due):
+                return Outcome(replies=[(ticket, None)], timers=[("t", None if due is None else now + due)])
+            case ("refused", numbers):
+                self.taken_back.append(numbers)
+                return Outcome()
+            case ("bad",):
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "bad")
+            case TimerFired(("wake", parked)):
+                return Outcome(replies=[(parked, "woken")])
+            case TimerFired(key):
+                self.fired.append((key, now))
+                return Outcome()
+        raise TypeError(command)
+
+    def apply(self, record: LogRecord, offset: int, timestamp: int) -> None:
+        assert record.value is not None
+        if record.key == b"begin":
+            self.open = []
+        elif record.key == b"end":
+            assert self.open is not None
+            self.total += sum(self.open)
+            self.open = None
+        elif record.key == b"abort":
+            self.open = None
+        elif self.open is not None:
+            self.open.append(int(record.value))
+        else:
+            self.total += int(record.value)
+        self.applied.append(offset)
+
+    def on_loaded(self, now: int) -> Outcome:
+        if self.open is not None:
+            return Outcome(records=[LogRecord(b"abort", b"")])
+        return Outcome(timers=[("loaded", now + 1000)])
+
+
+MARKS = TransactionMarks(LogRecord(b"begin", b""), LogRecord(b"end", b""), LogRecord(b"abort", b""))
+
+
+def loaded(partition: FakePartition, clock: FakeClock, machine: Counter | None = None, **options: Any) -> Host:
+    host = Host(partition, machine or Counter(), clock, **options)
+    host.load()
+    return host
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def partition() -> FakePartition:
+    return FakePartition()
+
+
+def test_two_writes_and_a_read_answer_in_order_and_only_when_committed(
+    clock: FakeClock, partition: FakePartition
+) -> None:
+    host = loaded(partition, clock)
+    answers: list[Any] = []
+    host.submit(("add", 1), answers.append)
+    host.submit(("add", 2, 3), answers.append)
+    host.submit(("read",), answers.append)
+    assert answers == []
+    partition.commit(1)
+    assert answers == [1]
+    partition.commit(2)
+    assert answers == [1], "half of a batch is not committed"
+    partition.commit(3)
+    assert answers == [1, 6, 6]
+    host.submit(("read",), answers.append)
+    assert answers == [1, 6, 6, 6], "nothing is uncommitted, a read need not wait"
+
+
+def test_a_read_waits_for_what_it_saw(clock: FakeClock, partition: FakePartition) -> None:
+    host = loaded(partition, clock)
+    answers: list[Any] = []
+    host.submit(("add", 7), lambda _: None)
+    host.submit(("read",), answers.append)
+    assert answers == []
+    partition.commit()
+    assert answers == [7]
+
+
+def test_heartbeats_do_not_wait(clock: FakeClock, partition: FakePartition) -> None:
+    host = loaded(partition, clock)
+    answers: list[Any] = []
+    host.submit(("add", 1), lambda _: None)
+    host.submit(("beat",), answers.append)
+    assert answers == ["alive"]
+
+
+def test_a_refused_append_applies_nothing_and_the_machine_takes_back(
+    clock: FakeClock, partition: FakePartition
+) -> None:
+    machine = Counter()
+    host = loaded(partition, clock, machine)
+    answers: list[Any] = []
+    for refusal in (KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER), OSError(28, "No space left on device")):
+        partition.refuse = refusal
+        host.submit(("add", 5, 6), answers.append)
+        partition.refuse = None
+    assert [answer.code for answer in answers] == [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    ]
+    assert (machine.total, machine.applied, partition.log_end_offset) == (0, [], 0)
+    assert machine.taken_back == [(5, 6), (5, 6)]
+    host.submit(("add", 1), answers.append)
+    partition.commit()
+    assert answers[2] == 1
+
+
+def test_a_late_commit_is_answered_with_outcome_unknown_and_still_observed(
+    clock: FakeClock, partition: FakePartition
+) -> None:
+    host = loaded(partition, clock, commit_timeout_ms=1000)
+    seen: list[Any] = []
+    host.observers.append(seen.extend)
+    answers: list[Any] = []
+    host.submit(("add", 5), answers.append)
+    clock.advance(600)
+    host.submit(("add", 6), answers.append)
+    clock.advance(399)
+    assert answers == []
+    clock.advance(1)
+    assert [answer.code for answer in answers] == [ErrorCode.REQUEST_TIMED_OUT]
+    assert "outcome unknown" in answers[0].message
+    assert answers[0].retriable
+    partition.commit()
+    assert answers[1:] == [11]
+    assert [record.value for record in seen] == [b"5", b"6"]
+    clock.advance(10_000)
+    assert len(answers) == 2
+
+
+def test_observers_hear_of_records_before_the_answers_leave(clock: FakeClock, partition: FakePartition) -> None:
+    host = loaded(partition, clock)
+    events: list[Any] = []
+    host.observers.append(lambda records: events.append([record.value for record in records]))
+    host.submit(("add", 1), events.append)
+    host.submit(("add", 2), events.append)
+    partition.commit()
+    assert events == [[b"1"], 1, [b"2"], 3]
+
+
+def test_a_callback_may_submit_and_order_is_kept(clock: FakeClock, partition: FakePartition) -> None:
+    host = loaded(partition, clock)
+    events: list[Any] = []
+
+    def first(answer: Any) -> None:
+        events.append(("first", answer))
+        host.submit(("read",), lambda total: events.append(("inner", total)))
+
+    host.submit(("add", 1), first)
+    host.submit(("add", 2), lambda answer: events.append(("second", answer)))
+    partition.commit()
+    assert events == [("first", 1), ("second", 3), ("inner", 3)]
+
+
+def test_errors_of_decide_answer_the_caller(clock: FakeClock, partition: FakePartition) -> None:
+    host = loaded(partition, clock)
+    answers: list[Any] = []
+    host.submit(("bad",), answers.append)
+    assert [answer.code for answer in answers] == [ErrorCode.INVALID_REQUEST]
+
+
+def test_timers_fire_once_move_and_cancel(clock: FakeClock, partition: FakePartition) -> None:
+    machine = Counter()
+    host = loaded(partition, clock, machine)
+    clock.advance(1000)
+    assert machine.fired.pop(0)[0] == "loaded"
+    answers: list[Any] = []
+    host.submit(("park",), answers.append)
+    host.submit(("timer", 1000), lambda _: None)
+    clock.advance(900)
+    assert answers == ["woken"]
+    host.submit(("timer", 1000), lambda _: None)
+    clock.advance(999)
+    assert machine.fired == []
+    clock.advance(1)
+    assert [key for key, _ in machine.fired] == ["t"]
+    host.submit(("timer", 1000), lambda _: None)
+    host.submit(("timer", 10), lambda _: None)
+    clock.advance(10)
+    assert len(machine.fired) == 2
+    host.submit(("timer", 10), lambda _: None)
+    host.submit(("timer", None), lambda _: None)
+    clock.advance(10_000)
+    assert len(machine.fired) == 2
+
+
+def test_the_wall_clock_may_jump_without_firing_timers(clock: FakeClock, partition: FakePartition) -> None:
+    machine = Counter()
+    host = loaded(partition, clock, machine)
+    clock.advance(1000)
+    machine.fired.clear()
+    host.submit(("timer", 1000), lambda _: None)
+    clock.wall += 3_600_000
+    clock.advance(999)
+    assert machine.fired == []
+    clock.advance(1)
+    assert len(machine.fired) == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_reload_equals_the_live_state(clock: FakeClock, seed: int) -> None:
+    rng = random.Random(seed)
+    partition = FakePartition(segment=rng.choice([100, 300, 10_000]))
+    machine = Counter(MARKS)
+    host = loaded(partition, clock, machine, max_batch_bytes=300)
+    for _ in range(rng.randrange(1, 40)):
+        partition.refuse = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS) if rng.random() < 0.2 else None
+        partition.accept_before_refusal = rng.randrange(4)
+        host.submit(("add", *[rng.randrange(1000) for _ in range(rng.randrange(1, 30))]), lambda _: None)
+        partition.refuse = None
+        partition.commit()
+        if host.failed is not None:
+            host = loaded(partition, clock, machine := Counter(MARKS), max_batch_bytes=300)
+            partition.commit()
+    again = Counter(MARKS)
+    loaded(partition, clock, again)
+    assert again.open is None
+    assert (again.total, again.applied) == (machine.total, machine.applied)
+
+
+def test_an_outcome_beyond_one_batch_is_all_or_nothing(clock: FakeClock, partition: FakePartition) -> None:
+    machine = Counter(MARKS)
+    host = loaded(partition, clock, machine, max_batch_bytes=200)
+    answers: list[Any] = []
+    host.submit(("add", *range(20)), answers.append)
+    assert partition.batch_count > 3
+    assert answers == []
+    partition.commit(partition.log_end_offset - 1)
+    assert answers == []
+    partition.commit()
+    assert answers == [190]
+    partition.refuse = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    partition.accept_before_refusal = 2
+    partition.refusals = 1
+    host.submit(("add", *range(20)), answers.append)
+    assert answers[1].code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert (machine.total, machine.open, host.failed) == (190, None, None)
+
+
+def test_an_outcome_that_cannot_be_closed_fails_the_host_and_the_next_load_aborts_it(
+    clock: FakeClock, partition: FakePartition
+) -> None:
+    host = loaded(partition, clock, Counter(MARKS), max_batch_bytes=200)
+    answers: list[Any] = []
+    partition.refuse = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+    partition.accept_before_refusal = 2
+    host.submit(("add", *range(20)), answers.append)
+    assert answers[0].code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert host.failed is not None
+    partition.refuse = None
+    partition.commit()
+    machine = Counter(MARKS)
+    loaded(partition, clock, machine)
+    assert (machine.total, machine.open) == (0, None)
+
+
+def test_an_outcome_too_large_for_a_machine_without_marks_is_refused(
+    clock: FakeClock, partition: FakePartition
+) -> None:
+    machine = Counter()
+    host = loaded(partition, clock, machine, max_batch_bytes=200)
+    answers: list[Any] = []
+    host.submit(("add", *range(20)), answers.append)
+    assert [answer.code for answer in answers] == [ErrorCode.MESSAGE_TOO_LARGE]
+    assert machine.total == 0
+
+
+def test_nothing_is_decided_before_the_load_and_a_sliced_load_waits_for_the_commit(
+    clock: FakeClock, partition: FakePartition
+) -> None:
+    writer = loaded(partition, clock)
+    for number in range(50):
+        writer.submit(("add", number), lambda _: None)
+    partition.commit(30)
+    machine = Counter()
+    host = Host(partition, machine, clock)
+    done: list[DuramenError | None] = []
+    host.start_loading(done.append)
+    answers: list[Any] = []
+    host.submit(("read",), answers.append)
+    assert [answer.code for answer in answers] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    clock.advance(10)
+    assert done == []
+    partition.commit()
+    clock.advance(10)
+    assert done == [None]
+    host.submit(("read",), answers.append)
+    assert answers[1] == sum(range(50))
+
+
+def test_closing_answers_everybody_once(clock: FakeClock, partition: FakePartition) -> None:
+    host = loaded(partition, clock)
+    answers: list[Any] = []
+    host.submit(("add", 1), answers.append)
+    host.submit(("park",), answers.append)
+    host.close()
+    assert [type(answer) for answer in answers] == [ClosedError, ClosedError]
+    partition.commit()
+    clock.advance(100_000)
+    host.submit(("read",), answers.append)
+    assert len(answers) == 3
+    assert isinstance(answers[2], ClosedError)
+    assert not partition.watchers
+
+
+def test_a_failed_log_answers_all_waiters_with_its_error(clock: FakeClock, partition: FakePartition) -> None:
+    host = loaded(partition, clock)
+    answers: list[Any] = []
+    host.submit(("add", 1), answers.append)
+    host.submit(("read",), answers.append)
+    host.fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "sync failed"))
+    assert [answer.code for answer in answers] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
