@@ -1,0 +1,246 @@
+"""The small files of a log directory: Kafka's offset checkpoints, meta.properties, the clean-shutdown file, and ours.
+
+Every file is replaced whole: written under another name, synced, renamed, names synced. All of them can be deleted
+and rebuilt; `duramen-checkpoint` repeats what recovery wants to know, keyed by topic id and closed by a CRC.
+Formats: Kafka's OffsetCheckpointFile version 0, MetaProperties version 1, LeaderEpochCheckpointFile version 0.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from duramen.errors import StorageError
+from duramen.model import TopicId, TopicPartition
+from duramen.ports import Disk
+
+RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
+LOG_START: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARK: Final = "replication-offset-checkpoint"
+CLEANER: Final = "cleaner-offset-checkpoint"
+META_PROPERTIES: Final = "meta.properties"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+LOCK: Final = ".lock"
+CHECKPOINT: Final = "duramen-checkpoint"
+LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+
+MAX_FILE_BYTES: Final = 64 << 20
+"""No checkpoint is larger; whatever claims to be is damaged."""
+
+
+def read_file(disk: Disk, path: str) -> bytes | None:
+    """Content of a small file, None when it does not exist; StorageError when it is absurdly large."""
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        size = file.size()
+        if size > MAX_FILE_BYTES:
+            raise StorageError(f"{path}: {size} bytes is too large for this kind of file")
+        return file.pread(size, 0)
+    finally:
+        file.close()
+
+
+def replace_file(disk: Disk, path: str, content: bytes, *, durable_name: bool = True) -> None:
+    """Give the file this content, all or nothing. With `durable_name` the new content survives a power cut."""
+    temporary = path + ".tmp"
+    file = disk.open(temporary, create=True, write=True)
+    try:
+        file.truncate(0)
+        if content:
+            file.pwritev([content], 0)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    if durable_name:
+        disk.sync_directory(posixpath.dirname(path))
+
+
+def remove_file(disk: Disk, path: str) -> bool:
+    """Remove a file if it is there; the caller syncs the name."""
+    if not disk.exists(path):
+        return False
+    disk.remove(path)
+    return True
+
+
+# ---- Kafka's offset checkpoints
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """An offset checkpoint: version, count, one `topic partition offset` per line."""
+    lines = [f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items())]
+    return ("\n".join(["0", str(len(lines)), *lines]) + "\n").encode()
+
+
+def decode_offsets(content: bytes) -> dict[TopicPartition, int] | None:
+    """Inverse of `encode_offsets`; None when the content is not a whole checkpoint."""
+    try:
+        lines = content.decode("ascii").splitlines()
+        if len(lines) < 2 or lines[0] != "0" or int(lines[1]) != len(lines) - 2:
+            return None
+        offsets = {}
+        for line in lines[2:]:
+            topic, partition, offset = line.split(" ")
+            offsets[TopicPartition(topic, int(partition))] = int(offset)
+    except ValueError:
+        return None
+    return offsets
+
+
+def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
+    """The checkpoint in `path`; empty when it is missing or damaged (it can always be rebuilt)."""
+    content = read_file(disk, path)
+    return (decode_offsets(content) if content is not None else None) or {}
+
+
+# ---- leader epochs of one partition
+
+
+def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:
+    """(epoch, start offset) pairs of a leader-epoch-checkpoint, ascending; empty when missing or damaged."""
+    content = read_file(disk, path)
+    if content is None:
+        return []
+    try:
+        lines = content.decode("ascii").splitlines()
+        if len(lines) < 2 or lines[0] != "0" or int(lines[1]) != len(lines) - 2:
+            return []
+        epochs = [(int(epoch), int(start)) for epoch, start in (line.split(" ") for line in lines[2:])]
+    except ValueError:
+        return []
+    return epochs
+
+
+def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
+    """A leader-epoch-checkpoint."""
+    lines = [f"{epoch} {start}" for epoch, start in epochs]
+    return ("\n".join(["0", str(len(lines)), *lines]) + "\n").encode()
+
+
+# ---- meta.properties and the clean-shutdown file
+
+
+class MetaProperties(NamedTuple):
+    """Whose directory this is."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: str
+
+
+def encode_meta(meta: MetaProperties) -> bytes:
+    """meta.properties, version 1."""
+    return (
+        f"#\ncluster.id={meta.cluster_id}\ndirectory.id={meta.directory_id}\nnode.id={meta.node_id}\nversion=1\n"
+    ).encode()
+
+
+def decode_meta(content: bytes, path: str) -> MetaProperties:
+    """Inverse of `encode_meta`, for Kafka's files too; StorageError names what is missing."""
+    values: dict[str, str] = {}
+    for line in content.decode("latin-1").splitlines():
+        stripped = line.strip()
+        if stripped and stripped[0] not in "#!":
+            key, _, value = stripped.partition("=")
+            values[key.strip()] = value.strip().replace("\\:", ":").replace("\\=", "=")
+    if values.get("version") not in ("0", "1"):
+        raise StorageError(f"{path}: version {values.get('version')!r} is not known (0 and 1 are)")
+    node_id = values.get("node.id", values.get("broker.id", ""))
+    if not node_id.lstrip("-").isdecimal() or not values.get("cluster.id"):
+        raise StorageError(f"{path}: it names no node.id or no cluster.id; restore it from a sibling directory")
+    return MetaProperties(values["cluster.id"], int(node_id), values.get("directory.id", ""))
+
+
+def encode_clean_shutdown(broker_epoch: int = -1) -> bytes:
+    """Kafka's clean-shutdown file; -1 says that the broker epoch is not known."""
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
+
+
+# ---- our own checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class LogPoint:
+    """What was on stable storage of one log: all below `recovery_point`, which lies at `position` of `segment_base`."""
+
+    tp: TopicPartition
+    start_offset: int
+    recovery_point: int
+    segment_base: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryCheckpoint:
+    """The whole `duramen-checkpoint`: the journal generation and LSN it was taken at, and a point for every log."""
+
+    generation: int
+    checkpoint_lsn: int
+    logs: Mapping[tuple[TopicId, int], LogPoint]
+
+
+def encode_checkpoint(checkpoint: DirectoryCheckpoint) -> bytes:
+    """Text lines, the last one with the CRC-32C of those before it."""
+    lines = [f"duramen-checkpoint 1 {checkpoint.generation} {checkpoint.checkpoint_lsn} {len(checkpoint.logs)}"]
+    for (topic_id, partition), point in sorted(checkpoint.logs.items()):
+        lines.append(
+            f"{topic_id.hex()} {point.tp.topic} {partition} {point.start_offset} {point.recovery_point} "
+            f"{point.segment_base} {point.position}"
+        )
+    body = ("\n".join(lines) + "\n").encode()
+    return body + f"crc {crc32c(body):08x}\n".encode()
+
+
+def decode_checkpoint(content: bytes) -> DirectoryCheckpoint | None:
+    """Inverse of `encode_checkpoint`; None when it is damaged."""
+    body, separator, tail = content.rpartition(b"crc ")
+    if not separator or tail.strip() != f"{crc32c(body):08x}".encode():
+        return None
+    lines = body.decode("ascii").splitlines()
+    name, version, generation, lsn, count = lines[0].split(" ")
+    if name != "duramen-checkpoint" or version != "1" or int(count) != len(lines) - 1:
+        return None
+    logs = {}
+    for line in lines[1:]:
+        topic_id, topic, partition, start, point, base, position = line.split(" ")
+        tp = TopicPartition(topic, int(partition))
+        logs[bytes.fromhex(topic_id), tp.partition] = LogPoint(tp, int(start), int(point), int(base), int(position))
+    return DirectoryCheckpoint(int(generation), int(lsn), logs)
+
+
+def read_checkpoint(disk: Disk, directory: str) -> DirectoryCheckpoint | None:
+    """The directory's checkpoint; None when it is missing or damaged."""
+    content = read_file(disk, posixpath.join(directory, CHECKPOINT))
+    return None if content is None else decode_checkpoint(content)
+
+
+# ---- partition directories
+
+
+def encode_partition_metadata(topic_id_text: str) -> bytes:
+    """Kafka's partition.metadata, version 0."""
+    return f"version: 0\ntopic_id: {topic_id_text}\n".encode()
+
+
+def decode_partition_metadata(content: bytes) -> str | None:
+    """The topic id's text; None when the file is damaged."""
+    values = dict(line.split(": ", 1) for line in content.decode("latin-1").splitlines() if ": " in line)
+    return values.get("topic_id", "").strip() or None if values.get("version", "").strip() == "0" else None
+
+
+def parse_partition_name(name: str) -> TopicPartition | None:
+    """`topic-partition` of a directory's name; None for `-delete`, `-stray`, `-future` and all else."""
+    topic, _, partition = name.rpartition("-")
+    if not topic or not (partition.isascii() and partition.isdecimal()):
+        return None
+    return TopicPartition(topic, int(partition))

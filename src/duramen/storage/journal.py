@@ -1,0 +1,539 @@
+"""The journal of a log directory: what has to be durable before an acknowledgement, group by group (ENGINE.md §1).
+
+The loop thread queues entries with `append`; `take_group` hands everything queued for one part to the sync thread as
+one write and one sync; `complete` advances `durable_lsn` and every log's durable end. Position, lap and LSN of an entry
+are fixed when it is queued. Only the mark that opens a group is made when the group is taken, because it records what
+was durable at that moment.
+
+A part may be used again once a mark on stable storage says that recovery needs nothing in it. Otherwise a power cut in
+the first write of its new lap would leave a journal whose beginning is missing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from crc32c import crc32c
+
+from duramen.errors import ErrorCode, FencedDirectoryError, KafkaError, StorageError, check
+from duramen.model import TopicPartition
+from duramen.ports import Buffer, Disk, File
+from duramen.storage import kinds
+from duramen.storage.journal_format import (
+    ENTRY_MAGIC,
+    ENTRY_SIZE,
+    EXTENT_SIZE,
+    HEADER_BLOCK,
+    MARK_SIZE,
+    Extent,
+    Mark,
+    aligned,
+    encode_entry,
+    encode_extent,
+    encode_mark,
+    pack_body,
+    pack_lead,
+)
+from duramen.storage.journal_parts import MIN_PART_BYTES, Part, PartMaker
+
+SLACK = 4 * ENTRY_SIZE
+"""Bytes for entries that an append may bring besides its batch: a roll, an epoch, a change of durability."""
+MAX_BUFFERS = 1000
+"""Buffers per write; IOV_MAX is 1024 on Linux and macOS."""
+
+
+class JournaledSegment(Protocol):
+    """What the journal needs of the segment a bypassed batch went to."""
+
+    def open_file(self) -> File: ...
+
+
+class JournaledLog(Protocol):
+    """What the journal needs of a log."""
+
+    tp: TopicPartition
+    topic_id: bytes
+    path: str
+
+    @property
+    def end_offset(self) -> int: ...
+
+    @property
+    def active(self) -> JournaledSegment: ...
+
+    def mark_durable(self, offset: int) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class JournalLimits:
+    """Bounds, all in bytes but `entries`. Either of `total` and `entries` starts a checkpoint early enough."""
+
+    total: int = 256 << 20
+    entries: int = 500_000
+    part: int = 16 << 20
+    first_part: int = 4 << 20
+    bypass: int = 1 << 20
+
+    def __post_init__(self) -> None:
+        if min(self.part, self.first_part) < MIN_PART_BYTES or self.total < self.first_part + self.part:
+            raise StorageError(f"journal limits cannot hold two parts of at least {MIN_PART_BYTES} bytes: {self}")
+
+
+class _OpenExtent:
+    """An EXTENT entry that still grows: its bytes went to the segment only."""
+
+    __slots__ = (
+        "crc",
+        "epoch",
+        "index",
+        "length",
+        "log",
+        "lsn",
+        "next_offset",
+        "offset",
+        "position",
+        "segment",
+        "segment_base",
+    )
+
+    def __init__(
+        self, log: JournaledLog, index: int, lsn: int, offset: int, epoch: int, base: int, position: int
+    ) -> None:
+        self.log = log
+        self.index = index
+        self.lsn = lsn
+        self.offset = offset
+        self.epoch = epoch
+        self.segment = log.active
+        self.segment_base = base
+        self.position = position
+        self.length = 0
+        self.crc = 0
+        self.next_offset = offset
+
+    def extend(self, data: Buffer, next_offset: int) -> None:
+        self.crc = crc32c(data, self.crc)
+        self.length += len(data)
+        self.next_offset = next_offset
+
+
+class Group:
+    """One group commit: built on the loop, run on the sync thread, completed on the loop."""
+
+    __slots__ = (
+        "_disk",
+        "buffers",
+        "checkpoint_lsn",
+        "ends",
+        "extents",
+        "first_lsn",
+        "last_lsn",
+        "open",
+        "part",
+        "position",
+        "size",
+        "syncs",
+        "weight",
+    )
+
+    def __init__(self, disk: Disk, part: Part, position: int, first_lsn: int) -> None:
+        self._disk = disk
+        self.part = part
+        self.position = position
+        self.checkpoint_lsn = 0
+        self.first_lsn = first_lsn
+        self.last_lsn = first_lsn - 1
+        self.size = MARK_SIZE
+        self.buffers: list[Buffer] = [b""]
+        self.ends: dict[JournaledLog, int] = {}
+        self.weight: dict[JournaledLog, int] = {}
+        self.open: dict[JournaledLog, _OpenExtent] = {}
+        self.extents: list[_OpenExtent] = []
+        self.syncs: list[tuple[File, str]] = []
+
+    def seal(self, seed: int, durable_lsn: int, checkpoint_lsn: int) -> None:
+        """Fix what was open: extents, the mark and the padding. On the loop, when the group is taken."""
+        self.checkpoint_lsn = checkpoint_lsn
+        for extent in self.extents:
+            extent.log.flush()
+            self.syncs.append((extent.segment.open_file(), extent.log.path))
+            data = encode_extent(Extent(extent.length, extent.crc, extent.next_offset))
+            header = encode_entry(
+                seed,
+                kinds.EXTENT,
+                self.part.lap,
+                extent.lsn,
+                extent.log.topic_id,
+                extent.log.tp.partition,
+                extent.epoch,
+                extent.offset,
+                extent.segment_base,
+                extent.position,
+                data,
+            )
+            self.buffers[extent.index] = header + data
+        mark = Mark(durable_lsn, checkpoint_lsn, self.last_lsn - self.first_lsn + 1, self.size)
+        self.buffers[0] = encode_mark(seed, self.part.lap, self.first_lsn, mark)
+        padding = aligned(self.size) - self.size
+        if padding:
+            self.buffers.append(bytes(padding))
+
+    def run(self) -> None:
+        """Make the group durable: segments of bypassed batches first, then one write and one sync. OSError fences."""
+        for file, directory in self.syncs:
+            file.sync()
+            self._disk.sync_directory(directory)
+        file = self.part.file
+        buffers: Sequence[Buffer] = self.buffers
+        if len(buffers) <= MAX_BUFFERS:
+            file.pwritev(buffers, self.position)
+        else:
+            position = self.position
+            for start in range(0, len(buffers), MAX_BUFFERS):
+                position += file.pwritev(buffers[start : start + MAX_BUFFERS], position)
+        file.sync()
+
+
+class Journal:
+    """Queue, groups and parts of one directory's journal. Loop thread only, but for what `Group.run` does.
+
+    durable_lsn: every entry up to it is on stable storage. checkpoint_lsn: recovery needs entries from it on.
+    laps: how often a part was started. failed: the error that fenced the directory.
+    """
+
+    def __init__(
+        self, disk: Disk, maker: PartMaker, first: Part, limits: JournalLimits, next_lsn: int, lap: int
+    ) -> None:
+        self.limits = limits
+        self.seed = maker.seed
+        self.next_lsn = next_lsn
+        self.durable_lsn = next_lsn - 1
+        self.checkpoint_lsn = next_lsn
+        self.laps = lap
+        self.failed: OSError | None = None
+        self.growth_error: OSError | None = None
+        self.maker = maker
+        self._disk = disk
+        self._marked_lsn = next_lsn - 1
+        self._recorded_lsn = next_lsn
+        self._free: deque[Part] = deque()
+        self._used: deque[Part] = deque()
+        self._queue: deque[Group] = deque()
+        self._open: Group | None = None
+        self._inflight: Group | None = None
+        self._growing = False
+        self._current = first
+        self._activate(first)
+
+    # -- appending
+
+    def append(
+        self,
+        kind: int,
+        log: JournaledLog,
+        offset: int,
+        epoch: int,
+        segment_base: int,
+        position: int,
+        data: Buffer | None = None,
+    ) -> int:
+        """Queue one entry and return its LSN; `data` is kept by reference until the group has run.
+
+        For a BATCH, `log.end_offset` is already the offset behind it. A batch that brings its log above
+        `limits.bypass` bytes in one group is queued as (part of) an EXTENT instead, without its bytes.
+        Raises FencedDirectoryError after a failure, KafkaError when the journal is full (see `admit`).
+        """
+        if self.failed is not None:
+            raise self._fenced()
+        group = self._open
+        if data is None:
+            data = b""
+        size = len(data)
+        if kind == kinds.BATCH and group is not None:
+            extent = group.open.get(log)
+            if extent is not None and extent.segment_base == segment_base:
+                extent.extend(data, log.end_offset)
+                group.ends[log] = log.end_offset
+                return extent.lsn
+        if kind == kinds.BATCH and (size if group is None else group.weight.get(log, 0) + size) > self.limits.bypass:
+            return self._open_extent(log, offset, epoch, segment_base, position, data)
+        part = self._current
+        if group is None or group.position + group.size + ENTRY_SIZE + size > part.limit:
+            group = self._open_group(ENTRY_SIZE + size, droppable=kind == kinds.BATCH)
+            part = self._current
+        lsn = self.next_lsn
+        body = pack_body(
+            ENTRY_SIZE + size,
+            kind,
+            part.lap,
+            lsn,
+            log.topic_id,
+            log.tp.partition,
+            epoch,
+            offset,
+            segment_base,
+            position,
+        )
+        if size:
+            group.buffers += (pack_lead(ENTRY_MAGIC, crc32c(data, crc32c(body, self.seed))) + body, data)
+        else:
+            group.buffers.append(pack_lead(ENTRY_MAGIC, crc32c(body, self.seed)) + body)
+        group.size += ENTRY_SIZE + size
+        group.last_lsn = part.last_lsn = lsn
+        self.next_lsn = lsn + 1
+        if kind == kinds.BATCH:
+            group.ends[log] = log.end_offset
+            group.weight[log] = group.weight.get(log, 0) + size
+        else:
+            group.open.pop(log, None)
+            if kind == kinds.TRUNCATE:
+                self._forget_above(log, offset)
+        return lsn
+
+    def admit(self, size: int) -> None:
+        """Raise what `append` would raise for a batch of `size` bytes, before anything of it is done.
+
+        FencedDirectoryError after a failure; KafkaError(KAFKA_STORAGE_ERROR, retriable) when the journal is at
+        its bound or the disk has no room for another part.
+        """
+        if self.failed is not None:
+            raise self._fenced()
+        need = EXTENT_SIZE if size > self.limits.bypass else ENTRY_SIZE + size
+        group = self._open
+        start, used = (self._current.position, MARK_SIZE) if group is None else (group.position, group.size)
+        if start + used + need + SLACK > self._current.limit:
+            self._ensure_next_part(droppable=True)
+
+    def _open_extent(self, log: JournaledLog, offset: int, epoch: int, base: int, position: int, data: Buffer) -> int:
+        group = self._open
+        if group is None or group.position + group.size + EXTENT_SIZE > self._current.limit:
+            group = self._open_group(EXTENT_SIZE, droppable=True)
+        lsn = self.next_lsn
+        extent = _OpenExtent(log, len(group.buffers), lsn, offset, epoch, base, position)
+        extent.extend(data, log.end_offset)
+        group.extents.append(extent)
+        group.open[log] = extent
+        group.buffers.append(b"")
+        group.size += EXTENT_SIZE
+        group.weight[log] = self.limits.bypass
+        group.ends[log] = log.end_offset
+        group.last_lsn = self._current.last_lsn = lsn
+        self.next_lsn = lsn + 1
+        return lsn
+
+    def _open_group(self, need: int, *, droppable: bool) -> Group:
+        """A group with room for `need` bytes of entries: in the current part, else in the next one."""
+        if self._open is not None:
+            self._close_open()
+        part = self._current
+        if part.position + MARK_SIZE + need > part.limit:
+            self._ensure_next_part(droppable=droppable)
+            part = self._next_part()
+        check(part.position + MARK_SIZE + need <= part.limit, "an entry is smaller than a journal part")
+        self._open = Group(self._disk, part, part.position, self.next_lsn)
+        return self._open
+
+    def _close_open(self) -> None:
+        group = self._open
+        if group is not None:
+            group.part.position = group.position + aligned(group.size)
+            self._queue.append(group)
+            self._open = None
+
+    def _forget_above(self, log: JournaledLog, offset: int) -> None:
+        """The log was cut: no group that is still under way may call a later offset durable."""
+        for group in (*self._queue, self._open, self._inflight):
+            if group is not None and group.ends.get(log, -1) > offset:
+                group.ends[log] = offset
+
+    def _fenced(self) -> FencedDirectoryError:
+        return FencedDirectoryError(f"{self.maker.directory}: no writes since a failure of the disk: {self.failed}")
+
+    # -- parts
+
+    def _activate(self, part: Part) -> None:
+        self.laps += 1
+        part.start_lap(self.laps, self.next_lsn)
+        self._current = part
+
+    def _reusable(self, part: Part) -> bool:
+        return part.last_lsn < self._recorded_lsn and part.last_lsn <= self.durable_lsn
+
+    def _ensure_next_part(self, *, droppable: bool) -> None:
+        """Have a part to go on in, growing on the spot if need be; a droppable entry is refused at the bound."""
+        if self._free or (self._open is None and self._reusable(self._current)):
+            return
+        if droppable and self.size + self.limits.part > self.limits.total:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"the journal is full ({self.size} bytes, {self.next_lsn - self.checkpoint_lsn} entries): "
+                "segments are synced too slowly; try again",
+            )
+        try:
+            self._free.append(self.maker.make(self.limits.part))
+        except OSError as error:
+            self.growth_error = error
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no room for another journal part: {error}") from error
+        self.growth_error = None
+
+    def _next_part(self) -> Part:
+        if self._free:
+            self._used.append(self._current)
+            self._activate(self._free.popleft())
+        else:
+            self._activate(self._current)
+        return self._current
+
+    def take_growth(self) -> Growth | None:
+        """A job that makes the next part off the loop, when one will be needed soon; else None."""
+        current = self._current
+        if (
+            self._growing
+            or self._free
+            or self.failed is not None
+            or current.position - HEADER_BLOCK < (current.capacity - HEADER_BLOCK) // 4
+            or self.size + self.limits.part > self.limits.total
+        ):
+            return None
+        self._growing = True
+        return Growth(self.maker, self.limits.part)
+
+    def complete_growth(self, job: Growth) -> None:
+        """The new part may be used."""
+        self._growing = False
+        self.growth_error = None
+        if job.part is not None:
+            self._free.append(job.part)
+
+    def fail_growth(self, job: Growth, error: OSError) -> None:
+        """No new part (the disk is full): what is there is recycled; nothing acknowledged depends on it."""
+        self._growing = False
+        self.growth_error = error
+
+    def recycle(self, checkpoint_lsn: int) -> None:
+        """Every entry below `checkpoint_lsn` is in synced segments: parts without later ones are free once the next
+        group has recorded it."""
+        check(checkpoint_lsn <= self.next_lsn, "a checkpoint covers entries that exist")
+        self.checkpoint_lsn = max(self.checkpoint_lsn, checkpoint_lsn)
+
+    # -- group commit
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether something is queued that no group in flight covers."""
+        return self._open is not None or bool(self._queue)
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a group was taken and neither completed nor failed."""
+        return self._inflight is not None
+
+    def take_group(self) -> Group | None:
+        """What is queued for one part as a group to run; None when nothing is, when one is in flight, or when fenced.
+
+        The logs must have been flushed before (LogDirectory.take_group does both).
+        """
+        if self._inflight is not None or self.failed is not None:
+            return None
+        if not self._queue:
+            self._close_open()
+        if not self._queue:
+            return None
+        return self._launch(self._queue.popleft())
+
+    def take_idle_mark(self) -> Group | None:
+        """A group of nothing but a mark, once per idle spell and checkpoint: it tells damage to the
+        last group from a torn tail, and lets recycled parts be used."""
+        if self._inflight is not None or self.failed is not None or self.has_pending:
+            return None
+        if self._marked_lsn == self.durable_lsn and self._recorded_lsn == self.checkpoint_lsn:
+            return None
+        part = self._current
+        reserve = part.limit if self._recorded_lsn == self.checkpoint_lsn else part.capacity
+        if part.position + MARK_SIZE > reserve:
+            if not self._free and not self._reusable(part):
+                return None
+            part = self._next_part()
+        group = Group(self._disk, part, part.position, self.next_lsn)
+        part.position += aligned(MARK_SIZE)
+        return self._launch(group)
+
+    def _launch(self, group: Group) -> Group:
+        group.seal(self.seed, self.durable_lsn, self.checkpoint_lsn)
+        self._marked_lsn = self.durable_lsn
+        self._inflight = group
+        return group
+
+    def complete(self, group: Group) -> list[JournaledLog]:
+        """The group has run: advance the durable LSN and the durable end of its logs, which are returned."""
+        check(group is self._inflight, "groups complete in the order they were taken")
+        self._inflight = None
+        self.durable_lsn = max(self.durable_lsn, group.last_lsn)
+        self._recorded_lsn = group.checkpoint_lsn
+        while self._used and self._reusable(self._used[0]):
+            self._free.append(self._used.popleft())
+        for log, end in group.ends.items():
+            log.mark_durable(end)
+        return list(group.ends)
+
+    def fail(self, group: Group | None, error: OSError) -> None:
+        """The disk failed: fence the directory until a restart has recovered it. A failed sync is never retried."""
+        if self.failed is None:
+            self.failed = error
+        self._inflight = None
+        self._open = None
+        self._queue.clear()
+
+    # -- figures
+
+    @property
+    def size(self) -> int:
+        """Bytes of all parts."""
+        return (
+            self._current.capacity
+            + sum(part.capacity for part in self._used)
+            + sum(part.capacity for part in self._free)
+        )
+
+    @property
+    def last_lsn(self) -> int:
+        """LSN of the entry queued last."""
+        return self.next_lsn - 1
+
+    @property
+    def entries(self) -> int:
+        """Entries that a recovery would replay."""
+        return self.next_lsn - self.checkpoint_lsn
+
+    @property
+    def fill(self) -> float:
+        """How close the journal is to its bounds, 0 to 1: bytes or entries, whichever is closer."""
+        used = sum(part.capacity for part in self._used)
+        if not self._reusable(self._current):
+            used += self._current.position
+        return min(1.0, max(used / self.limits.total, self.entries / self.limits.entries))
+
+    def close(self) -> None:
+        """Close the part files; nothing is written."""
+        for part in (*self._used, *self._free, self._current):
+            part.file.close()
+
+
+class Growth:
+    """Makes one part; `run` on any thread, then Journal.complete_growth or fail_growth."""
+
+    __slots__ = ("_maker", "_size", "part")
+
+    def __init__(self, maker: PartMaker, size: int) -> None:
+        self._maker = maker
+        self._size = size
+        self.part: Part | None = None
+
+    def run(self) -> None:
+        """Preallocate and name the part; OSError when there is no room."""
+        self.part = self._maker.make(self._size)

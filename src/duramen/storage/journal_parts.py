@@ -1,0 +1,105 @@
+"""The journal's part files: how they come to be, which generation counts, and how old generations go.
+
+Parts of a new generation become valid by one rename of their first part, so a recovery that is interrupted finds the
+old generation untouched and starts over.
+"""
+
+from __future__ import annotations
+
+import posixpath
+
+from duramen.ports import Disk, File
+from duramen.storage.journal_format import (
+    ALIGNMENT,
+    HEADER_BLOCK,
+    PREFIX,
+    TEMPORARY,
+    PartHeader,
+    encode_part_header,
+    parse_part_name,
+    part_name,
+)
+
+MIN_PART_BYTES = 16 << 10
+"""Smallest part: a header block and room for some groups."""
+
+
+class Part:
+    """One part file while the journal is in use. Positions are bytes from the start of the file.
+
+    limit: where groups with entries end; the last sector is for a mark, which is always possible that way.
+    """
+
+    __slots__ = ("capacity", "file", "first_lsn", "lap", "last_lsn", "limit", "name", "position")
+
+    def __init__(self, name: str, file: File, capacity: int) -> None:
+        self.name = name
+        self.file = file
+        self.capacity = capacity
+        self.limit = capacity - ALIGNMENT
+        self.position = HEADER_BLOCK
+        self.lap = 0
+        self.first_lsn = 0
+        self.last_lsn = -1
+
+    def start_lap(self, lap: int, first_lsn: int) -> None:
+        """Use the part from its start; what it holds is no longer needed."""
+        self.lap = lap
+        self.first_lsn = first_lsn
+        self.last_lsn = first_lsn - 1
+        self.position = HEADER_BLOCK
+
+
+class PartMaker:
+    """Creates the parts of one generation in one directory; `make` may run on any thread, one call at a time."""
+
+    def __init__(self, disk: Disk, directory: str, generation: int, seed: int) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.generation = generation
+        self.seed = seed
+        self._made = 0
+
+    def make(self, size: int) -> Part:
+        """A part of `size` bytes: zeros written and synced, then named durably. OSError leaves nothing behind."""
+        name = part_name(self.generation, self._made)
+        path = posixpath.join(self.directory, name)
+        temporary = path + TEMPORARY
+        file = self.disk.open(temporary, create=True, write=True)
+        try:
+            file.truncate(0)
+            self.disk.preallocate(file, size)
+            header = PartHeader(self.generation, self._made, self.seed)
+            file.pwritev([encode_part_header(header)], 0)
+            file.sync()
+            self.disk.rename(temporary, path)
+            self.disk.sync_directory(self.directory)
+        except OSError:
+            file.close()
+            if self.disk.exists(temporary):
+                self.disk.remove(temporary)
+            raise
+        self._made += 1
+        return Part(name, file, size)
+
+
+def find_parts(disk: Disk, directory: str) -> tuple[int, list[str]]:
+    """The newest generation and the names of its parts; (-1, []) when there is no journal."""
+    found: dict[int, list[str]] = {}
+    for name in disk.list_directory(directory):
+        parsed = parse_part_name(name)
+        if parsed is not None:
+            found.setdefault(parsed[0], []).append(name)
+    if not found:
+        return -1, []
+    newest = max(found)
+    return newest, sorted(found[newest])
+
+
+def remove_parts(disk: Disk, directory: str, *, keep: int) -> None:
+    """Remove unfinished parts and every generation but `keep`; the caller syncs the directory's names."""
+    for name in disk.list_directory(directory):
+        parsed = parse_part_name(name)
+        unfinished = name.startswith(PREFIX) and name.endswith(TEMPORARY)
+        if unfinished or (parsed is not None and parsed[0] != keep):
+            disk.remove(posixpath.join(directory, name))

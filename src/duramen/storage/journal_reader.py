@@ -1,0 +1,233 @@
+"""Reads a journal back: which entries recovery applies, where the tail is torn, and whether something is damaged.
+
+A part is read from its start as long as groups of one lap follow each other without a gap. Behind the first entry that
+is not intact only marks are looked for: a later mark that calls a missing entry durable proves damage, because the
+entry had been on stable storage. Without such a mark the tail is torn, and nothing in it was ever acknowledged.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import struct
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from duramen.errors import CorruptLogError
+from duramen.ports import Disk, File
+from duramen.storage import kinds
+from duramen.storage.journal_format import (
+    ALIGNMENT,
+    ENTRY_MAGIC,
+    ENTRY_SIZE,
+    HEADER_BLOCK,
+    MARK_SIZE,
+    Extent,
+    Mark,
+    aligned,
+    decode_entry,
+    decode_extent,
+    decode_mark,
+    decode_part_header,
+)
+from duramen.storage.journal_parts import find_parts
+
+_MAGIC = struct.pack(">I", ENTRY_MAGIC)
+_DELTA = struct.Struct(">i")
+_DELTA_AT = 23
+"""Where a record batch keeps its last offset delta."""
+
+
+class JournalEntry(NamedTuple):
+    """One entry to replay. Its data are `size` bytes at `data_position` of part number `part`.
+
+    next_offset: the offset behind it, for BATCH and EXTENT. extent: for EXTENT. stable: for DURABILITY.
+    """
+
+    lsn: int
+    kind: int
+    topic_id: bytes
+    partition: int
+    epoch: int
+    offset: int
+    segment_base: int
+    position: int
+    part: int
+    data_position: int
+    size: int
+    next_offset: int
+    extent: Extent | None
+    stable: bool
+
+
+@dataclass(slots=True)
+class PartScan:
+    """What one part holds: the run of groups from its start, and where that run ends."""
+
+    lap: int = 0
+    entries: list[JournalEntry] = field(default_factory=list)
+    first_lsn: int = -1
+    next_lsn: int = -1
+    end: int = HEADER_BLOCK
+    marks: list[Mark] = field(default_factory=list)
+    later: list[tuple[int, Mark]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class JournalContents:
+    """A journal as found on disk.
+
+    generation: -1 when there is none. empty: its only part is a bare header, as a clean stop leaves it. entries: in LSN
+    order, without gaps. torn_entries: intact ones behind a gap, not applied.
+    """
+
+    generation: int = -1
+    names: list[str] = field(default_factory=list)
+    files: list[File] = field(default_factory=list)
+    entries: list[JournalEntry] = field(default_factory=list)
+    next_lsn: int = 1
+    checkpoint_lsn: int = 1
+    durable_lsn: int = 0
+    laps: int = 0
+    empty: bool = False
+    torn_entries: int = 0
+    damage: CorruptLogError | None = None
+
+    def close(self) -> None:
+        """Close the part files."""
+        for file in self.files:
+            file.close()
+        self.files.clear()
+
+
+def read_journal(disk: Disk, directory: str) -> JournalContents:
+    """Read the newest generation of the directory's journal; close the result when its data are no longer needed.
+
+    Damage is not raised but returned, so that `duramen log verify` can report it. StorageError when a part's
+    header cannot be read.
+    """
+    contents = JournalContents()
+    contents.generation, contents.names = find_parts(disk, directory)
+    scans: list[PartScan] = []
+    try:
+        for index, name in enumerate(contents.names):
+            path = posixpath.join(directory, name)
+            file = disk.open(path)
+            contents.files.append(file)
+            size = file.size()
+            seed = decode_part_header(file.pread(HEADER_BLOCK, 0), path).seed
+            contents.empty = size == HEADER_BLOCK and len(contents.names) == 1
+            scans.append(scan_part(memoryview(file.pread(size, 0)), seed, index))
+    except BaseException:
+        contents.close()
+        raise
+    _join(contents, scans, directory)
+    return contents
+
+
+def scan_part(view: memoryview, seed: int, part: int) -> PartScan:
+    """Read one part's bytes: the run of intact groups from its start, and the marks behind the run's end."""
+    scan = PartScan()
+    position = HEADER_BLOCK
+    while True:
+        head = decode_entry(view, position, seed)
+        if head is None or head.kind != kinds.MARK:
+            break
+        if scan.first_lsn < 0:
+            scan.lap, scan.first_lsn = head.lap, head.lsn
+        elif head.lap != scan.lap or head.lsn != scan.next_lsn:
+            break
+        mark = decode_mark(view[position + ENTRY_SIZE : position + MARK_SIZE])
+        scan.marks.append(mark)
+        scan.next_lsn = head.lsn
+        stop = position + mark.size
+        end = _scan_group(scan, view, position + head.length, stop, seed, part)
+        scan.end = end
+        if end != stop:
+            position = end
+            break
+        position = aligned(stop)
+    found = position + -position % ALIGNMENT
+    raw = view.obj if isinstance(view.obj, bytes) else bytes(view)
+    while (found := raw.find(_MAGIC, found)) >= 0:
+        if found % ALIGNMENT == 0:
+            head = decode_entry(view, found, seed)
+            if head is not None and head.kind == kinds.MARK:
+                scan.later.append((found, decode_mark(view[found + ENTRY_SIZE : found + MARK_SIZE])))
+        found += 1
+    return scan
+
+
+def _scan_group(scan: PartScan, view: memoryview, position: int, stop: int, seed: int, part: int) -> int:
+    """Collect the entries of one group; returns where the first that is not intact begins, `stop` when all are."""
+    while position < stop:
+        entry = decode_entry(view, position, seed)
+        if entry is None or entry.lap != scan.lap or entry.lsn != scan.next_lsn or entry.kind == kinds.MARK:
+            return position
+        data = position + ENTRY_SIZE
+        size = entry.data_length
+        next_offset = -1
+        extent = None
+        stable = False
+        if entry.kind == kinds.BATCH and size >= _DELTA_AT + 4:
+            next_offset = entry.offset + int(_DELTA.unpack_from(view, data + _DELTA_AT)[0]) + 1
+        elif entry.kind == kinds.EXTENT:
+            extent = decode_extent(view[data : data + size])
+            next_offset = extent.next_offset
+        elif entry.kind == kinds.DURABILITY:
+            stable = bytes(view[data : data + size]) == b"stable"
+        scan.entries.append(
+            JournalEntry(
+                entry.lsn,
+                entry.kind,
+                entry.topic_id,
+                entry.partition,
+                entry.epoch,
+                entry.offset,
+                entry.segment_base,
+                entry.position,
+                part,
+                data,
+                size,
+                next_offset,
+                extent,
+                stable,
+            )
+        )
+        scan.next_lsn += 1
+        position += entry.length
+    return stop
+
+
+def _join(contents: JournalContents, scans: list[PartScan], directory: str) -> None:
+    """Chain the parts' runs by lap, from the newest checkpoint LSN that any mark records to the first gap."""
+    marks = [mark for scan in scans for mark in scan.marks] + [mark for scan in scans for _, mark in scan.later]
+    if not marks:
+        return
+    contents.checkpoint_lsn = max(mark.checkpoint_lsn for mark in marks)
+    contents.durable_lsn = max(mark.durable_lsn for mark in marks)
+    runs = sorted((scan for scan in scans if scan.first_lsn >= 0), key=lambda scan: scan.lap)
+    contents.laps = runs[-1].lap if runs else 0
+    expected = contents.checkpoint_lsn
+    last: PartScan | None = None
+    for scan in runs:
+        if scan.next_lsn <= expected:
+            if scan.next_lsn == expected:
+                last = scan
+            continue
+        if scan.first_lsn > expected:
+            contents.torn_entries += len(scan.entries)
+            continue
+        contents.entries += scan.entries[expected - scan.first_lsn :] if scan.first_lsn < expected else scan.entries
+        expected = scan.next_lsn
+        last = scan
+    contents.next_lsn = expected
+    if contents.durable_lsn >= expected:
+        index = scans.index(last) if last is not None else 0
+        path = posixpath.join(directory, contents.names[index])
+        end = min((at for at, _ in scans[index].later), default=contents.files[index].size())
+        contents.damage = CorruptLogError(
+            path,
+            scans[index].end,
+            end,
+            f"journal entry {expected} is missing or not intact, but entries up to {contents.durable_lsn} were durable",
+        )
