@@ -1,0 +1,301 @@
+"""The promises a simulation checks, each a class with a name, and the ledger of what clients were told and saw.
+
+Every check happens at the moment a client learns something, so the history ends where the promise was broken. Replies
+travel: an answer is held against what was known when its question was sent (`asked`, a fact's number), not against what
+others learned meanwhile. A `stable` topic must keep what it acknowledged or showed to a reader; a page-cache topic may
+lose a tail in a power cut, but must never give the same offset twice within one leader epoch.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+
+from duramen.model import TopicPartition
+
+
+class InvariantViolated(Exception):  # noqa: N818 - it is a finding
+    """`invariant` does not hold; `detail` says where."""
+
+    def __init__(self, invariant: str, detail: str) -> None:
+        super().__init__(f"{invariant}: {detail}")
+        self.invariant = invariant
+        self.detail = detail
+
+
+class HighestKnown:
+    """The greatest number known after each fact: it answers what was known at an earlier one."""
+
+    def __init__(self) -> None:
+        self._facts: list[int] = []
+        self._values: list[int] = []
+
+    def learn(self, fact: int, value: int) -> None:
+        """From this fact on, `value` is known."""
+        if not self._values or value > self._values[-1]:
+            self._facts.append(fact)
+            self._values.append(value)
+
+    def at(self, fact: int) -> int:
+        """The greatest value known by then; -1 when none was."""
+        place = bisect_right(self._facts, fact)
+        return self._values[place - 1] if place else -1
+
+
+class Invariant:
+    """A promise. Subclasses are told what clients learn and call `fail` when it breaks the promise."""
+
+    promise = ""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._stable = ledger.stable
+
+    def fail(self, detail: str) -> None:
+        """The promise is broken."""
+        raise InvariantViolated(type(self).__name__, detail)
+
+    def acknowledged(self, tp: TopicPartition, offset: int, value: bytes) -> None:
+        """A producer was told that its record has this offset."""
+
+    def read(self, tp: TopicPartition, offset: int, epoch: int, value: bytes) -> None:
+        """A reader was given this record, of a batch with this leader epoch."""
+
+    def end_seen(self, tp: TopicPartition, end: int, asked: int) -> None:
+        """Somebody was told that readers may read up to `end` (exclusive): a high watermark."""
+
+    def start_seen(self, tp: TopicPartition, start: int, asked: int) -> None:
+        """Somebody was told where the log starts."""
+
+    def committed(self, group: str, tp: TopicPartition, offset: int, asked: int) -> None:
+        """A group's commit was acknowledged."""
+
+    def position_fetched(self, group: str, tp: TopicPartition, offset: int, asked: int) -> None:
+        """A group's member was told to go on at `offset` (-1: no commit known)."""
+
+    def final(self, tp: TopicPartition, start: int, records: list[tuple[int, int, bytes]]) -> None:
+        """After the last fault, this is everything in the partition: (offset, epoch, value) from its start on."""
+
+
+class AcknowledgedNeverLost(Invariant):
+    """Applies to stable topics."""
+
+    promise = "what a producer was told is stored can be read at that offset afterwards"
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self._known: defaultdict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
+        self._highest: defaultdict[TopicPartition, HighestKnown] = defaultdict(HighestKnown)
+
+    def acknowledged(self, tp: TopicPartition, offset: int, value: bytes) -> None:
+        if tp.topic in self._stable:
+            self._known[tp][offset] = value
+            self._highest[tp].learn(self._ledger.facts, offset)
+
+    def end_seen(self, tp: TopicPartition, end: int, asked: int) -> None:
+        highest = self._highest[tp].at(asked)
+        if end <= highest:
+            self.fail(f"{tp} ends at {end}, but offset {highest} was acknowledged")
+
+    def final(self, tp: TopicPartition, start: int, records: list[tuple[int, int, bytes]]) -> None:
+        found = {offset: value for offset, _, value in records}
+        for offset, value in sorted(self._known[tp].items()):
+            if offset >= start and found.get(offset) != value:
+                self.fail(f"{tp} offset {offset}: acknowledged {value[:32]!r}, found {_short(found.get(offset))}")
+
+
+class NothingReadVanishes(Invariant):
+    """Applies to stable topics."""
+
+    promise = "what a reader was given is still there, at the same offset, for every later reader"
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self._seen: defaultdict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
+        self._highest: defaultdict[TopicPartition, HighestKnown] = defaultdict(HighestKnown)
+
+    def read(self, tp: TopicPartition, offset: int, epoch: int, value: bytes) -> None:
+        if tp.topic in self._stable:
+            self._seen[tp].setdefault(offset, value)
+            self._highest[tp].learn(self._ledger.facts, offset)
+
+    def end_seen(self, tp: TopicPartition, end: int, asked: int) -> None:
+        highest = self._highest[tp].at(asked)
+        if end <= highest:
+            self.fail(f"{tp} ends at {end}, but offset {highest} was read before")
+
+    def final(self, tp: TopicPartition, start: int, records: list[tuple[int, int, bytes]]) -> None:
+        found = {offset: value for offset, _, value in records}
+        for offset, value in sorted(self._seen[tp].items()):
+            if offset >= start and found.get(offset) != value:
+                self.fail(f"{tp} offset {offset}: read {value[:32]!r}, later {_short(found.get(offset))}")
+
+
+class OffsetStability(Invariant):
+    """Applies to stable topics."""
+
+    promise = "an offset names the same record for ever"
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self._names: dict[tuple[TopicPartition, int], bytes] = {}
+
+    def _named(self, tp: TopicPartition, offset: int, value: bytes) -> None:
+        if tp.topic in self._stable and self._names.setdefault((tp, offset), value) != value:
+            self.fail(f"{tp} offset {offset}: {_short(self._names[tp, offset])}, then {_short(value)}")
+
+    def acknowledged(self, tp: TopicPartition, offset: int, value: bytes) -> None:
+        self._named(tp, offset, value)
+
+    def read(self, tp: TopicPartition, offset: int, epoch: int, value: bytes) -> None:
+        self._named(tp, offset, value)
+
+
+class NoOffsetReusedInAnEpoch(Invariant):
+    """Applies to all topics; it is what lets readers of page-cache topics see that records were lost."""
+
+    promise = "an offset is not given twice within one leader epoch"
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self._names: dict[tuple[TopicPartition, int, int], bytes] = {}
+
+    def read(self, tp: TopicPartition, offset: int, epoch: int, value: bytes) -> None:
+        if self._names.setdefault((tp, epoch, offset), value) != value:
+            first = _short(self._names[tp, epoch, offset])
+            self.fail(f"{tp} offset {offset} of epoch {epoch}: {first}, then {_short(value)}")
+
+
+class Order(Invariant):
+    """Applies to all topics; values begin with `producer:number `."""
+
+    promise = "a partition holds each producer's records in the order they were produced, without gaps in its offsets"
+
+    def final(self, tp: TopicPartition, start: int, records: list[tuple[int, int, bytes]]) -> None:
+        expected, last_epoch = start, -1
+        last: dict[bytes, int] = {}
+        for offset, epoch, value in records:
+            if offset != expected:
+                self.fail(f"{tp}: offset {offset} follows {expected - 1}")
+            if epoch < last_epoch:
+                self.fail(f"{tp}: epoch {epoch} at offset {offset} follows epoch {last_epoch}")
+            expected, last_epoch = offset + 1, epoch
+            producer, _, rest = value.rpartition(b":")
+            number = int(rest.split(b" ", 1)[0])
+            if number <= last.get(producer, -1):
+                self.fail(f"{tp} offset {offset}: {_short(value)} follows number {last[producer]}")
+            last[producer] = number
+
+
+class ExactlyOnce(Invariant):
+    """Applies to stable topics: producers are idempotent."""
+
+    promise = "a record that its producer sent again is stored once"
+
+    def final(self, tp: TopicPartition, start: int, records: list[tuple[int, int, bytes]]) -> None:
+        first: dict[bytes, int] = {}
+        for offset, _, value in records:
+            if tp.topic in self._stable and first.setdefault(value, offset) != offset:
+                self.fail(f"{tp}: {_short(value)} is stored at {first[value]} and at {offset}")
+
+
+class LogStartNeverGoesBack(Invariant):
+    """Applies to stable topics."""
+
+    promise = "records that were deleted do not come back"
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self._start: defaultdict[TopicPartition, HighestKnown] = defaultdict(HighestKnown)
+
+    def start_seen(self, tp: TopicPartition, start: int, asked: int) -> None:
+        if tp.topic in self._stable:
+            if start < self._start[tp].at(asked):
+                self.fail(f"{tp}: the log starts at {start}, it started at {self._start[tp].at(asked)} before")
+            self._start[tp].learn(self._ledger.facts, start)
+
+
+class GroupOffsetsMonotone(Invariant):
+    """Members commit only what they processed after the last commit, so a group's positions only grow."""
+
+    promise = "a committed position is never lost and never goes back"
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self._highest: defaultdict[tuple[str, TopicPartition], HighestKnown] = defaultdict(HighestKnown)
+
+    def committed(self, group: str, tp: TopicPartition, offset: int, asked: int) -> None:
+        highest = self._highest[group, tp]
+        if offset < highest.at(asked):
+            self.fail(f"{group} {tp}: a commit of {offset} was accepted after {highest.at(asked)}")
+        highest.learn(self._ledger.facts, offset)
+
+    def position_fetched(self, group: str, tp: TopicPartition, offset: int, asked: int) -> None:
+        highest = self._highest[group, tp].at(asked)
+        if offset < highest:
+            self.fail(f"{group} {tp}: the position is {offset}, but {highest} was committed")
+
+
+class Ledger:
+    """Tells every invariant what clients learn. `facts` counts what was learned so far."""
+
+    def __init__(self, stable: set[str]) -> None:
+        self.stable = stable
+        self.facts = 0
+        self.invariants: list[Invariant] = [kind(self) for kind in INVARIANTS]
+
+    def acknowledged(self, tp: TopicPartition, offset: int, value: bytes) -> None:
+        """See Invariant."""
+        self.facts += 1
+        for invariant in self.invariants:
+            invariant.acknowledged(tp, offset, value)
+
+    def read(self, tp: TopicPartition, offset: int, epoch: int, value: bytes) -> None:
+        """See Invariant."""
+        self.facts += 1
+        for invariant in self.invariants:
+            invariant.read(tp, offset, epoch, value)
+
+    def end_seen(self, tp: TopicPartition, end: int, asked: int) -> None:
+        """See Invariant."""
+        for invariant in self.invariants:
+            invariant.end_seen(tp, end, asked)
+
+    def start_seen(self, tp: TopicPartition, start: int, asked: int) -> None:
+        """See Invariant."""
+        self.facts += 1
+        for invariant in self.invariants:
+            invariant.start_seen(tp, start, asked)
+
+    def committed(self, group: str, tp: TopicPartition, offset: int, asked: int) -> None:
+        """See Invariant."""
+        self.facts += 1
+        for invariant in self.invariants:
+            invariant.committed(group, tp, offset, asked)
+
+    def position_fetched(self, group: str, tp: TopicPartition, offset: int, asked: int) -> None:
+        """See Invariant."""
+        for invariant in self.invariants:
+            invariant.position_fetched(group, tp, offset, asked)
+
+    def final(self, tp: TopicPartition, start: int, records: list[tuple[int, int, bytes]]) -> None:
+        """See Invariant."""
+        for invariant in self.invariants:
+            invariant.final(tp, start, records)
+
+
+INVARIANTS: tuple[type[Invariant], ...] = (
+    OffsetStability,
+    AcknowledgedNeverLost,
+    NothingReadVanishes,
+    NoOffsetReusedInAnEpoch,
+    Order,
+    ExactlyOnce,
+    LogStartNeverGoesBack,
+    GroupOffsetsMonotone,
+)
+"""Every invariant, in the order in which they are asked."""
+
+
+def _short(value: bytes | None) -> str:
+    return "nothing" if value is None else repr(value[:32])

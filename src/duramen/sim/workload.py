@@ -1,0 +1,349 @@
+"""What the clients of a simulation do: scripts that create topics, produce, read, share work in a group, and read back.
+
+Every record's value is unique and names its producer and number. Scripts retry what Kafka's clients retry, send a
+batch again unchanged under its sequence number, and hand everything they learn to the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from duramen.errors import ErrorCode
+from duramen.model import TopicPartition
+from duramen.ports import Clock
+from duramen.sim.client import Call, Script, Steps, call
+from duramen.sim.invariants import InvariantViolated, Ledger
+from duramen.wire.batch import batches, build_batch, check_crc, records
+
+MAX_INFLATED_BYTES = 1 << 20
+RETRY_S = 0.05
+EARLIEST, LATEST = -2, -1
+
+
+@dataclass(slots=True)
+class Scene:
+    """What every script of one simulation shares. topics: partitions by topic name."""
+
+    random: Random
+    clock: Clock
+    ledger: Ledger
+    note: Callable[[str], None]
+    topics: dict[str, int]
+    configs: dict[str, dict[str, str]]
+    created: set[str] = field(default_factory=set)
+    stored: dict[TopicPartition, int] = field(default_factory=dict)
+    producing: int = 0
+    reading_on: bool = True
+
+    def partitions(self) -> list[TopicPartition]:
+        """Every partition of the workload, in order."""
+        return [TopicPartition(topic, n) for topic, count in sorted(self.topics.items()) for n in range(count)]
+
+    def is_stable(self, tp: TopicPartition) -> bool:
+        """Whether the partition's topic promises stable storage."""
+        return tp.topic in self.ledger.stable
+
+
+def unexpected(what: str, code: int) -> InvariantViolated:
+    """A code that no client should meet in this workload."""
+    return InvariantViolated("NoUnexpectedError", f"{what}: {ErrorCode(code).name}")
+
+
+def create_topics(scene: Scene) -> Script:
+    """Create every topic of the scene, as often as it takes."""
+    for name, partitions in sorted(scene.topics.items()):
+        while name not in scene.created:
+            wanted = call("CreateTopics", 7, topics=[_topic(name, partitions, scene.configs[name])], timeout_ms=5000)
+            response = yield wanted
+            code = response.topics[0].error_code if response is not None else None
+            scene.note(f"create {name}: {code}")
+            if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                scene.created.add(name)
+            elif code is None or ErrorCode(code).retriable:
+                yield RETRY_S
+            else:
+                raise unexpected(f"create {name}", code)
+
+
+def _topic(name: str, partitions: int, configs: dict[str, str]) -> Any:
+    request = call("CreateTopics", 7).api.request
+    return request.CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=[request.CreatableTopicConfig(name=key, value=value) for key, value in sorted(configs.items())],
+    )
+
+
+# -- producing
+
+
+class Producer:
+    """An idempotent producer for one partition: up to three batches in flight, in order, each until acknowledged."""
+
+    def __init__(self, scene: Scene, name: str, tp: TopicPartition, total: int) -> None:
+        self.scene = scene
+        self.name = name
+        self.tp = tp
+        self.total = total
+        self.made = 0
+        self.run = 0
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.sequence = 0
+        self.waiting: list[tuple[int, list[bytes], bytes]] = []
+
+    def script(self) -> Script:
+        """Produce `total` records, then end."""
+        scene, random = self.scene, self.scene.random
+        scene.producing += 1
+        while self.tp.topic not in scene.created:
+            yield RETRY_S
+        yield from self._begin()
+        while self.made < self.total or self.waiting:
+            while self.made < self.total and len(self.waiting) < random.randint(1, 3):
+                self._make_batch()
+            if random.random() < 0.2:
+                yield random.uniform(0.0, 0.03)
+            replies = yield [self._request(sequence, batch) for sequence, _, batch in self.waiting]
+            if not self._take(replies):
+                yield RETRY_S * random.uniform(0.5, 1.5)
+                if self.producer_id < 0:
+                    yield from self._begin()
+        scene.producing -= 1
+
+    def _begin(self) -> Script:
+        """Get a producer id; batches not yet acknowledged start over under it."""
+        while True:
+            response = yield call("InitProducerId", 4, transactional_id=None, transaction_timeout_ms=60000)
+            if response is not None and response.error_code == ErrorCode.NONE:
+                break
+            if response is not None and not ErrorCode(response.error_code).retriable:
+                raise unexpected(f"{self.name} init", response.error_code)
+            yield RETRY_S
+        self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
+        self.run += 1
+        self.sequence = 0
+        self.scene.note(f"{self.name} is producer {self.producer_id}")
+        again, self.waiting = self.waiting, []
+        for _, values, _ in again:
+            self._put(values)
+
+    def _make_batch(self) -> None:
+        random = self.scene.random
+        values = []
+        for _ in range(min(self.total - self.made, random.choice((1, 1, 2, 5, 12)))):
+            padding = random.choice((0, 10, 100, 700))
+            values.append(f"{self.name}:{self.made:06} ".encode() + b"." * padding)
+            self.made += 1
+        self._put(values)
+
+    def _put(self, values: list[bytes]) -> None:
+        now = self.scene.clock.wall_ms()
+        batch = build_batch(
+            [(self.name.encode(), value, [], now) for value in values],
+            compression=self.scene.random.choice((0, 0, 0, 1)),
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=self.sequence,
+        )
+        self.waiting.append((self.sequence, values, bytes(batch)))
+        self.sequence += len(values)
+
+    def _request(self, sequence: int, batch: bytes) -> Call:
+        wanted = call("Produce", 9, transactional_id=None, acks=-1, timeout_ms=30000)
+        kinds = wanted.api.request
+        data = kinds.PartitionProduceData(index=self.tp.partition, records=batch)
+        wanted.request.topic_data.append(kinds.TopicProduceData(name=self.tp.topic, partition_data=[data]))
+        return wanted
+
+    def _take(self, replies: list[Any]) -> bool:
+        """Learn from the replies to what waits; False when something must be sent again."""
+        scene = self.scene
+        for index, reply in enumerate(replies):
+            if reply is None:
+                scene.note(f"{self.name} lost a reply")
+                return False
+            answer = reply.responses[0].partition_responses[0]
+            sequence, values, _ = self.waiting[0]
+            scene.note(f"{self.name} {sequence}+{len(values)}: {answer.error_code} at {answer.base_offset}")
+            if answer.error_code == ErrorCode.NONE:
+                for delta, value in enumerate(values):
+                    scene.ledger.acknowledged(self.tp, answer.base_offset + delta, value)
+                end = answer.base_offset + len(values)
+                scene.stored[self.tp] = max(end, scene.stored.get(self.tp, 0))
+                del self.waiting[0]
+            elif answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and index == 0:
+                if scene.is_stable(self.tp):
+                    raise InvariantViolated(
+                        "AcknowledgedNeverLost", f"{self.tp}: the broker forgot what precedes {self.name} {sequence}"
+                    )
+                self.producer_id = -1
+                return False
+            elif ErrorCode(answer.error_code).retriable or index:
+                return False
+            else:
+                raise unexpected(f"{self.name} produce", answer.error_code)
+        return True
+
+
+# -- reading
+
+
+def fetch(tp: TopicPartition, offset: int, *, epoch: int = -1, wait_ms: int = 0, max_bytes: int = 65536) -> Call:
+    """A Fetch of one partition without a session. epoch: of the record before `offset`, so that loss shows."""
+    wanted = call("Fetch", 12, max_wait_ms=wait_ms, min_bytes=1, max_bytes=max_bytes, isolation_level=0)
+    kinds = wanted.api.request
+    partition = kinds.FetchPartition(
+        partition=tp.partition, fetch_offset=offset, last_fetched_epoch=epoch, partition_max_bytes=max_bytes
+    )
+    wanted.request.topics.append(kinds.FetchTopic(topic=tp.topic, partitions=[partition]))
+    return wanted
+
+
+def decoded(tp: TopicPartition, data: Any, offset: int) -> Iterator[tuple[int, int, bytes]]:
+    """(offset, epoch, value) of the fetched records from `offset` on; checks each batch's CRC."""
+    view = memoryview(data or b"")
+    for position, header in batches(view):
+        batch = view[position : position + header.size]
+        if not check_crc(batch, header):
+            raise InvariantViolated("Immutability", f"{tp}: the batch at offset {header.base_offset} fails its CRC")
+        for record in records(batch, header, max_bytes=MAX_INFLATED_BYTES):
+            if record.offset >= offset:
+                yield record.offset, header.leader_epoch, bytes(record.value or b"")
+
+
+def list_offset(scene: Scene, tp: TopicPartition, timestamp: int) -> Steps[int]:
+    """The offset ListOffsets gives for the timestamp (EARLIEST, LATEST, ...), as the script's value."""
+    while True:
+        wanted = call("ListOffsets", 7, replica_id=-1, isolation_level=0)
+        kinds = wanted.api.request
+        partition = kinds.ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamp)
+        wanted.request.topics.append(kinds.ListOffsetsTopic(name=tp.topic, partitions=[partition]))
+        asked = scene.ledger.facts
+        response = yield wanted
+        answer = response.topics[0].partitions[0] if response is not None else None
+        if answer is not None and answer.error_code == ErrorCode.NONE:
+            if timestamp == EARLIEST:
+                scene.ledger.start_seen(tp, answer.offset, asked)
+            elif timestamp == LATEST:
+                scene.ledger.end_seen(tp, answer.offset, asked)
+            return int(answer.offset)
+        if answer is not None and not ErrorCode(answer.error_code).retriable:
+            raise unexpected(f"list offsets of {tp}", answer.error_code)
+        yield RETRY_S
+
+
+class Reader:
+    """Follows one partition from its start, and steps back where the broker says that its past was lost."""
+
+    def __init__(self, scene: Scene, name: str, tp: TopicPartition) -> None:
+        self.scene = scene
+        self.name = name
+        self.tp = tp
+        self.offset = 0
+        self.epoch = -1
+
+    def script(self) -> Script:
+        """Read until the scene says that reading is over."""
+        scene, random = self.scene, self.scene.random
+        while self.tp.topic not in scene.created:
+            yield RETRY_S
+        while scene.reading_on:
+            asked = scene.ledger.facts
+            wait_ms = random.choice((0, 0, 5, 50))
+            max_bytes = random.choice((1, 500, 65536))
+            response = yield fetch(self.tp, self.offset, epoch=self.epoch, wait_ms=wait_ms, max_bytes=max_bytes)
+            if response is None:
+                yield RETRY_S
+                continue
+            yield from self._take(response.responses[0].partitions[0], asked)
+            yield random.choice((0.0, 0.002, 0.01))
+
+    def _take(self, answer: Any, asked: int) -> Script:
+        scene, tp = self.scene, self.tp
+        if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            yield from self._step_back(asked)
+            return
+        if answer.error_code != ErrorCode.NONE:
+            if not ErrorCode(answer.error_code).retriable:
+                raise unexpected(f"{self.name} fetch {tp} at {self.offset}", answer.error_code)
+            scene.note(f"{self.name} {tp}: {answer.error_code}")
+            yield RETRY_S
+            return
+        if answer.diverging_epoch.epoch >= 0:
+            end = answer.diverging_epoch.end_offset
+            scene.note(f"{self.name} {tp}: {self.offset} diverged at {end}")
+            if scene.is_stable(tp) and end < self.offset:
+                raise InvariantViolated("NothingReadVanishes", f"{tp}: read up to {self.offset}, diverged at {end}")
+            self.offset, self.epoch = min(end, self.offset), answer.diverging_epoch.epoch
+            return
+        scene.ledger.end_seen(tp, answer.high_watermark, asked)
+        scene.ledger.start_seen(tp, answer.log_start_offset, asked)
+        first = self.offset
+        for offset, epoch, value in decoded(tp, answer.records, self.offset):
+            if offset != self.offset:
+                raise InvariantViolated("Order", f"{tp}: {self.name} was given offset {offset} at {self.offset}")
+            scene.ledger.read(tp, offset, epoch, value)
+            self.offset, self.epoch = offset + 1, epoch
+        if self.offset > first:
+            scene.note(f"{self.name} {tp} read {first}..{self.offset} of epoch {self.epoch}")
+
+    def _step_back(self, asked: int) -> Script:
+        """Out of range: below the log start after a deletion, or above the end of a page-cache topic."""
+        scene, tp = self.scene, self.tp
+        start = yield from list_offset(scene, tp, EARLIEST)
+        end = yield from list_offset(scene, tp, LATEST)
+        scene.note(f"{self.name} {tp}: {self.offset} is outside {start}..{end}")
+        if self.offset < start:
+            self.offset, self.epoch = start, -1
+        elif end < self.offset:
+            if scene.is_stable(tp):
+                raise InvariantViolated("NothingReadVanishes", f"{tp}: read up to {self.offset}, now it ends at {end}")
+            self.offset, self.epoch = end, -1
+
+
+def read_back(scene: Scene, tps: Iterable[TopicPartition], found: dict[TopicPartition, list[Any]]) -> Script:
+    """Read every partition from start to end into `found` and ask the invariants for their verdict."""
+    for tp in tps:
+        start = yield from list_offset(scene, tp, EARLIEST)
+        end = yield from list_offset(scene, tp, LATEST)
+        everything: list[tuple[int, int, bytes]] = []
+        offset = start
+        while offset < end:
+            response = yield fetch(tp, offset)
+            answer = response.responses[0].partitions[0] if response is not None else None
+            if answer is None or answer.error_code != ErrorCode.NONE:
+                if answer is not None and not ErrorCode(answer.error_code).retriable:
+                    raise unexpected(f"read back {tp} at {offset}", answer.error_code)
+                yield RETRY_S
+                continue
+            for entry in decoded(tp, answer.records, offset):
+                everything.append(entry)
+                scene.ledger.read(tp, *entry)
+                offset = entry[0] + 1
+        scene.note(f"read back {tp}: {start}..{end}")
+        scene.ledger.final(tp, start, everything)
+        found[tp] = everything
+
+
+def delete_records(scene: Scene, tp: TopicPartition, before: int) -> Script:
+    """Ask for the records below `before` to be deleted; retries until it knows the outcome."""
+    while True:
+        wanted = call("DeleteRecords", 2, timeout_ms=5000)
+        kinds = wanted.api.request
+        partition = kinds.DeleteRecordsPartition(partition_index=tp.partition, offset=before)
+        wanted.request.topics.append(kinds.DeleteRecordsTopic(name=tp.topic, partitions=[partition]))
+        asked = scene.ledger.facts
+        response = yield wanted
+        answer = response.topics[0].partitions[0] if response is not None else None
+        scene.note(f"delete {tp} before {before}: {answer and answer.error_code}")
+        if answer is not None and answer.error_code == ErrorCode.NONE:
+            scene.ledger.start_seen(tp, answer.low_watermark, asked)
+            return
+        if answer is not None and not ErrorCode(answer.error_code).retriable:
+            raise unexpected(f"delete records of {tp}", answer.error_code)
+        yield RETRY_S
