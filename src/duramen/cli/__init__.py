@@ -1,1 +1,1 @@
-"""cli"""
+"""The `duramen` command line."""

@@ -1,0 +1,121 @@
+"""`duramen config`: describe and alter the settings of topics and nodes."""
+
+from __future__ import annotations
+
+import click
+from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, ConfigSource
+
+from duramen.cli.connection import Cluster, call, cluster_options, json_option
+from duramen.cli.output import note, pairs, plural, print_json
+from duramen.cli.settings import alter_settings, described, node_resource, topic_resource
+
+EPILOG = """\b
+Examples:
+  duramen config describe --topic flights --all
+  duramen config describe --node 1
+  duramen config alter --topic flights --set retention.ms=86400000
+  duramen config alter --topic state --append cleanup.policy=delete
+"""
+
+
+@click.group(epilog=EPILOG)
+def command() -> None:
+    """Describe and alter the settings of topics and nodes."""
+
+
+def _resource(cluster: Cluster, admin: AdminClient, topic: str | None, node: int | None) -> ConfigResource:
+    """What the options name; the node itself when they name nothing and there is only one."""
+    if topic is not None and node is not None:
+        raise click.UsageError("give --topic or --node, not both.")
+    if topic is not None:
+        return topic_resource(topic)
+    if node is None:
+        nodes = sorted(call(cluster, "cannot list nodes", lambda: admin.list_topics(timeout=cluster.timeout)).brokers)
+        if len(nodes) != 1:
+            raise click.UsageError(f"which one? Give --topic NAME or --node ID; the nodes are {nodes}.")
+        node = nodes[0]
+    return node_resource(node)
+
+
+def _source(entry: ConfigEntry) -> str:
+    return ConfigSource(entry.source).name.removesuffix("_CONFIG").replace("_", "-").lower()
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  duramen config describe --topic flights
+  duramen config describe --node 1 --all
+  duramen config describe --topic flights --key retention.ms --json
+"""
+)
+@click.option("-t", "--topic", help="The topic.")
+@click.option("-n", "--node", type=int, help="The node's id; may be left out when there is only one.")
+@click.option("-a", "--all", "every", is_flag=True, help="Defaults as well.")
+@click.option("-k", "--key", "keys", multiple=True, help="Only this setting; repeatable.")
+@json_option
+@cluster_options
+def describe(
+    cluster: Cluster, topic: str | None, node: int | None, every: bool, keys: tuple[str, ...], as_json: bool
+) -> None:
+    """Show settings, where each value comes from, and whether it can be changed."""
+    admin = cluster.admin()
+    resource = _resource(cluster, admin, topic, node)
+    entries = described(cluster, admin, resource)
+    missing = set(keys) - {entry.name for entry in entries}
+    if missing:
+        raise click.ClickException(f"{resource.name} has no setting {min(missing)}.")
+    if keys:
+        entries = [entry for entry in entries if entry.name in keys]
+    elif not every:
+        entries = [entry for entry in entries if entry.source != ConfigSource.DEFAULT_CONFIG.value]
+    if as_json:
+        print_json(
+            [
+                {"name": e.name, "value": e.value, "source": _source(e), "read_only": bool(e.is_read_only)}
+                for e in entries
+            ]
+        )
+    elif entries:
+        for entry in entries:
+            value = "(hidden)" if entry.is_sensitive else entry.value if entry.value is not None else "(unset)"
+            click.echo(f"{entry.name}={value}\n    {_source(entry)}{', read-only' if entry.is_read_only else ''}")
+    else:
+        note("every setting has its default; --all shows them")
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  duramen config alter --topic flights --set retention.ms=86400000
+  duramen config alter --topic flights --unset retention.ms
+  duramen config alter --topic state --append cleanup.policy=delete
+  duramen config alter --node 1 --set message.max.bytes=2097152
+"""
+)
+@click.option("-t", "--topic", help="The topic.")
+@click.option("-n", "--node", type=int, help="The node's id; may be left out when there is only one.")
+@click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a setting; repeatable.")
+@click.option("--unset", multiple=True, metavar="KEY", help="Return a setting to its default; repeatable.")
+@click.option("--append", multiple=True, metavar="KEY=VALUE", help="Add to a list; repeatable.")
+@click.option("--subtract", multiple=True, metavar="KEY=VALUE", help="Take from a list; repeatable.")
+@cluster_options
+def alter(
+    cluster: Cluster,
+    topic: str | None,
+    node: int | None,
+    settings: tuple[str, ...],
+    unset: tuple[str, ...],
+    append: tuple[str, ...],
+    subtract: tuple[str, ...],
+) -> None:
+    """Change settings of a topic or a node while it runs."""
+    count = len(settings) + len(unset) + len(append) + len(subtract)
+    if not count:
+        raise click.UsageError("nothing to change: give --set, --unset, --append or --subtract.")
+    changes = pairs("--set", settings)
+    added, taken = pairs("--append", append), pairs("--subtract", subtract)
+    admin = cluster.admin()
+    resource = _resource(cluster, admin, topic, node)
+    alter_settings(cluster, admin, resource, changes, unset, added, taken)
+    note(f"changed {plural(count, 'setting')} of {resource.name}")

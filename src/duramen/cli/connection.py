@@ -1,0 +1,216 @@
+"""The client side of the commands: options that say which cluster, clients for it, and errors in one line."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, NamedTuple, TypeVar
+
+import click
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from duramen.cli.output import pairs
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+_ADDRESS = re.compile(r"(?:[A-Z_]+://)?(\[[^\]]+\]|[^\[\]:/]+):([0-9]{1,5})")
+_SILENT = logging.getLogger("duramen.cli.librdkafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+_T = TypeVar("_T")
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_REMEDIES = {
+    "UNKNOWN_TOPIC_OR_PART": "there is no such topic or partition; `duramen topic list` shows those there are",
+    "_UNKNOWN_TOPIC": "there is no such topic; `duramen topic list` shows those there are",
+    "_UNKNOWN_PARTITION": "there is no such partition; `duramen topic describe` shows those there are",
+    "TOPIC_ALREADY_EXISTS": "the topic exists already; --if-not-exists makes that no error",
+    "GROUP_ID_NOT_FOUND": "there is no such group; `duramen group list` shows those there are",
+    "NON_EMPTY_GROUP": "the group has members; stop its consumers first",
+    "UNKNOWN_MEMBER_ID": "the group has members; stop its consumers first",
+    "GROUP_SUBSCRIBED_TO_TOPIC": "the group has members that read this topic; stop them first",
+    "INVALID_REPLICATION_FACTOR": "there are fewer nodes than copies asked for; leave --replication-factor out",
+    "OFFSET_OUT_OF_RANGE": "the offset lies outside of the log; `duramen topic describe` shows its ends",
+    "_TIMED_OUT": "no answer in time; is the node busy? --timeout waits longer",
+    "_TIMED_OUT_QUEUE": "no answer in time; is the node busy? --timeout waits longer",
+    "REQUEST_TIMED_OUT": "no answer in time; is the node busy? --timeout waits longer",
+    "_TRANSPORT": "the connection broke; is the node still running?",
+    "_ALL_BROKERS_DOWN": "no node can be reached any more; is it still running?",
+    "MSG_SIZE_TOO_LARGE": "a record is larger than the topic's max.message.bytes",
+    "UNSUPPORTED_VERSION": "the broker does not serve this request",
+    "_UNSUPPORTED_FEATURE": "the broker does not serve this request",
+}
+
+
+class Cluster(NamedTuple):
+    """Which cluster to talk to, and how."""
+
+    bootstrap: str
+    timeout: float
+    properties: Mapping[str, str]
+
+    def settings(self, **more: object) -> dict[str, Any]:
+        """librdkafka's configuration. Its own log goes nowhere: failures come back as exceptions."""
+        base: dict[str, Any] = {
+            "bootstrap.servers": self.bootstrap,
+            "client.id": "duramen-cli",
+            "socket.connection.setup.timeout.ms": max(1000, int(self.timeout * 1000)),
+        }
+        return {**base, **more, **self.properties}
+
+    def admin(self) -> AdminClient:
+        """A client for topics, groups and settings."""
+        self.probe()
+        return _configured(lambda: AdminClient(self.settings(), logger=_SILENT))
+
+    def producer(self, **settings: object) -> Producer:
+        """A client that writes."""
+        self.probe()
+        return _configured(lambda: Producer(self.settings(**settings), logger=_SILENT))
+
+    def consumer(self, **settings: object) -> Consumer:
+        """A client that reads."""
+        self.probe()
+        return _configured(lambda: Consumer(self.settings(**settings), logger=_SILENT))
+
+    def probe(self) -> None:
+        """Fail at once, rather than after librdkafka's retries, when nothing listens at any address."""
+        last: OSError | None = None
+        for address in self.bootstrap.split(","):
+            match = _ADDRESS.fullmatch(address.strip())
+            if match is None:
+                raise click.UsageError(f"--bootstrap {address.strip()}: expected host:port.")
+            try:
+                with socket.create_connection((match[1].strip("[]"), int(match[2])), timeout=min(self.timeout, 5)):
+                    return
+            except OSError as error:
+                last = error
+        reason = (last.strerror or str(last)) if last is not None else "no address"
+        raise click.ClickException(
+            f"cannot reach a node at {self.bootstrap} ({reason}). Start one with `duramen serve`, "
+            "or name another with --bootstrap."
+        )
+
+
+def _configured(make: Callable[[], _T]) -> _T:
+    try:
+        return make()
+    except KafkaException as error:
+        raise click.UsageError(f"-X: {_error_of(error).str()}.") from None
+
+
+def cluster_options(command: _Command) -> _Command:
+    """Adds --bootstrap, --timeout and -X; the command gets them as its first argument, a Cluster."""
+
+    @functools.wraps(command)
+    def with_cluster(*args: Any, bootstrap: str, timeout: float, properties: tuple[str, ...], **rest: Any) -> Any:
+        return command(Cluster(bootstrap, timeout, pairs("-X", properties)), *args, **rest)
+
+    options = (
+        click.option(
+            "-b",
+            "--bootstrap",
+            envvar="DURAMEN_BOOTSTRAP",
+            default=DEFAULT_BOOTSTRAP,
+            show_default=True,
+            show_envvar=True,
+            metavar="HOST:PORT",
+            help="Where to find the cluster.",
+        ),
+        click.option(
+            "--timeout", type=click.FloatRange(min=0.1), default=30.0, show_default=True, help="Seconds to wait."
+        ),
+        click.option(
+            "-X", "properties", multiple=True, metavar="KEY=VALUE", help="A librdkafka setting, such as TLS or SASL."
+        ),
+    )
+    wrapped: Any = with_cluster
+    for option in reversed(options):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return]
+
+
+def json_option(command: _Command) -> _Command:
+    """Adds --json, which the command gets as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")(command)
+
+
+def _error_of(error: BaseException) -> KafkaError:
+    found = error.args[0] if error.args else None
+    return found if isinstance(found, KafkaError) else KafkaError(KafkaError._FAIL, str(error))
+
+
+def error_name(error: BaseException) -> str:
+    """librdkafka's name of the error inside an exception."""
+    return _error_of(error).name()
+
+
+def explain(error: BaseException, what: str = "") -> str:
+    """An error of the client library as one line with its remedy."""
+    inner = _error_of(error)
+    text = _REMEDIES.get(inner.name(), "") or inner.str().strip().rstrip(".")
+    return f"{what}: {text}" if what else text
+
+
+def failure(error: BaseException, what: str = "") -> click.ClickException:
+    """The exception that ends a command with this error."""
+    return click.ClickException(f"{explain(error, what)}.")
+
+
+def call(cluster: Cluster, what: str, work: Callable[[], _T]) -> _T:
+    """The result of a call into the client library; its failure ends the command with one line."""
+    try:
+        return work()
+    except KafkaException as error:
+        raise failure(error, what) from None
+    except ValueError as error:
+        raise click.UsageError(f"{what}: {error}") from None
+
+
+def wait(cluster: Cluster, what: str, future: Future[_T]) -> _T:
+    """The result of a request; its failure ends the command with one line."""
+    try:
+        return future.result(cluster.timeout + 5)
+    except KafkaException as error:
+        raise failure(error, what) from None
+    except FutureTimeoutError:
+        raise click.ClickException(f"{what}: {_REMEDIES['_TIMED_OUT']}.") from None
+
+
+def only(futures: Mapping[Any, Future[_T]]) -> Future[_T]:
+    """The one future of a request about one thing."""
+    (future,) = futures.values()
+    return future
+
+
+def partitions_of(cluster: Cluster, admin: AdminClient, topics: Iterable[str] | None) -> dict[str, list[int]]:
+    """Partition numbers by topic, sorted; of every topic when none is named. An unknown topic ends the command."""
+    names = None if topics is None else list(topics)
+    found = call(cluster, "cannot list topics", lambda: admin.list_topics(timeout=cluster.timeout)).topics
+    if names is None:
+        return {name: sorted(topic.partitions) for name, topic in sorted(found.items())}
+    for name in names:
+        if name not in found:
+            raise click.ClickException(f"{name}: {_REMEDIES['_UNKNOWN_TOPIC']}.")
+    return {name: sorted(found[name].partitions) for name in names}
+
+
+def offsets_at(
+    cluster: Cluster, admin: AdminClient, partitions: Iterable[tuple[str, int]], spec: OffsetSpec
+) -> dict[tuple[str, int], int]:
+    """The offset of each partition at `spec` (earliest, latest, a time); -1 where there is none."""
+    asked = {TopicPartition(topic, partition): spec for topic, partition in partitions}
+    if not asked:
+        return {}
+    timeout = cluster.timeout
+    futures = call(cluster, "cannot list offsets", lambda: admin.list_offsets(asked, request_timeout=timeout))
+    return {
+        (tp.topic, tp.partition): wait(cluster, f"{tp.topic}-{tp.partition}", future).offset
+        for tp, future in futures.items()
+    }

@@ -1,0 +1,246 @@
+"""`duramen consume`: read records from an offset, a time or as a member of a group."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Callable
+
+import click
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from duramen.cli.connection import Cluster, cluster_options, failure, offsets_at, partitions_of
+from duramen.cli.moments import Position, PositionParam
+from duramen.cli.records import Incoming, to_full, to_json, to_key_value, to_value, unescape
+
+EPILOG = """\b
+Examples:
+  duramen consume flights                       everything, then stop
+  duramen consume flights --follow              and wait for more
+  duramen consume flights --from latest -f      only what comes
+  duramen consume flights --from 2026-05-01T12:00:00Z --count 10
+  duramen consume flights --from 10m            the last ten minutes
+  duramen consume flights --from -5 -p 0        the last five of partition 0
+  duramen consume flights --group audit         go on where the group is
+  duramen consume flights --format json | jq .value
+\b
+Formats: value, key-value, full (partition:offset, time, headers, key and value),
+json (one object a line, without loss; `produce --format json` reads it back).
+"""
+
+_BATCH = 500
+
+
+class Ends:
+    """Which partitions have been read to their end, to know when to stop."""
+
+    def __init__(self) -> None:
+        self.assigned: set[tuple[str, int]] = set()
+        self.reached: set[tuple[str, int]] = set()
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """These came to us."""
+        self.assigned |= {(tp.topic, tp.partition) for tp in partitions}
+
+    def revoke(self, partitions: list[TopicPartition]) -> None:
+        """These went to somebody else."""
+        gone = {(tp.topic, tp.partition) for tp in partitions}
+        self.assigned -= gone
+        self.reached -= gone
+
+    @property
+    def all_reached(self) -> bool:
+        """Whether there is nothing left to read for now."""
+        return bool(self.assigned) and self.assigned <= self.reached
+
+
+@click.command(epilog=EPILOG)
+@click.argument("topic")
+@click.option(
+    "--from",
+    "position",
+    type=PositionParam(),
+    metavar="POSITION",
+    help="earliest, latest, an offset, -N for the last N, or a time (ISO 8601, or 10m for ten minutes ago). "
+    "With --group it counts only where the group has no offset. [default: earliest]",
+)
+@click.option("-f", "--follow", is_flag=True, help="Wait for more at the end.")
+@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option("-p", "--partition", "partitions", type=int, multiple=True, help="Only this partition; repeatable.")
+@click.option("-g", "--group", help="Read as a member of this group and commit what was printed.")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["value", "key-value", "full", "json"]),
+    default="value",
+    show_default=True,
+)
+@click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
+@click.option("-K", "--key-separator", default="\\t", show_default=True, help="Between key and value.")
+@click.option("--null", default="null", show_default=True, help="What stands for a null key or value.")
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_committed",
+    show_default=True,
+)
+@cluster_options
+def command(
+    cluster: Cluster,
+    topic: str,
+    position: Position | None,
+    follow: bool,
+    count: int | None,
+    partitions: tuple[int, ...],
+    group: str | None,
+    kind: str,
+    as_json: bool,
+    key_separator: str,
+    null: str,
+    isolation: str,
+) -> None:
+    """Read records of a topic and print them; stops at the end unless told to --follow."""
+    if group is not None and partitions:
+        raise click.UsageError("--partition and --group exclude each other: a group shares partitions out itself.")
+    if group is not None and position is not None and position.kind not in ("earliest", "latest"):
+        raise click.UsageError(
+            "with --group, --from is earliest or latest; `duramen group reset-offsets` moves a group."
+        )
+    show = _formatter("json" if as_json else kind, key_separator, null.encode())
+    start = position or Position("earliest")
+    consumer = cluster.consumer(
+        **{
+            "group.id": group or f"duramen-cli-{uuid.uuid4()}",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "latest" if start.kind == "latest" else "earliest",
+            "isolation.level": isolation,
+        }
+    )
+    ends = Ends()
+    try:
+        if group is None:
+            chosen = _start(cluster, topic, partitions, start)
+            ends.assign(chosen)
+            consumer.assign(chosen)
+        else:
+            partitions_of(cluster, cluster.admin(), [topic])
+            consumer.subscribe(
+                [topic],
+                on_assign=lambda _, given: ends.assign(given),
+                on_revoke=lambda _, taken: ends.revoke(taken),
+            )
+        _print_all(consumer, ends, show, follow=follow, count=count, commit=group is not None)
+    except KafkaException as error:
+        raise failure(error, topic) from None
+    finally:
+        consumer.close()
+
+
+def _start(cluster: Cluster, topic: str, partitions: tuple[int, ...], start: Position) -> list[TopicPartition]:
+    """Each partition with the offset to begin at."""
+    admin = cluster.admin()
+    known = partitions_of(cluster, admin, [topic])[topic]
+    for partition in partitions:
+        if partition not in known:
+            raise click.ClickException(f"{topic} has no partition {partition}; it has {known[0]} to {known[-1]}.")
+    chosen = [(topic, partition) for partition in (sorted(set(partitions)) or known)]
+    if start.kind in ("earliest", "latest"):
+        offsets = dict.fromkeys(chosen, OFFSET_BEGINNING if start.kind == "earliest" else OFFSET_END)
+    else:
+        first = offsets_at(cluster, admin, chosen, OffsetSpec.earliest())
+        last = offsets_at(cluster, admin, chosen, OffsetSpec.latest())
+        if start.kind == "time":
+            found = offsets_at(cluster, admin, chosen, OffsetSpec.for_timestamp(start.value))
+            offsets = {tp: offset if offset >= 0 else last[tp] for tp, offset in found.items()}
+        elif start.kind == "from-end":
+            offsets = {tp: max(first[tp], last[tp] - start.value) for tp in chosen}
+        else:
+            offsets = dict.fromkeys(chosen, start.value)
+            _refuse_out_of_range(offsets, first, last)
+    return [TopicPartition(name, partition, offsets[(name, partition)]) for name, partition in chosen]
+
+
+def _refuse_out_of_range(
+    offsets: dict[tuple[str, int], int], first: dict[tuple[str, int], int], last: dict[tuple[str, int], int]
+) -> None:
+    """An offset that no partition has is a mistake; one that some have lets the others start at their nearest end."""
+    if not any(first[tp] <= offset <= last[tp] for tp, offset in offsets.items()):
+        ranges = ", ".join(
+            f"{topic}-{partition}: {first[(topic, partition)]} to {last[(topic, partition)]}"
+            for topic, partition in sorted(offsets)[:4]
+        )
+        raise click.ClickException(f"offset {next(iter(offsets.values()))} lies outside of the log ({ranges}).")
+    for tp, offset in offsets.items():
+        offsets[tp] = min(max(offset, first[tp]), last[tp])
+
+
+def _formatter(kind: str, separator: str, null: bytes) -> Callable[[Incoming], bytes]:
+    try:
+        between = unescape(separator).encode()
+    except ValueError as error:
+        raise click.UsageError(f"--key-separator {error}.") from None
+    if kind == "json":
+        return to_json
+    if kind == "value":
+        return lambda record: to_value(record, null)
+    if kind == "key-value":
+        return lambda record: to_key_value(record, between, null)
+    return lambda record: to_full(record, between, null)
+
+
+def _print_all(
+    consumer: Consumer,
+    ends: Ends,
+    show: Callable[[Incoming], bytes],
+    *,
+    follow: bool,
+    count: int | None,
+    commit: bool,
+) -> None:
+    out = sys.stdout.buffer
+    printed = 0
+    while follow or not ends.all_reached:
+        wanted = _BATCH if count is None else min(_BATCH, count - printed)
+        batch = consumer.consume(wanted, timeout=0.2)
+        last: dict[tuple[str, int], int] = {}
+        for message in batch:
+            record = _record(message, ends)
+            if record is None:
+                continue
+            out.write(show(record) + b"\n")
+            last[(record.topic, record.partition)] = record.offset + 1
+            printed += 1
+        if last:
+            out.flush()
+        if commit and last:
+            # Only what has left this process counts as read.
+            done = [TopicPartition(topic, partition, offset) for (topic, partition), offset in last.items()]
+            consumer.commit(offsets=done, asynchronous=False)
+        if count is not None and printed >= count:
+            return
+
+
+def _record(message: Message, ends: Ends) -> Incoming | None:
+    """The record in a message; None when the message says that a partition's end was reached. KafkaException."""
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    error = message.error()
+    if error is not None:
+        if error.code() == KafkaError._PARTITION_EOF and topic is not None and partition is not None:
+            ends.reached.add((topic, partition))
+            return None
+        raise KafkaException(error)
+    if topic is None or partition is None or offset is None:
+        return None
+    ends.reached.discard((topic, partition))
+    key, value = message.key(), message.value()
+    headers = [
+        (name, content.encode() if isinstance(content, str) else content) for name, content in message.headers() or []
+    ]
+    return Incoming(topic, partition, offset, message.timestamp()[1], _bytes(key), _bytes(value), headers)
+
+
+def _bytes(content: bytes | str | None) -> bytes | None:
+    return content.encode() if isinstance(content, str) else content

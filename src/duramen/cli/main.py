@@ -1,0 +1,135 @@
+"""The `duramen` command: finds the command asked for, loads only that, and turns every failure into one line.
+
+Exit codes: 0 done, 1 the operation failed, 2 it was asked for wrongly, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+from click.shell_completion import CompletionItem
+
+from duramen import __version__
+from duramen.errors import ConfigError, DuramenError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "serve": ("duramen.cli.serve", "Run a node."),
+    "status": ("duramen.cli.status", "Show the node, its topics and its groups, live."),
+    "topic": ("duramen.cli.topic", "Create, list, describe, alter and delete topics."),
+    "produce": ("duramen.cli.produce", "Write records from stdin or files."),
+    "consume": ("duramen.cli.consume", "Read records."),
+    "group": ("duramen.cli.group", "List, describe, reset and delete consumer groups."),
+    "truncate": ("duramen.cli.truncate", "Delete the records before an offset."),
+    "config": ("duramen.cli.config", "Describe and alter the settings of topics and nodes."),
+    "log": ("duramen.cli.log", "Look into a data directory and check it, offline."),
+    "completion": ("duramen.cli.completion", "Print the shell's completion script."),
+}
+"""Every command: the module that holds it, under the attribute `command`, and its line in the list."""
+
+PROGRAM_EPILOG = """\b
+Examples:
+  duramen serve                                 a node on 127.0.0.1:9092
+  duramen topic create flights --partitions 6
+  echo 'hello' | duramen produce flights
+  duramen consume flights --follow
+  duramen group list
+\b
+The commands that talk to a node use --bootstrap or DURAMEN_BOOTSTRAP (else
+127.0.0.1:9092) and work with Apache Kafka too.
+"""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called, so that help and completion stay fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{COMMANDS[cmd_name][0]} holds no command")
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1, cutoff=0.5)
+            ctx.fail(f"There is no command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        found = [
+            CompletionItem(name, help=summary) for name, (_, summary) in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+
+@click.group(cls=LazyGroup, epilog=PROGRAM_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="duramen", message="%(prog)s %(version)s")
+def program() -> None:
+    """A durable distributed log that every Kafka client can use.
+
+    `duramen serve` runs a node; the other commands work with one. Each command's --help has examples.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    try:
+        code = program.main(args=arguments, prog_name="duramen", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as request:
+        return request.exit_code
+    except click.exceptions.NoArgsIsHelpError as request:
+        request.show()
+        return 2
+    except click.ClickException as mistake:
+        return _refuse(mistake)
+    except (KeyboardInterrupt, click.Abort):
+        return _interrupted()
+    except BrokenPipeError:
+        # The reader of a pipe (`| head`) has what it wanted. Nothing may be flushed there again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except ConfigError as error:
+        return _say(str(error), 2)
+    except (DuramenError, OSError) as error:
+        return _say(str(error), 1)
+    except Exception as error:
+        if os.environ.get("DURAMEN_TRACEBACK"):
+            raise
+        return _say(f"{type(error).__name__}: {error} (a bug; DURAMEN_TRACEBACK=1 shows where)", 1)
+
+
+def _refuse(mistake: click.ClickException) -> int:
+    if isinstance(mistake, click.UsageError) and mistake.ctx is not None:
+        return _say(f"{mistake.format_message()} See `{mistake.ctx.command_path} --help`.", mistake.exit_code)
+    return _say(mistake.format_message(), mistake.exit_code)
+
+
+def _interrupted() -> int:
+    click.echo(err=True)
+    return 130
+
+
+def _say(message: str, code: int) -> int:
+    click.echo(f"duramen: {' '.join(message.split())}", err=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""How a person writes a position in a log: an offset, an end of the log, or a time."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import click
+
+_AGO = re.compile(r"-?([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)(?: ago)?")
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+LONG_MAX = 2**63 - 1
+
+
+class Position(NamedTuple):
+    """kind: earliest, latest, offset, from-end (value: records before the end) or time (value: ms since 1970)."""
+
+    kind: str
+    value: int = 0
+
+
+def parse_position(text: str, now_ms: int) -> Position:
+    """A position from text; ValueError says what is legal. Times without a zone are local."""
+    word = text.strip()
+    if word in ("earliest", "beginning"):
+        return Position("earliest")
+    if word in ("latest", "end"):
+        return Position("latest")
+    if re.fullmatch(r"-?[0-9]{1,19}", word, re.ASCII):
+        number = int(word)
+        if abs(number) > LONG_MAX:
+            raise ValueError(f"{word} is larger than any offset")
+        return Position("offset", number) if not word.startswith("-") else Position("from-end", -number)
+    return Position("time", parse_time(word, now_ms))
+
+
+def parse_time(text: str, now_ms: int) -> int:
+    """Milliseconds since 1970 from `10m` (ago), `@1700000000000` or ISO 8601; ValueError says what is legal."""
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        return max(0, now_ms - int(float(ago[1]) * _UNIT_MS[ago[2]]))
+    if re.fullmatch(r"@[0-9]{1,18}", text, re.ASCII):
+        return int(text[1:])
+    try:
+        moment = datetime.fromisoformat(text)
+        return max(0, int(moment.timestamp() * 1000))
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(
+            f"{text!r} is neither an offset nor a time like 2026-05-01T12:00:00Z, 10m (ago) or @1767225600000"
+        ) from None
+
+
+def iso(timestamp_ms: int) -> str:
+    """A timestamp as ISO 8601 in UTC with milliseconds; the number itself where no calendar date exists for it."""
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def now_ms() -> int:
+    """The time now, in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class PositionParam(click.ParamType):
+    """An option's value that is a position."""
+
+    name = "position"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Position:
+        if isinstance(value, Position):
+            return value
+        try:
+            return parse_position(value, now_ms())
+        except ValueError as error:
+            self.fail(f"{error}.", param, ctx)
+
+
+class TimeParam(click.ParamType):
+    """An option's value that is a time, in milliseconds since 1970."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_time(value, now_ms())
+        except ValueError as error:
+            self.fail(f"{error}.", param, ctx)

@@ -1,0 +1,138 @@
+"""What commands print: tables for people, JSON for machines, and progress when something takes longer."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import click
+
+PROGRESS_AFTER_SECONDS = 1.0
+_PROGRESS_EVERY_SECONDS = 0.2
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on one line."""
+    click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()) -> None:
+    """A table: with rich's styling on a terminal, plain aligned columns elsewhere.
+
+    right: headings of the columns that hold numbers and are set flush right.
+    """
+    texts = [[_cell(value) for value in row] for row in rows]
+    numbers = set(right)
+    if sys.stdout.isatty():
+        _print_rich(headings, texts, numbers)
+    else:
+        for line in plain_table(headings, texts, numbers):
+            click.echo(line)
+
+
+def plain_table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: set[str]) -> list[str]:
+    """The lines of a table in plain text."""
+    titles = [heading.upper() for heading in headings]
+    widths = [max(len(row[index]) for row in [titles, *rows]) for index in range(len(headings))]
+    lines = []
+    for row in [titles, *rows]:
+        cells = [
+            text.rjust(width) if heading in right else text.ljust(width)
+            for text, width, heading in zip(row, widths, headings, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _print_rich(headings: Sequence[str], rows: Sequence[Sequence[str]], right: set[str]) -> None:
+    # rich costs tens of milliseconds to load and is of no use in a pipe.
+    from rich.console import Console
+
+    Console(highlight=False).print(rich_table(headings, rows, right))
+
+
+def rich_table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: set[str]) -> Any:
+    """The table as something rich can print; cells wrap rather than being cut."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def note(message: str) -> None:
+    """A line for the person at the terminal, on stderr so that it never mixes with data."""
+    click.echo(message, err=True)
+
+
+def human_bytes(size: float) -> str:
+    """A size in binary units: 0 B, 1.5 KiB, 2.0 GiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 record`, `2,000 records`."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+class Progress:
+    """A single line on stderr that starts to move after one second; silent where stderr is no terminal."""
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+        self._next = time.monotonic() + PROGRESS_AFTER_SECONDS
+        self._shown = 0
+        self._visible = sys.stderr.isatty()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def show(self, detail: str = "") -> None:
+        """Say how far things are; cheap enough to be called for every record."""
+        now = time.monotonic()
+        if not self._visible or now < self._next:
+            return
+        self._next = now + _PROGRESS_EVERY_SECONDS
+        line = f"{self._doing} {detail}".rstrip()[:79]
+        sys.stderr.write("\r" + line.ljust(self._shown))
+        sys.stderr.flush()
+        self._shown = len(line)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._shown:
+            sys.stderr.write("\r" + " " * self._shown + "\r")
+            sys.stderr.flush()
+
+
+def pairs(option: str, given: Iterable[str]) -> dict[str, str]:
+    """`key=value` options as a mapping; a usage error names the one without `=`."""
+    found = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise click.UsageError(f"{option} {text}: expected key=value.")
+        found[key.strip()] = value
+    return found

@@ -1,0 +1,256 @@
+"""`duramen produce`: write records from stdin or files."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import click
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from duramen.cli.connection import Cluster, cluster_options, explain, failure, partitions_of
+from duramen.cli.output import Progress, human_bytes, note, pairs, plural, print_json
+from duramen.cli.records import Headers, Outgoing, from_json, from_line, from_object, unescape
+
+EPILOG = """\b
+Examples:
+  echo hello | duramen produce greetings
+  duramen produce greetings lines.txt --key-separator :
+  duramen produce events events.jsonl --key-field user
+  duramen produce copy --format json < dump.jsonl
+  duramen produce images --format file --key cat cat.png
+\b
+Formats: `lines` makes each line a value; `json` reads objects with key, value,
+headers, partition and timestamp, as `consume --format json` writes them; `file`
+makes each whole file one record.
+"""
+
+
+class Delivery:
+    """What became of the records that were handed to the client library."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.bytes = 0
+        self.failed = 0
+        self.error: KafkaError | None = None
+        self.offsets: dict[int, list[int]] = {}
+
+    def report(self, error: KafkaError | None, message: Message) -> None:
+        """Called by the client library for each record."""
+        if error is not None:
+            self.failed += 1
+            self.error = self.error or error
+            return
+        self.records += 1
+        self.bytes += len(message)
+        partition, offset = message.partition(), message.offset()
+        if partition is None or offset is None or offset < 0:
+            return
+        ends = self.offsets.setdefault(partition, [offset, offset])
+        ends[0], ends[1] = min(ends[0], offset), max(ends[1], offset)
+
+
+class Shape:
+    """How input becomes records: the format and what the options say about keys, headers and nulls."""
+
+    def __init__(
+        self,
+        kind: str,
+        separator: str | None,
+        key: str | None,
+        key_field: str | None,
+        null: str | None,
+        headers: Headers,
+    ) -> None:
+        self.kind = kind
+        self.separator = separator.encode() if separator is not None else None
+        self.key = key.encode() if key is not None else None
+        self.key_field = key_field
+        self.null = null.encode() if null is not None else None
+        self.headers = headers
+
+    def records(self, file: BinaryIO, name: str) -> Iterator[Outgoing]:
+        """The records in a file; a line that is none ends the command with its place."""
+        if self.kind == "file":
+            yield Outgoing(self.key, file.read(), self.headers)
+            return
+        for number, raw in enumerate(file, 1):
+            line = raw.removesuffix(b"\n").removesuffix(b"\r")
+            if self.kind == "json" or self.key_field is not None:
+                if not line.strip():
+                    continue
+            try:
+                yield self._record(line)
+            except ValueError as error:
+                raise click.ClickException(f"{name}, line {number}: {error}.") from None
+
+    def _record(self, line: bytes) -> Outgoing:
+        if self.kind == "json":
+            record = from_json(line)
+        elif self.key_field is not None:
+            record = from_object(line, self.key_field)
+        else:
+            record = from_line(line, self.separator, self.key, self.null)
+        return record._replace(headers=record.headers + self.headers) if self.headers else record
+
+
+@click.command(epilog=EPILOG)
+@click.argument("topic")
+@click.argument("files", nargs=-1, type=click.File("rb"), metavar="[FILE]...")
+@click.option(
+    "-f", "--format", "kind", type=click.Choice(["lines", "json", "file"]), default="lines", show_default=True
+)
+@click.option("-K", "--key-separator", metavar="TEXT", help="Split each line into key and value; \\t is a tab.")
+@click.option("-k", "--key", help="The same key for every record.")
+@click.option("--key-field", metavar="NAME", help="Lines are JSON objects; this field is the key, the line the value.")
+@click.option("-H", "--header", "headers", multiple=True, metavar="KEY=VALUE", help="A header for every record.")
+@click.option("--null", metavar="TEXT", help="A key or value that equals this is null; a null value is a tombstone.")
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="Write to this partition only.")
+@click.option(
+    "-z",
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+)
+@click.option("-a", "--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@cluster_options
+def command(
+    cluster: Cluster,
+    topic: str,
+    files: tuple[BinaryIO, ...],
+    kind: str,
+    key_separator: str | None,
+    key: str | None,
+    key_field: str | None,
+    headers: tuple[str, ...],
+    null: str | None,
+    partition: int | None,
+    compression: str,
+    acks: str,
+    as_json: bool,
+) -> None:
+    """Write records to a topic, from files or from stdin."""
+    if kind != "lines" and (key_separator is not None or key_field is not None):
+        raise click.UsageError("--key-separator and --key-field belong to --format lines.")
+    if sum(option is not None for option in (key_separator, key_field, key)) > 1:
+        raise click.UsageError("give one of --key, --key-separator and --key-field.")
+    shape = Shape(
+        kind,
+        _separator(key_separator),
+        key,
+        key_field,
+        null,
+        [(k, v.encode()) for k, v in pairs("-H", headers).items()],
+    )
+    if partition is not None:
+        _check_partition(cluster, topic, partition)
+    # An idempotent producer keeps order and avoids duplicates when it has to send again.
+    settings: dict[str, Any] = {"acks": acks, "compression.type": compression, "linger.ms": 5}
+    if acks == "all":
+        settings["enable.idempotence"] = True
+    settings["message.timeout.ms"] = int(cluster.timeout * 1000)
+    settings["message.max.bytes"] = 1_000_000_000
+    producer = cluster.producer(**settings)
+    delivery = Delivery()
+    started = time.monotonic()
+    try:
+        _send(producer, delivery, topic, partition, shape, files)
+    finally:
+        # What was read before an interruption or a bad line is still delivered.
+        _flush(producer, delivery, cluster)
+    _summarise(delivery, topic, time.monotonic() - started, as_json)
+
+
+def _separator(text: str | None) -> str | None:
+    try:
+        return None if text is None else unescape(text)
+    except ValueError as error:
+        raise click.UsageError(f"--key-separator {error}.") from None
+
+
+def _check_partition(cluster: Cluster, topic: str, partition: int) -> None:
+    """Refuse a partition that does not exist at once, not when the first record times out."""
+    known = partitions_of(cluster, cluster.admin(), [topic])[topic]
+    if partition not in known:
+        raise click.ClickException(f"{topic} has no partition {partition}; it has {plural(len(known), 'partition')}.")
+
+
+def _send(
+    producer: Producer,
+    delivery: Delivery,
+    topic: str,
+    partition: int | None,
+    shape: Shape,
+    files: tuple[BinaryIO, ...],
+) -> None:
+    if not files and sys.stdin.isatty():
+        note("each line is a record; Ctrl-D ends")
+    with Progress("writing") as progress:
+        for file in files or (sys.stdin.buffer,):
+            for record in shape.records(file, getattr(file, "name", "stdin")):
+                _produce(producer, delivery, topic, partition, record)
+                progress.show(f"{delivery.records:,} records, {human_bytes(delivery.bytes)}")
+                if delivery.error is not None:
+                    return
+
+
+def _produce(producer: Producer, delivery: Delivery, topic: str, partition: int | None, record: Outgoing) -> None:
+    chosen: dict[str, Any] = {}
+    if partition is not None or record.partition is not None:
+        chosen["partition"] = partition if partition is not None else record.partition
+    if record.timestamp_ms is not None:
+        chosen["timestamp"] = record.timestamp_ms
+    while delivery.error is None:
+        try:
+            producer.produce(
+                topic,
+                value=record.value,
+                key=record.key,
+                headers=record.headers or None,
+                on_delivery=delivery.report,
+                **chosen,
+            )
+            producer.poll(0)
+            return
+        except BufferError:
+            # The library's queue is full: let it deliver some.
+            producer.poll(0.1)
+        except KafkaException as error:
+            raise failure(error, topic) from None
+
+
+def _flush(producer: Producer, delivery: Delivery, cluster: Cluster) -> None:
+    with Progress("delivering") as progress:
+        while (left := producer.flush(0.2)) and delivery.error is None:
+            progress.show(f"{left:,} records left")
+    if delivery.error is not None:
+        producer.purge()
+        producer.flush(1)
+
+
+def _summarise(delivery: Delivery, topic: str, seconds: float, as_json: bool) -> None:
+    if as_json:
+        partitions = {
+            str(partition): {"first_offset": ends[0], "last_offset": ends[1]}
+            for partition, ends in sorted(delivery.offsets.items())
+        }
+        print_json(
+            {
+                "topic": topic,
+                "records": delivery.records,
+                "bytes": delivery.bytes,
+                "failed": delivery.failed,
+                "partitions": partitions,
+            }
+        )
+    if delivery.error is not None:
+        text = explain(KafkaException(delivery.error), topic)
+        raise click.ClickException(f"{text}. {plural(delivery.records, 'record')} written, {delivery.failed:,} not.")
+    if not as_json:
+        rate = f", {human_bytes(delivery.bytes / seconds)}/s" if seconds >= 1 else ""
+        note(f"wrote {plural(delivery.records, 'record')} ({human_bytes(delivery.bytes)}{rate}) to {topic}")

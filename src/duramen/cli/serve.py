@@ -1,0 +1,47 @@
+"""`duramen serve`: one node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from duramen.cli.output import pairs
+from duramen.config import load_broker_config
+from duramen.errors import ConfigError
+
+EPILOG = """\b
+Examples:
+  duramen serve
+  duramen serve --config server.properties
+  duramen serve --set listeners=PLAINTEXT://127.0.0.1:19092 \\
+                --set log.dirs=/var/lib/duramen
+\b
+Without options: 127.0.0.1:9092, data in ./duramen-data. Every setting is in
+docs/configuration.md. SIGINT and SIGTERM stop it cleanly.
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.option(
+    "-c",
+    "--config",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Settings in Kafka's .properties format.",
+)
+@click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override one setting; repeatable.")
+@click.option("--log-json", is_flag=True, help="Write the log as JSON lines.")
+def command(file: Path | None, settings: tuple[str, ...], log_json: bool) -> int:
+    """Run a node until it is told to stop."""
+    text = None
+    if file is not None:
+        try:
+            text = file.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise ConfigError(f"{file} is not UTF-8 text; is it a .properties file?") from None
+    config = load_broker_config(text, pairs("--set", settings))
+    # Only this command needs the server; its --help does not.
+    from duramen.server.main import run
+
+    return run(config, log_json)

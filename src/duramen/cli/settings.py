@@ -1,0 +1,61 @@
+"""Reading and changing the settings of topics and nodes, for the commands that do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from duramen.cli.connection import Cluster, call, only, wait
+
+
+def topic_resource(name: str) -> ConfigResource:
+    """A topic, as something that has settings."""
+    return ConfigResource(ResourceType.TOPIC, name)
+
+
+def node_resource(node_id: int) -> ConfigResource:
+    """A node, as something that has settings."""
+    return ConfigResource(ResourceType.BROKER, str(node_id))
+
+
+def described(cluster: Cluster, admin: AdminClient, resource: ConfigResource) -> list[ConfigEntry]:
+    """All settings of a topic or node, sorted by name."""
+    timeout = cluster.timeout
+    futures = call(cluster, resource.name, lambda: admin.describe_configs([resource], request_timeout=timeout))
+    entries = wait(cluster, resource.name, only(futures))
+    return [entries[name] for name in sorted(entries)]
+
+
+def alter_settings(
+    cluster: Cluster,
+    admin: AdminClient,
+    resource: ConfigResource,
+    changes: Mapping[str, str],
+    unset: Iterable[str] = (),
+    append: Mapping[str, str] | None = None,
+    subtract: Mapping[str, str] | None = None,
+) -> None:
+    """Change settings of a topic or node one by one, leaving the others (IncrementalAlterConfigs)."""
+    operations = [
+        *((key, value, AlterConfigOpType.SET) for key, value in changes.items()),
+        *((key, None, AlterConfigOpType.DELETE) for key in unset),
+        *((key, value, AlterConfigOpType.APPEND) for key, value in (append or {}).items()),
+        *((key, value, AlterConfigOpType.SUBTRACT) for key, value in (subtract or {}).items()),
+    ]
+    wanted = ConfigResource(
+        resource.restype,
+        resource.name,
+        incremental_configs=[
+            ConfigEntry(key, value, incremental_operation=operation) for key, value, operation in operations
+        ],
+    )
+    timeout = cluster.timeout
+    futures = call(cluster, resource.name, lambda: admin.incremental_alter_configs([wanted], request_timeout=timeout))
+    wait(cluster, resource.name, only(futures))

@@ -1,0 +1,228 @@
+"""`duramen topic`: create, list, describe, alter and delete topics."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import click
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient, ConfigSource, NewPartitions, NewTopic, OffsetSpec
+
+from duramen.cli.connection import (
+    Cluster,
+    call,
+    cluster_options,
+    error_name,
+    failure,
+    json_option,
+    offsets_at,
+    only,
+    partitions_of,
+    wait,
+)
+from duramen.cli.output import note, pairs, plural, print_json, print_table
+from duramen.cli.settings import alter_settings, described, topic_resource
+
+EPILOG = """\b
+Examples:
+  duramen topic create flights --partitions 6 --config retention.ms=-1
+  duramen topic list
+  duramen topic describe flights
+  duramen topic alter flights --partitions 12 --set retention.ms=86400000
+  duramen topic delete flights
+"""
+
+
+@click.group(epilog=EPILOG)
+def command() -> None:
+    """Create, list, describe, alter and delete topics."""
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  duramen topic create flights
+  duramen topic create flights --partitions 6 --config retention.ms=86400000
+  duramen topic create state --config cleanup.policy=compact --if-not-exists
+"""
+)
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.option("-p", "--partitions", type=click.IntRange(min=1), help="Partitions; the node's num.partitions if unset.")
+@click.option("--replication-factor", type=click.IntRange(min=1), help="Copies; the node's default if unset.")
+@click.option("-c", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="A topic setting; repeatable.")
+@click.option("--if-not-exists", is_flag=True, help="No error when the topic exists.")
+@cluster_options
+def create(
+    cluster: Cluster,
+    names: tuple[str, ...],
+    partitions: int | None,
+    replication_factor: int | None,
+    settings: tuple[str, ...],
+    if_not_exists: bool,
+) -> None:
+    """Create topics."""
+    config = pairs("--config", settings)
+    admin = cluster.admin()
+    new = [NewTopic(name, partitions or -1, replication_factor or -1, config=config) for name in names]
+    futures = call(cluster, "cannot create", lambda: admin.create_topics(new, operation_timeout=cluster.timeout))
+    for name, future in futures.items():
+        known = future.exception(cluster.timeout + 5)
+        if known is not None and if_not_exists and error_name(known) == "TOPIC_ALREADY_EXISTS":
+            note(f"{name} exists")
+            continue
+        wait(cluster, name, future)
+        note(f"created {name}")
+
+
+@command.command("list", epilog="\b\nExamples:\n  duramen topic list\n  duramen topic list --internal --json\n")
+@click.option("--internal", is_flag=True, help="Include internal topics, such as __consumer_offsets.")
+@json_option
+@cluster_options
+def list_(cluster: Cluster, internal: bool, as_json: bool) -> None:
+    """List topics with their partitions and records."""
+    admin = cluster.admin()
+    found = call(cluster, "cannot list topics", lambda: admin.list_topics(timeout=cluster.timeout)).topics
+    names = sorted(name for name in found if internal or not name.startswith("__"))
+    every = [(name, partition) for name in names for partition in sorted(found[name].partitions)]
+    first = offsets_at(cluster, admin, every, OffsetSpec.earliest())
+    last = offsets_at(cluster, admin, every, OffsetSpec.latest())
+    rows = []
+    for name in names:
+        partitions = found[name].partitions
+        copies = max((len(partition.replicas) for partition in partitions.values()), default=0)
+        records = sum(last[(name, p)] - first[(name, p)] for p in partitions)
+        rows.append((name, len(partitions), copies, records))
+    if as_json:
+        keys = ("topic", "partitions", "replicas", "records")
+        print_json([dict(zip(keys, row, strict=True)) for row in rows])
+    elif rows:
+        print_table(("topic", "partitions", "replicas", "records"), rows, right=("partitions", "replicas", "records"))
+    else:
+        note("there are no topics; `duramen topic create NAME` makes one")
+
+
+@command.command(epilog="\b\nExamples:\n  duramen topic describe flights\n  duramen topic describe flights --json\n")
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@json_option
+@cluster_options
+def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
+    """Show topics' partitions, where their logs start and end, and the settings that are not defaults."""
+    admin = cluster.admin()
+    numbers = partitions_of(cluster, admin, names)
+    every = [(name, partition) for name in names for partition in numbers[name]]
+    first = offsets_at(cluster, admin, every, OffsetSpec.earliest())
+    last = offsets_at(cluster, admin, every, OffsetSpec.latest())
+    futures = call(cluster, "cannot describe", lambda: admin.describe_topics(TopicCollection(list(names))))
+    told = []
+    for name in names:
+        topic = wait(cluster, name, futures[name])
+        partitions = [
+            {
+                "partition": part.id,
+                "leader": None if part.leader is None else part.leader.id,
+                "replicas": [node.id for node in part.replicas],
+                "isr": [node.id for node in part.isr],
+                "start_offset": first[(name, part.id)],
+                "end_offset": last[(name, part.id)],
+            }
+            for part in sorted(topic.partitions, key=lambda part: part.id)
+        ]
+        told.append(
+            {
+                "topic": name,
+                "topic_id": str(topic.topic_id),
+                "internal": topic.is_internal,
+                "partitions": partitions,
+                "settings": _settings(cluster, admin, name),
+            }
+        )
+    if as_json:
+        print_json(told)
+        return
+    for topic in told:
+        _print_description(topic)
+
+
+def _settings(cluster: Cluster, admin: AdminClient, name: str) -> dict[str, str | None]:
+    """The topic's settings that somebody set, on the topic or on the node."""
+    entries = described(cluster, admin, topic_resource(name))
+    return {e.name: e.value for e in entries if e.source != ConfigSource.DEFAULT_CONFIG.value}
+
+
+def _print_description(topic: dict[str, Any]) -> None:
+    click.echo(f"{topic['topic']}  (id {topic['topic_id']}{', internal' if topic['internal'] else ''})")
+    for key, value in topic["settings"].items():
+        click.echo(f"  {key}={value}")
+    rows = [
+        (p["partition"], p["leader"], _ids(p["replicas"]), _ids(p["isr"]), p["start_offset"], p["end_offset"])
+        for p in topic["partitions"]
+    ]
+    headings = ("partition", "leader", "replicas", "isr", "start", "end")
+    print_table(headings, rows, right=("partition", "leader", "start", "end"))
+
+
+def _ids(numbers: Iterable[int]) -> str:
+    return ",".join(str(number) for number in numbers)
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  duramen topic alter flights --partitions 12
+  duramen topic alter flights --set retention.ms=86400000 --unset segment.bytes
+"""
+)
+@click.argument("name", metavar="TOPIC")
+@click.option("-p", "--partitions", type=click.IntRange(min=1), help="Raise the number of partitions to this.")
+@click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a setting; repeatable.")
+@click.option("--unset", multiple=True, metavar="KEY", help="Return a setting to its default; repeatable.")
+@cluster_options
+def alter(
+    cluster: Cluster, name: str, partitions: int | None, settings: tuple[str, ...], unset: tuple[str, ...]
+) -> None:
+    """Add partitions to a topic and change its settings."""
+    changes = pairs("--set", settings)
+    if partitions is None and not changes and not unset:
+        raise click.UsageError("nothing to change: give --partitions, --set or --unset.")
+    admin = cluster.admin()
+    if changes or unset:
+        alter_settings(cluster, admin, topic_resource(name), changes, unset)
+        note(f"changed {plural(len(changes) + len(unset), 'setting')} of {name}")
+    if partitions is not None:
+        new = [NewPartitions(name, partitions)]
+        futures = call(cluster, name, lambda: admin.create_partitions(new, operation_timeout=cluster.timeout))
+        wait(cluster, name, only(futures))
+        note(f"{name} has {plural(partitions, 'partition')}")
+
+
+@command.command(epilog="\b\nExamples:\n  duramen topic delete flights\n  duramen topic delete flights --yes\n")
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--if-exists", is_flag=True, help="No error when there is no such topic.")
+@cluster_options
+def delete(cluster: Cluster, names: tuple[str, ...], yes: bool, if_exists: bool) -> None:
+    """Delete topics and all their records."""
+    confirm(f"Delete {', '.join(names)} and all records in it?", yes)
+    admin = cluster.admin()
+    futures = call(
+        cluster, "cannot delete", lambda: admin.delete_topics(list(names), operation_timeout=cluster.timeout)
+    )
+    for name, future in futures.items():
+        error = future.exception(cluster.timeout + 5)
+        if error is None:
+            note(f"deleted {name}")
+        elif if_exists and error_name(error) == "UNKNOWN_TOPIC_OR_PART":
+            note(f"there is no topic {name}")
+        else:
+            raise failure(error, name)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something that cannot be undone; where nobody can answer, --yes is needed."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError("this cannot be undone; add --yes to do it without being asked.")
+    click.confirm(question, abort=True, err=True)
