@@ -68,7 +68,7 @@ def describe(
     if keys:
         entries = [entry for entry in entries if entry.name in keys]
     elif not every:
-        entries = [entry for entry in entries if entry.source != ConfigSource.DEFAULT_CONFIG.value]
+        entries = [entry for entry in entries if ConfigSource(entry.source) is not ConfigSource.DEFAULT_CONFIG]
     if as_json:
         print_json(
             [

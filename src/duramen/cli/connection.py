@@ -23,6 +23,10 @@ _SILENT = logging.getLogger("duramen.cli.librdkafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
+_SPECS: Any = OffsetSpec
+EARLIEST: OffsetSpec = _SPECS.earliest()
+LATEST: OffsetSpec = _SPECS.latest()
+
 _T = TypeVar("_T")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -199,6 +203,12 @@ def partitions_of(cluster: Cluster, admin: AdminClient, topics: Iterable[str] | 
         if name not in found:
             raise click.ClickException(f"{name}: {_REMEDIES['_UNKNOWN_TOPIC']}.")
     return {name: sorted(found[name].partitions) for name in names}
+
+
+def at_time(timestamp_ms: int) -> OffsetSpec:
+    """The first record of this time or later."""
+    spec: OffsetSpec = _SPECS.for_timestamp(timestamp_ms)
+    return spec
 
 
 def offsets_at(

@@ -5,13 +5,22 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import click
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import OffsetSpec
 
-from duramen.cli.connection import Cluster, cluster_options, failure, offsets_at, partitions_of
-from duramen.cli.moments import Position, PositionParam
+from duramen.cli.connection import (
+    EARLIEST,
+    LATEST,
+    Cluster,
+    at_time,
+    cluster_options,
+    failure,
+    offsets_at,
+    partitions_of,
+)
+from duramen.cli.moments import Position, position_option
 from duramen.cli.records import Incoming, to_full, to_json, to_key_value, to_value, unescape
 
 EPILOG = """\b
@@ -60,7 +69,7 @@ class Ends:
 @click.option(
     "--from",
     "position",
-    type=PositionParam(),
+    callback=position_option,
     metavar="POSITION",
     help="earliest, latest, an offset, -N for the last N, or a time (ISO 8601, or 10m for ten minutes ago). "
     "With --group it counts only where the group has no offset. [default: earliest]",
@@ -150,10 +159,10 @@ def _start(cluster: Cluster, topic: str, partitions: tuple[int, ...], start: Pos
     if start.kind in ("earliest", "latest"):
         offsets = dict.fromkeys(chosen, OFFSET_BEGINNING if start.kind == "earliest" else OFFSET_END)
     else:
-        first = offsets_at(cluster, admin, chosen, OffsetSpec.earliest())
-        last = offsets_at(cluster, admin, chosen, OffsetSpec.latest())
+        first = offsets_at(cluster, admin, chosen, EARLIEST)
+        last = offsets_at(cluster, admin, chosen, LATEST)
         if start.kind == "time":
-            found = offsets_at(cluster, admin, chosen, OffsetSpec.for_timestamp(start.value))
+            found = offsets_at(cluster, admin, chosen, at_time(start.value))
             offsets = {tp: offset if offset >= 0 else last[tp] for tp, offset in found.items()}
         elif start.kind == "from-end":
             offsets = {tp: max(first[tp], last[tp] - start.value) for tp in chosen}
@@ -236,9 +245,9 @@ def _record(message: Message, ends: Ends) -> Incoming | None:
         return None
     ends.reached.discard((topic, partition))
     key, value = message.key(), message.value()
-    headers = [
-        (name, content.encode() if isinstance(content, str) else content) for name, content in message.headers() or []
-    ]
+    # The client library gives a list of pairs; its type hints also allow a mapping, for writing.
+    given: Any = message.headers() or []
+    headers = [(name, _bytes(content)) for name, content in given]
     return Incoming(topic, partition, offset, message.timestamp()[1], _bytes(key), _bytes(value), headers)
 
 

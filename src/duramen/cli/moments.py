@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 
@@ -66,29 +66,17 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class PositionParam(click.ParamType):
-    """An option's value that is a position."""
-
-    name = "position"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Position:
-        if isinstance(value, Position):
-            return value
-        try:
-            return parse_position(value, now_ms())
-        except ValueError as error:
-            self.fail(f"{error}.", param, ctx)
+def position_option(ctx: click.Context, param: click.Parameter, value: str | None) -> Position | None:
+    """The callback of an option whose value is a position."""
+    try:
+        return None if value is None else parse_position(value, now_ms())
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.", ctx, param) from None
 
 
-class TimeParam(click.ParamType):
-    """An option's value that is a time, in milliseconds since 1970."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_time(value, now_ms())
-        except ValueError as error:
-            self.fail(f"{error}.", param, ctx)
+def time_option(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """The callback of an option whose value is a time; the command gets milliseconds since 1970."""
+    try:
+        return None if value is None else parse_time(value, now_ms())
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.", ctx, param) from None

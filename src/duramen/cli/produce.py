@@ -23,7 +23,7 @@ Examples:
   duramen produce images --format file --key cat cat.png
 \b
 Formats: `lines` makes each line a value; `json` reads objects with key, value,
-headers, partition and timestamp, as `consume --format json` writes them; `file`
+headers and timestamp, as `consume --format json` writes them; `file`
 makes each whole file one record.
 """
 
@@ -59,6 +59,7 @@ class Shape:
     def __init__(
         self,
         kind: str,
+        keep_partitions: bool,
         separator: str | None,
         key: str | None,
         key_field: str | None,
@@ -66,6 +67,7 @@ class Shape:
         headers: Headers,
     ) -> None:
         self.kind = kind
+        self.keep_partitions = keep_partitions
         self.separator = separator.encode() if separator is not None else None
         self.key = key.encode() if key is not None else None
         self.key_field = key_field
@@ -79,9 +81,8 @@ class Shape:
             return
         for number, raw in enumerate(file, 1):
             line = raw.removesuffix(b"\n").removesuffix(b"\r")
-            if self.kind == "json" or self.key_field is not None:
-                if not line.strip():
-                    continue
+            if (self.kind == "json" or self.key_field is not None) and not line.strip():
+                continue
             try:
                 yield self._record(line)
             except ValueError as error:
@@ -90,6 +91,8 @@ class Shape:
     def _record(self, line: bytes) -> Outgoing:
         if self.kind == "json":
             record = from_json(line)
+            if not self.keep_partitions:
+                record = record._replace(partition=None)
         elif self.key_field is not None:
             record = from_object(line, self.key_field)
         else:
@@ -109,6 +112,7 @@ class Shape:
 @click.option("-H", "--header", "headers", multiple=True, metavar="KEY=VALUE", help="A header for every record.")
 @click.option("--null", metavar="TEXT", help="A key or value that equals this is null; a null value is a tombstone.")
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="Write to this partition only.")
+@click.option("--keep-partitions", is_flag=True, help="With --format json: write to the partition each object names.")
 @click.option(
     "-z",
     "--compression",
@@ -130,6 +134,7 @@ def command(
     headers: tuple[str, ...],
     null: str | None,
     partition: int | None,
+    keep_partitions: bool,
     compression: str,
     acks: str,
     as_json: bool,
@@ -141,6 +146,7 @@ def command(
         raise click.UsageError("give one of --key, --key-separator and --key-field.")
     shape = Shape(
         kind,
+        keep_partitions,
         _separator(key_separator),
         key,
         key_field,
@@ -205,13 +211,14 @@ def _produce(producer: Producer, delivery: Delivery, topic: str, partition: int 
         chosen["partition"] = partition if partition is not None else record.partition
     if record.timestamp_ms is not None:
         chosen["timestamp"] = record.timestamp_ms
+    if record.headers:
+        chosen["headers"] = record.headers
     while delivery.error is None:
         try:
             producer.produce(
                 topic,
                 value=record.value,
                 key=record.key,
-                headers=record.headers or None,
                 on_delivery=delivery.report,
                 **chosen,
             )

@@ -8,9 +8,11 @@ from typing import Any
 
 import click
 from confluent_kafka import TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigSource, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigSource, NewPartitions, NewTopic
 
 from duramen.cli.connection import (
+    EARLIEST,
+    LATEST,
     Cluster,
     call,
     cluster_options,
@@ -86,8 +88,8 @@ def list_(cluster: Cluster, internal: bool, as_json: bool) -> None:
     found = call(cluster, "cannot list topics", lambda: admin.list_topics(timeout=cluster.timeout)).topics
     names = sorted(name for name in found if internal or not name.startswith("__"))
     every = [(name, partition) for name in names for partition in sorted(found[name].partitions)]
-    first = offsets_at(cluster, admin, every, OffsetSpec.earliest())
-    last = offsets_at(cluster, admin, every, OffsetSpec.latest())
+    first = offsets_at(cluster, admin, every, EARLIEST)
+    last = offsets_at(cluster, admin, every, LATEST)
     rows = []
     for name in names:
         partitions = found[name].partitions
@@ -112,8 +114,8 @@ def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
     admin = cluster.admin()
     numbers = partitions_of(cluster, admin, names)
     every = [(name, partition) for name in names for partition in numbers[name]]
-    first = offsets_at(cluster, admin, every, OffsetSpec.earliest())
-    last = offsets_at(cluster, admin, every, OffsetSpec.latest())
+    first = offsets_at(cluster, admin, every, EARLIEST)
+    last = offsets_at(cluster, admin, every, LATEST)
     futures = call(cluster, "cannot describe", lambda: admin.describe_topics(TopicCollection(list(names))))
     told = []
     for name in names:
@@ -148,7 +150,7 @@ def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
 def _settings(cluster: Cluster, admin: AdminClient, name: str) -> dict[str, str | None]:
     """The topic's settings that somebody set, on the topic or on the node."""
     entries = described(cluster, admin, topic_resource(name))
-    return {e.name: e.value for e in entries if e.source != ConfigSource.DEFAULT_CONFIG.value}
+    return {e.name: e.value for e in entries if ConfigSource(e.source) is not ConfigSource.DEFAULT_CONFIG}
 
 
 def _print_description(topic: dict[str, Any]) -> None:

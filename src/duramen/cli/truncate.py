@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import click
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import OffsetSpec
 
-from duramen.cli.connection import Cluster, call, cluster_options, json_option, offsets_at, partitions_of, wait
-from duramen.cli.moments import Position, PositionParam
+from duramen.cli.connection import (
+    EARLIEST,
+    LATEST,
+    Cluster,
+    at_time,
+    call,
+    cluster_options,
+    json_option,
+    offsets_at,
+    partitions_of,
+    wait,
+)
+from duramen.cli.moments import Position, position_option
 from duramen.cli.output import note, print_json
 from duramen.cli.topic import confirm
 
@@ -23,7 +33,7 @@ Examples:
 @click.argument("topic")
 @click.option(
     "--before",
-    type=PositionParam(),
+    callback=position_option,
     required=True,
     metavar="POSITION",
     help="An offset, a time (ISO 8601, or 7d for a week ago) or `latest`. Everything before it goes.",
@@ -42,8 +52,8 @@ def command(
         if partition not in known:
             raise click.ClickException(f"{topic} has no partition {partition}.")
     chosen = [(topic, partition) for partition in (sorted(set(partitions)) or known)]
-    first = offsets_at(cluster, admin, chosen, OffsetSpec.earliest())
-    last = offsets_at(cluster, admin, chosen, OffsetSpec.latest())
+    first = offsets_at(cluster, admin, chosen, EARLIEST)
+    last = offsets_at(cluster, admin, chosen, LATEST)
     target = dict(last)
     if before.kind == "offset":
         target = dict.fromkeys(chosen, before.value)
@@ -52,7 +62,7 @@ def command(
     elif before.kind == "earliest":
         target = dict(first)
     elif before.kind == "time":
-        found = offsets_at(cluster, admin, chosen, OffsetSpec.for_timestamp(before.value))
+        found = offsets_at(cluster, admin, chosen, at_time(before.value))
         target = {tp: offset if offset >= 0 else last[tp] for tp, offset in found.items()}
     for tp in chosen:
         if target[tp] > last[tp]:
@@ -65,10 +75,10 @@ def command(
         confirm(f"Delete up to {count:,} records of {topic}?", yes)
         wanted = [TopicPartition(name, partition, offset) for (name, partition), offset in going.items()]
         futures = call(cluster, topic, lambda: admin.delete_records(wanted, request_timeout=cluster.timeout))
-        for tp, future in futures.items():
-            low = wait(cluster, f"{topic}-{tp.partition}", future).low_watermark
+        for cut, future in futures.items():
+            low = wait(cluster, f"{topic}-{cut.partition}", future).low_watermark
             if not as_json:
-                click.echo(f"{topic}-{tp.partition} now starts at offset {low}")
-            first[(topic, tp.partition)] = low
+                click.echo(f"{topic}-{cut.partition} now starts at offset {low}")
+            first[(topic, cut.partition)] = low
     if as_json:
         print_json([{"topic": topic, "partition": p, "start_offset": first[(topic, p)]} for _, p in chosen])

@@ -1,0 +1,333 @@
+"""`duramen group`: list, describe, reset and delete consumer groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import click
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
+
+from duramen.cli.connection import (
+    EARLIEST,
+    LATEST,
+    Cluster,
+    at_time,
+    call,
+    cluster_options,
+    json_option,
+    offsets_at,
+    only,
+    partitions_of,
+    wait,
+)
+from duramen.cli.moments import time_option
+from duramen.cli.output import note, print_json, print_table
+from duramen.cli.topic import confirm
+
+EPILOG = """\b
+Examples:
+  duramen group list
+  duramen group describe audit
+  duramen group reset-offsets audit --topic flights --to-earliest
+  duramen group reset-offsets audit --topic flights --to-earliest --execute
+  duramen group delete audit
+"""
+
+Where = tuple[str, int]
+"""A partition: topic and number."""
+
+
+@click.group(epilog=EPILOG)
+def command() -> None:
+    """List, describe, reset and delete consumer groups."""
+
+
+@command.command("list", epilog="\b\nExamples:\n  duramen group list\n  duramen group list --json\n")
+@json_option
+@cluster_options
+def list_(cluster: Cluster, as_json: bool) -> None:
+    """List consumer groups with their state, members and lag."""
+    admin = cluster.admin()
+    rows = group_rows(cluster, admin)
+    if as_json:
+        keys = ("group", "state", "members", "lag")
+        print_json([dict(zip(keys, row, strict=True)) for row in rows])
+    elif rows:
+        print_table(("group", "state", "members", "lag"), rows, right=("members", "lag"))
+    else:
+        note("there are no groups; `duramen consume TOPIC --group NAME` makes one")
+
+
+def group_rows(cluster: Cluster, admin: AdminClient) -> list[tuple[str, str, int, int | None]]:
+    """Each group's name, state, number of members and lag (None where nothing was committed)."""
+    timeout = cluster.timeout
+    future = call(cluster, "cannot list groups", lambda: admin.list_consumer_groups(request_timeout=timeout))
+    names = sorted(group.group_id for group in wait(cluster, "cannot list groups", future).valid)
+    rows = []
+    for name, told in zip(names, _describe(cluster, admin, names), strict=True):
+        lags = [row.lag for row in _positions(cluster, admin, told) if row.lag is not None]
+        rows.append((name, state_name(told), len(told.members), sum(lags) if lags else None))
+    return rows
+
+
+def _describe(cluster: Cluster, admin: AdminClient, names: list[str]) -> list[ConsumerGroupDescription]:
+    if not names:
+        return []
+    timeout = cluster.timeout
+    futures = call(cluster, "cannot describe", lambda: admin.describe_consumer_groups(names, request_timeout=timeout))
+    return [wait(cluster, name, futures[name]) for name in names]
+
+
+def state_name(group: ConsumerGroupDescription) -> str:
+    """The group's state in words: Stable, Empty, Dead, …"""
+    return group.state.name.replace("_", " ").title().replace(" ", "")
+
+
+class GroupPosition(NamedTuple):
+    """Where a group is in one partition; committed and lag are None where it committed nothing."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int
+    lag: int | None
+    member: str | None
+
+
+def committed_offsets(cluster: Cluster, admin: AdminClient, group: str) -> dict[Where, int]:
+    """A group's committed offset in each partition where it has one."""
+    asked = [ConsumerGroupTopicPartitions(group)]
+    timeout = cluster.timeout
+    futures = call(cluster, group, lambda: admin.list_consumer_group_offsets(asked, request_timeout=timeout))
+    found = wait(cluster, group, only(futures)).topic_partitions or []
+    return {(tp.topic, tp.partition): tp.offset for tp in found if tp.offset >= 0 and tp.error is None}
+
+
+def _positions(cluster: Cluster, admin: AdminClient, group: ConsumerGroupDescription) -> list[GroupPosition]:
+    """Every partition that the group committed an offset of or that a member reads."""
+    committed = committed_offsets(cluster, admin, group.group_id)
+    owners: dict[Where, str] = {}
+    for member in group.members:
+        for tp in member.assignment.topic_partitions if member.assignment else []:
+            owners[(tp.topic, tp.partition)] = member.client_id + "@" + member.host.lstrip("/")
+    existing = partitions_of(cluster, admin, None)
+    known = [tp for tp in sorted({*committed, *owners}) if tp[1] in existing.get(tp[0], ())]
+    ends = offsets_at(cluster, admin, known, LATEST)
+    rows = []
+    for tp in known:
+        offset = committed.get(tp)
+        lag = None if offset is None else max(0, ends[tp] - offset)
+        rows.append(GroupPosition(*tp, offset, ends[tp], lag, owners.get(tp)))
+    return rows
+
+
+@command.command(epilog="\b\nExamples:\n  duramen group describe audit\n  duramen group describe audit --json\n")
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@json_option
+@cluster_options
+def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
+    """Show groups' members, what they have committed in each partition, and how far behind they are."""
+    admin = cluster.admin()
+    told: list[dict[str, Any]] = []
+    for group in _describe(cluster, admin, list(names)):
+        rows = _positions(cluster, admin, group)
+        if state_name(group) == "Dead" and not rows:
+            raise click.ClickException(
+                f"there is no group {group.group_id}; `duramen group list` shows those there are."
+            )
+        told.append(
+            {
+                "group": group.group_id,
+                "state": state_name(group),
+                "assignor": group.partition_assignor,
+                "coordinator": None if group.coordinator is None else group.coordinator.id,
+                "members": [
+                    {
+                        "member_id": member.member_id,
+                        "client_id": member.client_id,
+                        "host": member.host.lstrip("/"),
+                        "instance_id": member.group_instance_id,
+                    }
+                    for member in group.members
+                ],
+                "partitions": [row._asdict() for row in rows],
+                "lag": sum(row.lag or 0 for row in rows),
+            }
+        )
+    if as_json:
+        print_json(told)
+        return
+    for description in told:
+        _print_group(description)
+
+
+def _print_group(group: dict[str, Any]) -> None:
+    assignor = f", assignor {group['assignor']}" if group["assignor"] else ""
+    members = len(group["members"])
+    click.echo(f"{group['group']}: {group['state']}, members {members}, lag {group['lag']:,}{assignor}")
+    rows = [tuple(row.values()) for row in group["partitions"]]
+    if rows:
+        headings = ("topic", "partition", "committed", "end", "lag", "member")
+        print_table(headings, rows, right=headings[1:5])
+
+
+@command.command(
+    "reset-offsets",
+    epilog="""\b
+Examples:
+  duramen group reset-offsets audit --topic flights --to-earliest
+  duramen group reset-offsets audit --topic flights:0,2 --to-offset 500 --execute
+  duramen group reset-offsets audit --all-topics --to-datetime 2h --execute
+  duramen group reset-offsets audit --topic flights --shift-by -100 --execute
+\b
+Without --execute nothing changes: what would happen is shown. The group must
+have no members.
+""",
+)
+@click.argument("group")
+@click.option(
+    "-t", "--topic", "topics", multiple=True, metavar="TOPIC[:N,N]", help="A topic, or some partitions of it."
+)
+@click.option("--all-topics", is_flag=True, help="Every topic the group has committed offsets of.")
+@click.option("--to-earliest", is_flag=True, help="To the oldest record.")
+@click.option("--to-latest", is_flag=True, help="Past the newest record.")
+@click.option("--to-offset", type=click.IntRange(min=0), metavar="N", help="To this offset.")
+@click.option(
+    "--to-datetime",
+    "to_time",
+    callback=time_option,
+    metavar="TIME",
+    help="To a time: ISO 8601, or 2h for two hours ago.",
+)
+@click.option("--shift-by", type=int, metavar="N", help="By N records, backwards where N is negative.")
+@click.option("--dry-run", is_flag=True, help="Only show what would happen; the default.")
+@click.option("--execute", is_flag=True, help="Do it.")
+@json_option
+@cluster_options
+def reset_offsets(
+    cluster: Cluster,
+    group: str,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    to_earliest: bool,
+    to_latest: bool,
+    to_offset: int | None,
+    to_time: int | None,
+    shift_by: int | None,
+    dry_run: bool,
+    execute: bool,
+    as_json: bool,
+) -> None:
+    """Move a group to other offsets."""
+    target = Target(to_earliest, to_latest, to_offset, to_time, shift_by)
+    target.check()
+    if dry_run and execute:
+        raise click.UsageError("give --dry-run or --execute, not both.")
+    if bool(topics) == all_topics:
+        raise click.UsageError("say which topics: --topic NAME, or --all-topics.")
+    admin = cluster.admin()
+    (described,) = _describe(cluster, admin, [group])
+    if described.members:
+        raise click.ClickException(f"{group} has {len(described.members)} members; stop its consumers first.")
+    current = committed_offsets(cluster, admin, group)
+    chosen = sorted(current) if all_topics else _chosen(cluster, admin, topics)
+    if not chosen:
+        raise click.ClickException(f"{group} has committed no offsets; name the topics with --topic.")
+    wanted = target.offsets(cluster, admin, group, chosen, current)
+    if execute:
+        asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(*tp, offset) for tp, offset in wanted.items()])]
+        timeout = cluster.timeout
+        futures = call(cluster, group, lambda: admin.alter_consumer_group_offsets(asked, request_timeout=timeout))
+        for tp in wait(cluster, group, only(futures)).topic_partitions or []:
+            if tp.error is not None:
+                raise click.ClickException(f"{group}, {tp.topic}-{tp.partition}: {tp.error.str()}.")
+    _print_reset(group, wanted, current, execute=execute, as_json=as_json)
+
+
+def _print_reset(
+    group: str, wanted: Mapping[Where, int], current: Mapping[Where, int], *, execute: bool, as_json: bool
+) -> None:
+    rows = [(*tp, current.get(tp), offset) for tp, offset in wanted.items()]
+    if as_json:
+        keys = ("topic", "partition", "old_offset", "new_offset")
+        print_json(
+            {"group": group, "executed": execute, "partitions": [dict(zip(keys, row, strict=True)) for row in rows]}
+        )
+        return
+    print_table(("topic", "partition", "old", "new"), rows, right=("partition", "old", "new"))
+    note(f"{group} was moved" if execute else "nothing was changed; add --execute to do it")
+
+
+def _chosen(cluster: Cluster, admin: AdminClient, topics: Iterable[str]) -> list[Where]:
+    """The partitions that TOPIC and TOPIC:N,N name."""
+    chosen: set[Where] = set()
+    for text in topics:
+        name, colon, numbers = text.partition(":")
+        known = partitions_of(cluster, admin, [name])[name]
+        picked = known
+        if colon:
+            if not all(part.isdecimal() for part in numbers.split(",")):
+                raise click.UsageError(f"--topic {text}: expected TOPIC:N,N.")
+            picked = [int(part) for part in numbers.split(",")]
+        for number in picked:
+            if number not in known:
+                raise click.ClickException(f"{name} has no partition {number}.")
+            chosen.add((name, number))
+    return sorted(chosen)
+
+
+class Target(NamedTuple):
+    """Where to move a group to: exactly one of the five."""
+
+    to_earliest: bool
+    to_latest: bool
+    to_offset: int | None
+    to_time: int | None
+    shift_by: int | None
+
+    def check(self) -> None:
+        """Exactly one must be given; a usage error otherwise."""
+        given = [self.to_earliest, self.to_latest] + [value is not None for value in self[2:]]
+        if sum(given) != 1:
+            raise click.UsageError(
+                "say where to: one of --to-earliest, --to-latest, --to-offset, --to-datetime and --shift-by."
+            )
+
+    def offsets(
+        self, cluster: Cluster, admin: AdminClient, group: str, chosen: list[Where], current: Mapping[Where, int]
+    ) -> dict[Where, int]:
+        """The new offset of each partition, kept inside of its log."""
+        first = offsets_at(cluster, admin, chosen, EARLIEST)
+        last = offsets_at(cluster, admin, chosen, LATEST)
+        if self.to_earliest:
+            return first
+        if self.to_latest:
+            return last
+        if self.to_time is not None:
+            found = offsets_at(cluster, admin, chosen, at_time(self.to_time))
+            wanted = {tp: found[tp] if found[tp] >= 0 else last[tp] for tp in chosen}
+        elif self.to_offset is not None:
+            wanted = dict.fromkeys(chosen, self.to_offset)
+        else:
+            missing = [f"{topic}-{partition}" for topic, partition in chosen if (topic, partition) not in current]
+            if missing:
+                raise click.ClickException(f"{group} has committed no offset of {missing[0]} that could be shifted.")
+            wanted = {tp: current[tp] + (self.shift_by or 0) for tp in chosen}
+        return {tp: min(max(wanted[tp], first[tp]), last[tp]) for tp in chosen}
+
+
+@command.command(epilog="\b\nExamples:\n  duramen group delete audit\n  duramen group delete audit --yes\n")
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@cluster_options
+def delete(cluster: Cluster, names: tuple[str, ...], yes: bool) -> None:
+    """Delete groups without members, and the offsets they committed."""
+    confirm(f"Delete {', '.join(names)} and the offsets committed there?", yes)
+    admin = cluster.admin()
+    timeout = cluster.timeout
+    futures = call(cluster, "cannot delete", lambda: admin.delete_consumer_groups(list(names), request_timeout=timeout))
+    for name, future in futures.items():
+        wait(cluster, name, future)
+        note(f"deleted {name}")

@@ -1,0 +1,168 @@
+"""`duramen status`: nodes, topics and groups at a glance, refreshed while somebody looks."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, NamedTuple
+
+import click
+from confluent_kafka.admin import AdminClient
+
+from duramen.cli.connection import EARLIEST, LATEST, Cluster, call, cluster_options, json_option, offsets_at, wait
+from duramen.cli.group import group_rows
+from duramen.cli.output import plural, print_json, print_table, rich_table
+
+EPILOG = """\b
+Examples:
+  duramen status                refreshes until Ctrl-C
+  duramen status --once
+  duramen status --json | jq .topics
+"""
+
+
+class TopicStatus(NamedTuple):
+    """One topic; rate is records a second since the last look, None at the first."""
+
+    topic: str
+    partitions: int
+    records: int
+    end_offsets: int
+    rate: float | None
+    offline: int
+
+
+class Status(NamedTuple):
+    """What one look at the cluster found."""
+
+    cluster_id: str
+    controller: int
+    nodes: list[str]
+    topics: list[TopicStatus]
+    groups: list[tuple[str, str, int, int | None]]
+    taken: float
+
+
+def look(cluster: Cluster, admin: AdminClient, before: Status | None) -> Status:
+    """The cluster's state now; rates are relative to `before`."""
+    metadata = call(cluster, "cannot read the metadata", lambda: admin.list_topics(timeout=cluster.timeout))
+    told = wait(cluster, "cannot describe the cluster", admin.describe_cluster(request_timeout=cluster.timeout))
+    names = sorted(name for name in metadata.topics if not name.startswith("__"))
+    every = [
+        (name, partition)
+        for name in names
+        for partition, state in sorted(metadata.topics[name].partitions.items())
+        if state.leader >= 0
+    ]
+    first = offsets_at(cluster, admin, every, EARLIEST)
+    last = offsets_at(cluster, admin, every, LATEST)
+    taken = time.monotonic()
+    earlier = {} if before is None else {topic.topic: topic.end_offsets for topic in before.topics}
+    topics = []
+    for name in names:
+        partitions = [tp for tp in every if tp[0] == name]
+        ends = sum(last[tp] for tp in partitions)
+        rate = None
+        if before is not None and name in earlier:
+            rate = max(0.0, (ends - earlier[name]) / max(taken - before.taken, 0.001))
+        total = len(metadata.topics[name].partitions)
+        records = ends - sum(first[tp] for tp in partitions)
+        topics.append(TopicStatus(name, total, records, ends, rate, total - len(partitions)))
+    return Status(
+        told.cluster_id or "",
+        told.controller.id if told.controller else -1,
+        [f"{node.id} ({node.host}:{node.port})" for node in sorted(told.nodes, key=lambda node: node.id)],
+        topics,
+        group_rows(cluster, admin),
+        taken,
+    )
+
+
+@click.command(epilog=EPILOG)
+@click.option("--once", is_flag=True, help="Print once and stop; so it is without a terminal.")
+@click.option(
+    "--interval", type=click.FloatRange(min=0.2), default=2.0, show_default=True, help="Seconds between looks."
+)
+@json_option
+@cluster_options
+def command(cluster: Cluster, once: bool, interval: float, as_json: bool) -> None:
+    """Show the nodes, topics and groups, live."""
+    admin = cluster.admin()
+    status = look(cluster, admin, None)
+    if as_json:
+        print_json(_as_json(status))
+    elif once or not sys.stdout.isatty():
+        _print(status)
+    else:
+        _watch(cluster, admin, status, interval)
+
+
+def _headline(status: Status) -> str:
+    nodes = ", ".join(status.nodes)
+    records = plural(sum(topic.records for topic in status.topics), "record")
+    return (
+        f"cluster {status.cluster_id or '?'}, controller {status.controller}, nodes {nodes}\n"
+        f"{plural(len(status.topics), 'topic')}, {records}, {plural(len(status.groups), 'group')}"
+    )
+
+
+_TOPIC_HEADINGS = ("topic", "partitions", "records", "records/s", "offline")
+_GROUP_HEADINGS = ("group", "state", "members", "lag")
+
+
+def _topic_rows(status: Status) -> list[tuple[object, ...]]:
+    return [
+        (t.topic, t.partitions, t.records, None if t.rate is None else round(t.rate), t.offline) for t in status.topics
+    ]
+
+
+def _print(status: Status) -> None:
+    click.echo(_headline(status))
+    if status.topics:
+        click.echo()
+        print_table(_TOPIC_HEADINGS, _topic_rows(status), right=_TOPIC_HEADINGS[1:])
+    if status.groups:
+        click.echo()
+        print_table(_GROUP_HEADINGS, status.groups, right=_GROUP_HEADINGS[2:])
+
+
+def _as_json(status: Status) -> dict[str, Any]:
+    return {
+        "cluster_id": status.cluster_id,
+        "controller": status.controller,
+        "nodes": status.nodes,
+        "topics": [
+            {"topic": t.topic, "partitions": t.partitions, "records": t.records, "offline": t.offline}
+            for t in status.topics
+        ],
+        "groups": [dict(zip(_GROUP_HEADINGS, group, strict=True)) for group in status.groups],
+    }
+
+
+def _watch(cluster: Cluster, admin: AdminClient, status: Status, interval: float) -> None:
+    """Redraw until interrupted."""
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
+    def drawn(now: Status) -> Group:
+        topics = [[_shown(value) for value in row] for row in _topic_rows(now)]
+        groups = [[_shown(value) for value in row] for row in now.groups]
+        parts: list[Any] = [Text(_headline(now))]
+        if topics:
+            parts.append(rich_table(_TOPIC_HEADINGS, topics, set(_TOPIC_HEADINGS[1:])))
+        if groups:
+            parts.append(rich_table(_GROUP_HEADINGS, groups, set(_GROUP_HEADINGS[2:])))
+        return Group(*parts, Text("Ctrl-C ends", style="dim"))
+
+    with Live(drawn(status), console=Console(highlight=False), auto_refresh=False) as live:
+        while True:
+            time.sleep(interval)
+            status = look(cluster, admin, status)
+            live.update(drawn(status), refresh=True)
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else str(value)
