@@ -23,7 +23,7 @@ from duramen.cli.connection import (
     wait,
 )
 from duramen.cli.moments import time_option
-from duramen.cli.output import note, print_json, print_table
+from duramen.cli.output import note, plural, print_json, print_table
 from duramen.cli.topic import confirm
 
 EPILOG = """\b
@@ -110,8 +110,8 @@ def _positions(cluster: Cluster, admin: AdminClient, group: ConsumerGroupDescrip
     committed = committed_offsets(cluster, admin, group.group_id)
     owners: dict[Where, str] = {}
     for member in group.members:
-        for tp in member.assignment.topic_partitions if member.assignment else []:
-            owners[(tp.topic, tp.partition)] = member.client_id + "@" + member.host.lstrip("/")
+        for owned in member.assignment.topic_partitions if member.assignment else []:
+            owners[(owned.topic, owned.partition)] = member.client_id + "@" + member.host.lstrip("/")
     existing = partitions_of(cluster, admin, None)
     known = [tp for tp in sorted({*committed, *owners}) if tp[1] in existing.get(tp[0], ())]
     ends = offsets_at(cluster, admin, known, LATEST)
@@ -230,7 +230,7 @@ def reset_offsets(
     admin = cluster.admin()
     (described,) = _describe(cluster, admin, [group])
     if described.members:
-        raise click.ClickException(f"{group} has {len(described.members)} members; stop its consumers first.")
+        raise click.ClickException(f"{group} has {plural(len(described.members), 'member')}; stop its consumers first.")
     current = committed_offsets(cluster, admin, group)
     chosen = sorted(current) if all_topics else _chosen(cluster, admin, topics)
     if not chosen:
