@@ -1,0 +1,75 @@
+"""Replication of one partition, as its leader decides it: epochs, in-sync replicas and the high watermark.
+
+Pure. A leader tells it how far each replica is on stable storage; it answers how far consumers may read
+(ENGINE.md §3): the high watermark is the least durable end over the in-sync replicas, the leader's own included.
+With one replica that is the leader's durable end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from duramen.errors import ErrorCode, check
+
+
+class Replication:
+    """The leader's view of one partition's replicas. Offsets are exclusive ends: all below them is there."""
+
+    __slots__ = ("_ends", "epoch", "epoch_start", "high_watermark", "isr", "leader", "local", "replicas")
+
+    def __init__(self, local: int) -> None:
+        self.local = local
+        self.leader = -1
+        self.epoch = -1
+        self.epoch_start = 0
+        self.replicas: tuple[int, ...] = ()
+        self.isr: tuple[int, ...] = ()
+        self.high_watermark = 0
+        self._ends: dict[int, int] = {}
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node may append: it was elected and nobody was elected since."""
+        return self.leader == self.local
+
+    def lead(self, epoch: int, replicas: Iterable[int], isr: Iterable[int], log_end: int, durable_end: int) -> None:
+        """Become leader of `epoch`, which must be newer than any this replica led; the log ends at `log_end`."""
+        check(epoch > self.epoch or not self.is_leader, f"leader epoch {epoch} is not newer than {self.epoch}")
+        self.leader = self.local
+        self.epoch = epoch
+        self.epoch_start = log_end
+        self.replicas = tuple(replicas)
+        self.isr = tuple(isr)
+        self._ends = {self.local: durable_end}
+        self._advance()
+
+    def resign(self, leader: int, epoch: int) -> None:
+        """Somebody else leads from `epoch` on (-1: nobody)."""
+        self.leader = leader
+        self.epoch = max(self.epoch, epoch)
+
+    def durable(self, node: int, end: int) -> bool:
+        """`node` has everything below `end` on stable storage; True when the high watermark moved."""
+        if end > self._ends.get(node, -1):
+            self._ends[node] = end
+        return self._advance()
+
+    def _advance(self) -> bool:
+        ends = self._ends
+        lowest = min([ends.get(node, -1) for node in self.isr], default=-1)
+        if lowest > self.high_watermark:
+            self.high_watermark = lowest
+            return True
+        return False
+
+    def epoch_error(self, current_epoch: int) -> ErrorCode | None:
+        """What a request that knows leader epoch `current_epoch` (-1: does not say) is told (KIP-320)."""
+        if not self.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if current_epoch < 0 or current_epoch == self.epoch:
+            return None
+        return ErrorCode.FENCED_LEADER_EPOCH if current_epoch < self.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def in_sync_error(self, min_in_sync: int) -> ErrorCode | None:
+        """NOT_ENOUGH_REPLICAS while fewer replicas are in sync than `min.insync.replicas` asks for."""
+        return ErrorCode.NOT_ENOUGH_REPLICAS if len(self.isr) < min_in_sync else None

@@ -1,0 +1,404 @@
+"""One partition: where produce and fetch meet.
+
+A produced batch is checked, given its offset and appended to the log (page cache) and queued for the journal in one
+call, without waiting for anything. Three ends then follow each other, and never overtake:
+
+    log end  ≥  durable end  ≥  high watermark  ≥  last stable offset
+
+*Log end* moves when the batch is queued; *durable end* when the journal's group commit has returned (topics whose
+`duramen.ack.durability` is page-cache: when the write has); the *high watermark* when every in-sync replica's durable
+end has passed; the *last stable offset* stays behind open transactions. A producer's `acks` waits for the high
+watermark, a consumer reads up to it (or up to the last stable offset), so nobody is told of, or shown, a record that
+a power cut could take back. Everything that waits is a callback parked here and woken by `_settle`, the one function
+through which the high watermark moves: it answers producers first, then wakes readers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from duramen.errors import ErrorCode, FencedDirectoryError, KafkaError, StorageError
+from duramen.machines.replication import Replication
+from duramen.model import NO_EPOCH, NO_TIMESTAMP, TopicPartition
+from duramen.partition.rewriting import needs_rewriting, rewrite
+from duramen.ports import Executor, Part
+from duramen.storage.log import Log
+from duramen.wire.batch import BatchHeader, check_produced, parse_header, stamp, stamp_append_time
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+MAX_QUEUED_BEHIND_REWRITE = 256
+"""Batches of one partition that may wait behind one that is being recompressed, before producers are refused."""
+
+
+class Appended(NamedTuple):
+    """An append that took effect: where, and when if the topic stamps its own time (-1 otherwise)."""
+
+    base_offset: int
+    append_time_ms: int
+    log_start_offset: int
+
+
+class Read(NamedTuple):
+    """Whole batches for one reader, and how far it could have read."""
+
+    parts: list[Part]
+    size: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: list[tuple[int, int]] | None
+    """(producer id, first offset) of aborted transactions in the range; None unless read_committed."""
+
+
+class Found(NamedTuple):
+    """A position found by time: offset and leader epoch -1 when there is none."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+Done = Callable[["Appended | KafkaError"], None]
+
+
+class Partition:
+    """One partition led or followed by this process. Owned by the loop thread."""
+
+    __slots__ = (
+        "_executor",
+        "_on_touched",
+        "_queued",
+        "_rewriting",
+        "_stable",
+        "_waiting",
+        "_watchers",
+        "bytes_in",
+        "bytes_out",
+        "closed",
+        "log",
+        "replication",
+        "topic_id",
+        "tp",
+    )
+
+    def __init__(self, log: Log, node_id: int, executor: Executor, on_touched: Callable[[Partition], None]) -> None:
+        self.tp: TopicPartition = log.tp
+        self.topic_id = log.topic_id
+        self.log = log
+        self.replication = Replication(node_id)
+        self._executor = executor
+        self._on_touched = on_touched
+        self._stable = log.config.durability == "stable"
+        self._waiting: deque[tuple[int, Done, Appended]] = deque()
+        self._watchers: dict[Callable[[], None], None] = {}
+        self._queued: deque[Callable[[], None]] = deque()
+        self._rewriting = False
+        self.closed = False
+        self.bytes_in = 0
+        self.bytes_out = 0
+
+    # ---- where it stands -------------------------------------------------------------------------------------
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.replication.epoch
+
+    @property
+    def high_watermark(self) -> int:
+        return self.replication.high_watermark
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.log.start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.log.end_offset
+
+    @property
+    def durable_end(self) -> int:
+        return self.log.durable_end if self._stable else self.log.end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """First offset a read_committed consumer may not see yet (KIP-98)."""
+        unstable = self.log.producers.first_unstable_offset
+        high = self.replication.high_watermark
+        return high if unstable is None or unstable > high else unstable
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether acknowledgements wait for stable storage (`duramen.ack.durability=stable`)."""
+        return self._stable
+
+    def lead(self, epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...]) -> None:
+        """Lead from `epoch` on. Called at load and whenever the metadata log says so; idempotent per epoch."""
+        if self.replication.is_leader and self.replication.epoch == epoch:
+            return
+        self.replication.lead(epoch, replicas, isr, self.log.end_offset, self.durable_end)
+        self._settle()
+
+    # ---- produce ---------------------------------------------------------------------------------------------
+
+    def append(self, view: memoryview, acks: int, now_ms: int, done: Done) -> None:
+        """Append one producer's batch; `done(Appended | KafkaError)` when `acks` (-1, 0 or 1) is satisfied.
+
+        `view` must be writable and is kept until written. `done` may be called before this returns.
+        """
+        if self._rewriting:
+            if len(self._queued) >= MAX_QUEUED_BEHIND_REWRITE:
+                done(KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{self.tp}: too many batches wait for recompression"))
+                return
+            self._queued.append(lambda: self.append(view, acks, now_ms, done))
+            return
+        try:
+            header = self._admit(view, acks, now_ms)
+            if needs_rewriting(self.log.config, header):
+                self._start_rewrite(view, acks, now_ms, done)
+                return
+            self._append_checked(view, header, acks, now_ms, done)
+        except KafkaError as error:
+            done(error)
+        except (OSError, StorageError) as error:
+            done(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {error}"))
+
+    def _admit(self, view: memoryview, acks: int, now_ms: int) -> BatchHeader:
+        """Everything that can refuse a batch before it costs anything; raises KafkaError."""
+        replication = self.replication
+        if self.closed:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.tp} was deleted")
+        if not replication.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here")
+        config = self.log.config
+        if acks == -1 and len(replication.isr) < config.min_insync_replicas:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.tp}: {len(replication.isr)} in-sync replicas, min.insync.replicas={config.min_insync_replicas}",
+            )
+        header = check_produced(view, config.max_message_bytes)
+        if header.is_transactional:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served yet; nothing was stored")
+        after = header.max_timestamp - now_ms
+        if after > config.message_timestamp_after_max_ms and config.message_timestamp_type == "CreateTime":
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"{self.tp}: timestamp {header.max_timestamp} is {after} ms ahead of the broker",
+            )
+        return header
+
+    def _append_checked(self, view: memoryview, header: BatchHeader, acks: int, now_ms: int, done: Done) -> None:
+        log = self.log
+        if header.producer_id >= 0:
+            duplicate = log.producers.check(header)
+            if duplicate is not None:
+                # Stored before: answer with its first home, but not before that is committed itself.
+                answer = Appended(duplicate.base_offset, duplicate.timestamp, log.start_offset)
+                self._park(duplicate.last_offset + 1, acks, done, answer)
+                return
+        append_time = NO_TIMESTAMP
+        if log.config.message_timestamp_type == "LogAppendTime":
+            append_time = now_ms
+            stamp_append_time(view, now_ms)
+            header = parse_header(view)
+        base = log.end_offset
+        stamp(view, base, self.replication.epoch)
+        header.base_offset = base
+        header.leader_epoch = self.replication.epoch
+        log.append(view, header, now_ms)
+        self.bytes_in += header.size
+        self._on_touched(self)
+        self._park(log.end_offset, acks, done, Appended(base, append_time, log.start_offset))
+
+    def _park(self, end: int, acks: int, done: Done, answer: Appended) -> None:
+        if acks == 0 or end <= self.replication.high_watermark:
+            done(answer)
+        else:
+            self._waiting.append((end, done, answer))
+
+    def append_local(self, batch: bytearray, now_ms: int) -> int:
+        """Append a batch of the broker's own (coordinator records, control batches); returns the new log end.
+
+        All or nothing: an exception means that nothing was appended. The batch is committed once the high watermark
+        has reached the returned end.
+        """
+        if self.closed or not self.replication.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here")
+        view = memoryview(batch)
+        header = parse_header(view)
+        stamp(view, self.log.end_offset, self.replication.epoch)
+        header.base_offset = self.log.end_offset
+        header.leader_epoch = self.replication.epoch
+        self.log.append(view, header, now_ms)
+        self._on_touched(self)
+        return self.log.end_offset
+
+    # ---- batches that must be decoded (recompression, compacted topics): off the loop, others queue behind ----
+
+    def _start_rewrite(self, view: memoryview, acks: int, now_ms: int, done: Done) -> None:
+        self._rewriting = True
+        config = self.log.config
+        copy = bytearray(view)
+
+        def finish(result: bytearray | None, error: BaseException | None) -> None:
+            self._rewriting = False
+            if isinstance(error, KafkaError):
+                done(error)
+            elif error is not None:
+                done(KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.tp}: {error}"))
+            elif result is not None:
+                self._finish_rewrite(memoryview(result), acks, now_ms, done)
+            while self._queued and not self._rewriting:
+                self._queued.popleft()()
+
+        self._executor.submit("housekeeping", lambda: rewrite(copy, config, now_ms), finish)
+
+    def _finish_rewrite(self, view: memoryview, acks: int, now_ms: int, done: Done) -> None:
+        try:
+            if self.closed or not self.replication.is_leader:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here any more")
+            self._append_checked(view, parse_header(view), acks, now_ms, done)
+        except KafkaError as error:
+            done(error)
+        except (OSError, StorageError) as error:
+            done(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {error}"))
+
+    # ---- durability ------------------------------------------------------------------------------------------
+
+    def durable(self, end: int) -> None:
+        """This replica has everything below `end` where its topic's durability wants it."""
+        if self.replication.durable(self.replication.local, end):
+            self._settle()
+
+    def _settle(self) -> None:
+        """The high watermark moved: answer the producers it covers, then wake the readers."""
+        waiting = self._waiting
+        high = self.replication.high_watermark
+        while waiting and waiting[0][0] <= high:
+            _, done, answer = waiting.popleft()
+            done(answer)
+        if self._watchers:
+            for callback in list(self._watchers):
+                callback()
+
+    def fail(self, error: KafkaError) -> None:
+        """Answer everything that waits with `error` (the disk failed, the topic went away) and wake readers."""
+        waiting, self._waiting = self._waiting, deque()
+        for _, done, _ in waiting:
+            done(error)
+        for callback in list(self._watchers):
+            callback()
+
+    def configure(self, durability_changed: bool) -> None:
+        """The topic's configuration was replaced on the log; take over what is cached here."""
+        if durability_changed:
+            self._stable = self.log.config.durability == "stable"
+            if not self._stable:
+                self.durable(self.log.end_offset)
+
+    # ---- fetch -----------------------------------------------------------------------------------------------
+
+    def bound(self, isolation: int) -> int:
+        """First offset a consumer of this isolation may not read."""
+        return self.last_stable_offset if isolation == READ_COMMITTED else self.replication.high_watermark
+
+    def read(self, offset: int, max_bytes: int, isolation: int, *, at_least_one: bool = True) -> Read:
+        """Whole batches from the one that contains `offset`, up to what this reader may see.
+
+        Raises KafkaError OFFSET_OUT_OF_RANGE below the log start or above the log end; CorruptLogError for damage.
+        """
+        log = self.log
+        if self.closed:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.tp} was deleted")
+        if offset < log.start_offset or offset > log.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.tp}: offset {offset} is outside {log.start_offset}..{log.end_offset}",
+            )
+        stable = self.last_stable_offset
+        high = self.replication.high_watermark
+        bound = stable if isolation == READ_COMMITTED else high
+        parts: list[Part] = []
+        size = 0
+        aborted: list[tuple[int, int]] | None = [] if isolation == READ_COMMITTED else None
+        if offset < bound and (max_bytes > 0 or at_least_one):
+            found = log.read(offset, max_bytes, bound, at_least_one=at_least_one)
+            parts, size = found.parts, found.size
+            if aborted is not None and size:
+                aborted = log.aborted(offset, found.next_offset)
+            self.bytes_out += size
+        return Read(parts, size, high, stable, log.start_offset, aborted)
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        """Call back whenever more may be readable, until `unwatch`."""
+        self._watchers[callback] = None
+
+    def unwatch(self, callback: Callable[[], None]) -> None:
+        self._watchers.pop(callback, None)
+
+    # ---- positions -------------------------------------------------------------------------------------------
+
+    def list_offset(self, timestamp: int, isolation: int | None) -> Found:
+        """ListOffsets for one timestamp, special values included (-1 latest … -6, KIP-79, KIP-734, KIP-405).
+
+        isolation None asks for a replica's view. (-1, -1, -1) when no record is that young.
+        """
+        log = self.log
+        if timestamp == LATEST:
+            return Found(self.bound(isolation or 0), NO_TIMESTAMP, self.replication.epoch)
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            return Found(log.start_offset, NO_TIMESTAMP, self._epoch_at(log.start_offset))
+        if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+            return Found(-1, NO_TIMESTAMP, NO_EPOCH)
+        bound = self.bound(isolation or 0)
+        if timestamp == MAX_TIMESTAMP:
+            best = log.max_timestamp_offset(bound)
+        else:
+            best = log.offset_for_timestamp(timestamp, bound)
+        return Found(-1, NO_TIMESTAMP, NO_EPOCH) if best is None else Found(*best)
+
+    def _epoch_at(self, offset: int) -> int:
+        """Leader epoch of the record at `offset`; -1 when the partition holds none."""
+        if offset >= self.log.end_offset:
+            return NO_EPOCH
+        return self.log.epochs.epoch_at(offset)
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """(largest epoch ≤ `epoch`, its end offset); (-1, -1) when unknown (KIP-101, KIP-279)."""
+        if epoch == self.replication.epoch:
+            return epoch, self.log.end_offset
+        return self.log.epochs.end_offset_for(epoch, self.log.end_offset)
+
+    def delete_records(self, offset: int) -> int:
+        """Raise the log start to `offset` (-1: the high watermark); returns the new log start (KIP-107).
+
+        Durable with the journal's next group; the caller replies after that. Raises OFFSET_OUT_OF_RANGE.
+        """
+        target = self.replication.high_watermark if offset == -1 else offset
+        if target < 0 or target > self.replication.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.tp}: cannot delete before {target}, the high watermark is {self.replication.high_watermark}",
+            )
+        try:
+            if target > self.log.start_offset:
+                self.log.advance_start(target)
+                self._on_touched(self)
+        except FencedDirectoryError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        return self.log.start_offset
+
+    def close(self) -> None:
+        """No more appends or reads; whoever waits is told that the partition is gone."""
+        self.closed = True
+        self.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} was closed"))

@@ -1,0 +1,319 @@
+"""All partitions of this process on their log directories: the engine that `server` and `embedded` share.
+
+It drives what takes time. The commit cycle: whatever was appended during one turn of the loop is written with one
+call per log, handed to the journal as one group, and when the group's sync has returned the partitions learn their
+new durable end. The maintenance cycle: checkpoints, sealing, retention and file deletion, all off the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from duramen.config import TopicConfig
+from duramen.errors import ErrorCode, KafkaError, StorageError, check
+from duramen.model import TopicId, TopicPartition
+from duramen.partition.partition import Partition
+from duramen.ports import Timer, World
+from duramen.storage.directory import DirectorySettings, LogDirectory
+from duramen.storage.journal import Group
+from duramen.storage.log import Log
+
+MAINTENANCE_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class CommitStatistics:
+    """Counters of the commit cycle, for metrics. Times in seconds."""
+
+    groups: int = 0
+    failures: int = 0
+    last_sync_seconds: float = 0.0
+    observers: list[Callable[[float], None]] = field(default_factory=list)
+
+
+class Store:
+    """Partitions by name and by topic id. Owned by the loop thread; call `commit_soon` after touching one."""
+
+    def __init__(self, world: World, node_id: int) -> None:
+        self._world = world
+        self._node_id = node_id
+        self.directories: list[LogDirectory] = []
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self._by_log: dict[tuple[TopicId, int], Partition] = {}
+        self._homes: dict[TopicPartition, LogDirectory] = {}
+        self._touched: dict[Partition, None] = {}
+        self._commit_scheduled = False
+        self._maintenance: Timer | None = None
+        self._stopping = False
+        self._synced: list[tuple[Callable[[], bool], Callable[[KafkaError | None], None]]] = []
+        self.statistics = CommitStatistics()
+        self.on_failure: Callable[[LogDirectory, BaseException], None] = lambda directory, error: None
+        self.is_internal: Callable[[str], bool] = lambda topic: topic.startswith("__")
+
+    # ---- directories -----------------------------------------------------------------------------------------
+
+    def open_directory(self, path: str, settings: DirectorySettings) -> LogDirectory:
+        """Lock, recover and own the log directory `path`; its logs become partitions by `adopt`."""
+        directory = LogDirectory.open(
+            self._world.disk,
+            path,
+            settings,
+            now_ms=self._world.clock.wall_ms(),
+            entropy=self._world.entropy,
+        )
+        self.directories.append(directory)
+        return directory
+
+    def find_log(self, topic_id: TopicId, partition: int) -> tuple[LogDirectory, Log] | None:
+        """The log of a partition as recovered from disk, in whichever directory holds it."""
+        for directory in self.directories:
+            log = directory.logs.get((topic_id, partition))
+            if log is not None:
+                return directory, log
+        return None
+
+    def unclaimed(self) -> Iterator[tuple[LogDirectory, Log]]:
+        """Logs on disk that no partition was opened for: their topic was deleted while we were away."""
+        for directory in self.directories:
+            for key, log in list(directory.logs.items()):
+                if key not in self._by_log:
+                    yield directory, log
+
+    # ---- partitions ------------------------------------------------------------------------------------------
+
+    def open_partition(self, tp: TopicPartition, topic_id: TopicId, config: TopicConfig) -> Partition:
+        """The partition on its existing log, or on a new one in the directory with the fewest partitions."""
+        present = self.partitions.get(tp)
+        if present is not None:
+            check(present.topic_id == topic_id, f"{tp} is open under another topic id")
+            return present
+        found = self.find_log(topic_id, tp.partition)
+        if found is None:
+            writable = [d for d in self.directories if d.journal.failed is None]
+            if not writable:
+                raise StorageError(f"no log directory takes writes; {tp} cannot be created")
+            directory = min(writable, key=lambda d: len(d.logs))
+            log = directory.create_log(tp, topic_id, config)
+        else:
+            directory, log = found
+            log.configure(config)
+        partition = Partition(log, self._node_id, self._world.executor, self._touch)
+        self.partitions[tp] = partition
+        self._by_log[(topic_id, tp.partition)] = partition
+        self._homes[tp] = directory
+        self.commit_soon()
+        return partition
+
+    def partition_by_id(self, topic_id: TopicId, index: int) -> Partition | None:
+        """The partition of the topic with this id."""
+        return self._by_log.get((topic_id, index))
+
+    def configure(self, partition: Partition, config: TopicConfig, rounds: int = 3) -> None:
+        """Give an open partition its topic's new configuration.
+
+        From page-cache to stable the log is synced first: once a record is acknowledged as stable, everything before
+        it has to be, too. A producer may append meanwhile, so the last of `rounds` syncs runs on the loop.
+        """
+        log = partition.log
+        if log.config.durability == config.durability or config.durability == "page-cache":
+            changed = log.config.durability != config.durability
+            log.configure(config, self._world.clock.wall_ms())
+            partition.configure(changed)
+            self.commit_soon()
+            return
+        job = log.take_sync(full=True)
+        if job is None:
+            log.configure(config, self._world.clock.wall_ms())
+            partition.configure(True)
+            self.commit_soon()
+            return
+
+        def synced(_: Any, error: BaseException | None) -> None:
+            if partition.closed:
+                return
+            if error is not None:
+                self._fail(self._homes[partition.tp], error)
+                return
+            log.complete_sync(job)
+            self.configure(partition, config, rounds - 1)
+
+        if rounds > 0:
+            self._world.executor.submit("checkpoint", job.run, synced)
+            return
+        try:
+            job.run()
+        except OSError as error:
+            self._fail(self._homes[partition.tp], error)
+            return
+        synced(None, None)
+
+    def home(self, tp: TopicPartition) -> LogDirectory:
+        """The directory that holds this partition."""
+        return self._homes[tp]
+
+    def delete_partition(self, tp: TopicPartition) -> None:
+        """Forget the partition and delete its files; whoever waits is told that it is gone."""
+        partition = self.partitions.pop(tp, None)
+        if partition is None:
+            return
+        self._by_log.pop((partition.topic_id, tp.partition), None)
+        self._touched.pop(partition, None)
+        directory = self._homes.pop(tp)
+        partition.closed = True
+        partition.fail(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp} was deleted"))
+        self.delete_log(directory, partition.log)
+
+    def delete_log(self, directory: LogDirectory, log: Log) -> None:
+        """Delete a log's files: renamed away now, removed by the housekeeping lane later."""
+        directory.delete_log(log)
+        self.commit_soon()
+
+    # ---- the commit cycle ------------------------------------------------------------------------------------
+
+    def _touch(self, partition: Partition) -> None:
+        self._touched[partition] = None
+        if not self._commit_scheduled:
+            self._commit_scheduled = True
+            self._world.clock.call_soon(self.commit)
+
+    def commit_soon(self) -> None:
+        """Run `commit` after the current event, once, however often this is called."""
+        if not self._commit_scheduled:
+            self._commit_scheduled = True
+            self._world.clock.call_soon(self.commit)
+
+    def commit(self) -> None:
+        """Write what was appended, start the journal's next group, advance page-cache topics."""
+        self._commit_scheduled = False
+        for directory in self.directories:
+            if directory.journal.failed is None:
+                try:
+                    directory.flush()
+                except (OSError, StorageError) as error:
+                    self._fail(directory, error)
+                    continue
+                self._start_group(directory)
+        touched, self._touched = self._touched, {}
+        for partition in touched:
+            if not partition.is_stable and self._homes[partition.tp].journal.failed is None:
+                partition.durable(partition.log.end_offset)
+
+    def _start_group(self, directory: LogDirectory) -> None:
+        group = directory.journal.take_group()
+        if group is None:
+            return
+        started = self._world.clock.monotonic()
+
+        def done(_: Any, error: BaseException | None) -> None:
+            elapsed = self._world.clock.monotonic() - started
+            self.statistics.last_sync_seconds = elapsed
+            for observe in self.statistics.observers:
+                observe(elapsed)
+            self._group_done(directory, group, error)
+
+        self._world.executor.submit(f"journal:{directory.path}", group.run, done)
+
+    def _group_done(self, directory: LogDirectory, group: Group, error: BaseException | None) -> None:
+        if error is not None:
+            directory.journal.fail(group, error)
+            self._fail(directory, error)
+            return
+        self.statistics.groups += 1
+        for log in directory.journal.complete(group):
+            partition = self._by_log.get((log.topic_id, log.tp.partition))
+            if partition is not None:
+                partition.durable(partition.durable_end)
+        self._answer_synced()
+        if directory.journal.has_pending:
+            # Appended while the group was being written: no need to wait for the next event.
+            self.commit()
+
+    def when_synced(self, tp: TopicPartition, callback: Callable[[KafkaError | None], None]) -> None:
+        """Call back once everything journaled so far for this partition's directory is on stable storage."""
+        directory = self._homes[tp]
+        target = directory.journal.last_lsn
+        if directory.journal.failed is not None:
+            callback(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} failed earlier"))
+        elif directory.journal.durable_lsn >= target:
+            callback(None)
+        else:
+            self._synced.append((lambda: directory.journal.durable_lsn >= target, callback))
+            self.commit_soon()
+
+    def _answer_synced(self) -> None:
+        if self._synced:
+            ready = [callback for is_synced, callback in self._synced if is_synced()]
+            self._synced = [entry for entry in self._synced if not entry[0]()]
+            for callback in ready:
+                callback(None)
+
+    def _fail(self, directory: LogDirectory, error: BaseException) -> None:
+        """A write or sync failed: this directory takes no more writes until a restart (ENGINE.md §1)."""
+        self.statistics.failures += 1
+        if directory.journal.failed is None:
+            directory.journal.fail(None, error)
+        reason = KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} failed ({error}); the outcome of this write is unknown"
+        )
+        for tp, partition in list(self.partitions.items()):
+            if self._homes[tp] is directory:
+                partition.fail(reason)
+        synced, self._synced = self._synced, []
+        for _, callback in synced:
+            callback(reason)
+        self.on_failure(directory, error)
+
+    # ---- the maintenance cycle -------------------------------------------------------------------------------
+
+    def start_maintenance(self) -> None:
+        """Begin checkpoints, sealing, retention and deletions, once a second."""
+        self._maintenance = self._world.clock.call_later(MAINTENANCE_SECONDS, self._maintain)
+
+    def _maintain(self) -> None:
+        if self._stopping:
+            return
+        for directory in self.directories:
+            if directory.journal.failed is None:
+                self._checkpoint(directory)
+                self._house_keep(directory)
+        self.commit()
+        self._maintenance = self._world.clock.call_later(MAINTENANCE_SECONDS, self._maintain)
+
+    def _checkpoint(self, directory: LogDirectory) -> None:
+        checkpoint = directory.take_checkpoint()
+        if checkpoint is None:
+            return
+
+        def done(_: Any, error: BaseException | None) -> None:
+            if error is None:
+                directory.complete_checkpoint(checkpoint)
+            else:
+                directory.fail_checkpoint(checkpoint, error)
+                self._fail(directory, error)
+
+        self._world.executor.submit("checkpoint", checkpoint.run, done)
+
+    def _house_keep(self, directory: LogDirectory) -> None:
+        for job in directory.take_maintenance(self._world.clock.wall_ms()):
+
+            def done(_: Any, error: BaseException | None, job: Any = job) -> None:
+                if error is None:
+                    job.complete()
+                else:
+                    job.fail(error)
+
+            self._world.executor.submit("housekeeping", job.run, done)
+
+    # ---- the end ---------------------------------------------------------------------------------------------
+
+    def close(self, *, clean: bool) -> None:
+        """Stop the cycles and close every directory; `clean` leaves it so that the next start replays nothing."""
+        self._stopping = True
+        if self._maintenance is not None:
+            self._maintenance.cancel()
+        for partition in self.partitions.values():
+            partition.close()
+        for directory in self.directories:
+            directory.close(clean=clean and directory.journal.failed is None)

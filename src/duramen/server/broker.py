@@ -1,0 +1,292 @@
+"""One broker: it wires store, metadata, coordinators and door together, starts them in order and stops them cleanly.
+
+Start: lock and recover the log directories → replay the metadata log → open partitions → take the listeners' ports →
+register (which raises the leader epoch of everything led here, durably) → serve.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from duramen.config import BrokerConfig, TopicConfig
+from duramen.errors import DuramenError, KafkaError, StorageError
+from duramen.machines.contract import LogRecord
+from duramen.machines.metadata.commands import BrokerStopping, RegisterBroker, Registered
+from duramen.machines.metadata.image import Endpoint, MetadataImage, PartitionImage
+from duramen.machines.metadata.machine import MetadataMachine
+from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicId, TopicPartition
+from duramen.partition.host import Host
+from duramen.partition.partition import Partition
+from duramen.partition.store import Store
+from duramen.ports import World
+from duramen.server.authorizer import AllowAll, Authorizer, Operation, Resource
+from duramen.server.coordinators import Coordinators
+from duramen.server.dispatch import advertised
+from duramen.server.door import Door
+from duramen.server.fetch_sessions import FetchSessions
+from duramen.server.metrics import Metrics
+from duramen.server.producer_ids import ProducerIdSource
+from duramen.server.settings import directory_settings
+from duramen.server.topics import TopicKeeper
+from duramen.wire.batch import build_batch
+from duramen.wire.records import control
+
+if TYPE_CHECKING:
+    from duramen.server.handlers.fetch import FetchCall
+    from duramen.server.handlers.produce import ProduceCall
+    from duramen.server.request import Request
+
+METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
+WAKES_PER_TURN = 64
+"""Parked readers served before the loop turns to sockets again (17 µs each)."""
+
+SWEEP_SECONDS = 0.1
+
+Report = Callable[[str, str, "dict[str, Any]"], None]
+"""(level, event, fields): where the broker's log lines go."""
+
+
+def _silent(level: str, event: str, fields: dict[str, Any]) -> None:
+    """The default log: nowhere."""
+
+
+class Broker:
+    """A broker on the five ports. All methods run on the loop thread."""
+
+    def __init__(self, world: World, config: BrokerConfig, report: Report = _silent) -> None:
+        self.world = world
+        self.clock = world.clock
+        self.config = config
+        self.node_id = config.integer("node.id")
+        self.metrics = Metrics()
+        self.authorizer: Authorizer = AllowAll()
+        self.features: list[tuple[str, int, int]] = []
+        self.advertised = advertised()
+        self.outstanding: dict[ProduceCall, None] = {}
+        self._report = report
+        self._woken: deque[FetchCall] = deque()
+        self._wake_scheduled = False
+        self.store = Store(world, self.node_id)
+        self.store.statistics.observers.append(self.metrics.sync.observe)
+        self.store.on_failure = self._directory_failed
+        self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"), world.entropy)
+        self.fetch_max_bytes = config.integer("fetch.max.bytes")
+        self.auto_create_topics = config.boolean("auto.create.topics.enable")
+        self.machine = MetadataMachine(config)
+        self.topics = TopicKeeper(self)
+        self.door = Door(self)
+        self.cluster_id = ""
+        self.directory_uuid = bytes(16)
+        self.broker_epoch = -1
+        self.advertised_addresses: list[Endpoint] = []
+        self.ready = False
+        self.stopping = False
+        self._topic_configs: dict[str, TopicConfig] = {}
+
+    # ---- start -----------------------------------------------------------------------------------------------
+
+    def start(self, on_ready: Callable[[], None]) -> None:
+        """Recover and serve; `on_ready` once clients are served. Raises DuramenError or OSError when it cannot."""
+        self.metrics.started_ms = self.clock.wall_ms()
+        for path in self.config.strings("log.dirs"):
+            directory = self.store.open_directory(path, directory_settings(self.config, self.cluster_id or None))
+            self.cluster_id = directory.cluster_id
+            recovery = directory.recovery
+            self.report(
+                "recovered",
+                directory=path,
+                clean=recovery.clean,
+                entries=recovery.entries_replayed,
+                bytes_cut=recovery.bytes_cut,
+            )
+            for damage in recovery.damage:
+                self.report("damage", directory=path, what=str(damage))
+        self.directory_uuid = self.store.directories[0].directory_id
+        self.door.bind()
+        self._start_metadata()
+        self.coordinators = Coordinators(self)
+        self.topics.open_all()
+        self.metadata.submit(self._registration(), lambda answer: self._registered(answer, on_ready))
+
+    def _start_metadata(self) -> None:
+        config = TopicConfig(self.config, {"cleanup.policy": "delete", "retention.ms": "-1"})
+        partition = self.store.open_partition(METADATA_PARTITION, METADATA_TOPIC_ID, config)
+        self.metadata_partition = partition
+        epoch = partition.log.epochs.latest + 1
+        partition.lead(max(epoch, 1), (self.node_id,), (self.node_id,))
+        self.metadata = Host(partition, self.machine, self.clock)
+        self.metadata.load()
+        self.metadata.observers.append(self._metadata_committed)
+        now = self.clock.wall_ms()
+        partition.append_local(leader_change(self.node_id, now), now)
+        self.reconfigure()
+
+    def _registration(self) -> RegisterBroker:
+        endpoints = []
+        for (address, listener), told in zip(self.door.listeners, self.config.advertised_listeners, strict=True):
+            port = listener.port if told.port == 0 or told.port == address.port else told.port
+            endpoints.append(Endpoint(address.name, told.host or "127.0.0.1", port, 0))
+        self.advertised_addresses = endpoints
+        return RegisterBroker(
+            self.node_id,
+            self.new_uuid(),
+            tuple(endpoints),
+            self.config.string("broker.rack") or None,
+            tuple(directory.directory_id for directory in self.store.directories),
+        )
+
+    def _registered(self, answer: Any, on_ready: Callable[[], None]) -> None:
+        if not isinstance(answer, Registered):
+            raise answer if isinstance(answer, DuramenError) else StorageError(f"registration failed: {answer}")
+        self.broker_epoch = answer.broker_epoch
+        self.producer_ids = ProducerIdSource(self.metadata, self.node_id, self.broker_epoch)
+        self.store.start_maintenance()
+        self.door.open()
+        self.ready = True
+        self.clock.call_later(SWEEP_SECONDS, self._sweep)
+        on_ready()
+
+    def _metadata_committed(self, records: list[LogRecord]) -> None:
+        self._topic_configs.clear()
+        self.topics.on_committed(records)
+
+    # ---- stop ------------------------------------------------------------------------------------------------
+
+    def stop(self, on_stopped: Callable[[], None]) -> None:
+        """Stop cleanly: say so in the metadata log, drain the journal, close every file."""
+        if self.stopping:
+            return
+        self.stopping = True
+        self.ready = False
+
+        def finish(_: Any) -> None:
+            self.door.close()
+            self.coordinators.close()
+            self.metadata.close()
+            self.store.close(clean=True)
+            self.report("stopped")
+            on_stopped()
+
+        if self.broker_epoch < 0:
+            finish(None)
+        else:
+            self.metadata.submit(BrokerStopping(self.node_id, self.broker_epoch), finish)
+
+    # ---- what handlers ask -----------------------------------------------------------------------------------
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.machine.image
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        """The partition if this broker has it."""
+        return self.store.partitions.get(TopicPartition(topic, index))
+
+    def partition_by_id(self, topic_id: TopicId, index: int) -> Partition | None:
+        return self.store.partition_by_id(topic_id, index)
+
+    def topic_config(self, name: str) -> TopicConfig:
+        """The topic's settings over the broker's; cached until the metadata changes."""
+        config = self._topic_configs.get(name)
+        if config is None:
+            config = self._topic_configs[name] = TopicConfig(self.config, self.image.topic_config(name))
+        return config
+
+    def reconfigure(self) -> None:
+        """The image holds other dynamic broker settings: take them over."""
+        own = self.image.broker_config(self.node_id)
+        default = self.image.broker_config(None)
+        try:
+            self.config = self.config.with_dynamic(default, cluster_default=True).with_dynamic(own)
+        except DuramenError as error:
+            self.report("config-ignored", error=error)
+            return
+        self.machine.config = self.config
+        self.fetch_max_bytes = self.config.integer("fetch.max.bytes")
+        self._topic_configs.clear()
+        for name in list(self.image.topics):
+            self.topics.configure(name)
+
+    def endpoints(self, listener: str) -> Iterable[tuple[int, str, int, str | None]]:
+        """(node id, host, port, rack) of every active broker on the listener the client came through."""
+        for broker in self.image.active_brokers():
+            endpoint = broker.endpoint(listener)
+            if endpoint is not None:
+                yield broker.id, endpoint.host, endpoint.port, broker.rack
+
+    def offline_replicas(self, topic: str, index: int, partition: PartitionImage) -> list[int]:
+        """Replicas that cannot be read or written: here, those on a failed directory."""
+        here = self.store.partitions.get(TopicPartition(topic, index))
+        if self.node_id in partition.replicas and here is None:
+            return [self.node_id]
+        return []
+
+    def denies(
+        self, request: Request, operation: Operation, resource: Resource, names: Iterable[str]
+    ) -> frozenset[str]:
+        """Those of `names` the request's principal may not touch with `operation`."""
+        connection = request.connection
+        return self.authorizer.denied(connection.principal, connection.transport.peer, operation, resource, names)
+
+    def deny_topics(self, request: Request, names: Iterable[str]) -> frozenset[str]:
+        """Topics among `names` that the request's own operation may not touch."""
+        return self.denies(request, request.row.operation, Resource.TOPIC, names)
+
+    def new_uuid(self) -> bytes:
+        """16 random bytes; Kafka reserves ids that begin with a dash in text form or are all but zero."""
+        while True:
+            raw = self.world.entropy.random_bytes(16)
+            if raw[0] & 0xFC != 0xF8 and any(raw[:15]):
+                return raw
+
+    # ---- parked requests -------------------------------------------------------------------------------------
+
+    def wake_soon(self, call: FetchCall) -> None:
+        """Give a parked reader its turn; many are served in slices, so that sockets are not kept waiting."""
+        self._woken.append(call)
+        if not self._wake_scheduled:
+            self._wake_scheduled = True
+            self.clock.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        woken = self._woken
+        for _ in range(min(WAKES_PER_TURN, len(woken))):
+            woken.popleft().retry()
+        self._wake_scheduled = bool(woken)
+        if woken:
+            self.clock.call_soon(self._wake)
+
+    def _sweep(self) -> None:
+        """Answer produce requests whose time-out has passed; measure how late the loop is."""
+        if self.stopping:
+            return
+        now = self.clock.monotonic()
+        for call in [call for call in self.outstanding if call.deadline <= now]:
+            call.expire()
+        self.clock.call_later(SWEEP_SECONDS, self._sweep)
+
+    # ---- telling ---------------------------------------------------------------------------------------------
+
+    def report(self, event: str, **fields: Any) -> None:
+        """One line of the broker's log."""
+        self._report("info", event, fields)
+
+    def report_bug(self, event: str, error: BaseException, **fields: Any) -> None:
+        """Something that should be impossible; the log keeps the traceback."""
+        self._report("error", event, {**fields, "error": repr(error), "traceback": error})
+
+    def _directory_failed(self, directory: Any, error: BaseException) -> None:
+        self._report("error", "directory-failed", {"directory": directory.path, "error": error})
+        if directory is self.store.home(METADATA_PARTITION):
+            self.metadata.fail(error if isinstance(error, KafkaError) else StorageError(f"{directory.path}: {error}"))
+
+
+def leader_change(node_id: int, now_ms: int) -> bytearray:
+    """The control batch with which a quorum leader opens its epoch; its only voter is itself (KIP-595)."""
+    voter = control.LeaderChangeMessage.Voter(voter_id=node_id)
+    message = control.LeaderChangeMessage.new(version=0, leader_id=node_id, voters=[voter], granting_voters=[voter])
+    kind = control.ControlType.LEADER_CHANGE
+    record = (control.encode_key(kind), control.encode_value(kind, message), (), now_ms)
+    return build_batch([record], control=True)

@@ -1,0 +1,70 @@
+"""Receive buffers: pooled, reclaimed when nobody refers to their bytes any more, and bounded in total.
+
+A produced batch stays in the buffer it arrived in until segment and journal have it (ENGINE.md §1). Who still refers
+to a buffer is not tracked by hand: a bytearray with live memoryviews refuses to change its length.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+SMALLEST = 64 * 1024
+
+
+class BufferPool:
+    """Buffers in sizes of powers of two. `cap_bytes` bounds what is lent out; sockets pause beyond it."""
+
+    def __init__(self, cap_bytes: int, keep_bytes: int = 16 * 1024 * 1024) -> None:
+        self.cap_bytes = cap_bytes
+        self._keep_bytes = keep_bytes
+        self._idle: dict[int, list[bytearray]] = {}
+        self._idle_bytes = 0
+        self._lent: deque[bytearray] = deque()
+        self.lent_bytes = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the cap is reached even after taking back what nobody uses."""
+        if self.lent_bytes < self.cap_bytes:
+            return False
+        self.reclaim()
+        return self.lent_bytes >= self.cap_bytes
+
+    def acquire(self, size: int) -> bytearray:
+        """A buffer of at least `size` bytes."""
+        capacity = SMALLEST
+        while capacity < size:
+            capacity *= 2
+        if self._lent:
+            self.reclaim(4)
+        idle = self._idle.get(capacity)
+        if idle:
+            self._idle_bytes -= capacity
+            buffer = idle.pop()
+        else:
+            buffer = bytearray(capacity)
+        self.lent_bytes += capacity
+        return buffer
+
+    def release(self, buffer: bytearray) -> None:
+        """The holder is done with it; its bytes may still be referred to, so it is reused only when they are not."""
+        self._lent.append(buffer)
+
+    def reclaim(self, most: int = 1 << 30) -> None:
+        """Take back up to `most` released buffers, oldest first, stopping at the first that is still in use."""
+        while self._lent and most > 0:
+            most -= 1
+            buffer = self._lent[0]
+            try:
+                buffer.pop()
+                buffer.append(0)
+            except BufferError:
+                # Rotate: one slow group must not hide others that are free.
+                self._lent.rotate(-1)
+                continue
+            self._lent.popleft()
+            capacity = len(buffer)
+            self.lent_bytes -= capacity
+            if self._idle_bytes + capacity <= self._keep_bytes:
+                self._idle.setdefault(capacity, []).append(buffer)
+                self._idle_bytes += capacity

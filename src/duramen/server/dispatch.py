@@ -1,0 +1,141 @@
+"""The table of APIs: handler, versions, operation and resource on one screen; ApiVersions is derived from it.
+
+Nothing is advertised that is not served. The one exception: Produce is advertised from version 0 although 0-2 are
+refused, because older librdkafka stops compressing otherwise (KAFKA-18659).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from duramen.server.authorizer import CLUSTER_NAME, Operation, Resource
+from duramen.server.handlers import (
+    admin_configs,
+    admin_topics,
+    api_versions,
+    delete_groups,
+    delete_records,
+    describe_cluster,
+    describe_groups,
+    describe_log_dirs,
+    describe_producers,
+    describe_quorum,
+    elect_leaders,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    offset_for_leader_epoch,
+    produce,
+    sync_group,
+)
+from duramen.wire.messages import API, ApiMessage
+
+if TYPE_CHECKING:
+    from duramen.server.request import Request
+
+PRODUCE_ADVERTISED_FROM = 0
+
+
+class Row(NamedTuple):
+    """One API as served here. `names` gives the resources a request touches, for the authorizer."""
+
+    api: ApiMessage
+    handle: Callable[[Request], None]
+    operation: Operation
+    resource: Resource
+    names: Callable[[Any], Iterable[str]]
+
+
+def _cluster(body: Any) -> Iterable[str]:
+    return (CLUSTER_NAME,)
+
+
+def _nothing(body: Any) -> Iterable[str]:
+    return ()
+
+
+def _topic_data(body: Any) -> Iterable[str]:
+    return (topic.name for topic in body.topic_data)
+
+
+def _fetched(body: Any) -> Iterable[str]:
+    return (topic.topic for topic in body.topics)
+
+
+def _topics(body: Any) -> Iterable[str]:
+    return (topic.name for topic in body.topics or ())
+
+
+def _group(body: Any) -> Iterable[str]:
+    return (body.group_id,)
+
+
+def _groups(body: Any) -> Iterable[str]:
+    return body.groups  # type: ignore[no-any-return]
+
+
+def _group_names(body: Any) -> Iterable[str]:
+    return body.groups_names  # type: ignore[no-any-return]
+
+
+def _fetch_groups(body: Any) -> Iterable[str]:
+    return [body.group_id] if body.group_id else (group.group_id for group in body.groups)
+
+
+_TABLE: list[tuple[int, Callable[[Request], None], Operation, Resource, Callable[[Any], Iterable[str]]]] = [
+    (0, produce.handle, Operation.WRITE, Resource.TOPIC, _topic_data),
+    (1, fetch.handle, Operation.READ, Resource.TOPIC, _fetched),
+    (2, list_offsets.handle, Operation.DESCRIBE, Resource.TOPIC, _topics),
+    (3, metadata.handle, Operation.DESCRIBE, Resource.TOPIC, _topics),
+    (8, offset_commit.handle, Operation.READ, Resource.GROUP, _group),
+    (9, offset_fetch.handle, Operation.DESCRIBE, Resource.GROUP, _fetch_groups),
+    (10, find_coordinator.handle, Operation.DESCRIBE, Resource.GROUP, _nothing),
+    (11, join_group.handle, Operation.READ, Resource.GROUP, _group),
+    (12, heartbeat.handle, Operation.READ, Resource.GROUP, _group),
+    (13, leave_group.handle, Operation.READ, Resource.GROUP, _group),
+    (14, sync_group.handle, Operation.READ, Resource.GROUP, _group),
+    (15, describe_groups.handle, Operation.DESCRIBE, Resource.GROUP, _groups),
+    (16, list_groups.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    (18, api_versions.handle, Operation.ANY, Resource.NONE, _nothing),
+    (19, admin_topics.handle_create, Operation.CREATE, Resource.TOPIC, _topics),
+    (20, admin_topics.handle_delete, Operation.DELETE, Resource.TOPIC, _nothing),
+    (21, delete_records.handle, Operation.DELETE, Resource.TOPIC, _topics),
+    (22, init_producer_id.handle, Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, _cluster),
+    (23, offset_for_leader_epoch.handle, Operation.DESCRIBE, Resource.TOPIC, _nothing),
+    (32, admin_configs.handle_describe, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
+    (33, admin_configs.handle_alter, Operation.ALTER_CONFIGS, Resource.CLUSTER, _cluster),
+    (35, describe_log_dirs.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    (37, admin_topics.handle_create_partitions, Operation.ALTER, Resource.TOPIC, _topics),
+    (42, delete_groups.handle, Operation.DELETE, Resource.GROUP, _group_names),
+    (43, elect_leaders.handle, Operation.ALTER, Resource.CLUSTER, _cluster),
+    (44, admin_configs.handle_incremental, Operation.ALTER_CONFIGS, Resource.CLUSTER, _cluster),
+    (46, describe_quorum.handle_reassignments, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    (47, offset_delete.handle, Operation.DELETE, Resource.GROUP, _group),
+    (55, describe_quorum.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    (60, describe_cluster.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    (61, describe_producers.handle, Operation.READ, Resource.TOPIC, _topics),
+    (74, admin_configs.handle_list, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
+    (75, metadata.handle_describe_partitions, Operation.DESCRIBE, Resource.TOPIC, _topics),
+]
+
+TABLE: dict[int, Row] = {
+    key: Row(API[key], handle, operation, resource, names) for key, handle, operation, resource, names in _TABLE
+}
+
+
+def advertised() -> list[tuple[int, int, int]]:
+    """(key, lowest, highest version) of every API, as ApiVersions tells clients."""
+    return [
+        (key, PRODUCE_ADVERTISED_FROM if key == 0 else row.api.min_version, row.api.max_version)
+        for key, row in TABLE.items()
+    ]

@@ -1,0 +1,207 @@
+"""The door: accepts connections, turns frames into requests, and hands each to its handler.
+
+The only place (with the reply path in `request.py`) where any exception is caught: whatever one client provokes ends
+at worst that client's connection.
+"""
+
+from __future__ import annotations
+
+from struct import pack, unpack_from
+from typing import TYPE_CHECKING
+
+from duramen.config import ListenerAddress
+from duramen.errors import DuramenError, ErrorCode, KafkaError
+from duramen.ports import Listener, Transport
+from duramen.server.authorizer import NOBODY, Resource
+from duramen.server.buffers import BufferPool
+from duramen.server.dispatch import TABLE, Row
+from duramen.server.handlers import api_versions
+from duramen.server.network import Connection, Receiver
+from duramen.server.request import Request
+from duramen.wire.frame import parse_request_header
+from duramen.wire.messages import API
+
+if TYPE_CHECKING:
+    from duramen.server.broker import Broker
+
+PRINCIPAL = "User:ANONYMOUS"
+PRODUCE = 0
+REFUSED_PRODUCE_VERSIONS = (0, 1, 2)
+BUFFER_CAP_BYTES = 512 * 1024 * 1024
+IDLE_CHECK_SECONDS = 5.0
+
+
+class Door:
+    """Listeners and connections of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._clock = broker.clock
+        config = broker.config
+        self.pool = BufferPool(BUFFER_CAP_BYTES)
+        self.receiver = Receiver(
+            self.pool,
+            config.integer("socket.request.max.bytes"),
+            self._on_frame,
+            self._on_closed,
+            broker.clock.monotonic,
+        )
+        self.listeners: list[tuple[ListenerAddress, Listener]] = []
+        self.connections: dict[Connection, None] = {}
+        self._by_host: dict[str, int] = {}
+        self._early: list[tuple[str, Transport]] = []
+        self._open = False
+        self._closing = False
+
+    # ---- listening -------------------------------------------------------------------------------------------
+
+    def bind(self) -> None:
+        """Take every listener's address; who connects now waits until `open`. OSError when one is taken."""
+        for address in self._broker.config.listeners:
+            listener = self._broker.world.network.listen(
+                address.host or "0.0.0.0",
+                address.port,
+                lambda transport, name=address.name: self._accept(name, transport),  # type: ignore[misc]
+            )
+            self.listeners.append((address, listener))
+
+    def open(self) -> None:
+        """Serve, those who came early first."""
+        self._open = True
+        early, self._early = self._early, []
+        for name, transport in early:
+            self._accept(name, transport)
+        self._clock.call_later(IDLE_CHECK_SECONDS, self._check_idle)
+
+    def _accept(self, listener: str, transport: Transport) -> None:
+        if not self._open:
+            self._early.append((listener, transport))
+            return
+        config = self._broker.config
+        host = transport.peer.rpartition(":")[0]
+        metrics = self._broker.metrics
+        if (
+            self._closing
+            or len(self.connections) >= config.integer("max.connections")
+            or self._by_host.get(host, 0) >= config.integer("max.connections.per.ip")
+        ):
+            metrics.connections_refused += 1
+            transport.close()
+            return
+        metrics.connections_opened += 1
+        self._by_host[host] = self._by_host.get(host, 0) + 1
+        self.connections[Connection(self.receiver, transport, listener, PRINCIPAL)] = None
+
+    def _on_closed(self, connection: Connection, reason: str) -> None:
+        if self.connections.pop(connection, 0) is None:
+            host = connection.transport.peer.rpartition(":")[0]
+            left = self._by_host.get(host, 1) - 1
+            if left:
+                self._by_host[host] = left
+            else:
+                self._by_host.pop(host, None)
+            self._broker.metrics.connections_closed += 1
+        if reason != "closed by the peer":
+            self._broker.report("connection-closed", peer=connection.transport.peer, reason=reason)
+        self.receiver.feed_starved()
+
+    def _check_idle(self) -> None:
+        if self._closing:
+            return
+        limit = self._broker.config.integer("connections.max.idle.ms")
+        if limit >= 0:
+            oldest = self._clock.monotonic() - limit / 1000
+            for connection in list(self.connections):
+                if connection.last_active < oldest and not connection.pending:
+                    connection.close(f"idle for {limit} ms (connections.max.idle.ms)")
+        self.pool.reclaim()
+        self.receiver.feed_starved()
+        self._clock.call_later(IDLE_CHECK_SECONDS, self._check_idle)
+
+    def close(self) -> None:
+        """Stop listening and end every connection."""
+        self._closing = True
+        for _, listener in self.listeners:
+            listener.close()
+        for _, transport in self._early:
+            transport.close()
+        for connection in list(self.connections):
+            connection.close("the server stops")
+
+    # ---- requests --------------------------------------------------------------------------------------------
+
+    def _on_frame(self, connection: Connection, view: memoryview) -> None:
+        broker = self._broker
+        key = -1
+        try:
+            if len(view) >= 8:
+                key, version, correlation_id = unpack_from(">hhi", view)
+                if key == PRODUCE and version in REFUSED_PRODUCE_VERSIONS:
+                    self._refuse_old_produce(connection, view, version, correlation_id)
+                    return
+            header = parse_request_header(view)
+            row = TABLE.get(header.api_key)
+            if row is None:
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"API key {header.api_key} is not served")
+            request = Request(
+                broker,
+                connection,
+                row,
+                header.api_version,
+                header.correlation_id,
+                header.client_id or "",
+                len(view),
+            )
+            connection.expect(request)
+            if not row.api.min_version <= header.api_version <= row.api.max_version:
+                request.version = 0
+                request.reply(api_versions.response(request, ErrorCode.UNSUPPORTED_VERSION))
+                return
+            connection.client_id = request.client_id
+            request.body = row.api.request.decode(view, header.api_version, header.body_position)
+            request.denied = self._denied(request, row)
+            row.handle(request)
+        except DuramenError as error:
+            broker.metrics.error(key)
+            connection.close(str(error))
+        except Exception as error:  # noqa: BLE001 the connection loop: one client's request must not end the server
+            broker.metrics.error(key)
+            broker.report_bug("request-failed", error, api=key, peer=connection.transport.peer)
+            connection.close(f"internal error: {error!r}")
+
+    def _denied(self, request: Request, row: Row) -> frozenset[str]:
+        if row.resource is Resource.NONE:
+            return NOBODY
+        return self._broker.authorizer.denied(
+            request.connection.principal,
+            request.connection.transport.peer,
+            row.operation,
+            row.resource,
+            row.names(request.body),
+        )
+
+    def _refuse_old_produce(self, connection: Connection, view: memoryview, version: int, correlation_id: int) -> None:
+        """Produce 0-2 is advertised (KAFKA-18659) and answered UNSUPPORTED_VERSION, in its own layout.
+
+        Its body is v3's without the leading transactional id, so v3's decoder reads it behind a null one.
+        """
+        (length,) = unpack_from(">h", view, 8)
+        body = b"\xff\xff" + bytes(view[10 + max(length, 0) :])
+        request = Request(self._broker, connection, TABLE[PRODUCE], version, correlation_id, "", len(view))
+        connection.expect(request)
+        decoded = API[PRODUCE].request.decode(body, 3)
+        if decoded.acks == 0:
+            request.drop_connection(f"Produce v{version} with acks=0 cannot be told that it is not supported")
+            return
+        out = [pack(">i", len(decoded.topic_data))]
+        for topic in decoded.topic_data:
+            name = topic.name.encode()
+            out.append(pack(f">h{len(name)}si", len(name), name, len(topic.partition_data)))
+            for data in topic.partition_data:
+                out.append(pack(">ihq", data.index, int(ErrorCode.UNSUPPORTED_VERSION), -1))
+                if version >= 2:
+                    out.append(pack(">q", -1))
+        if version >= 1:
+            out.append(pack(">i", 0))
+        payload = b"".join(out)
+        request.complete([pack(">ii", 4 + len(payload), correlation_id), payload])

@@ -1,0 +1,64 @@
+"""The server's log: one line per event on stderr, as key=value text or JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool | int | float | str) or value is None:
+        return value
+    return str(value)
+
+
+def _text(value: Any) -> str:
+    text = str(_plain(value))
+    if text == "" or any(c in text for c in ' "=\n\t'):
+        return json.dumps(text, ensure_ascii=False)
+    return text
+
+
+class EventLog:
+    """Writes events; `repeat_limit` of the same kind a second, so that a storm of them cannot fill a disk."""
+
+    def __init__(self, as_json: bool, stream: TextIO | None = None, repeat_limit: int = 20) -> None:
+        self._json = as_json
+        self._stream = stream or sys.stderr
+        self._repeat_limit = repeat_limit
+        self._second = 0
+        self._counts: dict[str, int] = {}
+
+    def __call__(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        now = datetime.now(UTC)
+        second = int(now.timestamp())
+        if second != self._second:
+            suppressed = {name: n - self._repeat_limit for name, n in self._counts.items() if n > self._repeat_limit}
+            self._second, self._counts = second, {}
+            for name, count in suppressed.items():
+                self._write(now, "info", "suppressed", {"event_name": name, "lines": count})
+        self._counts[event] = self._counts.get(event, 0) + 1
+        if self._counts[event] <= self._repeat_limit:
+            self._write(now, level, event, fields)
+
+    def _write(self, now: datetime, level: str, event: str, fields: dict[str, Any]) -> None:
+        stamp = now.strftime("%Y-%m-%dT%H:%M:%S.") + f"{now.microsecond // 1000:03d}Z"
+        trace = fields.pop("traceback", None)
+        if isinstance(trace, BaseException):
+            fields["trace"] = "".join(traceback.format_exception(trace)).rstrip()
+        if self._json:
+            line = json.dumps(
+                {"time": stamp, "level": level, "event": event, **{k: _plain(v) for k, v in fields.items()}}
+            )
+        else:
+            pairs = "".join(f" {name}={_text(value)}" for name, value in fields.items())
+            line = f"{stamp} {level} {event}{pairs}"
+        try:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):
+            # Nobody reads our log any more; that must not stop the server.
+            return

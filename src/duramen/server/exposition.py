@@ -1,0 +1,211 @@
+"""Serves the broker's numbers over HTTP: /metrics as Prometheus text, /healthz and /readyz.
+
+Loaded only when `metrics.listener` is set. Requests are answered by a thread, but every number is read on the loop
+thread: a loop that does not turn makes /healthz fail, as it should.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from duramen import __version__
+from duramen.server.metrics import SECONDS_BUCKETS, Histogram
+from duramen.wire.messages import API
+
+if TYPE_CHECKING:
+    from duramen.server.broker import Broker
+
+ANSWER_SECONDS = 5.0
+"""A loop that does not answer within this time is not healthy."""
+
+
+class BrokerCollector(Collector):
+    """Turns one broker's counters into Prometheus metrics."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._requests()
+        yield from self._connections()
+        yield from self._storage()
+        yield from self._partitions()
+        yield from self._groups()
+
+    def _requests(self) -> Iterator[Metric]:
+        metrics = self._broker.metrics
+        latency = HistogramMetricFamily(
+            "duramen_request_seconds", "From a request's arrival to its reply, waiting included.", labels=["api"]
+        )
+        for key, histogram in sorted(metrics.latency.items()):
+            _add(latency, [API[key].name], histogram)
+        yield latency
+        errors = CounterMetricFamily("duramen_request_errors", "Requests that could not be handled.", labels=["api"])
+        for key, count in sorted(metrics.errors.items()):
+            errors.add_metric([API[key].name if key in API else str(key)], count)
+        yield errors
+        for name, text, histogram in (
+            ("duramen_loop_lag_seconds", "How late a timer of the event loop was.", metrics.loop_lag),
+            ("duramen_gc_pause_seconds", "How long a garbage collection stopped the process.", metrics.gc_pause),
+            ("duramen_journal_sync_seconds", "Write and sync of one group commit.", metrics.sync),
+        ):
+            family = HistogramMetricFamily(name, text, labels=[])
+            _add(family, [], histogram)
+            yield family
+
+    def _connections(self) -> Iterator[Metric]:
+        broker = self._broker
+        yield GaugeMetricFamily("duramen_connections", "Open client connections.", len(broker.door.connections))
+        for name, text, value in (
+            ("duramen_connections_opened", "Connections accepted.", broker.metrics.connections_opened),
+            ("duramen_connections_refused", "Connections refused at a limit.", broker.metrics.connections_refused),
+            ("duramen_received_bytes", "Bytes received from clients.", broker.door.receiver.bytes_in),
+            ("duramen_sent_bytes", "Bytes sent to clients.", broker.door.receiver.bytes_out),
+        ):
+            yield CounterMetricFamily(name, text, value)
+        yield GaugeMetricFamily("duramen_parked_requests", "Produce requests not settled.", len(broker.outstanding))
+        yield GaugeMetricFamily("duramen_fetch_sessions", "Fetch sessions.", len(broker.fetch_sessions))
+        info = GaugeMetricFamily("duramen_info", "Version and identity.", labels=["version", "node", "cluster"])
+        info.add_metric([__version__, str(broker.node_id), broker.cluster_id], 1)
+        yield info
+
+    def _storage(self) -> Iterator[Metric]:
+        fill = GaugeMetricFamily(
+            "duramen_journal_fill_ratio", "Share of the journal's bound in use.", labels=["directory"]
+        )
+        laps = CounterMetricFamily("duramen_journal_laps", "Times the journal was gone through.", labels=["directory"])
+        failed = GaugeMetricFamily(
+            "duramen_directory_failed",
+            "1 after a failed write or sync: takes no writes until a restart.",
+            labels=["directory"],
+        )
+        for directory in self._broker.store.directories:
+            fill.add_metric([directory.path], directory.journal.fill)
+            laps.add_metric([directory.path], directory.journal.laps)
+            failed.add_metric([directory.path], int(directory.journal.failed is not None))
+        yield from (fill, laps, failed)
+        yield CounterMetricFamily("duramen_journal_groups", "Group commits.", self._broker.store.statistics.groups)
+
+    def _partitions(self) -> Iterator[Metric]:
+        labels = ["topic", "partition"]
+        gauges = [
+            GaugeMetricFamily("duramen_log_start_offset", "First offset that can be read.", labels=labels),
+            GaugeMetricFamily("duramen_log_end_offset", "Next offset to be assigned.", labels=labels),
+            GaugeMetricFamily("duramen_high_watermark", "First offset consumers cannot read.", labels=labels),
+            GaugeMetricFamily("duramen_last_stable_offset", "First offset read_committed cannot read.", labels=labels),
+            GaugeMetricFamily("duramen_durable_end_offset", "All below is on stable storage.", labels=labels),
+            GaugeMetricFamily("duramen_log_size_bytes", "Bytes in segments.", labels=labels),
+            GaugeMetricFamily("duramen_durability_stable", "1 stable storage, 0 page cache.", labels=labels),
+        ]
+        counters = [
+            CounterMetricFamily("duramen_topic_in_bytes", "Record bytes appended.", labels=labels),
+            CounterMetricFamily("duramen_topic_out_bytes", "Record bytes read by clients.", labels=labels),
+        ]
+        for tp, partition in sorted(self._broker.store.partitions.items()):
+            name = [tp.topic, str(tp.partition)]
+            values = (
+                partition.log_start_offset,
+                partition.log_end_offset,
+                partition.high_watermark,
+                partition.last_stable_offset,
+                partition.log.durable_end,
+                partition.log.size,
+                int(partition.is_stable),
+            )
+            for gauge, value in zip(gauges, values, strict=True):
+                gauge.add_metric(name, value)
+            for counter, value in zip(counters, (partition.bytes_in, partition.bytes_out), strict=True):
+                counter.add_metric(name, value)
+        yield from gauges
+        yield from counters
+
+    def _groups(self) -> Iterator[Metric]:
+        lag = GaugeMetricFamily(
+            "duramen_group_lag_records",
+            "High watermark minus committed offset.",
+            labels=["group", "topic", "partition"],
+        )
+        for group, tp, offset in self._broker.coordinators.committed_offsets():
+            partition = self._broker.store.partitions.get(tp)
+            if partition is not None:
+                lag.add_metric([group, tp.topic, str(tp.partition)], max(0, partition.high_watermark - offset))
+        yield lag
+
+
+def _add(family: HistogramMetricFamily, labels: list[str], histogram: Histogram) -> None:
+    running = 0
+    buckets = []
+    for bound, count in zip((*(str(b) for b in SECONDS_BUCKETS), "+Inf"), histogram.counts, strict=True):
+        running += count
+        buckets.append((bound, running))
+    family.add_metric(labels, buckets=buckets, sum_value=histogram.total)
+
+
+class MetricsServer:
+    """The HTTP listener; one thread, stopped with the process."""
+
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, host: str, port: int) -> None:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(BrokerCollector(broker))
+        pages: dict[str, Callable[[], tuple[int, str, bytes]]] = {
+            "/metrics": lambda: (200, CONTENT_TYPE_LATEST, generate_latest(registry)),
+            "/healthz": lambda: (200, "text/plain", b"ok\n"),
+            "/readyz": lambda: (200, "text/plain", b"ready\n") if broker.ready else (503, "text/plain", b"not ready\n"),
+        }
+
+        class Handler(BaseHTTPRequestHandler):
+            """Answers GET from what the loop thread says."""
+
+            def do_GET(self) -> None:
+                page = pages.get(self.path.partition("?")[0])
+                if page is None:
+                    self._send(404, "text/plain", b"try /metrics, /healthz or /readyz\n")
+                    return
+                try:
+                    self._send(*_on_loop(loop, page))
+                except (TimeoutError, RuntimeError):
+                    self._send(503, "text/plain", b"the event loop does not answer\n")
+
+            def _send(self, status: int, kind: str, body: bytes) -> None:
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Requests for metrics are not events."""
+
+        self._server = ThreadingHTTPServer((host, port), Handler)
+        self._server.daemon_threads = True
+        self.port = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, page: Callable[[], tuple[int, str, bytes]]) -> tuple[int, str, bytes]:
+    future: Future[tuple[int, str, bytes]] = Future()
+
+    def render() -> None:
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(page())
+            except (ValueError, KeyError, AttributeError, TypeError) as error:
+                future.set_exception(RuntimeError(str(error)))
+
+    loop.call_soon_threadsafe(render)
+    return future.result(ANSWER_SECONDS)

@@ -1,0 +1,159 @@
+"""Fetch sessions: consumers name their partitions once and are told only what changed (KIP-227)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from duramen.errors import ErrorCode, KafkaError
+from duramen.model import NO_TOPIC_ID, TopicId
+from duramen.ports import Entropy
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+NO_SESSION = 0
+MIN_EVICTION_SECONDS = 120.0
+"""A session used within this time is not pushed out by a new one (min.incremental.fetch.session.eviction.ms)."""
+
+MAX_PARTITIONS_PER_SESSION = 100_000
+
+
+class Key(NamedTuple):
+    """A partition as the client names it: by id from Fetch v13 on (name ""), by name before."""
+
+    topic_id: TopicId
+    name: str
+    partition: int
+
+
+class Target:
+    """One partition a client fetches: where from, how much, and what it was last told."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "key",
+        "last_fetched_epoch",
+        "max_bytes",
+        "told_high_watermark",
+        "told_log_start",
+    )
+
+    def __init__(self, key: Key, wanted: Any) -> None:
+        self.key = key
+        self.told_high_watermark = -1
+        self.told_log_start = -1
+        self.update(wanted)
+
+    def update(self, wanted: Any) -> None:
+        """Take over what the request says of this partition."""
+        self.fetch_offset: int = wanted.fetch_offset
+        self.max_bytes: int = wanted.partition_max_bytes
+        self.current_leader_epoch: int = wanted.current_leader_epoch
+        self.last_fetched_epoch: int = wanted.last_fetched_epoch
+
+
+class Session:
+    """A client's partitions, in the order they are served."""
+
+    __slots__ = ("epoch", "id", "last_used", "targets", "uses_topic_ids")
+
+    def __init__(self, session_id: int, uses_topic_ids: bool, targets: dict[Key, Target], now: float) -> None:
+        self.id = session_id
+        self.epoch = 1
+        self.uses_topic_ids = uses_topic_ids
+        self.targets = targets
+        self.last_used = now
+
+    def rotate(self, key: Key) -> None:
+        """Serve this partition last next time: it just had data, others may be starving."""
+        target = self.targets.pop(key, None)
+        if target is not None:
+            self.targets[key] = target
+
+
+class FetchPlan(NamedTuple):
+    """What one Fetch request asks for. session None: no session, every partition is answered."""
+
+    targets: list[Target]
+    session: Session | None
+    session_id: int
+    incremental: bool
+
+
+class FetchSessions:
+    """The sessions of one broker, bounded by `max.incremental.fetch.session.cache.slots`."""
+
+    def __init__(self, slots: int, entropy: Entropy) -> None:
+        self._slots = slots
+        self._entropy = entropy
+        self._sessions: dict[int, Session] = {}
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def plan(self, body: Any, version: int, now: float) -> FetchPlan:
+        """Resolve a request to partitions; KafkaError with a session's error code when it does not fit."""
+        by_id = version >= 13
+        if body.session_epoch == FINAL_EPOCH:
+            self._sessions.pop(body.session_id, None)
+            return FetchPlan(list(_targets(body, by_id).values()), None, NO_SESSION, False)
+        if body.session_epoch == INITIAL_EPOCH:
+            self._sessions.pop(body.session_id, None)
+            targets = _targets(body, by_id)
+            session = self._create(targets, by_id, now)
+            return FetchPlan(list(targets.values()), session, session.id if session else NO_SESSION, False)
+        session = self._sessions.get(body.session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != body.session_epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != by_id:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        self._update(session, body, by_id)
+        session.epoch = 1 if session.epoch >= 2**31 - 1 else session.epoch + 1
+        session.last_used = now
+        return FetchPlan(list(session.targets.values()), session, session.id, True)
+
+    def _update(self, session: Session, body: Any, by_id: bool) -> None:
+        for topic in body.forgotten_topics_data:
+            for partition in topic.partitions:
+                session.targets.pop(_key(topic, partition, by_id), None)
+        for key, wanted in _wanted(body.topics, by_id):
+            known = session.targets.get(key)
+            if known is not None:
+                known.update(wanted)
+            elif len(session.targets) < MAX_PARTITIONS_PER_SESSION:
+                session.targets[key] = Target(key, wanted)
+
+    def _create(self, targets: dict[Key, Target], by_id: bool, now: float) -> Session | None:
+        """A new session, or None (the client then sends full requests) while no slot can be freed."""
+        if not targets or len(targets) > MAX_PARTITIONS_PER_SESSION or self._slots <= 0:
+            return None
+        if len(self._sessions) >= self._slots:
+            oldest = min(self._sessions.values(), key=lambda session: session.last_used)
+            if now - oldest.last_used < MIN_EVICTION_SECONDS:
+                return None
+            del self._sessions[oldest.id]
+            self.evictions += 1
+        session_id = NO_SESSION
+        while session_id == NO_SESSION or session_id in self._sessions:
+            session_id = int.from_bytes(self._entropy.random_bytes(4), "big") & 0x7FFFFFFF
+        session = Session(session_id, by_id, targets, now)
+        self._sessions[session_id] = session
+        return session
+
+
+def _key(topic: Any, partition: int, by_id: bool) -> Key:
+    return Key(topic.topic_id, "", partition) if by_id else Key(NO_TOPIC_ID, topic.topic, partition)
+
+
+def _wanted(topics: Iterable[Any], by_id: bool) -> Iterable[tuple[Key, Any]]:
+    for topic in topics:
+        for wanted in topic.partitions:
+            yield _key(topic, wanted.partition, by_id), wanted
+
+
+def _targets(body: Any, by_id: bool) -> dict[Key, Target]:
+    return {key: Target(key, wanted) for key, wanted in _wanted(body.topics, by_id)}

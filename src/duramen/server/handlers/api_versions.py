@@ -1,0 +1,54 @@
+"""ApiVersions: which APIs and versions are served here. Versions 0-4; any other is answered in version 0 (KIP-511)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from duramen.errors import ErrorCode
+from duramen.wire.messages.api_versions import ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from duramen.server.request import Request
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+FIRST_VERSION_WITH_SOFTWARE = 3
+FIRST_VERSION_WITH_ZERO_FEATURES = 4
+
+
+def response(request: Request, error: ErrorCode) -> Any:
+    """The table as a message; with UNSUPPORTED_VERSION it tells the client how to ask again."""
+    broker = request.broker
+    # Features whose lowest version is 0 are left out below v4: older clients refuse them (KAFKA-17011).
+    features = [
+        ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
+        for name, low, high in broker.features
+        if low > 0 or request.version >= FIRST_VERSION_WITH_ZERO_FEATURES
+    ]
+    finalized = [
+        ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+        for name, level in sorted(broker.image.features.items())
+        if level > 0
+    ]
+    return ApiVersionsResponse.new(
+        error_code=int(error),
+        api_keys=[
+            ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
+            for key, low, high in broker.advertised
+        ],
+        supported_features=features,
+        finalized_features_epoch=broker.image.next_offset,
+        finalized_features=finalized,
+    )
+
+
+def handle(request: Request) -> None:
+    """Answer with the dispatch table; INVALID_REQUEST for a client name that is not one."""
+    error = ErrorCode.NONE
+    if request.version >= FIRST_VERSION_WITH_SOFTWARE:
+        name, version = request.body.client_software_name, request.body.client_software_version
+        if _SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version):
+            request.connection.software = (name, version)
+        else:
+            error = ErrorCode.INVALID_REQUEST
+    request.reply(response(request, error))

@@ -1,0 +1,78 @@
+"""DeleteRecords: raise the log start of partitions, exact to the record (KIP-107). Versions 0-2.
+
+The reply leaves when the new start is in the synced journal, so a power cut cannot bring deleted records back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from duramen.errors import ErrorCode, KafkaError
+from duramen.model import TopicPartition
+from duramen.wire.messages.delete_records import DeleteRecordsResponse
+
+if TYPE_CHECKING:
+    from duramen.server.request import Request
+
+
+class _Call:
+    """Counts partitions whose new start is not durable yet."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.response = DeleteRecordsResponse.new(topics=[])
+        self.open = 1
+
+    def settled(self) -> None:
+        self.open -= 1
+        if self.open == 0:
+            self.request.reply(self.response)
+
+
+def handle(request: Request) -> None:
+    """Move every start, reply when all of them are durable."""
+    call = _Call(request)
+    for topic in request.body.topics:
+        entries: list[Any] = []
+        call.response.topics.append(DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=entries))
+        for wanted in topic.partitions:
+            entry = DeleteRecordsResponse.DeleteRecordsPartitionResult(
+                partition_index=wanted.partition_index, low_watermark=-1
+            )
+            entries.append(entry)
+            try:
+                entry.low_watermark = _delete(request, topic.name, wanted)
+            except KafkaError as error:
+                entry.error_code = int(error.code)
+                continue
+            call.open += 1
+            request.broker.store.when_synced(TopicPartition(topic.name, wanted.partition_index), _Synced(call, entry))
+    call.settled()
+
+
+class _Synced:
+    """Completes one partition when its journal entry is durable, or says that the disk failed."""
+
+    def __init__(self, call: _Call, entry: Any) -> None:
+        self._call = call
+        self._entry = entry
+
+    def __call__(self, error: KafkaError | None) -> None:
+        if error is not None:
+            self._entry.error_code = int(error.code)
+            self._entry.low_watermark = -1
+        self._call.settled()
+
+
+def _delete(request: Request, name: str, wanted: Any) -> int:
+    if name in request.denied:
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    partition = request.broker.partition(name, wanted.partition_index)
+    if partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if not partition.replication.is_leader:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    policy = partition.log.config.cleanup_policy
+    if "compact" in policy and "delete" not in policy:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{name} is compacted only (cleanup.policy)")
+    return partition.delete_records(wanted.offset)

@@ -1,0 +1,47 @@
+"""DescribeProducers: the idempotent producers a partition remembers (KIP-664). Version 0."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from duramen.errors import ErrorCode
+from duramen.wire.messages.describe_producers import DescribeProducersResponse
+
+if TYPE_CHECKING:
+    from duramen.server.request import Request
+
+
+def handle(request: Request) -> None:
+    """Last sequence, timestamp and open transaction of each producer, per partition."""
+    topics = [
+        DescribeProducersResponse.TopicResponse(
+            name=topic.name,
+            partitions=[_partition(request, topic.name, index) for index in topic.partition_indexes],
+        )
+        for topic in request.body.topics
+    ]
+    request.reply(DescribeProducersResponse.new(topics=topics))
+
+
+def _partition(request: Request, name: str, index: int) -> Any:
+    entry = DescribeProducersResponse.PartitionResponse(partition_index=index, active_producers=[])
+    partition = request.broker.partition(name, index)
+    if name in request.denied:
+        entry.error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    elif partition is None:
+        entry.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    elif not partition.replication.is_leader:
+        entry.error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    else:
+        entry.active_producers = [
+            DescribeProducersResponse.ProducerState(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_timestamp,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.current_txn_start_offset,
+            )
+            for producer in partition.log.producers.active()
+        ]
+    return entry

@@ -1,0 +1,282 @@
+"""Fetch: whole record batches from partitions, at once or when enough has come. Versions 4-18.
+
+A request that finds less than `min_bytes` is parked: its partitions call it back when their high watermark moves, and
+a timer answers with what there is after `max_wait_ms`. Record bytes are never copied: the reply is encoded around
+spans of the segment files. Cold pieces are read and verified off the loop first.
+
+v7 sessions (KIP-227) · v9 leader epoch check (KIP-320) · v12 flexible, diverging epoch (KIP-595) · v13 topic ids ·
+v15 replica state · v16 leader hints (KIP-951) · v17 directory id · v18 follower's high watermark
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
+from duramen.partition.partition import READ_COMMITTED, Partition, Read
+from duramen.ports import Part, Timer
+from duramen.server.fetch_sessions import FetchPlan, Target
+from duramen.storage.log import Pending
+from duramen.wire.frame import part_size
+from duramen.wire.messages.fetch import FetchResponse
+
+if TYPE_CHECKING:
+    from duramen.server.request import Request
+
+_PartitionData = FetchResponse.PartitionData
+_Topic = FetchResponse.FetchableTopicResponse
+_Aborted = FetchResponse.AbortedTransaction
+NOTHING = b""
+
+
+class Records:
+    """A partition's record bytes as the encoder takes them: their size, and parts that are sent as they are."""
+
+    __slots__ = ("parts", "size")
+
+    def __init__(self, parts: list[Part], size: int) -> None:
+        self.parts = parts
+        self.size = size
+
+
+class Answer:
+    """One partition's share of the reply."""
+
+    __slots__ = ("data", "read", "target")
+
+    def __init__(self, target: Target, data: Any, read: Read | None) -> None:
+        self.target = target
+        self.data = data
+        self.read = read
+
+
+class FetchCall:
+    """One Fetch request until it is answered: read, perhaps parked, perhaps waiting for cold bytes."""
+
+    __slots__ = ("done", "plan", "request", "timer", "waking", "watched")
+
+    def __init__(self, request: Request, plan: FetchPlan) -> None:
+        self.request = request
+        self.plan = plan
+        self.timer: Timer | None = None
+        self.watched: list[Partition] = []
+        self.waking = False
+        self.done = False
+
+    # ---- waiting ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Answer at once if there is enough, else park."""
+        body = self.request.body
+        answers, size, urgent = self._read_all()
+        if urgent or size >= body.min_bytes or body.max_wait_ms <= 0 or not self.plan.targets:
+            self._answer(answers)
+            return
+        broker = self.request.broker
+        for target in self.plan.targets:
+            partition = self._partition(target)
+            if partition is not None:
+                partition.watch(self.wake)
+                self.watched.append(partition)
+        self.request.connection.on_close(self.abandon)
+        self.timer = broker.clock.call_later(body.max_wait_ms / 1000, self.expire)
+
+    def wake(self) -> None:
+        """More may be readable: look again, in this broker's turn for woken readers."""
+        if not self.waking and not self.done:
+            self.waking = True
+            self.request.broker.wake_soon(self)
+
+    def retry(self) -> None:
+        """Our turn: answer if there is enough by now, else wait on."""
+        self.waking = False
+        if self.done:
+            return
+        answers, size, urgent = self._read_all()
+        if urgent or size >= self.request.body.min_bytes:
+            self._answer(answers)
+
+    def expire(self) -> None:
+        """`max_wait_ms` passed: answer with what there is."""
+        self.timer = None
+        if not self.done:
+            self._answer(self._read_all()[0])
+
+    def abandon(self) -> None:
+        """The connection ended."""
+        self._unpark()
+
+    def _unpark(self) -> None:
+        self.done = True
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        for partition in self.watched:
+            partition.unwatch(self.wake)
+        if self.watched:
+            self.request.connection.forget(self.abandon)
+            self.watched = []
+
+    # ---- reading ---------------------------------------------------------------------------------------------
+
+    def _partition(self, target: Target) -> Partition | None:
+        key = target.key
+        if self.request.version >= 13:
+            return self.request.broker.partition_by_id(key.topic_id, key.partition)
+        return self.request.broker.partition(key.name, key.partition)
+
+    def _read_all(self) -> tuple[list[Answer], int, bool]:
+        """(answers, bytes found, whether something must be told at once)."""
+        body = self.request.body
+        budget = min(body.max_bytes, self.request.broker.fetch_max_bytes)
+        total = 0
+        urgent = False
+        answers = []
+        for target in self.plan.targets:
+            answer = self._read_one(target, budget - total, at_least_one=total == 0)
+            if answer.read is not None:
+                total += answer.read.size
+            if answer.data.error_code or answer.data.diverging_epoch.end_offset >= 0:
+                urgent = True
+            answers.append(answer)
+        return answers, total, urgent
+
+    def _read_one(self, target: Target, budget: int, *, at_least_one: bool) -> Answer:
+        data = _PartitionData(
+            partition_index=target.key.partition, high_watermark=-1, aborted_transactions=None, records=NOTHING
+        )
+        try:
+            partition = self._check(target)
+            if target.last_fetched_epoch >= 0 and self._diverged(partition, target, data):
+                return Answer(target, data, None)
+            most = min(target.max_bytes, budget)
+            isolation = self.request.body.isolation_level
+            read = partition.read(target.fetch_offset, max(most, 0), isolation, at_least_one=at_least_one)
+        except KafkaError as error:
+            data.error_code = int(error.code)
+            return Answer(target, data, None)
+        except (CorruptLogError, OSError, StorageError) as error:
+            self._damaged(target, data, error)
+            return Answer(target, data, None)
+        data.high_watermark = read.high_watermark
+        data.last_stable_offset = read.last_stable_offset
+        data.log_start_offset = read.log_start_offset
+        if isolation == READ_COMMITTED:
+            data.aborted_transactions = [
+                _Aborted(producer_id=producer, first_offset=first) for producer, first in read.aborted or ()
+            ]
+        if read.parts:
+            data.records = Records(read.parts, read.size)
+        return Answer(target, data, read)
+
+    def _check(self, target: Target) -> Partition:
+        """The partition, if this request may read it here; KafkaError otherwise."""
+        request = self.request
+        name = request.broker.image.topic_name(target.key.topic_id) if request.version >= 13 else target.key.name
+        if name is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        if name in request.denied or (request.version >= 13 and request.broker.deny_topics(request, [name])):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        partition = self._partition(target)
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        stale = partition.replication.epoch_error(target.current_leader_epoch)
+        if stale is not None:
+            raise KafkaError(stale)
+        return partition
+
+    def _diverged(self, partition: Partition, target: Target, data: Any) -> bool:
+        """Tell a reader whose history is not ours where the histories part (KIP-595)."""
+        epoch, end = partition.epoch_end(target.last_fetched_epoch)
+        if epoch < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "no history is known for the last fetched epoch")
+        if epoch == target.last_fetched_epoch and end >= target.fetch_offset:
+            return False
+        data.diverging_epoch.epoch = epoch
+        data.diverging_epoch.end_offset = end
+        data.high_watermark = partition.high_watermark
+        data.last_stable_offset = partition.last_stable_offset
+        data.log_start_offset = partition.log_start_offset
+        return True
+
+    def _damaged(self, target: Target, data: Any, error: BaseException) -> None:
+        """Damage is an error at its exact place, never an empty answer."""
+        corrupt = isinstance(error, CorruptLogError)
+        data.error_code = int(ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.KAFKA_STORAGE_ERROR)
+        data.records = NOTHING
+        self.request.broker.report("read-failed", partition=target.key.partition, topic=target.key.name, error=error)
+
+    # ---- answering -------------------------------------------------------------------------------------------
+
+    def _answer(self, answers: list[Answer]) -> None:
+        self._unpark()
+        cold = [answer for answer in answers if answer.read and any(type(p) is Pending for p in answer.read.parts)]
+        if not cold:
+            self._send(answers)
+            return
+
+        def warmed(_: Any, error: BaseException | None) -> None:
+            if error is not None:
+                for answer in cold:
+                    self._damaged(answer.target, answer.data, error)
+            self._send(answers)
+
+        executor = self.request.broker.world.executor
+        executor.submit(f"cold-{cold[0].target.key.partition % 4}", lambda: self._read_cold(cold), warmed)
+
+    def _read_cold(self, cold: list[Answer]) -> None:
+        """Off the loop: replace what is not in memory by verified bytes; damage stays with its partition."""
+        for answer in cold:
+            parts: list[Part] = []
+            try:
+                for part in answer.data.records.parts:
+                    parts.append(part.run().data if isinstance(part, Pending) else part)
+            except (CorruptLogError, OSError, StorageError) as error:
+                self._damaged(answer.target, answer.data, error)
+                continue
+            answer.data.records = Records(parts, sum(map(part_size, parts)))
+
+    def _send(self, answers: list[Answer]) -> None:
+        session = self.plan.session
+        by_topic: dict[Any, Any] = {}
+        for answer in answers:
+            key = answer.target.key
+            if session is not None:
+                changed = self._changed(answer)
+                answer.target.told_high_watermark = answer.data.high_watermark
+                answer.target.told_log_start = answer.data.log_start_offset
+                if answer.read is not None and answer.read.size:
+                    session.rotate(key)
+                if self.plan.incremental and not changed:
+                    continue
+            topic = by_topic.get((key.topic_id, key.name))
+            if topic is None:
+                topic = _Topic(topic=key.name, topic_id=key.topic_id, partitions=[])
+                by_topic[(key.topic_id, key.name)] = topic
+            topic.partitions.append(answer.data)
+        self.request.reply(FetchResponse.new(session_id=self.plan.session_id, responses=list(by_topic.values())))
+
+    def _changed(self, answer: Answer) -> bool:
+        """Whether an incremental reply has to mention this partition."""
+        data, target = answer.data, answer.target
+        if data.error_code:
+            # An error is repeated every time until the client stops asking.
+            target.told_high_watermark = -1
+            return True
+        return bool(
+            (answer.read is not None and answer.read.size)
+            or data.diverging_epoch.end_offset >= 0
+            or data.high_watermark != target.told_high_watermark
+            or data.log_start_offset != target.told_log_start
+        )
+
+
+def handle(request: Request) -> None:
+    """Resolve the session, then read or park."""
+    broker = request.broker
+    try:
+        plan = broker.fetch_sessions.plan(request.body, request.version, broker.clock.monotonic())
+    except KafkaError as error:
+        request.reply(FetchResponse.new(error_code=int(error.code), session_id=0, responses=[]))
+        return
+    FetchCall(request, plan).start()

@@ -1,0 +1,36 @@
+"""InitProducerId: an id for an idempotent producer (KIP-98). Versions 0-5.
+
+Ids come in blocks that are recorded durably before the first is handed out, so none is ever given twice. A
+transactional id is refused: transactions are not served yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from duramen.errors import ErrorCode, KafkaError
+from duramen.wire.messages.init_producer_id import InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from duramen.server.request import Request
+
+
+def handle(request: Request) -> None:
+    """A fresh producer id with epoch 0."""
+    body = request.body
+    if body.transactional_id is not None:
+        code = ErrorCode.INVALID_REQUEST if body.transactional_id == "" else ErrorCode.INVALID_TXN_STATE
+        _refuse(request, code)
+        return
+
+    def answer(result: int | KafkaError) -> None:
+        if isinstance(result, KafkaError):
+            _refuse(request, result.code)
+        else:
+            request.reply(InitProducerIdResponse.new(producer_id=result, producer_epoch=0))
+
+    request.broker.producer_ids.next(answer)
+
+
+def _refuse(request: Request, code: ErrorCode) -> None:
+    request.reply(InitProducerIdResponse.new(error_code=int(code), producer_id=-1, producer_epoch=-1))

@@ -1,0 +1,76 @@
+"""ListOffsets: offsets by time, and the special ones. Versions 1-11.
+
+-1 latest · -2 earliest · v7 -3 greatest timestamp (KIP-734) · v8 -4 earliest local (KIP-405) · v9 -5 last tiered
+(KIP-1005) · v11 -6 earliest pending upload (KIP-1023). Nothing is tiered here, so -5 and -6 find nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from duramen.errors import ErrorCode, KafkaError, StorageError
+from duramen.partition.partition import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+)
+from duramen.wire.messages.list_offsets import ListOffsetsResponse
+
+if TYPE_CHECKING:
+    from duramen.server.request import Request
+
+FIRST_VERSION = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+_PartitionResponse = ListOffsetsResponse.ListOffsetsPartitionResponse
+
+
+def handle(request: Request) -> None:
+    """Look up every partition; each fails alone."""
+    seen: dict[tuple[str, int], int] = {}
+    for topic in request.body.topics:
+        for wanted in topic.partitions:
+            key = (topic.name, wanted.partition_index)
+            seen[key] = seen.get(key, 0) + 1
+    topics = []
+    for topic in request.body.topics:
+        entries = []
+        for wanted in topic.partitions:
+            entry = _PartitionResponse(partition_index=wanted.partition_index)
+            try:
+                if seen[(topic.name, wanted.partition_index)] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
+                _look_up(request, topic.name, wanted, entry)
+            except KafkaError as error:
+                entry.error_code = int(error.code)
+            except (OSError, StorageError):
+                entry.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
+            entries.append(entry)
+        topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=entries))
+    request.reply(ListOffsetsResponse.new(topics=topics))
+
+
+def _look_up(request: Request, name: str, wanted: Any, entry: Any) -> None:
+    if name in request.denied:
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    partition = request.broker.partition(name, wanted.partition_index)
+    if partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if wanted.timestamp < 0 and request.version < FIRST_VERSION.get(wanted.timestamp, 1 << 15):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    stale = partition.replication.epoch_error(wanted.current_leader_epoch)
+    if stale is not None:
+        raise KafkaError(stale)
+    found = partition.list_offset(wanted.timestamp, request.body.isolation_level)
+    entry.offset = found.offset
+    entry.timestamp = found.timestamp
+    if request.version >= 4:
+        entry.leader_epoch = found.leader_epoch

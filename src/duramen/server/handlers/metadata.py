@@ -1,0 +1,212 @@
+"""Metadata and DescribeTopicPartitions: brokers, topics, partitions and their leaders.
+
+Metadata versions 0-13: null topics mean all, an empty list none (v1+); v0's empty list means all. Topics that do not
+exist are created when the request allows it (before v4 always) and `auto.create.topics.enable` says so; the reply
+then waits for the creation instead of telling the client to ask again. v10 topic ids · v13 top-level error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from duramen.errors import ErrorCode, KafkaError
+from duramen.machines.metadata.commands import TopicCreated
+from duramen.machines.metadata.image import PartitionImage, TopicImage
+from duramen.machines.metadata.topics import name_problem
+from duramen.model import INTERNAL_TOPICS, NO_TOPIC_ID
+from duramen.server.authorizer import Operation, Resource
+from duramen.wire.messages.describe_topic_partitions import DescribeTopicPartitionsResponse
+from duramen.wire.messages.metadata import MetadataResponse
+
+if TYPE_CHECKING:
+    from duramen.server.request import Request
+
+TOPIC_OPERATIONS = (3, 4, 5, 6, 7, 8, 10, 11)
+CLUSTER_OPERATIONS = (5, 7, 8, 9, 10, 11, 12)
+NOT_ASKED = -(2**31)
+
+
+def operations_bits(request: Request, resource: Resource, name: str) -> int:
+    """The bit field of operations this principal may do on a resource (KIP-430)."""
+    candidates = CLUSTER_OPERATIONS if resource is Resource.CLUSTER else TOPIC_OPERATIONS
+    bits = 0
+    for code in candidates:
+        if not request.broker.denies(request, Operation(code), resource, [name]):
+            bits |= 1 << code
+    return bits
+
+
+def handle(request: Request) -> None:
+    """Create what may be created, then describe what was asked for."""
+    body = request.body
+    wanted = body.topics
+    everything = wanted is None or (request.version == 0 and not wanted)
+    missing: list[str] = []
+    if not everything and body.allow_auto_topic_creation and request.broker.auto_create_topics:
+        for topic in wanted:
+            name = topic.name
+            absent = name and name not in request.broker.image.topics and name not in request.denied
+            if absent and name not in missing and name_problem(name) is None:
+                missing.append(name)
+    if not missing:
+        _reply(request, everything, {})
+        return
+
+    def created(results: list[TopicCreated] | KafkaError) -> None:
+        failures: dict[str, ErrorCode] = {}
+        if isinstance(results, KafkaError):
+            failures = dict.fromkeys(missing, results.code)
+        else:
+            for result in results:
+                if result.result.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                    failures[result.name] = result.result.error
+        _reply(request, everything, failures)
+
+    request.broker.topics.create_automatically(missing, created)
+
+
+def _reply(request: Request, everything: bool, failures: dict[str, ErrorCode]) -> None:
+    body = request.body
+    broker = request.broker
+    image = broker.image
+    topics = []
+    if everything:
+        denied = broker.deny_topics(request, image.names())
+        topics = [_topic(request, image.topics[name]) for name in image.names() if name not in denied]
+    else:
+        topics = [_wanted_topic(request, topic, failures) for topic in body.topics]
+    response = MetadataResponse.new(
+        brokers=[
+            MetadataResponse.MetadataResponseBroker(node_id=node, host=host, port=port, rack=rack)
+            for node, host, port, rack in broker.endpoints(request.connection.listener)
+        ],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        topics=topics,
+    )
+    if 8 <= request.version <= 10 and body.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = operations_bits(request, Resource.CLUSTER, "kafka-cluster")
+    request.reply(response)
+
+
+def _wanted_topic(request: Request, wanted: Any, failures: dict[str, ErrorCode]) -> Any:
+    image = request.broker.image
+    by_id = wanted.name is None or (wanted.topic_id != NO_TOPIC_ID and request.version >= 12)
+    image_topic = image.topic_by_id(wanted.topic_id) if by_id else image.topic(wanted.name)
+    if image_topic is not None:
+        if request.broker.deny_topics(request, [image_topic.name]):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return _refused(None if by_id else wanted.name, wanted.topic_id, code)
+        return _topic(request, image_topic)
+    if by_id:
+        return _refused(None if request.version >= 12 else "", wanted.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+    if wanted.name in request.denied:
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    elif name_problem(wanted.name) is not None:
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    else:
+        code = failures.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return _refused(wanted.name, NO_TOPIC_ID, code)
+
+
+def _refused(name: str | None, topic_id: bytes, code: ErrorCode) -> Any:
+    return MetadataResponse.MetadataResponseTopic(error_code=int(code), name=name, topic_id=topic_id, partitions=[])
+
+
+def partition_error(partition: PartitionImage) -> ErrorCode:
+    """LEADER_NOT_AVAILABLE while nobody leads."""
+    return ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def _topic(request: Request, topic: TopicImage) -> Any:
+    version = request.version
+    response = MetadataResponse.MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[
+            MetadataResponse.MetadataResponsePartition(
+                error_code=int(partition_error(partition)),
+                partition_index=index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                offline_replicas=request.broker.offline_replicas(topic.name, index, partition),
+            )
+            for index, partition in enumerate(topic.partitions)
+        ],
+    )
+    if version >= 8 and request.body.include_topic_authorized_operations:
+        response.topic_authorized_operations = operations_bits(request, Resource.TOPIC, topic.name)
+    return response
+
+
+def handle_describe_partitions(request: Request) -> None:
+    """Topics with their partitions, page by page in the order of names (KIP-966). Version 0."""
+    body = request.body
+    image = request.broker.image
+    names = sorted({topic.name for topic in body.topics}) if body.topics else list(image.names())
+    first_partition = 0
+    if body.cursor is not None:
+        if body.cursor.partition_index < 0:
+            request.drop_connection("DescribeTopicPartitions with a negative cursor")
+            return
+        names = [name for name in names if name >= body.cursor.topic_name]
+        if names and names[0] == body.cursor.topic_name:
+            first_partition = body.cursor.partition_index
+    left = min(max(body.response_partition_limit, 1), request.broker.config.integer("max.request.partition.size.limit"))
+    topics: list[Any] = []
+    cursor = None
+    for name in names:
+        topic = image.topic(name)
+        if topic is None or request.broker.deny_topics(request, [name]):
+            if body.topics:
+                topics.append(_undescribed(request, name, topic))
+            continue
+        if left <= 0:
+            cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=0)
+            break
+        page = topic.partitions[first_partition : first_partition + left]
+        topics.append(_described(request, topic, first_partition, page))
+        left -= len(page)
+        if first_partition + len(page) < len(topic.partitions):
+            cursor = DescribeTopicPartitionsResponse.Cursor(
+                topic_name=name, partition_index=first_partition + len(page)
+            )
+            break
+        first_partition = 0
+    request.reply(DescribeTopicPartitionsResponse.new(topics=topics, next_cursor=cursor))
+
+
+def _undescribed(request: Request, name: str, topic: TopicImage | None) -> Any:
+    if topic is not None:
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    elif name_problem(name) is not None:
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    else:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(error_code=int(code), name=name)
+
+
+def _described(request: Request, topic: TopicImage, first: int, page: list[PartitionImage]) -> Any:
+    return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[
+            DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
+                error_code=int(partition_error(partition)),
+                partition_index=first + number,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                eligible_leader_replicas=list(partition.elr),
+                last_known_elr=list(partition.last_known_elr),
+                offline_replicas=request.broker.offline_replicas(topic.name, first + number, partition),
+            )
+            for number, partition in enumerate(page)
+        ],
+        topic_authorized_operations=operations_bits(request, Resource.TOPIC, topic.name),
+    )

@@ -1,0 +1,40 @@
+"""OffsetForLeaderEpoch: where a leader epoch ends, for clients that check for truncation (KIP-101, KIP-320). v2-4."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from duramen.errors import ErrorCode, KafkaError
+from duramen.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
+
+if TYPE_CHECKING:
+    from duramen.server.request import Request
+
+
+def handle(request: Request) -> None:
+    """The end offset of the largest epoch not above the one asked for, per partition."""
+    topics = []
+    for topic in request.body.topics:
+        denied = request.broker.deny_topics(request, [topic.topic])
+        entries = []
+        for wanted in topic.partitions:
+            entry = OffsetForLeaderEpochResponse.EpochEndOffset(partition=wanted.partition)
+            try:
+                _look_up(request, topic.topic, bool(denied), wanted, entry)
+            except KafkaError as error:
+                entry.error_code = int(error.code)
+            entries.append(entry)
+        topics.append(OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic, partitions=entries))
+    request.reply(OffsetForLeaderEpochResponse.new(topics=topics))
+
+
+def _look_up(request: Request, name: str, denied: bool, wanted: Any, entry: Any) -> None:
+    if denied:
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    partition = request.broker.partition(name, wanted.partition)
+    if partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    stale = partition.replication.epoch_error(wanted.current_leader_epoch)
+    if stale is not None:
+        raise KafkaError(stale)
+    entry.leader_epoch, entry.end_offset = partition.epoch_end(wanted.leader_epoch)

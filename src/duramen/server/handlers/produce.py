@@ -1,0 +1,155 @@
+"""Produce: append record batches to partitions led here. Versions 3-13; 0-2 are advertised and refused.
+
+Each partition of a request stands or falls alone. The reply leaves when every partition's acks are satisfied or the
+request's timeout has passed; a timeout says that the outcome is unknown, not that nothing was stored.
+
+v5 log start offset in the reply · v8 error text and per-record errors (KIP-467) · v9 flexible · v10 leader hints
+(KIP-951) · v12 implicit transactions (refused here) · v13 topic ids
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from duramen.errors import ErrorCode, KafkaError
+from duramen.model import OFFSETS_TOPIC
+from duramen.partition.partition import Appended, Partition
+from duramen.partition.rewriting import RecordsRefusedError
+from duramen.wire.messages.produce import ProduceResponse
+
+if TYPE_CHECKING:
+    from duramen.server.request import Request
+
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+_PartitionResponse = ProduceResponse.PartitionProduceResponse
+_TopicResponse = ProduceResponse.TopicProduceResponse
+_RecordError = ProduceResponse.BatchIndexAndErrorMessage
+
+
+class ProduceCall:
+    """One Produce request until all its partitions have answered."""
+
+    __slots__ = ("acks", "deadline", "failed", "open", "request", "response")
+
+    def __init__(self, request: Request, acks: int, deadline: float) -> None:
+        self.request = request
+        self.acks = acks
+        self.deadline = deadline
+        self.open: dict[int, Any] = {}
+        self.failed: str | None = None
+        self.response = ProduceResponse.new(responses=[])
+
+    def settle(self, number: int, result: Appended | KafkaError) -> None:
+        """One partition has its answer; late answers after a timeout change nothing."""
+        entry = self.open.pop(number, None)
+        if entry is None:
+            return
+        if isinstance(result, KafkaError):
+            self.failed = fill_error(entry, result)
+        else:
+            entry.base_offset = result.base_offset
+            entry.log_append_time_ms = result.append_time_ms
+            entry.log_start_offset = result.log_start_offset
+        if not self.open:
+            self.finish()
+
+    def finish(self) -> None:
+        self.request.broker.outstanding.pop(self, None)
+        if self.acks == 0:
+            if self.failed is not None:
+                # Nobody waits for a reply; hanging up is how the producer learns to look for the leader again.
+                self.request.drop_connection(f"a produce with acks=0 failed: {self.failed}")
+            self.request.reply_nothing()
+        else:
+            self.request.reply(self.response)
+
+    def expire(self) -> None:
+        """The request's timeout passed: what is still open is answered "unknown"."""
+        for number in list(self.open):
+            self.settle(
+                number,
+                KafkaError(ErrorCode.REQUEST_TIMED_OUT, "not acknowledged in time; the outcome is unknown"),
+            )
+
+
+class _Done:
+    """The callback of one partition's append."""
+
+    __slots__ = ("_call", "_number")
+
+    def __init__(self, call: ProduceCall, number: int) -> None:
+        self._call = call
+        self._number = number
+
+    def __call__(self, result: Appended | KafkaError) -> None:
+        self._call.settle(self._number, result)
+
+
+def fill_error(entry: Any, error: KafkaError) -> str:
+    """Write a refusal into a partition's response; returns its text."""
+    entry.error_code = int(error.code)
+    entry.base_offset = -1
+    entry.error_message = error.message
+    if isinstance(error, RecordsRefusedError):
+        entry.record_errors = [
+            _RecordError(batch_index=index, batch_index_error_message=text) for index, text in error.errors
+        ]
+    return error.message
+
+
+def handle(request: Request) -> None:
+    """Append every partition's batch, then reply when all are settled."""
+    body = request.body
+    broker = request.broker
+    now = broker.clock.wall_ms()
+    call = ProduceCall(request, body.acks, request.started + max(body.timeout_ms, 0) / 1000)
+    refusal = _refusal(body)
+    by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    work: list[tuple[int, Partition, memoryview]] = []
+    responses = call.response.responses
+    number = 0
+    for topic in body.topic_data:
+        name = broker.image.topic_name(topic.topic_id) if by_id else topic.name
+        entries: list[Any] = []
+        responses.append(_TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=entries))
+        for data in topic.partition_data:
+            entry = _PartitionResponse(index=data.index)
+            entries.append(entry)
+            call.open[number] = entry
+            found = refusal or _locate(request, name, by_id, data)
+            if isinstance(found, KafkaError):
+                call.failed = fill_error(entry, found)
+                del call.open[number]
+            else:
+                work.append((number, found, data.records))
+            number += 1
+    if not call.open:
+        call.finish()
+        return
+    broker.outstanding[call] = None
+    for place, partition, view in work:
+        partition.append(view, call.acks, now, _Done(call, place))
+
+
+def _refusal(body: Any) -> KafkaError | None:
+    """What refuses the request as a whole."""
+    if body.transactional_id is not None:
+        return KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served yet; nothing was stored")
+    if body.acks not in (-1, 0, 1):
+        return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {body.acks}")
+    return None
+
+
+def _locate(request: Request, name: str | None, by_id: bool, data: Any) -> Partition | KafkaError:
+    if name is None:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+    if name in request.denied:
+        return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"not allowed to write to {name}")
+    if name == OFFSETS_TOPIC and request.client_id != "__admin_client":
+        return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by its coordinator only")
+    partition = request.broker.partition(name, data.index)
+    if partition is None:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{data.index} does not exist")
+    if data.records is None or len(data.records) == 0:
+        return KafkaError(ErrorCode.INVALID_RECORD, f"{name}-{data.index}: the request carries no record batch")
+    return partition

@@ -1,0 +1,97 @@
+"""The server process: an asyncio loop, the real ports and one broker, from start to a clean stop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import signal
+import sys
+import time
+from importlib import import_module
+from typing import Any
+
+from duramen import __version__
+from duramen.config import BrokerConfig
+from duramen.errors import DirectoryLockedError, DuramenError
+from duramen.server.broker import Broker
+from duramen.server.eventlog import EventLog
+from duramen.server.pulse import Pulse
+from duramen.server.world import real_world
+
+
+def run(config: BrokerConfig, log_json: bool = False) -> int:
+    """Serve until SIGINT or SIGTERM; returns the exit code. Problems at start are one line on stderr and 1."""
+    started = time.monotonic()
+    log = EventLog(log_json)
+    loop = asyncio.new_event_loop()
+    world, executor = real_world(loop)
+    broker = Broker(world, config, log)
+    exit_code = 0
+
+    def fail(error: BaseException) -> None:
+        nonlocal exit_code
+        print(f"duramen: {explain(error, config)}", file=sys.stderr)
+        exit_code = 1
+        loop.stop()
+
+    def on_exception(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not broker.ready and not broker.stopping and isinstance(error, BaseException):
+            fail(error)
+            return
+        log("error", "unexpected", {"what": context.get("message"), "error": repr(error), "traceback": error})
+
+    def ready() -> None:
+        gc.collect()
+        gc.freeze()
+        addresses = ", ".join(f"{e.host}:{e.port}" for e in broker.advertised_addresses)
+        for key, reason in config.inert:
+            log("info", "setting-without-meaning", {"key": key, "reason": reason})
+        elapsed = int((time.monotonic() - started) * 1000)
+        print(
+            f"duramen {__version__} is ready: {addresses}"
+            f" (data in {', '.join(config.strings('log.dirs'))}, {elapsed} ms)",
+            flush=True,
+        )
+
+    loop.set_exception_handler(on_exception)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, lambda: broker.stop(loop.stop))
+    metrics: Any = None
+    pulse = Pulse(broker)
+    try:
+        if config.metrics_listener is not None:
+            # Loaded on demand: the exposition library doubles the time to start.
+            exposition = import_module("duramen.server.exposition")
+            metrics = exposition.MetricsServer(broker, loop, *config.metrics_listener)
+        broker.start(ready)
+        pulse.start()
+        loop.run_forever()
+    except (OSError, DuramenError) as error:
+        fail(error)
+    finally:
+        pulse.stop()
+        if metrics is not None:
+            metrics.stop()
+        if not broker.stopping:
+            broker.door.close()
+        executor.close()
+        loop.close()
+    return exit_code
+
+
+def explain(error: BaseException, config: BrokerConfig) -> str:
+    """One line that says what is wrong and what to do about it."""
+    if isinstance(error, DirectoryLockedError):
+        return f"{error}. Stop the other process, or give this one its own directory: --set log.dirs=DIR"
+    if isinstance(error, OSError):
+        if error.errno == errno.EADDRINUSE:
+            taken = ", ".join(str(listener) for listener in config.listeners)
+            return f"{taken} is in use. Stop who listens there, or choose a port: --set listeners=PLAINTEXT://127.0.0.1:PORT"
+        if error.errno in (errno.EACCES, errno.EPERM):
+            where = error.filename or ", ".join(str(listener) for listener in config.listeners)
+            return f"no permission for {where}. Choose a directory you own (--set log.dirs=DIR) or a port above 1023"
+        if error.errno == errno.ENOSPC:
+            return f"the disk of {', '.join(config.strings('log.dirs'))} is full. Free some space and start again"
+    return str(error)

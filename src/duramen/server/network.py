@@ -1,0 +1,325 @@
+"""Connections: bytes in, frames out of them, replies back in request order.
+
+One wake-up of a connection receives what is there, handles every whole frame of it, and sends all replies together.
+Frames that fit are parsed in a scratch buffer shared by all connections; a bigger one gets a buffer of its own that
+grows with what has arrived, never with what was announced.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from struct import unpack_from
+from typing import TYPE_CHECKING
+
+from duramen.errors import DuramenError
+from duramen.ports import FileSpan, Part, Transport
+from duramen.server.buffers import BufferPool
+
+if TYPE_CHECKING:
+    from duramen.server.request import Request
+
+SCRATCH_BYTES = 128 * 1024
+FIRST_GROWTH_BYTES = 1024 * 1024
+RECEIVE_TURN_BYTES = 2 * 1024 * 1024
+"""What one connection may bring before the loop turns to the next one."""
+
+KEPT_BY_REFERENCE_BYTES = 16 * 1024
+"""Frames above this may be referred to after their request was handled, so their buffer is not written over."""
+
+MAX_PENDING_REQUESTS = 256
+MAX_UNSENT_BYTES = 64 * 1024 * 1024
+
+
+class ProtocolError(DuramenError):
+    """The peer does not speak the protocol: its connection is closed, and only that."""
+
+
+class Receiver:
+    """What the connections of one loop share: scratch buffer, pool, limits and the dispatcher."""
+
+    def __init__(
+        self,
+        pool: BufferPool,
+        max_frame_bytes: int,
+        on_frame: Callable[[Connection, memoryview], None],
+        on_closed: Callable[[Connection, str], None],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.pool = pool
+        self.max_frame_bytes = max_frame_bytes
+        self.on_frame = on_frame
+        self.on_closed = on_closed
+        self.monotonic = monotonic
+        self.scratch = bytearray(SCRATCH_BYTES)
+        self.scratch_view = memoryview(self.scratch)
+        self.starved: dict[Connection, None] = {}
+        self.bytes_in = 0
+        self.bytes_out = 0
+
+    def retire_scratch(self) -> None:
+        """Somebody may keep views of the scratch buffer: leave it to them and take another."""
+        self.scratch_view.release()
+        self.pool.release(self.scratch)
+        self.pool.lent_bytes += SCRATCH_BYTES
+        self.scratch = self.pool.acquire(SCRATCH_BYTES)
+        self.pool.lent_bytes -= SCRATCH_BYTES
+        self.scratch_view = memoryview(self.scratch)
+
+    def feed_starved(self) -> None:
+        """Let connections that waited for buffer memory read again, when there is some."""
+        if self.starved and not self.pool.exhausted:
+            starved, self.starved = self.starved, {}
+            for connection in starved:
+                connection.unmute("memory")
+
+
+class Connection:
+    """One client connection: its listener, principal, mute state, partial frame and pending replies."""
+
+    __slots__ = (
+        "_buffer",
+        "_filled",
+        "_need",
+        "_on_close",
+        "_out",
+        "_out_bytes",
+        "_receiver",
+        "_sending",
+        "_waits_to_write",
+        "client_id",
+        "closed",
+        "last_active",
+        "listener",
+        "muted",
+        "pending",
+        "principal",
+        "software",
+        "transport",
+    )
+
+    def __init__(self, receiver: Receiver, transport: Transport, listener: str, principal: str) -> None:
+        self._receiver = receiver
+        self.transport = transport
+        self.listener = listener
+        self.principal = principal
+        self.software = ("unknown", "unknown")
+        self.client_id = ""
+        self.muted: set[str] = set()
+        self.pending: deque[Request] = deque()
+        self.closed = False
+        self.last_active = receiver.monotonic()
+        self._on_close: dict[Callable[[], None], None] = {}
+        self._buffer: bytearray | None = None
+        self._filled = 0
+        self._need = 0
+        self._out: list[Part] = []
+        self._out_bytes = 0
+        self._sending = False
+        self._waits_to_write = False
+        transport.set_reader(self.on_readable)
+
+    # ---- receiving -------------------------------------------------------------------------------------------
+
+    def on_readable(self) -> None:
+        """The socket has bytes. Errors of this peer end this connection and no other."""
+        try:
+            self._sending = True
+            self._receive()
+        except (OSError, DuramenError) as error:
+            self.close(str(error))
+        finally:
+            self._sending = False
+        if self._out and not self._waits_to_write:
+            self.flush()
+
+    def _receive(self) -> None:
+        receiver = self._receiver
+        self.last_active = receiver.monotonic()
+        budget = RECEIVE_TURN_BYTES
+        while budget > 0 and not self.closed and not self.muted:
+            if self._buffer is None:
+                received = self._receive_scratch()
+                room = SCRATCH_BYTES
+            else:
+                received, room = self._receive_frame()
+            if received == 0:
+                raise ProtocolError("closed by the peer")
+            if received < 0:
+                return
+            receiver.bytes_in += received
+            budget -= received
+            if received < room:
+                return
+
+    def _receive_scratch(self) -> int:
+        receiver = self._receiver
+        view = receiver.scratch_view
+        received = self.transport.recv_into(view)
+        if received <= 0:
+            return received
+        position = 0
+        keep = False
+        while received - position >= 4:
+            (size,) = unpack_from(">i", view, position)
+            self._check_size(size)
+            if received - position - 4 < size:
+                break
+            keep = keep or size > KEPT_BY_REFERENCE_BYTES
+            receiver.on_frame(self, view[position + 4 : position + 4 + size])
+            position += 4 + size
+            if self.closed:
+                return received
+        left = received - position
+        if left:
+            (size,) = unpack_from(">i", view, position) if left >= 4 else (0,)
+            self._start_frame(4 + size)
+            assert self._buffer is not None
+            self._buffer[:left] = view[position:received]
+            self._filled = left
+        if keep:
+            receiver.retire_scratch()
+        return received
+
+    def _check_size(self, size: int) -> None:
+        if size <= 0 or size > self._receiver.max_frame_bytes:
+            raise ProtocolError(
+                f"a frame of {size} bytes was announced, the limit is {self._receiver.max_frame_bytes}"
+                " (socket.request.max.bytes)"
+            )
+
+    def _start_frame(self, need: int) -> None:
+        self._need = need
+        self._filled = 0
+        self._buffer = self._receiver.pool.acquire(min(need, FIRST_GROWTH_BYTES))
+
+    def _receive_frame(self) -> tuple[int, int]:
+        receiver = self._receiver
+        buffer = self._buffer
+        assert buffer is not None
+        if self._filled == len(buffer):
+            if receiver.pool.exhausted:
+                self.mute("memory")
+                receiver.starved[self] = None
+                return -1, 0
+            buffer = self._grow(buffer)
+        end = min(len(buffer), max(self._need, 4))
+        received = self.transport.recv_into(memoryview(buffer)[self._filled : end])
+        room = end - self._filled
+        if received <= 0:
+            return received, room
+        self._filled += received
+        if self._need <= 4 and self._filled >= 4:
+            (size,) = unpack_from(">i", buffer, 0)
+            self._check_size(size)
+            self._need = 4 + size
+            return received, received  # the rest of the frame is probably there already
+        if self._filled == self._need:
+            self._buffer = None
+            receiver.pool.release(buffer)
+            receiver.on_frame(self, memoryview(buffer)[4 : self._need])
+        return received, room
+
+    def _grow(self, buffer: bytearray) -> bytearray:
+        bigger = self._receiver.pool.acquire(min(self._need, 2 * len(buffer)))
+        bigger[: self._filled] = memoryview(buffer)[: self._filled]
+        self._receiver.pool.release(buffer)
+        self._buffer = bigger
+        return bigger
+
+    # ---- muting ----------------------------------------------------------------------------------------------
+
+    def mute(self, reason: str) -> None:
+        """Stop reading until every reason is gone: "throttle", "backlog", "memory"."""
+        if not self.muted and not self.closed:
+            self.transport.set_reader(None)
+        self.muted.add(reason)
+
+    def unmute(self, reason: str) -> None:
+        if reason in self.muted:
+            self.muted.discard(reason)
+            if not self.muted and not self.closed:
+                self.transport.set_reader(self.on_readable)
+
+    # ---- replying --------------------------------------------------------------------------------------------
+
+    def expect(self, request: Request) -> None:
+        """A request was taken on: its reply keeps its place in the order."""
+        self.pending.append(request)
+        if len(self.pending) >= MAX_PENDING_REQUESTS:
+            self.mute("backlog")
+
+    def ready(self) -> None:
+        """Some reply is complete: queue every reply whose turn it is, and send unless a wake-up will do it."""
+        pending = self.pending
+        while pending and pending[0].parts is not None:
+            for part in pending.popleft().parts or ():
+                self._out.append(part)
+                self._out_bytes += part.length if type(part) is FileSpan else len(part)
+        if self._out and not self._sending and not self._waits_to_write:
+            self.flush()
+        elif self._out_bytes > MAX_UNSENT_BYTES:
+            self.mute("backlog")
+
+    def flush(self) -> None:
+        """Send what the socket takes; the rest when it is writable again."""
+        if self.closed:
+            return
+        try:
+            sent = self.transport.send(self._out)
+        except OSError as error:
+            self.close(str(error))
+            return
+        self._receiver.bytes_out += sent
+        self._out_bytes -= sent
+        if self._out_bytes == 0:
+            self._out.clear()
+            if self._waits_to_write:
+                self._waits_to_write = False
+                self.transport.set_writer(None)
+        else:
+            self._drop_sent(sent)
+            if not self._waits_to_write:
+                self._waits_to_write = True
+                self.transport.set_writer(self.flush)
+        if self.muted and self._out_bytes < MAX_UNSENT_BYTES and len(self.pending) < MAX_PENDING_REQUESTS:
+            self.unmute("backlog")
+
+    def _drop_sent(self, sent: int) -> None:
+        index = 0
+        for index, part in enumerate(self._out):
+            length = part.length if isinstance(part, FileSpan) else len(part)
+            if sent < length:
+                if sent and isinstance(part, FileSpan):
+                    self._out[index] = FileSpan(part.file, part.position + sent, length - sent)
+                elif sent:
+                    self._out[index] = memoryview(part)[sent:]  # type: ignore[arg-type]
+                break
+            sent -= length
+        del self._out[:index]
+
+    # ---- the end ---------------------------------------------------------------------------------------------
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Call back once when the connection ends, unless `forget` comes first."""
+        self._on_close[callback] = None
+
+    def forget(self, callback: Callable[[], None]) -> None:
+        self._on_close.pop(callback, None)
+
+    def close(self, reason: str) -> None:
+        """End the connection; pending requests go on, their replies go nowhere."""
+        if self.closed:
+            return
+        self.closed = True
+        self.transport.close()
+        if self._buffer is not None:
+            self._receiver.pool.release(self._buffer)
+            self._buffer = None
+        self._receiver.starved.pop(self, None)
+        self._out.clear()
+        self.pending.clear()
+        callbacks, self._on_close = self._on_close, {}
+        for callback in callbacks:
+            callback()
+        self._receiver.on_closed(self, reason)

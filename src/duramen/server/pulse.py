@@ -1,0 +1,47 @@
+"""The process's own pulse: how late the loop runs and how long garbage collections stop it."""
+
+from __future__ import annotations
+
+import gc
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from duramen.ports import Timer
+    from duramen.server.broker import Broker
+
+INTERVAL_SECONDS = 0.5
+
+
+class Pulse:
+    """Feeds `loop_lag` and `gc_pause` of the broker's metrics while the process runs."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._timer: Timer | None = None
+        self._due = 0.0
+        self._gc_started = 0.0
+
+    def start(self) -> None:
+        gc.callbacks.append(self._on_gc)
+        self._arm()
+
+    def _arm(self) -> None:
+        self._due = self._broker.clock.monotonic() + INTERVAL_SECONDS
+        self._timer = self._broker.clock.call_later(INTERVAL_SECONDS, self._beat)
+
+    def _beat(self) -> None:
+        self._broker.metrics.loop_lag.observe(max(0.0, self._broker.clock.monotonic() - self._due))
+        self._arm()
+
+    def _on_gc(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._gc_started = time.perf_counter()
+        else:
+            self._broker.metrics.gc_pause.observe(time.perf_counter() - self._gc_started)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._on_gc in gc.callbacks:
+            gc.callbacks.remove(self._on_gc)

@@ -1,0 +1,81 @@
+"""One request on its way through the server: what was asked, by whom, and the place its reply keeps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from duramen.ports import Part
+from duramen.server.authorizer import NOBODY
+from duramen.wire.frame import frame_response
+
+if TYPE_CHECKING:
+    from duramen.server.broker import Broker
+    from duramen.server.dispatch import Row
+    from duramen.server.network import Connection
+
+NO_REPLY: tuple[Part, ...] = ()
+
+
+class Request:
+    """A decoded request. `reply` may be called at once or any time later; connections keep the order."""
+
+    __slots__ = (
+        "body",
+        "broker",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "denied",
+        "parts",
+        "row",
+        "size",
+        "started",
+        "version",
+    )
+
+    def __init__(
+        self,
+        broker: Broker,
+        connection: Connection,
+        row: Row,
+        version: int,
+        correlation_id: int,
+        client_id: str,
+        size: int,
+    ) -> None:
+        self.broker = broker
+        self.connection = connection
+        self.row = row
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.size = size
+        self.started = broker.clock.monotonic()
+        self.body: Any = None
+        self.denied: frozenset[str] = NOBODY
+        """Names of the row's resource type this principal may not touch; the handler answers for them."""
+        self.parts: list[Part] | tuple[Part, ...] | None = None
+
+    def reply(self, response: Any) -> None:
+        """Answer with a message object of the API's response."""
+        if self.parts is not None or self.connection.closed:
+            return
+        api = self.row.api
+        body = api.response.encode_parts(response, self.version)
+        self.complete(frame_response(api, self.version, self.correlation_id, body))
+
+    def reply_nothing(self) -> None:
+        """The request has no reply (Produce with acks=0)."""
+        self.complete(NO_REPLY)
+
+    def complete(self, parts: list[Part] | tuple[Part, ...]) -> None:
+        """Answer with finished bytes."""
+        if self.parts is not None:
+            return
+        self.parts = parts
+        self.broker.metrics.request(self.row.api.key, self.broker.clock.monotonic() - self.started)
+        self.connection.ready()
+
+    def drop_connection(self, reason: str) -> None:
+        """The only honest answer is to hang up (Kafka does so where a reply could not say what is wrong)."""
+        self.connection.close(reason)

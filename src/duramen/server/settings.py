@@ -1,0 +1,17 @@
+"""From Kafka's configuration keys to the engine's own settings."""
+
+from __future__ import annotations
+
+from duramen.config import BrokerConfig
+from duramen.storage.directory import DirectorySettings
+
+
+def directory_settings(config: BrokerConfig, cluster_id: str | None) -> DirectorySettings:
+    """What a log directory is opened with; cluster_id None creates one for an empty directory."""
+    return DirectorySettings(
+        journal_max_bytes=config.integer("duramen.journal.max.bytes"),
+        journal_max_entries=config.integer("duramen.journal.max.entries"),
+        journal_part_bytes=config.integer("duramen.journal.part.bytes"),
+        node_id=config.integer("node.id"),
+        cluster_id=cluster_id,
+    )

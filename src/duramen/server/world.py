@@ -1,0 +1,260 @@
+"""The five ports on a real machine: asyncio polls the sockets, threads do what blocks.
+
+Connections are raw non-blocking sockets on `add_reader`/`add_writer`; asyncio's own transports would copy every
+fetched byte twice. Nothing here is a coroutine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import random
+import socket
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from duramen.ports import Clock, Entropy, Executor, FileSpan, Listener, Network, Part, Timer, Transport, World
+from duramen.storage.disk import RealDisk
+
+SENDFILE_BYTES = 64 * 1024
+"""Spans below this are read and sent together with what surrounds them; a sendfile call of its own costs more."""
+
+MAX_VECTORS = 512
+SEND_TURN_BYTES = 4 * 1024 * 1024
+"""What one connection may send before the loop turns to the next one."""
+
+ACCEPTS_PER_TURN = 64
+WOULD_BLOCK = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
+
+
+class LoopClock:
+    """Clock port on an asyncio loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def wall_ms(self) -> int:
+        return int(time.time() * 1000)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._loop.call_soon(callback)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        return self._loop.call_later(seconds, callback)
+
+
+class ThreadExecutor:
+    """Executor port: one thread per lane, so that a lane's work keeps its order."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._lanes: dict[str, ThreadPoolExecutor] = {}
+
+    def submit(self, lane: str, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        pool = self._lanes.get(lane)
+        if pool is None:
+            pool = self._lanes[lane] = ThreadPoolExecutor(1, thread_name_prefix=lane)
+        loop = self._loop
+
+        def run() -> None:
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                result = work()
+            except BaseException as raised:  # noqa: BLE001 the error travels to the loop, where it is handled
+                error = raised
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody is left to tell
+                loop.call_soon_threadsafe(done, result, error)
+
+        pool.submit(run)
+
+    def close(self) -> None:
+        """Let running work end, drop what has not started."""
+        for pool in self._lanes.values():
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+class SystemEntropy:
+    """Entropy port: the kernel's randomness for identities, a generator for jitter."""
+
+    def random_bytes(self, length: int) -> bytes:
+        return os.urandom(length)
+
+    def uniform(self, low: float, high: float) -> float:
+        return random.uniform(low, high)
+
+
+class SocketTransport:
+    """Transport port over a non-blocking TCP socket."""
+
+    __slots__ = ("_fd", "_loop", "_reading", "_socket", "_writing", "peer")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, peer: str) -> None:
+        self._loop = loop
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._reading = False
+        self._writing = False
+        self.peer = peer
+
+    def recv_into(self, view: memoryview) -> int:
+        try:
+            return self._socket.recv_into(view)
+        except (BlockingIOError, InterruptedError):
+            return -1
+
+    def send(self, parts: Sequence[Part]) -> int:
+        total = 0
+        index = 0
+        count = len(parts)
+        try:
+            while index < count and total < SEND_TURN_BYTES:
+                vectors: list[bytes | bytearray | memoryview] = []
+                wanted = 0
+                span: FileSpan | None = None
+                while index < count and len(vectors) < MAX_VECTORS:
+                    part = parts[index]
+                    if isinstance(part, FileSpan):
+                        if part.length >= SENDFILE_BYTES:
+                            span = part
+                            index += 1
+                            break
+                        part = part.file.pread(part.length, part.position)
+                    vectors.append(part)
+                    wanted += len(part)
+                    index += 1
+                if vectors:
+                    flags = socket.MSG_MORE if span is not None and hasattr(socket, "MSG_MORE") else 0
+                    sent = self._socket.sendmsg(vectors, (), flags)
+                    total += sent
+                    if sent < wanted:
+                        return total
+                if span is not None:
+                    sent = self._send_file(span)
+                    total += sent
+                    if sent < span.length:
+                        return total
+        except OSError as error:
+            if error.errno not in WOULD_BLOCK:
+                raise
+        return total
+
+    def _send_file(self, span: FileSpan) -> int:
+        done = 0
+        while done < span.length:
+            try:
+                sent = os.sendfile(self._fd, span.file.fileno(), span.position + done, span.length - done)
+            except OSError as error:
+                if error.errno in WOULD_BLOCK:
+                    break
+                raise
+            if sent == 0:
+                # The file is shorter than the span: what the header promised cannot be sent any more.
+                raise OSError(errno.EIO, f"{span.file.path} ended before {span.position + span.length}")
+            done += sent
+        return done
+
+    def set_reader(self, callback: Callable[[], None] | None) -> None:
+        if callback is not None:
+            self._loop.add_reader(self._fd, callback)
+            self._reading = True
+        elif self._reading:
+            self._loop.remove_reader(self._fd)
+            self._reading = False
+
+    def set_writer(self, callback: Callable[[], None] | None) -> None:
+        if callback is not None:
+            self._loop.add_writer(self._fd, callback)
+            self._writing = True
+        elif self._writing:
+            self._loop.remove_writer(self._fd)
+            self._writing = False
+
+    def close(self) -> None:
+        self.set_reader(None)
+        self.set_writer(None)
+        self._socket.close()
+
+
+class SocketListener:
+    """Listener port over a listening TCP socket."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, on_accept: Callable[[Transport], None]
+    ) -> None:
+        self._loop = loop
+        self._socket = sock
+        self._on_accept = on_accept
+        self.host, self.port = sock.getsockname()[:2]
+        loop.add_reader(sock.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                sock, address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # Out of descriptors: leave the rest in the backlog and come back when some are free again.
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self._loop.remove_reader(self._socket.fileno())
+                    self._loop.call_later(0.5, self._resume)
+                    return
+                raise
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._on_accept(SocketTransport(self._loop, sock, f"{address[0]}:{address[1]}"))
+
+    def _resume(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.add_reader(self._socket.fileno(), self._accept)
+
+    def close(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+
+
+class SocketNetwork:
+    """Network port over TCP."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def listen(self, host: str, port: int, on_accept: Callable[[Transport], None]) -> Listener:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setblocking(False)
+            sock.bind((host, port))
+            sock.listen(1024)
+        except OSError:
+            sock.close()
+            raise
+        return SocketListener(self._loop, sock, on_accept)
+
+    def connect(self, host: str, port: int) -> Transport:
+        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.suppress(BlockingIOError):
+            sock.connect((host, port))
+        return SocketTransport(self._loop, sock, f"{host}:{port}")
+
+
+def real_world(loop: asyncio.AbstractEventLoop) -> tuple[World, ThreadExecutor]:
+    """The five ports of this machine on `loop`; close the executor when the loop has ended."""
+    executor = ThreadExecutor(loop)
+    clock: Clock = LoopClock(loop)
+    network: Network = SocketNetwork(loop)
+    entropy: Entropy = SystemEntropy()
+    lanes: Executor = executor
+    return World(RealDisk(), clock, network, lanes, entropy), executor
