@@ -12,9 +12,11 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from benchmarks.kafka_peer import ROOT
 from benchmarks.scenarios import DURABILITY_TITLES, Figure, Sample, Scenario
 
 RESULTS = Path(__file__).resolve().parent / "results"
+PARTIAL_RESULTS = ROOT / ".cache" / "bench-results"
 OURS, THEIRS = "Duramen", "Kafka"
 WIDTH = 80
 
@@ -161,10 +163,9 @@ class Reporter:
                     self.console.print(Text(f"  {remark}", style="red"))
         self.console.print()
 
-    def write(self, facts: Mapping[str, Any], stem: str) -> Path:
-        """Store facts and figures; returns the file."""
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        path = RESULTS / f"{stem}.json"
+    def write(self, facts: Mapping[str, Any], path: Path) -> None:
+        """Store facts and figures as JSON."""
+        path.parent.mkdir(parents=True, exist_ok=True)
         groups = {
             title: {name: [row.as_json() for row in rows] for name, rows, _ in entries}
             for title, entries in self._groups
@@ -172,4 +173,3 @@ class Reporter:
         }
         document = {**facts, "whole_broker": groups, "scenarios": self._scenarios}
         path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-        return path

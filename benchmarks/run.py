@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -28,7 +28,7 @@ from benchmarks import clients, kafka_peer, machine
 from benchmarks.broker_process import BrokerFailedError, BrokerProcess
 from benchmarks.duramen_broker import DuramenBroker
 from benchmarks.kafka_peer import KafkaPeer, PeerUnavailableError
-from benchmarks.report import OURS, THEIRS, WIDTH, Reporter, compare
+from benchmarks.report import OURS, PARTIAL_RESULTS, RESULTS, THEIRS, WIDTH, Reporter, compare
 from benchmarks.scenarios import TOPIC_SETTINGS, Durability, Sample, Scenario, all_scenarios
 
 MINIMUM_ROUNDS = 5
@@ -298,9 +298,10 @@ def benchmark(options: argparse.Namespace, reporter: Reporter) -> int:
     reporter.print_tables()
     print_facts(facts, reporter)
     stem = f"{started_at:%Y-%m-%dT%H%M}-{facts['commit'][:9]}-{facts['profile']}"
-    if options.only or options.rounds < MINIMUM_ROUNDS:
-        stem += "-partial"
-    reporter.note(f"stored in benchmarks/results/{reporter.write(facts, stem).name}")
+    partial = options.only or options.without or options.rounds < MINIMUM_ROUNDS
+    path = (PARTIAL_RESULTS if partial else RESULTS) / f"{stem}.json"
+    reporter.write(facts, path)
+    reporter.note(f"stored in {path.relative_to(kafka_peer.ROOT)}")
     return 1 if any(side.lost for side in sides) else 0
 
 
@@ -353,7 +354,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(soft_wrap=False)
     if not console.is_terminal:
         console = Console(width=WIDTH, soft_wrap=False)
-    signal.signal(signal.SIGTERM, _end)
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, _end)
     try:
         return benchmark(options, Reporter(console))
     except KeyboardInterrupt:

@@ -303,7 +303,7 @@ def all_scenarios(full: bool) -> list[Scenario]:
         _single("fsync", 1000, seconds),
         _batched("fsync", 100, 100),
         _batched("fsync", 1000, 200),
-        _delay("fsync", 1000, delay),
+        _delay("fsync", 200, delay + 1),
         _consume("fsync", 100, 200, full_only=True),
         _consume("fsync", 1000, 400, full_only=True),
         _single("fsync", 100, seconds, connections=8, partitions=50, inflight=5, full_only=True),
