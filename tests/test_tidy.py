@@ -30,6 +30,8 @@ BANNED_NAMES = {"core", "utils", "util", "common", "helpers", "helper", "misc", 
 BROAD_EXCEPT_ALLOWED = {
     "src/duramen/server/network.py",
     "src/duramen/server/world.py",
+    "src/duramen/sim/loop.py",
+    "src/duramen/sim/executor.py",
     "src/duramen/cli/main.py",
 }
 

@@ -64,7 +64,7 @@ class CrashDisk:
         self.delay = 0.0
         self.record: list[Call] | None = None
         self.incarnation = 0
-        self._used = 0
+        self.used = 0
         self._locks: set[str] = set()
         self._dead: type[NodeDied] | None = None
         self._dies_after: type[NodeDied] | None = None
@@ -95,7 +95,7 @@ class CrashDisk:
             random = self.random if self.torn else None
             for inode in self.names.crash(random):
                 inode.crash(random)
-            self._used = sum(len(inode.cache) for _, inode in self.names.walk())
+            self.used = sum(len(inode.cache) for _, inode in self.names.walk())
         self.incarnation += 1
         self.cut_at = self.kill_at = None
         self._locks.clear()
@@ -142,8 +142,8 @@ class CrashDisk:
 
     def grow(self, path: str, length: int) -> int:
         """Reserve `length` more bytes (negative: give back); returns how many of them there is room for."""
-        room = min(length, self.capacity - self._used)
-        self._used += room
+        room = min(length, self.capacity - self.used)
+        self.used += room
         return room
 
     # -- the Disk port
@@ -197,7 +197,7 @@ class CrashDisk:
         """See ports.Disk."""
         self.enter("remove", path)
         self.names.remove(path)
-        self._used = sum(len(inode.cache) for _, inode in self.names.walk())
+        self.used = sum(len(inode.cache) for _, inode in self.names.walk())
         self.leave("remove", path)
 
     def sync_directory(self, path: str) -> None:
@@ -233,7 +233,7 @@ class CrashDisk:
     def free_bytes(self, path: str) -> int:
         """See ports.Disk."""
         self.enter("free_bytes", path)
-        return max(0, self.capacity - self._used)
+        return max(0, self.capacity - self.used)
 
     # -- looking at it from outside (no calls counted)
 

@@ -28,7 +28,7 @@ class SimExecutor:
         start_s: tuple[float, float] = (0.00001, 0.001),
     ) -> None:
         self._loop = loop
-        self._threads = Process(f"{process.name}-threads", process.on_death)
+        self._threads = Process(f"{process.name}-threads", process.on_death, on_error=process.on_error)
         self._process = process
         self._random = random
         self._start_s = start_s
@@ -57,7 +57,7 @@ class SimExecutor:
         error: BaseException | None = None
         try:
             result = work()
-        except Exception as caught:  # noqa: BLE001 - an executor hands every error to `done`
+        except Exception as caught:  # noqa: BLE001 - every error of the work goes to `done`
             error = caught
         took = self._cost() if self._cost is not None else 0.0
         self._loop.at(self._loop.now + took, self._threads, lambda: self._finish(waiting, done, result, error))

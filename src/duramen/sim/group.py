@@ -27,6 +27,7 @@ class Member:
         self.member_id = ""
         self.generation = -1
         self.positions: dict[TopicPartition, int] = {}
+        self.committed: dict[TopicPartition, int] = {}
         self.leaves = scene.random.random() < 0.3
 
     def script(self) -> Script:
@@ -179,6 +180,7 @@ class Member:
                 if not self._fine("commit", partition.error_code):
                     return False
                 scene.ledger.committed(self.group, tp, self.positions[tp], asked)
+                self.committed[tp] = self.positions[tp]
         return True
 
     def _leave(self) -> Script:

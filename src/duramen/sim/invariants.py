@@ -15,12 +15,13 @@ from duramen.model import TopicPartition
 
 
 class InvariantViolated(Exception):  # noqa: N818 - it is a finding
-    """`invariant` does not hold; `detail` says where."""
+    """`invariant` does not hold; `detail` says where, `lines` how it came to that (if they were kept)."""
 
     def __init__(self, invariant: str, detail: str) -> None:
         super().__init__(f"{invariant}: {detail}")
         self.invariant = invariant
         self.detail = detail
+        self.lines: list[str] = []
 
 
 class HighestKnown:

@@ -18,6 +18,7 @@ class Process:
     """One run of one program: from its start to its end, after which it does nothing any more.
 
     busy_until: virtual seconds before which none of its events runs. on_death: called when an event raised NodeDied.
+    on_error: called when an event raised anything else; without it the simulation ends with that exception.
     cost: seconds the event that just ran kept the process busy (its blocking disk calls), asked after each event.
     """
 
@@ -26,8 +27,10 @@ class Process:
         name: str,
         on_death: Callable[[NodeDied], None] | None = None,
         cost: Callable[[], float] | None = None,
+        on_error: Callable[[Exception], None] | None = None,
     ) -> None:
         self.name = name
+        self.on_error = on_error
         self.alive = True
         self.busy_until = 0.0
         self.on_death = on_death
@@ -101,6 +104,10 @@ class Loop:
                 if process.on_death is None:
                     raise
                 process.on_death(death)
+            except Exception as error:
+                if process.on_error is None:
+                    raise
+                process.on_error(error)
             else:
                 if process.cost is not None:
                     cost = process.cost()

@@ -48,6 +48,7 @@ class Node:
         self.deaths = 0
         self.ready = False
         self.on_down: Callable[[], None] | None = None
+        self.on_error: Callable[[Exception], None] | None = None
         self.server: Server | None = None
         self.process: Process | None = None
         self._loop = loop
@@ -70,7 +71,7 @@ class Node:
         self.disk.power_on()
         self.disk.take_delay()
         self.starts += 1
-        process = Process(f"{self.name}#{self.starts}", self._died, self.disk.take_delay)
+        process = Process(f"{self.name}#{self.starts}", self._died, self.disk.take_delay, self.on_error)
         seed = self._random.getrandbits(64)
         self.process = process
         self._port = SimPort(self._network, process)
