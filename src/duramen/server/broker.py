@@ -10,14 +10,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from duramen.config import BrokerConfig, TopicConfig
+from duramen.config import BrokerConfig
 from duramen.errors import DuramenError, KafkaError, StorageError
-from duramen.machines.contract import LogRecord
 from duramen.machines.metadata.commands import BrokerStopping, RegisterBroker, Registered
 from duramen.machines.metadata.image import Endpoint, MetadataImage, PartitionImage
-from duramen.machines.metadata.machine import MetadataMachine
-from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicId, TopicPartition
-from duramen.partition.host import Host
+from duramen.model import TopicId, TopicPartition
+from duramen.partition.catalog import METADATA_PARTITION, Catalog
 from duramen.partition.partition import Partition
 from duramen.partition.store import Store
 from duramen.ports import World
@@ -29,16 +27,12 @@ from duramen.server.fetch_sessions import FetchSessions
 from duramen.server.metrics import Metrics
 from duramen.server.producer_ids import ProducerIdSource
 from duramen.server.settings import directory_settings
-from duramen.server.topics import TopicKeeper
-from duramen.wire.batch import build_batch
-from duramen.wire.records import control
 
 if TYPE_CHECKING:
     from duramen.server.handlers.fetch import FetchCall
     from duramen.server.handlers.produce import ProduceCall
     from duramen.server.request import Request
 
-METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 WAKES_PER_TURN = 64
 """Parked readers served before the loop turns to sockets again (17 µs each)."""
 
@@ -74,8 +68,8 @@ class Broker:
         self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"), world.entropy)
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
         self.auto_create_topics = config.boolean("auto.create.topics.enable")
-        self.machine = MetadataMachine(config)
-        self.topics = TopicKeeper(self)
+        self.catalog = Catalog(world, self.store, config, self.node_id, self.report)
+        self.catalog.on_reconfigured.append(self._reconfigured)
         self.door = Door(self)
         self.cluster_id = ""
         self.directory_uuid = bytes(16)
@@ -83,7 +77,6 @@ class Broker:
         self.advertised_addresses: list[Endpoint] = []
         self.ready = False
         self.stopping = False
-        self._topic_configs: dict[str, TopicConfig] = {}
 
     # ---- start -----------------------------------------------------------------------------------------------
 
@@ -105,23 +98,10 @@ class Broker:
                 self.report("damage", directory=path, what=str(damage))
         self.directory_uuid = self.store.directories[0].directory_id
         self.door.bind()
-        self._start_metadata()
+        self.catalog.start()
+        self.metadata = self.catalog.host
         self.coordinators = Coordinators(self)
-        self.topics.open_all()
         self.metadata.submit(self._registration(), lambda answer: self._registered(answer, on_ready))
-
-    def _start_metadata(self) -> None:
-        config = TopicConfig(self.config, {"cleanup.policy": "delete", "retention.ms": "-1"})
-        partition = self.store.open_partition(METADATA_PARTITION, METADATA_TOPIC_ID, config)
-        self.metadata_partition = partition
-        epoch = partition.log.epochs.latest + 1
-        partition.lead(max(epoch, 1), (self.node_id,), (self.node_id,))
-        self.metadata = Host(partition, self.machine, self.clock)
-        self.metadata.load()
-        self.metadata.observers.append(self._metadata_committed)
-        now = self.clock.wall_ms()
-        partition.append_local(leader_change(self.node_id, now), now)
-        self.reconfigure()
 
     def _registration(self) -> RegisterBroker:
         endpoints = []
@@ -131,7 +111,7 @@ class Broker:
         self.advertised_addresses = endpoints
         return RegisterBroker(
             self.node_id,
-            self.new_uuid(),
+            self.catalog.new_uuid(),
             tuple(endpoints),
             self.config.string("broker.rack") or None,
             tuple(directory.directory_id for directory in self.store.directories),
@@ -147,10 +127,6 @@ class Broker:
         self.ready = True
         self.clock.call_later(SWEEP_SECONDS, self._sweep)
         on_ready()
-
-    def _metadata_committed(self, records: list[LogRecord]) -> None:
-        self._topic_configs.clear()
-        self.topics.on_committed(records)
 
     # ---- stop ------------------------------------------------------------------------------------------------
 
@@ -178,7 +154,7 @@ class Broker:
 
     @property
     def image(self) -> MetadataImage:
-        return self.machine.image
+        return self.catalog.image
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """The partition if this broker has it."""
@@ -187,27 +163,9 @@ class Broker:
     def partition_by_id(self, topic_id: TopicId, index: int) -> Partition | None:
         return self.store.partition_by_id(topic_id, index)
 
-    def topic_config(self, name: str) -> TopicConfig:
-        """The topic's settings over the broker's; cached until the metadata changes."""
-        config = self._topic_configs.get(name)
-        if config is None:
-            config = self._topic_configs[name] = TopicConfig(self.config, self.image.topic_config(name))
-        return config
-
-    def reconfigure(self) -> None:
-        """The image holds other dynamic broker settings: take them over."""
-        own = self.image.broker_config(self.node_id)
-        default = self.image.broker_config(None)
-        try:
-            self.config = self.config.with_dynamic(default, cluster_default=True).with_dynamic(own)
-        except DuramenError as error:
-            self.report("config-ignored", error=error)
-            return
-        self.machine.config = self.config
-        self.fetch_max_bytes = self.config.integer("fetch.max.bytes")
-        self._topic_configs.clear()
-        for name in list(self.image.topics):
-            self.topics.configure(name)
+    def _reconfigured(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.fetch_max_bytes = config.integer("fetch.max.bytes")
 
     def endpoints(self, listener: str) -> Iterable[tuple[int, str, int, str | None]]:
         """(node id, host, port, rack) of every active broker on the listener the client came through."""
@@ -233,13 +191,6 @@ class Broker:
     def deny_topics(self, request: Request, names: Iterable[str]) -> frozenset[str]:
         """Topics among `names` that the request's own operation may not touch."""
         return self.denies(request, request.row.operation, Resource.TOPIC, names)
-
-    def new_uuid(self) -> bytes:
-        """16 random bytes; Kafka reserves ids that begin with a dash in text form or are all but zero."""
-        while True:
-            raw = self.world.entropy.random_bytes(16)
-            if raw[0] & 0xFC != 0xF8 and any(raw[:15]):
-                return raw
 
     # ---- parked requests -------------------------------------------------------------------------------------
 
@@ -281,12 +232,3 @@ class Broker:
         self._report("error", "directory-failed", {"directory": directory.path, "error": error})
         if directory is self.store.home(METADATA_PARTITION):
             self.metadata.fail(error if isinstance(error, KafkaError) else StorageError(f"{directory.path}: {error}"))
-
-
-def leader_change(node_id: int, now_ms: int) -> bytearray:
-    """The control batch with which a quorum leader opens its epoch; its only voter is itself (KIP-595)."""
-    voter = control.LeaderChangeMessage.Voter(voter_id=node_id)
-    message = control.LeaderChangeMessage.new(version=0, leader_id=node_id, voters=[voter], granting_voters=[voter])
-    kind = control.ControlType.LEADER_CHANGE
-    record = (control.encode_key(kind), control.encode_value(kind, message), (), now_ms)
-    return build_batch([record], control=True)

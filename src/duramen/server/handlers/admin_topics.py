@@ -57,7 +57,7 @@ def handle_create(request: Request) -> None:
 
     broker.metadata.submit(
         CreateTopics(
-            tuple(_new_topic(topic, broker.new_uuid()) for topic in wanted),
+            tuple(_new_topic(topic, broker.catalog.new_uuid()) for topic in wanted),
             body.validate_only,
             broker.config.integer("num.partitions"),
             broker.config.integer("default.replication.factor"),

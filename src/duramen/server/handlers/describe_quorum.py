@@ -56,7 +56,7 @@ def _topic(request: Request, wanted: Any) -> Any:
 
 def _quorum(request: Request, kind: Any) -> Any:
     broker = request.broker
-    partition = broker.metadata_partition
+    partition = broker.catalog.partition
     now = broker.clock.wall_ms()
     replica = DescribeQuorumResponse.ReplicaState(
         replica_id=broker.node_id,

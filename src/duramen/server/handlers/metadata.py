@@ -62,7 +62,8 @@ def handle(request: Request) -> None:
                     failures[result.name] = result.result.error
         _reply(request, everything, failures)
 
-    request.broker.topics.create_automatically(missing, created)
+    catalog = request.broker.catalog
+    catalog.create([catalog.new_topic(name) for name in missing], created)
 
 
 def _reply(request: Request, everything: bool, failures: dict[str, ErrorCode]) -> None:
