@@ -7,6 +7,7 @@ import datetime
 import importlib
 import os
 import uuid
+from random import Random
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -143,3 +144,34 @@ def plain(value: Any) -> Any:
     if isinstance(value, datetime.datetime):
         return round(value.timestamp() * 1000)
     return value
+
+
+def sample(message: Message, version: int, random: Random, struct: Struct | None = None) -> Any:
+    """A small object with something in every field, the same for the same `random`."""
+    struct = struct or message.struct
+    fields = {field.name: _sample(message, field, version, random) for field in present(struct, version)}
+    return message.classes.by_name[struct.name](**fields)
+
+
+def _sample(message: Message, field: Field, version: int, random: Random) -> Any:
+    if version in field.nullable and random.random() < 0.2:
+        return None
+    if isinstance(field.type, Array):
+        return [_sample_one(message, field.type.element, version, random) for _ in range(random.randint(1, 2))]
+    return _sample_one(message, field.type, version, random)
+
+
+def _sample_one(message: Message, kind: Any, version: int, random: Random) -> Any:
+    if isinstance(kind, Struct):
+        return sample(message, version, random, kind)
+    if isinstance(kind, Text):
+        return random.choice(("", "topic", "é", "x" * 130))
+    if isinstance(kind, Blob):
+        return random.randbytes(random.choice((0, 3, 130)))
+    if kind is BOOL:
+        return random.random() < 0.5
+    if kind is UUID:
+        return random.randbytes(16)
+    if kind is FLOAT64:
+        return random.random()
+    return random.randint(*_RANGES[kind.code])
