@@ -1,0 +1,130 @@
+"""Makes and reads the records of `__cluster_metadata`, each as one call with plain arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from duramen.errors import ErrorCode, KafkaError
+from duramen.machines.contract import LogRecord, TransactionMarks
+from duramen.machines.metadata.commands import RegisterBroker
+from duramen.machines.metadata.image import TOPIC_RESOURCE, UNASSIGNED_DIRECTORY
+from duramen.wire.records import metadata as schema
+from duramen.wire.records.versioned import Unknown
+from duramen.wire.schema import Message
+
+NO_LEADER_CHANGE: Final = -2
+"""PartitionChangeRecord.leader when the leader stays; -1 would mean that there is none."""
+
+_VERSIONS: Final = {"RegisterBrokerRecord": 3, "BrokerRegistrationChangeRecord": 2}
+"""Versions written here where they are not the newest: cordoned directories (KIP-1066) are not used."""
+
+
+def decode(record: LogRecord) -> tuple[str, Any]:
+    """(name of the record's schema, message); "Unknown" for types that mean nothing here. CORRUPT_MESSAGE if none."""
+    if record.value is None:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a metadata record has no value")
+    return schema.decode(record.value)
+
+
+def check_skippable(message: Any) -> None:
+    """UNSUPPORTED_VERSION for a record type known here in a version that is not: it may say something that matters."""
+    if isinstance(message, Unknown) and message.kind in schema.TYPES:
+        name = schema.TYPES[message.kind].name
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{name} of version {message.version} in the metadata log")
+
+
+def _record(message: Message, **fields: Any) -> LogRecord:
+    return LogRecord(None, schema.encode_value(message.new(**fields), _VERSIONS.get(message.name)))
+
+
+def register_broker(command: RegisterBroker, broker_epoch: int) -> LogRecord:
+    """A broker that is at once unfenced: one process is broker and controller."""
+    message = schema.RegisterBrokerRecord
+    return _record(
+        schema.RegisterBrokerRecord,
+        broker_id=command.node_id,
+        incarnation_id=command.incarnation_id,
+        broker_epoch=broker_epoch,
+        end_points=[
+            message.BrokerEndpoint(name=name, host=host, port=port, security_protocol=protocol)
+            for name, host, port, protocol in command.endpoints
+        ],
+        features=[
+            message.BrokerFeature(name=name, min_supported_version=low, max_supported_version=high)
+            for name, low, high in command.features
+        ],
+        rack=command.rack,
+        fenced=False,
+        log_dirs=list(command.directories),
+    )
+
+
+def broker_stopping(node_id: int, broker_epoch: int) -> LogRecord:
+    return _record(
+        schema.BrokerRegistrationChangeRecord,
+        broker_id=node_id,
+        broker_epoch=broker_epoch,
+        fenced=1,
+        in_controlled_shutdown=1,
+    )
+
+
+def topic(name: str, topic_id: bytes) -> LogRecord:
+    return _record(schema.TopicRecord, name=name, topic_id=topic_id)
+
+
+def remove_topic(topic_id: bytes) -> LogRecord:
+    return _record(schema.RemoveTopicRecord, topic_id=topic_id)
+
+
+def partition(topic_id: bytes, index: int, replicas: Sequence[int], isr: Sequence[int], leader: int) -> LogRecord:
+    """A partition's first record: both its epochs are 0."""
+    return _record(
+        schema.PartitionRecord,
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=list(replicas),
+        isr=list(isr),
+        leader=leader,
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=[UNASSIGNED_DIRECTORY] * len(replicas),
+    )
+
+
+def new_leader(topic_id: bytes, index: int, leader: int, *, unclean: bool) -> LogRecord:
+    """Another leader; one from outside the in-sync replicas becomes the only one of them."""
+    return _record(
+        schema.PartitionChangeRecord,
+        partition_id=index,
+        topic_id=topic_id,
+        leader=leader,
+        isr=[leader] if unclean else None,
+    )
+
+
+def config(resource_type: int, resource_name: str, key: str, value: str | None) -> LogRecord:
+    """One setting of one resource; value None removes it."""
+    return _record(schema.ConfigRecord, resource_type=resource_type, resource_name=resource_name, name=key, value=value)
+
+
+def topic_config(topic_name: str, key: str, value: str | None) -> LogRecord:
+    return config(TOPIC_RESOURCE, topic_name, key, value)
+
+
+def producer_ids(node_id: int, broker_epoch: int, next_producer_id: int) -> LogRecord:
+    return _record(
+        schema.ProducerIdsRecord, broker_id=node_id, broker_epoch=broker_epoch, next_producer_id=next_producer_id
+    )
+
+
+def feature(name: str, level: int) -> LogRecord:
+    return _record(schema.FeatureLevelRecord, name=name, feature_level=level)
+
+
+TRANSACTION_MARKS: Final = TransactionMarks(
+    begin=_record(schema.BeginTransactionRecord, name="large change"),
+    end=_record(schema.EndTransactionRecord),
+    abort=_record(schema.AbortTransactionRecord, reason="the rest of the change could not be written"),
+)

@@ -1,0 +1,181 @@
+"""Commands the metadata machine understands and the answers it gives; independent of any API's version."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from duramen.errors import ErrorCode
+from duramen.machines.metadata.image import Endpoint
+from duramen.model import NO_TOPIC_ID, TopicId
+
+Assignment = tuple[int, tuple[int, ...]]
+"""(partition index, node ids in order of preference)"""
+
+
+class Result(NamedTuple):
+    """How one item of a request went; the message is for people and None when there is nothing to say."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+OK = Result()
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBroker:
+    """A broker process starts. incarnation_id: 16 random bytes of this process. Answer: Registered."""
+
+    node_id: int
+    incarnation_id: bytes
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    directories: tuple[bytes, ...] = ()
+    features: tuple[tuple[str, int, int], ...] = ()
+
+
+class Registered(NamedTuple):
+    """The broker epoch: the offset of the registration."""
+
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStopping:
+    """A broker begins a clean stop: it is fenced until it registers again. Answer: Result."""
+
+    node_id: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """One topic to create. -1 means the default (KIP-464); assignments exclude both numbers."""
+
+    name: str
+    topic_id: TopicId
+    partitions: int = -1
+    replication_factor: int = -1
+    assignments: tuple[Assignment, ...] = ()
+    configs: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopics:
+    """Answer: one TopicCreated per topic, in order. Defaults are the broker's settings now in force."""
+
+    topics: tuple[NewTopic, ...]
+    validate_only: bool = False
+    default_partitions: int = 1
+    default_replication_factor: int = 1
+
+
+class TopicCreated(NamedTuple):
+    """partitions and replication_factor are -1 when the topic was refused."""
+
+    name: str
+    result: Result
+    topic_id: TopicId = NO_TOPIC_ID
+    partitions: int = -1
+    replication_factor: int = -1
+
+
+class TopicRef(NamedTuple):
+    """A topic by name, or by id when the name is None."""
+
+    name: str | None
+    topic_id: TopicId = NO_TOPIC_ID
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopics:
+    """Answer: one TopicDeleted per topic, in order."""
+
+    topics: tuple[TopicRef, ...]
+
+
+class TopicDeleted(NamedTuple):
+    name: str | None
+    topic_id: TopicId
+    result: Result
+
+
+class MorePartitions(NamedTuple):
+    """total: how many partitions the topic shall have; assignments: replicas of each new one, None to place them."""
+
+    name: str
+    total: int
+    assignments: tuple[tuple[int, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitions:
+    """Answer: (name, Result) per topic, in order."""
+
+    topics: tuple[MorePartitions, ...]
+    validate_only: bool = False
+
+
+class Operation(IntEnum):
+    """What IncrementalAlterConfigs does to a key (AlterConfigOp.OpType)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigOperation(NamedTuple):
+    key: str
+    operation: int
+    value: str | None
+
+
+class ConfigChange(NamedTuple):
+    """What shall happen to one resource's settings; `replace` drops whatever is not named (AlterConfigs)."""
+
+    resource_type: int
+    resource_name: str
+    operations: tuple[ConfigOperation, ...]
+    replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetConfigs:
+    """Answer: one Result per change, in order. A change is taken as a whole or refused as a whole."""
+
+    changes: tuple[ConfigChange, ...]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIds:
+    """A broker needs a block of producer ids nobody ever had. Answer: ProducerIds, or KafkaError."""
+
+    node_id: int
+    broker_epoch: int
+
+
+class ProducerIds(NamedTuple):
+    """A block of `size` producer ids from `first` on."""
+
+    first: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ElectLeaders:
+    """Answer: (topic, partition, Result) for each; with partitions None those of the whole cluster that need one.
+
+    election_type: 0 preferred, 1 unclean (KIP-460).
+    """
+
+    election_type: int
+    partitions: tuple[tuple[str, int], ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Answers True once everything applied before it is committed: makes a read of the image final."""

@@ -1,0 +1,119 @@
+"""Decides changes of topic and broker settings (KIP-133, KIP-226, KIP-339)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from duramen.config import (
+    BrokerConfig,
+    Setting,
+    alter_list,
+    broker_setting,
+    topic_setting,
+    validate_broker_config,
+    validate_topic_configs,
+)
+from duramen.errors import ConfigError, ErrorCode, KafkaError
+from duramen.machines.contract import LogRecord
+from duramen.machines.metadata import codec
+from duramen.machines.metadata.commands import OK, ConfigChange, ConfigOperation, Operation, Result, SetConfigs
+from duramen.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+
+MAX_VALUE_BYTES: Final = 32_767
+
+
+def set_configs(
+    image: MetadataImage, config: BrokerConfig, command: SetConfigs
+) -> tuple[list[LogRecord], list[Result]]:
+    """Records and one answer per changed resource."""
+    times = Counter((change.resource_type, change.resource_name) for change in command.changes)
+    records: list[LogRecord] = []
+    answers: list[Result] = []
+    for change in command.changes:
+        try:
+            if times[(change.resource_type, change.resource_name)] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            records.extend(_change(image, config, change))
+        except ConfigError as error:
+            answers.append(Result(ErrorCode.INVALID_CONFIG, str(error)))
+        except KafkaError as error:
+            answers.append(Result(error.code, error.message))
+        else:
+            answers.append(OK)
+    return ([] if command.validate_only else records), answers
+
+
+def _change(image: MetadataImage, config: BrokerConfig, change: ConfigChange) -> list[LogRecord]:
+    _check_resource(image, change)
+    present = image.config(change.resource_type, change.resource_name)
+    wanted = _wanted(config, change, present)
+    if change.resource_type == TOPIC_RESOURCE:
+        validate_topic_configs(config, wanted)
+    else:
+        for name, value in wanted.items():
+            if present.get(name) != value:
+                validate_broker_config(name, value, cluster_default=not change.resource_name)
+    for name, value in wanted.items():
+        if len(value.encode()) > MAX_VALUE_BYTES:
+            raise ConfigError(f"the value of {name} exceeds {MAX_VALUE_BYTES} bytes")
+    kind, resource = change.resource_type, change.resource_name
+    removed = [codec.config(kind, resource, name, None) for name in present if name not in wanted]
+    changed = [
+        codec.config(kind, resource, name, value) for name, value in wanted.items() if present.get(name) != value
+    ]
+    return removed + changed
+
+
+def _check_resource(image: MetadataImage, change: ConfigChange) -> None:
+    name = change.resource_name
+    if change.resource_type == TOPIC_RESOURCE:
+        if name not in image.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    elif change.resource_type == BROKER_RESOURCE:
+        if not name:
+            return
+        if not name.isascii() or not name.isdecimal() or name != str(int(name)):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+        if int(name) not in image.brokers:
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {name} found.")
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported configuration resource type {change.resource_type}.")
+
+
+def _wanted(config: BrokerConfig, change: ConfigChange, present: dict[str, str]) -> dict[str, str]:
+    """All settings the resource would have after the change, as texts."""
+    times = Counter(operation.key for operation in change.operations)
+    repeated = sorted(key for key, count in times.items() if count > 1)
+    if repeated:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(repeated)}")
+    wanted = {} if change.replace else dict(present)
+    for operation in change.operations:
+        _operate(config, change, operation, wanted)
+    return wanted
+
+
+def _operate(config: BrokerConfig, change: ConfigChange, operation: ConfigOperation, wanted: dict[str, str]) -> None:
+    key, kind, value = operation
+    is_topic = change.resource_type == TOPIC_RESOURCE
+    if kind == Operation.DELETE:
+        (topic_setting if is_topic else broker_setting)(key)
+        wanted.pop(key, None)
+        return
+    if value is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for: {key}")
+    if kind == Operation.SET:
+        wanted[key] = value
+    elif kind in (Operation.APPEND, Operation.SUBTRACT):
+        setting = topic_setting(key) if is_topic else broker_setting(key)
+        current = wanted.get(key)
+        if current is None:
+            current = _default_text(config, setting, is_topic)
+        operation_name = "append" if kind == Operation.APPEND else "subtract"
+        wanted[key] = alter_list(setting, current, operation_name, value)
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported config operation {kind} for {key}")
+
+
+def _default_text(config: BrokerConfig, setting: Setting, is_topic: bool) -> str | None:
+    return setting.text(config.topic_default(setting.name) if is_topic else config.get(setting.name))
