@@ -1,5 +1,64 @@
-"""Duramen: a distributed log that speaks the Apache Kafka protocol."""
+"""Duramen: a distributed log that speaks the Apache Kafka protocol.
+
+Embedded use, without a server:
+
+    with duramen.open("path") as log:
+        events = log.topic("events", partitions=1)
+        offsets = events.append([duramen.Record(value=b"v", key=b"k")])
+"""
 
 from __future__ import annotations
 
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING, Any
+
+from duramen.errors import (
+    ClosedError,
+    ConfigError,
+    CorruptLogError,
+    DirectoryLockedError,
+    DuramenError,
+    ErrorCode,
+    FencedDirectoryError,
+    KafkaError,
+    StorageError,
+)
+
+if TYPE_CHECKING:
+    from duramen.embedded import EmbeddedLog, Record, StoredRecord, Topic
+    from duramen.embedded import open_log as open
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "ClosedError",
+    "ConfigError",
+    "CorruptLogError",
+    "DirectoryLockedError",
+    "DuramenError",
+    "EmbeddedLog",
+    "ErrorCode",
+    "FencedDirectoryError",
+    "KafkaError",
+    "Record",
+    "StorageError",
+    "StoredRecord",
+    "Topic",
+    "__version__",
+    "open",
+]
+
+_EMBEDDED = {
+    "EmbeddedLog": "EmbeddedLog",
+    "Record": "Record",
+    "StoredRecord": "StoredRecord",
+    "Topic": "Topic",
+    "open": "open_log",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The embedded engine is imported when it is first asked for: the server and the CLI do not need it."""
+    if name not in _EMBEDDED:
+        raise AttributeError(f"module 'duramen' has no attribute {name!r}")
+    return getattr(_import_module("duramen.embedded"), _EMBEDDED[name])

@@ -47,6 +47,8 @@ class Store:
         self._commit_scheduled = False
         self._maintenance: Timer | None = None
         self._stopping = False
+        self._jobs = 0
+        self._on_idle: Callable[[], None] | None = None
         self._synced: list[tuple[Callable[[], bool], Callable[[KafkaError | None], None]]] = []
         self.statistics = CommitStatistics()
         self.on_failure: Callable[[LogDirectory, BaseException], None] = lambda directory, error: None
@@ -140,7 +142,7 @@ class Store:
             self.configure(partition, config, rounds - 1)
 
         if rounds > 0:
-            self._world.executor.submit("checkpoint", job.run, synced)
+            self._submit("checkpoint", job.run, synced)
             return
         try:
             job.run()
@@ -199,6 +201,7 @@ class Store:
         for partition in touched:
             if not partition.is_stable and self._homes[partition.tp].journal.failed is None:
                 partition.durable(partition.log.end_offset)
+        self._check_idle()
 
     def _start_group(self, directory: LogDirectory) -> None:
         group = directory.journal.take_group()
@@ -213,7 +216,7 @@ class Store:
                 observe(elapsed)
             self._group_done(directory, group, error)
 
-        self._world.executor.submit(f"journal:{directory.path}", group.run, done)
+        self._submit(f"journal:{directory.path}", group.run, done)
 
     def _group_done(self, directory: LogDirectory, group: Group, error: BaseException | None) -> None:
         if error is not None:
@@ -293,7 +296,7 @@ class Store:
                 directory.fail_checkpoint(checkpoint, error)
                 self._fail(directory, error)
 
-        self._world.executor.submit("checkpoint", checkpoint.run, done)
+        self._submit("checkpoint", checkpoint.run, done)
 
     def _house_keep(self, directory: LogDirectory) -> None:
         for job in directory.take_maintenance(self._world.clock.wall_ms()):
@@ -304,12 +307,41 @@ class Store:
                 else:
                     job.fail(error)
 
-            self._world.executor.submit("housekeeping", job.run, done)
+            self._submit("housekeeping", job.run, done)
+
+    def _submit(self, lane: str, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        """Run `work` off the loop, and know that it is under way."""
+        self._jobs += 1
+
+        def finished(result: Any, error: BaseException | None) -> None:
+            self._jobs -= 1
+            done(result, error)
+            self._check_idle()
+
+        self._world.executor.submit(lane, work, finished)
 
     # ---- the end ---------------------------------------------------------------------------------------------
 
+    def stop(self, on_idle: Callable[[], None]) -> None:
+        """Begin no more maintenance; `on_idle` once all that was appended is settled and no job is under way."""
+        self._stopping = True
+        if self._maintenance is not None:
+            self._maintenance.cancel()
+        self._on_idle = on_idle
+        self.commit()
+        self._check_idle()
+
+    def _check_idle(self) -> None:
+        if self._on_idle is None or self._jobs or self._commit_scheduled:
+            return
+        if any(d.journal.has_pending and d.journal.failed is None for d in self.directories):
+            self.commit_soon()
+            return
+        on_idle, self._on_idle = self._on_idle, None
+        on_idle()
+
     def close(self, *, clean: bool) -> None:
-        """Stop the cycles and close every directory; `clean` leaves it so that the next start replays nothing."""
+        """Close every directory; `clean` (only after `stop`) leaves it so that the next start replays nothing."""
         self._stopping = True
         if self._maintenance is not None:
             self._maintenance.cancel()

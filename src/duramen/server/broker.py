@@ -14,7 +14,7 @@ from duramen.config import BrokerConfig
 from duramen.errors import DuramenError, KafkaError, StorageError
 from duramen.machines.metadata.commands import BrokerStopping, RegisterBroker, Registered
 from duramen.machines.metadata.image import Endpoint, MetadataImage, PartitionImage
-from duramen.model import TopicId, TopicPartition
+from duramen.model import TopicId, TopicPartition, topic_id_from_text
 from duramen.partition.catalog import METADATA_PARTITION, Catalog
 from duramen.partition.partition import Partition
 from duramen.partition.store import Store
@@ -26,7 +26,7 @@ from duramen.server.door import Door
 from duramen.server.fetch_sessions import FetchSessions
 from duramen.server.metrics import Metrics
 from duramen.server.producer_ids import ProducerIdSource
-from duramen.server.settings import directory_settings
+from duramen.partition.settings import directory_settings
 
 if TYPE_CHECKING:
     from duramen.server.handlers.fetch import FetchCall
@@ -96,7 +96,7 @@ class Broker:
             )
             for damage in recovery.damage:
                 self.report("damage", directory=path, what=str(damage))
-        self.directory_uuid = self.store.directories[0].directory_id
+        self.directory_uuid = topic_id_from_text(self.store.directories[0].directory_id)
         self.door.bind()
         self.catalog.start()
         self.metadata = self.catalog.host
@@ -114,7 +114,7 @@ class Broker:
             self.catalog.new_uuid(),
             tuple(endpoints),
             self.config.string("broker.rack") or None,
-            tuple(directory.directory_id for directory in self.store.directories),
+            tuple(topic_id_from_text(directory.directory_id) for directory in self.store.directories),
         )
 
     def _registered(self, answer: Any, on_ready: Callable[[], None]) -> None:
@@ -141,6 +141,9 @@ class Broker:
             self.door.close()
             self.coordinators.close()
             self.metadata.close()
+            self.store.stop(close)
+
+        def close() -> None:
             self.store.close(clean=True)
             self.report("stopped")
             on_stopped()

@@ -12,6 +12,7 @@ def directory_settings(config: BrokerConfig, cluster_id: str | None) -> Director
         journal_max_bytes=config.integer("duramen.journal.max.bytes"),
         journal_max_entries=config.integer("duramen.journal.max.entries"),
         journal_part_bytes=config.integer("duramen.journal.part.bytes"),
+        producer_id_expiration_ms=config.integer("producer.id.expiration.ms"),
         node_id=config.integer("node.id"),
         cluster_id=cluster_id,
     )

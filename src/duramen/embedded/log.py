@@ -1,0 +1,402 @@
+"""`duramen.open`: the engine in the caller's process, without a server.
+
+Appends are durable when they return. Threads may share one log: those that append at the same time share a group
+commit. The directory can be served by `duramen serve` afterwards, and the other way round.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from duramen.config import load_broker_config
+from duramen.embedded.records import Record, StoredRecord, partition_for
+from duramen.embedded.world import Turn, local_world
+from duramen.errors import ClosedError, ConfigError, DuramenError, ErrorCode, KafkaError, StorageError
+from duramen.machines.metadata.commands import (
+    BrokerStopping,
+    DeleteTopics,
+    RegisterBroker,
+    Registered,
+    TopicRef,
+)
+from duramen.model import INTERNAL_TOPICS, TopicPartition
+from duramen.partition.catalog import Catalog, silent
+from duramen.partition.partition import READ_COMMITTED, Appended, Partition
+from duramen.partition.settings import directory_settings
+from duramen.partition.store import Store
+from duramen.ports import FileSpan
+from duramen.storage.directory import stored_node_id
+from duramen.storage.log import Pending
+from duramen.wire.batch import batches, build_batch, records
+
+BATCH_TARGET_BYTES = 512 * 1024
+READ_CHUNK_BYTES = 1024 * 1024
+MAX_INFLATED_BYTES = 256 * 1024 * 1024
+START_SECONDS = 60.0
+
+
+def open_log(path: str | os.PathLike[str], settings: Mapping[str, str] | None = None) -> EmbeddedLog:
+    """Create or recover the log in directory `path` and own it until it is closed.
+
+    settings: broker settings by their Kafka names, as texts, e.g. {"log.segment.bytes": "16777216"}.
+    Raises DirectoryLockedError while another process has it, StorageError when it cannot be used, CorruptLogError for
+    damage, ConfigError for a setting that is wrong.
+    """
+    return EmbeddedLog(os.fspath(path), settings or {})
+
+
+class EmbeddedLog:
+    """A log directory in this process. Safe from several threads; not after a fork."""
+
+    def __init__(self, path: str, settings: Mapping[str, str]) -> None:
+        self.path = path
+        self._pid = os.getpid()
+        self._closed = False
+        self._topics: dict[str, Topic] = {}
+        node_id = stored_node_id(path)
+        overrides = {**settings, "log.dirs": path}
+        if node_id is not None:
+            overrides["node.id"] = str(node_id)
+        config = load_broker_config(None, overrides)
+        self._world, self._turn = local_world()
+        try:
+            with self._turn:
+                self._store = Store(self._world, config.integer("node.id"))
+                self._store.open_directory(path, directory_settings(config, None))
+                self._catalog = Catalog(self._world, self._store, config, config.integer("node.id"), silent)
+                self._catalog.start()
+                if len(self._catalog.image.brokers) > 1:
+                    raise StorageError(f"{path} belongs to a cluster of several nodes; use a client of that cluster")
+            answer = self._call(
+                RegisterBroker(config.integer("node.id"), self._catalog.new_uuid(), ()), timeout=START_SECONDS
+            )
+            if not isinstance(answer, Registered):
+                raise StorageError(f"{path}: could not register this process: {answer}")
+            self._epoch = answer.broker_epoch
+            self._node_id = config.integer("node.id")
+            with self._turn:
+                self._store.start_maintenance()
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        self._closed = True
+        if hasattr(self, "_store"):
+            with self._turn:
+                self._store.close(clean=False)
+        self._turn.close()
+
+    def __enter__(self) -> EmbeddedLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def topic(self, name: str, partitions: int | None = None, configs: Mapping[str, str] | None = None) -> Topic:
+        """The topic of this name, created (durably) on first use with `partitions` (1 unless given) and `configs`.
+
+        Raises ConfigError when it exists with another number of partitions, KafkaError for a name or setting that
+        Kafka would refuse.
+        """
+        self._check()
+        known = self._topics.get(name)
+        image = self._catalog.image.topic(name)
+        if image is None:
+            with self._turn:
+                new = self._catalog.new_topic(name, 1 if partitions is None else partitions, dict(configs or {}))
+            future: Future[Any] = Future()
+            with self._turn:
+                self._catalog.create([new], future.set_result)
+            results = future.result()
+            if isinstance(results, DuramenError):
+                raise results
+            error = results[0].result
+            if error.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                raise KafkaError(error.error, error.message or f"topic {name} was refused")
+            image = self._catalog.image.topics[name]
+        count = len(image.partitions)
+        if partitions is not None and partitions != count:
+            raise ConfigError(f"topic {name} has {count} partitions, not {partitions}")
+        if known is None or known.topic_id != image.id:
+            known = self._topics[name] = Topic(self, name, image.id, count)
+        return known
+
+    def topics(self) -> list[str]:
+        """Names of the topics, sorted; internal ones are left out."""
+        self._check()
+        return [name for name in self._catalog.image.names() if name not in INTERNAL_TOPICS]
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records; KafkaError UNKNOWN_TOPIC_OR_PARTITION when there is none."""
+        self._check()
+        self._topics.pop(name, None)
+        answer = self._call(DeleteTopics((TopicRef(name),)))
+        if answer[0].result.error is not ErrorCode.NONE:
+            raise KafkaError(answer[0].result.error, answer[0].result.message or f"topic {name}")
+
+    def close(self) -> None:
+        """Stop cleanly; the next start has nothing to replay. Calling it again does nothing."""
+        if self._closed:
+            return
+        self._check()
+        self._call(BrokerStopping(self._node_id, self._epoch))
+        self._closed = True
+        with self._turn:
+            self._catalog.host.close()
+            idle = threading.Event()
+            self._store.stop(idle.set)
+        idle.wait()
+        with self._turn:
+            self._store.close(clean=True)
+        self._turn.close()
+
+    # ---- for Topic -------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ClosedError(f"the log in {self.path} was closed")
+        if os.getpid() != self._pid:
+            raise ClosedError(f"the log in {self.path} was opened before a fork; open it in the process that uses it")
+
+    def _call(self, command: Any, timeout: float | None = None) -> Any:
+        """Decide a metadata command and wait until it is durable; errors are raised."""
+        future: Future[Any] = Future()
+        with self._turn:
+            self._catalog.host.submit(command, future.set_result)
+        answer = future.result(timeout)
+        if isinstance(answer, DuramenError):
+            raise answer
+        return answer
+
+
+class Topic:
+    """One topic of an embedded log."""
+
+    def __init__(self, log: EmbeddedLog, name: str, topic_id: bytes, partitions: int) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = partitions
+        self._log = log
+        self._turn: Turn = log._turn
+        self._next_keyless = 0
+
+    # ---- writing ---------------------------------------------------------------------------------------------
+
+    def append(
+        self, records: Iterable[Record], partition: int | None = None, timeout: float | None = None
+    ) -> list[int]:
+        """Append and return the records' offsets, in their order, once they are on stable storage.
+
+        Without `partition` a key chooses it as Kafka's default partitioner does; records without a key go to one
+        partition per call, in turn. Records of one partition keep their order. Raises KafkaError when refused (nothing
+        of that partition's records was stored then) or when the disk failed (the outcome is unknown then).
+        """
+        return self.append_async(records, partition).result(timeout)
+
+    def append_async(self, records: Iterable[Record], partition: int | None = None) -> Future[list[int]]:
+        """Like `append`, but returns at once with a future of the offsets."""
+        self._log._check()
+        now = self._turn.wall_ms()
+        rows = list(records)
+        return _Appending(self, rows, self._spread(rows, partition), now).future
+
+    def _spread(self, rows: list[Record], partition: int | None) -> dict[int, list[int]]:
+        """Positions in `rows` by partition."""
+        if partition is not None:
+            self._check_partition(partition)
+            return {partition: list(range(len(rows)))}
+        keyless = self._next_keyless % self.partitions
+        self._next_keyless += 1
+        chosen: dict[int, list[int]] = {}
+        for position, row in enumerate(rows):
+            home = keyless if row.key is None else partition_for(row.key, self.partitions)
+            chosen.setdefault(home, []).append(position)
+        return chosen
+
+    # ---- reading ---------------------------------------------------------------------------------------------
+
+    def read(
+        self, partition: int, start: int | None = None, follow: bool = False, end: int | None = None
+    ) -> Iterator[StoredRecord]:
+        """Records of a partition from offset `start` (None: the first there is), in order.
+
+        follow: at the end wait for more instead of stopping. end: stop before this offset. Raises KafkaError
+        OFFSET_OUT_OF_RANGE when `start` is below the log start or above the log end, CorruptLogError for damage.
+        """
+        self._check_partition(partition)
+        offset = self.start_offset(partition) if start is None else start
+        while end is None or offset < end:
+            data, bound = self._chunk(partition, offset)
+            if not data:
+                if not follow or (end is not None and offset >= end):
+                    return
+                self._wait(partition, bound)
+                continue
+            for position, header in batches(data):
+                if header.next_offset <= offset:
+                    continue
+                if not header.is_control:
+                    view = memoryview(data)[position : position + header.size]
+                    for row in records(view, header, max_bytes=MAX_INFLATED_BYTES):
+                        if row.offset >= offset and (end is None or row.offset < end):
+                            yield _stored(row, partition)
+                offset = header.next_offset
+
+    def _chunk(self, partition: int, offset: int) -> tuple[bytes, int]:
+        """(whole batches from the one with `offset`, the bound they were read up to)."""
+        with self._turn:
+            self._log._check()
+            source = self._partition(partition)
+            bound = source.bound(READ_COMMITTED)
+            parts: list[Any] = list(source.read(offset, READ_CHUNK_BYTES, READ_COMMITTED).parts)
+            for index, part in enumerate(parts):
+                if isinstance(part, FileSpan):
+                    parts[index] = part.file.pread(part.length, part.position)
+        return b"".join(part.run().data if isinstance(part, Pending) else part for part in parts), bound
+
+    def _wait(self, partition: int, bound: int) -> None:
+        moved = threading.Event()
+        with self._turn:
+            source = self._partition(partition)
+            if source.bound(READ_COMMITTED) > bound:
+                return
+            source.watch(moved.set)
+        try:
+            moved.wait()
+        finally:
+            with self._turn:
+                source.unwatch(moved.set)
+        self._log._check()
+
+    def start_offset(self, partition: int) -> int:
+        """First offset that can be read."""
+        with self._turn:
+            return self._partition(partition).log_start_offset
+
+    def end_offset(self, partition: int) -> int:
+        """Offset behind the last durable record."""
+        with self._turn:
+            return self._partition(partition).high_watermark
+
+    def offset_at(self, partition: int, timestamp_ms: int) -> int | None:
+        """Offset of the first record whose timestamp is at least `timestamp_ms`; None when there is none."""
+        with self._turn:
+            found = self._partition(partition).list_offset(timestamp_ms, READ_COMMITTED)
+        return found.offset if found.offset >= 0 else None
+
+    def truncate(self, partition: int, before_offset: int) -> int:
+        """Delete every record below `before_offset`, durably; returns the new first offset."""
+        future: Future[KafkaError | None] = Future()
+        with self._turn:
+            start = self._partition(partition).delete_records(before_offset)
+            self._log._store.when_synced(TopicPartition(self.name, partition), future.set_result)
+        error = future.result()
+        if error is not None:
+            raise error
+        return start
+
+    def _check_partition(self, partition: int) -> None:
+        if not 0 <= partition < self.partitions:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self.name} has partitions 0..{self.partitions - 1}"
+            )
+
+    def _partition(self, partition: int) -> Partition:
+        self._log._check()
+        self._check_partition(partition)
+        found = self._log._store.partition_by_id(self.topic_id, partition)
+        if found is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self.name} was deleted")
+        return found
+
+
+class _Appending:
+    """One append call until all its batches are durable."""
+
+    def __init__(self, topic: Topic, rows: list[Record], spread: dict[int, list[int]], now: int) -> None:
+        self.future: Future[list[int]] = Future()
+        self.future.set_running_or_notify_cancel()
+        self._offsets = [-1] * len(rows)
+        self._open = 1
+        self._error: KafkaError | None = None
+        encoded = [
+            (home, positions, build_batch([_row(rows[position], now) for position in positions]))
+            for home, all_positions in spread.items()
+            for positions in _chunks(rows, all_positions)
+        ]
+        with topic._turn:
+            for home, positions, batch in encoded:
+                self._open += 1
+                topic._partition(home).append(memoryview(batch), -1, now, _BatchDone(self, positions))
+            self.settled()
+            if self._open:
+                topic._log._store.commit_soon()
+
+    def place(self, positions: list[int], result: Appended | KafkaError) -> None:
+        if isinstance(result, KafkaError):
+            self._error = self._error or result
+        else:
+            for number, position in enumerate(positions):
+                self._offsets[position] = result.base_offset + number
+        self.settled()
+
+    def settled(self) -> None:
+        self._open -= 1
+        if self._open == 0:
+            if self._error is not None:
+                self.future.set_exception(self._error)
+            else:
+                self.future.set_result(self._offsets)
+
+
+class _BatchDone:
+    """The callback of one batch."""
+
+    __slots__ = ("_call", "_positions")
+
+    def __init__(self, call: _Appending, positions: list[int]) -> None:
+        self._call = call
+        self._positions = positions
+
+    def __call__(self, result: Appended | KafkaError) -> None:
+        self._call.place(self._positions, result)
+
+
+def _chunks(rows: list[Record], positions: list[int]) -> Iterator[list[int]]:
+    """Split positions so that each batch stays well below `max.message.bytes`."""
+    chunk: list[int] = []
+    size = 0
+    for position in positions:
+        row = rows[position]
+        cost = (
+            len(row.key or b"")
+            + len(row.value or b"")
+            + sum(len(h[0]) + len(h[1] or b"") + 8 for h in row.headers)
+            + 32
+        )
+        if chunk and size + cost > BATCH_TARGET_BYTES:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(position)
+        size += cost
+    if chunk:
+        yield chunk
+
+
+def _row(record: Record, now: int) -> tuple[bytes | None, bytes | None, list[tuple[bytes, bytes | None]], int]:
+    headers = [(name.encode() if isinstance(name, str) else name, value) for name, value in record.headers]
+    return record.key, record.value, headers, now if record.timestamp_ms is None else record.timestamp_ms
+
+
+def _stored(row: Any, partition: int) -> StoredRecord:
+    headers = tuple((str(bytes(name), "utf-8", "replace"), _plain(value)) for name, value in row.headers)
+    return StoredRecord(row.offset, row.timestamp, _plain(row.key), _plain(row.value), headers, partition)
+
+
+def _plain(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)

@@ -1,0 +1,156 @@
+"""The ports of an embedded log: the caller's threads take turns as the loop, guarded by one lock.
+
+There is no event loop. Whoever calls in holds the lock and runs what became due; work that blocks (the journal's
+sync) happens on lane threads without the lock, so that callers that arrive meanwhile share the next group commit.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from duramen.errors import ClosedError
+from duramen.ports import Listener, Timer, Transport, World
+from duramen.storage.disk import RealDisk
+
+
+class LocalTimer:
+    """One scheduled call."""
+
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class Turn:
+    """Clock and executor ports around one lock. `with turn:` is a turn of the loop; its end runs what was queued."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._depth = 0
+        self._ready: deque[Callable[[], None]] = deque()
+        self._timers: list[tuple[float, int, LocalTimer]] = []
+        self._number = 0
+        self._lanes: dict[str, ThreadPoolExecutor] = {}
+        self._wake = threading.Condition(self.lock)
+        self._closed = False
+        self._timekeeper = threading.Thread(target=self._keep_time, name="duramen-timers", daemon=True)
+        self._timekeeper.start()
+
+    # ---- turns -----------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Turn:
+        self.lock.acquire()
+        self._depth += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if self._depth == 1:
+                while self._ready:
+                    self._ready.popleft()()
+        finally:
+            self._depth -= 1
+            self.lock.release()
+
+    # ---- clock -----------------------------------------------------------------------------------------------
+
+    def wall_ms(self) -> int:
+        return int(time.time() * 1000)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._ready.append(callback)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        timer = LocalTimer(callback)
+        with self.lock:
+            self._number += 1
+            heapq.heappush(self._timers, (time.monotonic() + seconds, self._number, timer))
+            self._wake.notify()
+        return timer
+
+    def _keep_time(self) -> None:
+        while True:
+            with self:
+                if self._closed:
+                    return
+                now = time.monotonic()
+                while self._timers and self._timers[0][0] <= now:
+                    timer = heapq.heappop(self._timers)[2]
+                    if timer.callback is not None:
+                        self._ready.append(timer.callback)
+            with self.lock:
+                if self._closed:
+                    return
+                left = self._timers[0][0] - time.monotonic() if self._timers else None
+                if left is None or left > 0:
+                    self._wake.wait(left)
+
+    # ---- executor --------------------------------------------------------------------------------------------
+
+    def submit(self, lane: str, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        pool = self._lanes.get(lane)
+        if pool is None:
+            pool = self._lanes[lane] = ThreadPoolExecutor(1, thread_name_prefix=f"duramen-{lane}")
+
+        def run() -> None:
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                result = work()
+            except BaseException as raised:  # noqa: BLE001 the error travels to the owner, where it is handled
+                error = raised
+            with self:
+                if not self._closed:
+                    done(result, error)
+
+        pool.submit(run)
+
+    def close(self) -> None:
+        """End the threads; call it without holding the lock."""
+        for pool in self._lanes.values():
+            pool.shutdown(wait=True)
+        with self.lock:
+            self._closed = True
+            self._wake.notify()
+        self._timekeeper.join()
+
+
+class NoNetwork:
+    """An embedded log has no sockets."""
+
+    def listen(self, host: str, port: int, on_accept: Callable[[Transport], None]) -> Listener:
+        raise ClosedError("an embedded log does not listen; use `duramen serve` on its directory")
+
+    def connect(self, host: str, port: int) -> Transport:
+        raise ClosedError("an embedded log does not connect")
+
+
+class SystemEntropy:
+    """The kernel's randomness."""
+
+    def random_bytes(self, length: int) -> bytes:
+        return os.urandom(length)
+
+    def uniform(self, low: float, high: float) -> float:
+        return random.uniform(low, high)
+
+
+def local_world() -> tuple[World, Turn]:
+    """The ports of one embedded log; close the turn when the log is closed."""
+    turn = Turn()
+    return World(RealDisk(), turn, NoNetwork(), turn, SystemEntropy()), turn
