@@ -26,7 +26,6 @@ _RUNTIME: dict[str, Any] = {
     "Malformed": (struct.error, IndexError, UnicodeDecodeError),
     "DecodeError": DecodeError,
     "SMALL": runtime.SMALL,
-    "UNPACK_SMALL": runtime.UNPACK_SMALL,
     "read_uvarint": runtime.read_uvarint,
     "read_long": runtime.read_long_string_length,
     "skip_tags": runtime.skip_tags,
@@ -124,9 +123,21 @@ class _DecoderWriter:
             return name
         self._fixed("B", 1, name)
         self._flush()
-        self._out.open(f"if {name} > 127:")
-        self._out.line(f"{name}, p = {reader}(buf, p - 1)")
-        self._out.close()
+        out = self._out
+        out.open(f"if {name} > 127:")
+        if reader == "read_uvarint":  # most record batches need two bytes for their length: no call for the second
+            second = out.fresh("b")
+            out.line(f"{second} = buf[p]")
+            out.open(f"if {second} < 128:")
+            out.line(f"{name} = {name} & 127 | {second} << 7")
+            out.line("p += 1")
+            out.close()
+            out.open("else:")
+            out.line(f"{name}, p = {reader}(buf, p - 1)")
+            out.close()
+        else:
+            out.line(f"{name}, p = {reader}(buf, p - 1)")
+        out.close()
         return name
 
     def _sized(self, code: str, nullable: bool, target: str, path: str, read: str, reader: str) -> None:
@@ -166,10 +177,9 @@ class _DecoderWriter:
         if isinstance(kind.element, Scalar) and kind.element is not UUID:
             code = kind.element.code
             small = out.fresh("s")
-            out.namespace[f"L_{_name(code)}"] = runtime.UNPACK_SMALL[code]
+            table = out.unpack_table(code)
             out.line(
-                f"{small} = L_{_name(code)}[{count}](buf, p) if {count} < SMALL else "
-                f"unpack_from(f'>{{{count}}}{code}', buf, p)"
+                f"{small} = {table}[{count}](buf, p) if {count} < SMALL else unpack_from(f'>{{{count}}}{code}', buf, p)"
             )
             out.line(f"{target} = list({small})")
             out.line(f"p += {total}")
@@ -257,7 +267,3 @@ class _DecoderWriter:
             for field in plain
         )
         return inside + (1 if self._flexible else 0)
-
-
-def _name(code: str) -> str:
-    return "bool" if code == "?" else code

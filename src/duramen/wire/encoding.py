@@ -69,6 +69,8 @@ class _EncoderWriter:
 
     def _packed(self, run: list[tuple[str, str]]) -> str:
         codes = "".join(code for code, _ in run)
+        if codes.strip("x") == "":
+            return repr(bytes(len(codes)))
         return f"{self._out.pack(codes)}({', '.join(text for _, text in run if text)})"
 
     def _flush(self) -> None:
@@ -163,7 +165,9 @@ class _EncoderWriter:
         item, length = self._bind_length(nullable, value, "b''", "", measure)
         self._length(length, "i", "uvarint")
         if kind.by_reference:
+            self._out.open(f"if {length} > {1 if self._flexible else 0}:")
             self._out.line(f"put_blob({item}, pieces, parts)")
+            self._out.close()
         else:
             self._out.line(f"{self._add}({item})")
 
@@ -185,19 +189,20 @@ class _EncoderWriter:
         out.close()
 
     def _numbers(self, code: str, items: str, count: str, nullable: bool) -> None:
-        """An array of numbers: count and content in one `pack`."""
+        """An array of numbers: the run before it, its count and its content in one `pack`."""
         out = self._out
-        self._flush()
         head = "B" if self._flexible else "i"
-        table = f"L_{head}{'bool' if code == '?' else code}"
-        out.namespace[table] = runtime.PACK_SMALL[head, code]
-        plain = f"{count} - 1" if self._flexible else count
-        if nullable:
-            plain = f"len({items})"
+        codes = "".join(run_code for run_code, _ in self._run) + head
+        before = "".join(f"{text}, " for _, text in self._run if text)
+        plus = 1 if self._flexible else 0
+        length = f"len({items})" if nullable else f"{count} - {plus}" if plus else count
         wide = f"uvarint({count})" if self._flexible else f"{out.pack('i')}({count})"
+        if self._run:
+            wide = f"{self._packed(self._run)} + {wide}"
+        self._run.clear()
         out.line(
-            f"{self._add}({table}[len({items})]({count}, *{items}) if {count} < SMALL else "
-            f"{wide} + pack_any(f'>{{{plain}}}{code}', *{items}))"
+            f"{self._add}({out.pack_table(codes, code)}[{length}]({before}{count}, *{items}) if {count} < SMALL else "
+            f"{wide} + pack_any(f'>{{{length}}}{code}', *{items}))"
         )
 
     def _nullable_struct(self, kind: Struct, value: str, path: str) -> None:

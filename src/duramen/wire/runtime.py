@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from struct import Struct as Packing
 from typing import Any, ClassVar, Final
 
 from duramen.errors import BugError
@@ -117,14 +116,6 @@ def exact(value: bytes) -> bytes:
     if len(value) != 16:
         raise EncodeError(f"a UUID has 16 bytes, not {len(value)}")
     return value
-
-
-def _packings(prefix: str, code: str) -> list[Packing]:
-    return [Packing(f">{prefix}{count}{code}") for count in range(SMALL)]
-
-
-UNPACK_SMALL: Final = {code: [p.unpack_from for p in _packings("", code)] for code in "bhiqHI?d"}
-PACK_SMALL: Final = {(head, code): [p.pack for p in _packings(head, code)] for head in "Bi" for code in "bhiqHI?d"}
 
 
 class StructValue:

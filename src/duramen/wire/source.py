@@ -6,6 +6,8 @@ from collections.abc import Callable
 from struct import Struct as Packing
 from typing import Any
 
+from duramen.wire.runtime import SMALL
+
 
 class Source:
     """A function under construction: indented lines, unique local names, packing constants."""
@@ -44,6 +46,20 @@ class Source:
         name = "P_" + _identifier(codes)
         if name not in self.namespace:
             self.namespace[name] = Packing(">" + codes).pack
+        return name
+
+    def pack_table(self, prefix: str, code: str) -> str:
+        """Name of a list: its entry n packs `prefix` and n values of `code`, for n below SMALL."""
+        name = f"T_{_identifier(prefix)}_{_identifier(code)}"
+        if name not in self.namespace:
+            self.namespace[name] = [Packing(f">{prefix}{count}{code}").pack for count in range(SMALL)]
+        return name
+
+    def unpack_table(self, code: str) -> str:
+        """Name of a list: its entry n unpacks n values of `code`, for n below SMALL."""
+        name = f"L_{_identifier(code)}"
+        if name not in self.namespace:
+            self.namespace[name] = [Packing(f">{count}{code}").unpack_from for count in range(SMALL)]
         return name
 
     def function(self, name: str, label: str) -> Callable[..., Any]:

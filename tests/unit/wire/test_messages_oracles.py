@@ -67,14 +67,13 @@ def test_kio_agrees_byte_for_byte(message: Message, version: int) -> None:
 @pytest.mark.parametrize(("message", "version"), CASES, ids=CASE_IDS)
 def test_kafka_python_agrees_byte_for_byte(message: Message, version: int) -> None:
     theirs = kafka_python_class(message.name)
-    if message.name == "ApiVersionsResponse":
-        pytest.skip("kafka-python reads every ApiVersions response as version 0 when it holds an error")
-    if theirs is None:
-        pytest.skip("kafka-python has no such message")
+    assert theirs is not None
 
     @few
     @given(objects(message, message.struct, version, kio_class(message, version)))
     def check(value: Any) -> None:
+        if message.name == "ApiVersionsResponse":
+            value.error_code = 0  # it takes a response with an error for one of version 0, whatever it asked for
         data = message.encode(value, version)
         parsed = theirs.decode(data, version=version)
         parsed._header = None  # its decoder leaves this unset, its encoder reads it
