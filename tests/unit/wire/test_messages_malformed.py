@@ -26,7 +26,7 @@ def test_every_truncation_is_refused(message: Message, version: int) -> None:
     data = message.encode(sample(message, version, Random(version)), version)
     for length in range(len(data)):
         with pytest.raises(DecodeError):
-            message.decode(data[:length], version)
+            message.decode_from(data[:length], version)
     with pytest.raises(DecodeError, match="follow"):
         message.decode(data + b"\0", version)
 
