@@ -12,7 +12,8 @@ the first write of its new lap would leave a journal whose beginning is missing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,7 +27,6 @@ from duramen.storage.journal_format import (
     ENTRY_MAGIC,
     ENTRY_SIZE,
     EXTENT_SIZE,
-    HEADER_BLOCK,
     MARK_SIZE,
     Extent,
     Mark,
@@ -187,7 +187,8 @@ class Group:
         """Make the group durable: segments of bypassed batches first, then one write and one sync. OSError fences."""
         for file, directory in self.syncs:
             file.sync()
-            self._disk.sync_directory(directory)
+            with suppress(FileNotFoundError):  # the topic was deleted meanwhile, and its directory renamed
+                self._disk.sync_directory(directory)
         file = self.part.file
         buffers: Sequence[Buffer] = self.buffers
         if len(buffers) <= MAX_BUFFERS:
@@ -206,17 +207,16 @@ class Journal:
     laps: how often a part was started. failed: the error that fenced the directory.
     """
 
-    def __init__(
-        self, disk: Disk, maker: PartMaker, first: Part, limits: JournalLimits, next_lsn: int, lap: int
-    ) -> None:
+    def __init__(self, disk: Disk, maker: PartMaker, limits: JournalLimits, next_lsn: int, laps: int) -> None:
+        """A journal without parts: `start` gives it the first one."""
         self.limits = limits
         self.seed = maker.seed
         self.next_lsn = next_lsn
         self.durable_lsn = next_lsn - 1
         self.checkpoint_lsn = next_lsn
-        self.laps = lap
-        self.failed: OSError | None = None
-        self.growth_error: OSError | None = None
+        self.laps = laps
+        self.failed: BaseException | None = None
+        self.growth_error: BaseException | None = None
         self.maker = maker
         self._disk = disk
         self._marked_lsn = next_lsn - 1
@@ -227,7 +227,11 @@ class Journal:
         self._open: Group | None = None
         self._inflight: Group | None = None
         self._growing = False
-        self._current = first
+        self._current: Part
+        self.on_truncate: Callable[[JournaledLog, int, int, int], None] = lambda log, offset, base, position: None
+
+    def start(self, first: Part) -> None:
+        """Take the first part into use; from here on entries can be appended."""
         self._activate(first)
 
     # -- appending
@@ -293,6 +297,7 @@ class Journal:
             group.open.pop(log, None)
             if kind == kinds.TRUNCATE:
                 self._forget_above(log, offset)
+                self.on_truncate(log, offset, segment_base, position)
         return lsn
 
     def admit(self, size: int) -> None:
@@ -366,27 +371,29 @@ class Journal:
 
     def _ensure_next_part(self, *, droppable: bool) -> None:
         """Have a part to go on in, growing on the spot if need be; a droppable entry is refused at the bound."""
-        if self._free or (self._open is None and self._reusable(self._current)):
+        if self._free:
             return
-        if droppable and self.size + self.limits.part > self.limits.total:
+        if droppable and self.size + self._growth_size > self.limits.total:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"the journal is full ({self.size} bytes, {self.next_lsn - self.checkpoint_lsn} entries): "
                 "segments are synced too slowly; try again",
             )
         try:
-            self._free.append(self.maker.make(self.limits.part))
+            self._free.append(self.maker.make(self._growth_size))
         except OSError as error:
             self.growth_error = error
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no room for another journal part: {error}") from error
         self.growth_error = None
 
+    @property
+    def _growth_size(self) -> int:
+        """Bytes of the next part: the journal doubles until parts have their full size."""
+        return min(self.limits.part, self.size)
+
     def _next_part(self) -> Part:
-        if self._free:
-            self._used.append(self._current)
-            self._activate(self._free.popleft())
-        else:
-            self._activate(self._current)
+        self._used.append(self._current)
+        self._activate(self._free.popleft())
         return self._current
 
     def take_growth(self) -> Growth | None:
@@ -396,12 +403,12 @@ class Journal:
             self._growing
             or self._free
             or self.failed is not None
-            or current.position - HEADER_BLOCK < (current.capacity - HEADER_BLOCK) // 4
-            or self.size + self.limits.part > self.limits.total
+            or (self._used and current.position < current.capacity // 4)
+            or self.size + self._growth_size > self.limits.total
         ):
             return None
         self._growing = True
-        return Growth(self.maker, self.limits.part)
+        return Growth(self.maker, self._growth_size)
 
     def complete_growth(self, job: Growth) -> None:
         """The new part may be used."""
@@ -410,7 +417,7 @@ class Journal:
         if job.part is not None:
             self._free.append(job.part)
 
-    def fail_growth(self, job: Growth, error: OSError) -> None:
+    def fail_growth(self, job: Growth, error: BaseException) -> None:
         """No new part (the disk is full): what is there is recycled; nothing acknowledged depends on it."""
         self._growing = False
         self.growth_error = error
@@ -456,8 +463,12 @@ class Journal:
         part = self._current
         reserve = part.limit if self._recorded_lsn == self.checkpoint_lsn else part.capacity
         if part.position + MARK_SIZE > reserve:
-            if not self._free and not self._reusable(part):
-                return None
+            if not self._free:
+                try:
+                    self._free.append(self.maker.make(self.limits.first_part))
+                except OSError as error:
+                    self.growth_error = error
+                    return None
             part = self._next_part()
         group = Group(self._disk, part, part.position, self.next_lsn)
         part.position += aligned(MARK_SIZE)
@@ -481,7 +492,7 @@ class Journal:
             log.mark_durable(end)
         return list(group.ends)
 
-    def fail(self, group: Group | None, error: OSError) -> None:
+    def fail(self, group: Group | None, error: BaseException) -> None:
         """The disk failed: fence the directory until a restart has recovered it. A failed sync is never retried."""
         if self.failed is None:
             self.failed = error

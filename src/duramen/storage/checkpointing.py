@@ -1,0 +1,197 @@
+"""Checkpoints of a log directory: which segments to sync next, what to persist then, and when the journal is recycled.
+
+A round fixes the journal's next LSN, syncs every log a few at a time (pacing: many syncs at once would hold up the
+journal's own), and ends by writing the checkpoint files. Only then are journal parts below that LSN free.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from duramen.model import TopicPartition
+from duramen.ports import Disk
+from duramen.storage.checkpoints import (
+    CHECKPOINT,
+    HIGH_WATERMARK,
+    LOG_START,
+    RECOVERY_POINT,
+    DirectoryCheckpoint,
+    LogPoint,
+    encode_checkpoint,
+    encode_offsets,
+    replace_file,
+)
+from duramen.storage.journal import Journal
+from duramen.storage.log import Log, LogSync
+from duramen.storage.recovery_plan import LogKey
+
+SLICE_LOGS = 8
+"""Logs synced by one job of a round while the journal has room."""
+URGENT_FILL = 0.75
+"""From this fill on a round syncs everything that is left in one job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The checkpoint files of a directory, ready to be written; the caller's thread does not matter."""
+
+    disk: Disk
+    directory: str
+    checkpoint: DirectoryCheckpoint
+    high_watermarks: Mapping[TopicPartition, int]
+
+    def write(self) -> None:
+        """Replace all of them and make their names durable."""
+        points = self.checkpoint.logs.values()
+        starts = {point.tp: point.start_offset for point in points if point.start_offset > 0}
+        contents = {
+            RECOVERY_POINT: encode_offsets({point.tp: point.recovery_point for point in points}),
+            LOG_START: encode_offsets(starts),
+            HIGH_WATERMARK: encode_offsets(self.high_watermarks),
+            CHECKPOINT: encode_checkpoint(self.checkpoint),
+        }
+        for name, content in contents.items():
+            replace_file(self.disk, posixpath.join(self.directory, name), content, durable_name=False)
+        self.disk.sync_directory(self.directory)
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """One job of a round. `files` and `lsn` are set in its last one."""
+
+    syncs: list[tuple[Log, LogSync, LogPoint]]
+    files: Files | None
+    lsn: int
+    gone: Callable[[Log], bool]
+
+    def run(self) -> None:
+        """Sync the logs, then persist the checkpoint files if this is the round's last job. OSError fences."""
+        for log, sync, _ in self.syncs:
+            try:
+                sync.run()
+            except FileNotFoundError:
+                if not self.gone(log):
+                    raise
+        if self.files is not None:
+            self.files.write()
+
+
+@dataclass(slots=True)
+class Round:
+    """A round under way: entries below `lsn` are being brought into synced segments."""
+
+    lsn: int
+    waiting: list[Log]
+
+
+@dataclass(slots=True)
+class Checkpointer:
+    """Takes and completes the rounds of one directory. points: what is known to be synced of each log."""
+
+    disk: Disk
+    directory: str
+    generation: int
+    journal: Journal
+    logs: dict[LogKey, Log]
+    high_watermark: Callable[[Log], int]
+    points: dict[LogKey, LogPoint] = field(default_factory=dict)
+    rounds: int = 0
+    _round: Round | None = None
+    _job: Checkpoint | None = None
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a round has begun and not ended."""
+        return self._round is not None
+
+    def begin(self) -> None:
+        """Start a round: everything journaled so far (and flushed by the caller) will be synced."""
+        if self._round is None:
+            for log in self.logs.values():
+                log.marked = False
+            self._round = Round(self.journal.next_lsn, list(self.logs.values()))
+
+    def take(self, limit: int = SLICE_LOGS) -> Checkpoint | None:
+        """The round's next job; None when no round is under way or a job of it is."""
+        current = self._round
+        if current is None or self._job is not None:
+            return None
+        if self.journal.fill >= URGENT_FILL:
+            limit = len(current.waiting)
+        syncs: list[tuple[Log, LogSync, LogPoint]] = []
+        taken = 0
+        for log in current.waiting:
+            if len(syncs) >= limit:
+                break
+            taken += 1
+            if self.logs.get(key_of(log)) is not log:
+                continue
+            sync = log.take_sync()
+            if sync is None:
+                self.points[key_of(log)] = point_of(log)
+            else:
+                syncs.append((log, sync, point_of(log)))
+        del current.waiting[:taken]
+        files = None
+        if not current.waiting:
+            ahead = {key_of(log): point for log, _, point in syncs}
+            files = self.files(ahead)
+        self._job = Checkpoint(syncs, files, current.lsn, self._is_gone)
+        return self._job
+
+    def complete(self, job: Checkpoint) -> None:
+        """The job has run: advance recovery points; at the round's end recycle the journal."""
+        self._job = None
+        for log, sync, point in job.syncs:
+            log.complete_sync(sync)
+            if not self._is_gone(log) and log.end_offset >= point.recovery_point:
+                self.points[key_of(log)] = point
+        if job.files is not None:
+            self.journal.recycle(job.lsn)
+            self._round = None
+            self.rounds += 1
+
+    def fail(self, job: Checkpoint) -> None:
+        """The job failed: the round is over, the journal keeps everything."""
+        self._job = None
+        self._round = None
+
+    def files(self, ahead: Mapping[LogKey, LogPoint]) -> Files:
+        """The checkpoint files as of now, with the points of `ahead` where it has them."""
+        points: dict[LogKey, LogPoint] = {}
+        marks: dict[TopicPartition, int] = {}
+        for key, log in self.logs.items():
+            known = ahead.get(key) or self.points[key]
+            points[key] = LogPoint(log.tp, log.start_offset, known.recovery_point, known.segment_base, known.position)
+            marks[log.tp] = self.high_watermark(log)
+        lsn = self._round.lsn if self._round is not None else self.journal.next_lsn
+        return Files(self.disk, self.directory, DirectoryCheckpoint(self.generation, lsn, points), marks)
+
+    def cut(self, key: LogKey, offset: int, segment_base: int, position: int) -> None:
+        """The log was truncated: nothing behind is known to be synced any more."""
+        known = self.points.get(key)
+        if known is not None and known.recovery_point > offset:
+            self.points[key] = LogPoint(known.tp, known.start_offset, offset, segment_base, position)
+        job = self._job
+        if job is not None:
+            job.syncs = [
+                (log, sync, LogPoint(point.tp, point.start_offset, offset, segment_base, position))
+                if key_of(log) == key and point.recovery_point > offset
+                else (log, sync, point)
+                for log, sync, point in job.syncs
+            ]
+
+    def _is_gone(self, log: Log) -> bool:
+        return self.logs.get(key_of(log)) is not log
+
+
+def key_of(log: Log) -> LogKey:
+    """The identity of a log: names may be used again, topic ids are not."""
+    return log.topic_id, log.tp.partition
+
+
+def point_of(log: Log) -> LogPoint:
+    """Where the log ends now; valid as a recovery point once what `take_sync` gave at this moment has run."""
+    return LogPoint(log.tp, log.start_offset, log.end_offset, log.active.base_offset, log.active.size)

@@ -1,0 +1,319 @@
+"""A log directory in use: its lock, identity, journal, logs, checkpoints and what is to be deleted.
+
+One directory is one unit of failure: a failed write or sync fences it, all of it, until a restart has recovered it
+from what is on stable storage. Everything here runs on the loop thread, but for the jobs it hands out.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from duramen.errors import ClosedError, FencedDirectoryError, StorageError
+from duramen.model import TopicId, TopicPartition
+from duramen.ports import Disk, Entropy
+from duramen.storage import kinds
+from duramen.storage.checkpointing import SLICE_LOGS, Checkpoint, Checkpointer, key_of, point_of
+from duramen.storage.checkpoints import (
+    CLEAN_SHUTDOWN,
+    CLEANER,
+    LOCK,
+    encode_clean_shutdown,
+    encode_offsets,
+    remove_file,
+    replace_file,
+)
+from duramen.storage.directory_start import deleted_name, drop_leftover_directories, prepare
+from duramen.storage.housekeeping import Housekeeping, Job
+from duramen.storage.journal import Group, Journal, JournaledLog, JournalLimits
+from duramen.storage.journal_format import HEADER_BLOCK
+from duramen.storage.journal_parts import PartMaker, remove_parts
+from duramen.storage.log import Log
+from duramen.storage.logconfig import LogConfig, PlainLogConfig
+from duramen.storage.recovery import RecoveryReport
+from duramen.storage.recovery_plan import LogKey
+
+
+@dataclass(frozen=True, slots=True)
+class DirectorySettings:
+    """How a log directory is run. Sizes are bytes, times milliseconds.
+
+    cluster_id: None takes the directory's, or a new one. default_config: for logs whose topic is not configured yet.
+    checkpoint_fill: the journal's fill from which a checkpoint begins, 0 to 1.
+    """
+
+    node_id: int = 0
+    cluster_id: str | None = None
+    journal_max_bytes: int = 256 << 20
+    journal_max_entries: int = 500_000
+    journal_part_bytes: int = 16 << 20
+    journal_first_part_bytes: int = 4 << 20
+    bypass_bytes: int = 1 << 20
+    dirty_max_bytes: int = 64 << 20
+    checkpoint_fill: float = 0.5
+    checkpoint_interval_ms: int = 60_000
+    retention_check_interval_ms: int = 300_000
+    producer_id_expiration_ms: int = 86_400_000
+    default_config: LogConfig = field(default_factory=PlainLogConfig)
+
+    @property
+    def journal_limits(self) -> JournalLimits:
+        """The journal's share."""
+        return JournalLimits(
+            self.journal_max_bytes,
+            self.journal_max_entries,
+            self.journal_part_bytes,
+            min(self.journal_first_part_bytes, self.journal_part_bytes),
+            self.bypass_bytes,
+        )
+
+
+class LogDirectory:
+    """See the module. `open` is the constructor.
+
+    path, directory_id, cluster_id; clean_start: the last stop was clean; recovery: what the start did.
+    logs: by topic id and partition. high_watermark: asked before anything is deleted and for Kafka's checkpoint.
+    """
+
+    def __init__(self, disk: Disk, path: str, settings: DirectorySettings, entropy: Entropy) -> None:
+        self.disk = disk
+        self.path = path
+        self.settings = settings
+        self.entropy = entropy
+        self.cluster_id = ""
+        self.directory_id = ""
+        self.clean_start = True
+        self.recovery = RecoveryReport()
+        self.logs: dict[LogKey, Log] = {}
+        self.high_watermark: Callable[[Log], int] = lambda log: log.durable_end
+        self.journal: Journal
+        self._queue: list[Log] = []
+        self._lock = disk.lock(posixpath.join(path, LOCK))
+        self._checkpointer: Checkpointer
+        self._housekeeping: Housekeeping
+        self._last_checkpoint_ms = 0
+        self._now_ms = 0
+        self._closed = False
+
+    @classmethod
+    def open(cls, disk: Disk, path: str, settings: DirectorySettings, *, now_ms: int, entropy: Entropy) -> LogDirectory:
+        """Create or recover the directory, and take it into use.
+
+        DirectoryLockedError when another process has it; StorageError when it belongs to another node or cluster, or
+        Kafka left it unclean; CorruptLogError when bytes that were on stable storage are damaged.
+        """
+        path = path.rstrip("/") or "/"
+        disk.make_directories(path)
+        disk.sync_directory(posixpath.dirname(path) or ".")
+        self = cls(disk, path, settings, entropy)
+        try:
+            self._start(now_ms)
+        except BaseException:
+            self._release()
+            raise
+        return self
+
+    def _start(self, now_ms: int) -> None:
+        settings = self.settings
+        state = prepare(self.disk, self.path, settings.node_id, settings.cluster_id, self.entropy)
+        self.cluster_id, self.directory_id = state.meta.cluster_id, state.meta.directory_id
+        self.clean_start = state.clean
+        self.recovery = state.report
+        self._now_ms = self._last_checkpoint_ms = now_ms
+        drop_leftover_directories(self.disk, self.path, state, self.entropy)
+        contents = state.contents
+        maker = PartMaker(
+            self.disk, self.path, contents.generation + 1, int.from_bytes(self.entropy.random_bytes(4), "big")
+        )
+        limits = settings.journal_limits
+        self.journal = journal = Journal(self.disk, maker, limits, contents.next_lsn, contents.laps)
+        for ready in state.ready:
+            log = Log.open(
+                self.disk,
+                ready.found.path,
+                ready.found.tp,
+                ready.found.topic_id,
+                settings.default_config,
+                journal,
+                clean=ready.end is None,
+                start_offset=ready.start_offset,
+                recovery_point=0 if ready.end is None else ready.end.offset,
+                flush_queue=self._queue,
+            )
+            self.logs[key_of(log)] = log
+        points = {key: point_of(log) for key, log in self.logs.items()}
+        self._checkpointer = Checkpointer(
+            self.disk, self.path, maker.generation, journal, self.logs, self._mark_of, points
+        )
+        self._checkpointer.files({}).write()
+        # What was recovered is in synced files and checkpoints. The rename of the new first part retires the old journal.
+        journal.start(maker.make(limits.first_part))
+        remove_parts(self.disk, self.path, keep=maker.generation)
+        remove_file(self.disk, posixpath.join(self.path, CLEAN_SHUTDOWN))
+        self.disk.sync_directory(self.path)
+        journal.on_truncate = self._truncated
+        self._housekeeping = Housekeeping(self.disk, self.path, journal, self._mark_of, state.leftovers)
+
+    def _mark_of(self, log: Log) -> int:
+        return self.high_watermark(log)
+
+    def _truncated(self, log: JournaledLog, offset: int, segment_base: int, position: int) -> None:
+        self._checkpointer.cut((log.topic_id, log.tp.partition), offset, segment_base, position)
+
+    # -- logs
+
+    def create_log(self, tp: TopicPartition, topic_id: TopicId, config: LogConfig) -> Log:
+        """A new empty log, its names durable, its creation journaled before anything that is appended to it."""
+        self._check_usable()
+        path = posixpath.join(self.path, str(tp))
+        if (topic_id, tp.partition) in self.logs or self.disk.exists(path):
+            raise StorageError(f"{path} exists already; remove it or create the topic under another name")
+        try:
+            log = Log.create(self.disk, path, tp, topic_id, config, self.journal, flush_queue=self._queue)
+            self.disk.sync_directory(self.path)
+        except OSError as error:
+            self.journal.fail(None, error)
+            raise StorageError(f"{path} cannot be created: {error}") from error
+        self.journal.append(kinds.CREATE, log, 0, -1, 0, 0, tp.topic.encode())
+        self._checkpointer.points[key_of(log)] = point_of(log)
+        self.logs[key_of(log)] = log
+        return log
+
+    def delete_log(self, log: Log) -> str:
+        """Forget the log and give its directory its `-delete` name, which is returned; files go later."""
+        self._check_usable()
+        del self.logs[key_of(log)]
+        self._checkpointer.points.pop(key_of(log), None)
+        if log in self._queue:
+            self._queue.remove(log)
+        self.journal.append(kinds.DELETE, log, log.end_offset, -1, 0, 0)
+        target = posixpath.join(self.path, deleted_name(log.tp, self.entropy))
+        try:
+            self.disk.rename(log.path, target)
+            self.disk.sync_directory(self.path)
+        except OSError as error:
+            self.journal.fail(None, error)
+            raise StorageError(f"{log.path} cannot be deleted: {error}") from error
+        self._housekeeping.remove_later(self._now_ms, log, target)
+        return target
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise ClosedError(f"{self.path} was closed")
+        if self.journal.failed is not None:
+            raise FencedDirectoryError(f"{self.path}: no writes since a failure of the disk: {self.journal.failed}")
+
+    # -- the commit cycle
+
+    def flush(self) -> None:
+        """Write what was appended since the last call, one write per log. OSError: the directory is fenced."""
+        queue = self._queue
+        if not queue:
+            return
+        logs = queue[:]
+        queue.clear()
+        try:
+            for log in logs:
+                log.flush()
+        except OSError as error:
+            self.journal.fail(None, error)
+            raise
+
+    def take_group(self) -> Group | None:
+        """`flush`, then the journal's next group."""
+        self.flush()
+        return self.journal.take_group()
+
+    # -- checkpoints
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether the journal's fill or the bytes waiting for a sync call for a checkpoint now."""
+        if self._checkpointer.under_way or self.journal.fill >= self.settings.checkpoint_fill:
+            return True
+        if self.journal.entries and self._now_ms - self._last_checkpoint_ms >= self.settings.checkpoint_interval_ms:
+            return True
+        return self._dirty_bytes() > self.settings.dirty_max_bytes // 2
+
+    def _dirty_bytes(self) -> int:
+        return sum(log.active.size - log.active.synced for log in self.logs.values())
+
+    def take_checkpoint(self, force: bool = False) -> Checkpoint | None:
+        """The next job of a checkpoint, or None when none is due or one is running. `force` begins one anyway.
+
+        Call it about once a second: a checkpoint is spread over several calls unless the journal is nearly full.
+        """
+        if self.journal.failed is not None or not (force or self.checkpoint_due):
+            return None
+        self.flush()
+        if not self._checkpointer.under_way:
+            self._last_checkpoint_ms = self._now_ms
+            self._checkpointer.begin()
+        return self._checkpointer.take(len(self.logs) if force else SLICE_LOGS)
+
+    def complete_checkpoint(self, job: Checkpoint) -> None:
+        """The job has run."""
+        self._checkpointer.complete(job)
+
+    def fail_checkpoint(self, job: Checkpoint, error: BaseException) -> None:
+        """The job failed: a failed sync is never retried, the directory is fenced."""
+        self._checkpointer.fail(job)
+        self.journal.fail(None, error)
+
+    # -- housekeeping and the end
+
+    def take_maintenance(self, now_ms: int) -> list[Job]:
+        """Jobs for the housekeeping lane: sealing, retention, removals, the journal's next part."""
+        self._now_ms = now_ms
+        if self.journal.failed is not None or self._closed:
+            return []
+        return self._housekeeping.take(self.logs, now_ms, self.settings.retention_check_interval_ms)
+
+    def close(self, clean: bool) -> None:
+        """Stop using the directory. clean: sync everything, drain the journal and say so, so that nothing is replayed.
+
+        No group, checkpoint or other job may be running. A fenced directory is never closed cleanly.
+        """
+        if self._closed:
+            return
+        try:
+            if clean and self.journal.failed is None and not self.journal.in_flight:
+                self._stop_cleanly()
+        finally:
+            self._closed = True
+            self._release()
+
+    def _stop_cleanly(self) -> None:
+        try:
+            while (group := self.take_group()) is not None:
+                group.run()
+                self.journal.complete(group)
+            for key, log in self.logs.items():
+                sync = log.take_sync(full=True)
+                point = point_of(log)
+                if sync is not None:
+                    sync.run()
+                    log.complete_sync(sync)
+                self._checkpointer.points[key] = point
+                log.close()
+            self._checkpointer.files({}).write()
+            cleaner = posixpath.join(self.path, CLEANER)
+            if not self.disk.exists(cleaner):
+                replace_file(self.disk, cleaner, encode_offsets({}))
+            maker = self.journal.maker
+            bare = PartMaker(self.disk, self.path, maker.generation + 1, maker.seed)
+            bare.make(HEADER_BLOCK).file.close()
+            remove_parts(self.disk, self.path, keep=bare.generation)
+            replace_file(self.disk, posixpath.join(self.path, CLEAN_SHUTDOWN), encode_clean_shutdown())
+        except OSError as error:
+            self.journal.fail(None, error)
+            raise
+
+    def _release(self) -> None:
+        if hasattr(self, "journal"):
+            self.journal.close()
+        for log in self.logs.values():
+            for segment in log.segments:
+                segment.close()
+        self._lock.release()

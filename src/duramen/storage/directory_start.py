@@ -1,0 +1,312 @@
+"""Opens a log directory: whose it is, whether it stopped cleanly, and what has to be recovered before it is served.
+
+What is found decides. A clean-shutdown file: nothing is replayed, the directory may come from Kafka. Our journal:
+recovery by it. Our checkpoint or a bare journal but no clean-shutdown file: every log is read from its recovery point
+on. None of these: a Kafka directory that was not stopped cleanly, which only Kafka can recover.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from duramen.errors import StorageError
+from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_from_text, topic_id_text
+from duramen.ports import Disk, Entropy
+from duramen.storage.checkpoints import (
+    CLEAN_SHUTDOWN,
+    LOG_START,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINT,
+    DirectoryCheckpoint,
+    MetaProperties,
+    decode_meta,
+    decode_partition_metadata,
+    encode_meta,
+    encode_partition_metadata,
+    parse_partition_name,
+    read_checkpoint,
+    read_file,
+    read_offsets,
+    replace_file,
+)
+from duramen.storage.journal_reader import JournalContents, read_journal
+from duramen.storage.recovery import PartitionRecovery, RecoveryReport
+from duramen.storage.recovery_plan import LogKey, Plan, Point, make_plans
+from duramen.storage.retention import DELETED_SUFFIX
+from duramen.storage.segment import log_name, parse_base
+
+DELETE_SUFFIX = "-delete"
+
+
+class Found(NamedTuple):
+    """One partition directory: its name, and its topic's id (all zeros when partition.metadata is missing)."""
+
+    tp: TopicPartition
+    topic_id: TopicId
+    path: str
+
+    @property
+    def key(self) -> LogKey:
+        return self.topic_id, self.tp.partition
+
+
+@dataclass(slots=True)
+class Ready:
+    """A partition whose files may be opened. end: where its log ends, None when it need not be known (clean)."""
+
+    found: Found
+    start_offset: int
+    end: Point | None
+
+
+@dataclass(slots=True)
+class StartState:
+    """What a start found in a directory and made of it."""
+
+    meta: MetaProperties
+    clean: bool
+    contents: JournalContents
+    report: RecoveryReport
+    ready: list[Ready] = field(default_factory=list)
+    leftovers: list[str] = field(default_factory=list)
+
+
+def prepare(disk: Disk, path: str, node_id: int, cluster_id: str | None, entropy: Entropy) -> StartState:
+    """Identify the directory and recover its partitions' files; nothing in it may be open.
+
+    StorageError when it belongs to another cluster or node, or cannot be recovered safely; CorruptLogError when
+    something that was on stable storage is damaged.
+    """
+    meta = _identify(disk, path, node_id, cluster_id, entropy)
+    contents = read_journal(disk, path)
+    try:
+        checkpoint = read_checkpoint(disk, path)
+        clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
+        found = list(_partitions(disk, path, checkpoint))
+        fresh = not found and contents.generation < 0
+        state = StartState(meta, clean or fresh, contents, RecoveryReport(clean=clean or fresh))
+        state.report.torn_entries = contents.torn_entries
+        _refuse(path, clean, contents, checkpoint, found)
+        found = _identified(disk, found, state)
+        deleted = _leftovers(disk, path, found, state.leftovers)
+        if checkpoint is None and found and clean:
+            state.report.adopted = True
+            for partition in found:
+                _check_magic(disk, partition)
+        if state.clean:
+            state.ready = _clean(disk, path, checkpoint, found)
+        else:
+            state.ready = _recover(disk, path, checkpoint, found, deleted, state)
+    finally:
+        contents.close()
+    return state
+
+
+def _identify(disk: Disk, path: str, node_id: int, cluster_id: str | None, entropy: Entropy) -> MetaProperties:
+    name = posixpath.join(path, META_PROPERTIES)
+    content = read_file(disk, name)
+    if content is None:
+        meta = MetaProperties(cluster_id or _random_id(entropy), node_id, _random_id(entropy))
+    else:
+        meta = decode_meta(content, name)
+        if cluster_id is not None and meta.cluster_id != cluster_id:
+            raise StorageError(
+                f"{path} belongs to cluster {meta.cluster_id}, not to {cluster_id}: use another directory"
+            )
+        if meta.node_id != node_id:
+            raise StorageError(
+                f"{path} belongs to node {meta.node_id}, not to {node_id}: set node.id or another log.dirs"
+            )
+        if meta.directory_id:
+            return meta
+        meta = meta._replace(directory_id=_random_id(entropy))
+    replace_file(disk, name, encode_meta(meta))
+    return meta
+
+
+def _random_id(entropy: Entropy) -> str:
+    return topic_id_text(entropy.random_bytes(16))
+
+
+def _refuse(
+    path: str, clean: bool, contents: JournalContents, checkpoint: DirectoryCheckpoint | None, found: list[Found]
+) -> None:
+    if clean and contents.entries:
+        raise StorageError(
+            f"{path}: a Kafka broker stopped cleanly here after an unclean stop of ours, so the journal is older than "
+            f"the logs; to keep what Kafka left, remove {', '.join(contents.names)}"
+        )
+    if not clean and found and contents.generation < 0 and checkpoint is None:
+        raise StorageError(
+            f"{path} was left by a Kafka broker that did not stop cleanly; "
+            "start Kafka on it once, stop it, and try again"
+        )
+    if contents.damage is not None and not clean:
+        raise contents.damage
+
+
+def _partitions(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None) -> Iterator[Found]:
+    ids = {point.tp: key[0] for key, point in checkpoint.logs.items()} if checkpoint is not None else {}
+    for name in disk.list_directory(path):
+        tp = parse_partition_name(name)
+        if tp is None or name.startswith("."):
+            continue
+        directory = posixpath.join(path, name)
+        try:
+            disk.list_directory(directory)
+        except NotADirectoryError:
+            continue
+        topic_id = read_topic_id(disk, directory)
+        if topic_id == NO_TOPIC_ID and tp in ids:
+            topic_id = ids[tp]
+            metadata = posixpath.join(directory, PARTITION_METADATA)
+            replace_file(disk, metadata, encode_partition_metadata(topic_id_text(topic_id)))
+        yield Found(tp, topic_id, directory)
+
+
+def _identified(disk: Disk, found: list[Found], state: StartState) -> list[Found]:
+    """The partitions whose topic id is known; what a crash left of a creation goes, other doubt stops the start."""
+    known = []
+    for partition in found:
+        if partition.topic_id != NO_TOPIC_ID:
+            known.append(partition)
+        elif not state.clean and all(_is_empty(disk, partition.path, base) for base in _bases(disk, partition.path)):
+            state.leftovers.append(partition.path)
+        else:
+            raise StorageError(
+                f"{partition.path}: {PARTITION_METADATA} is missing or damaged, so the topic's id is not known; "
+                "restore it (two lines: `version: 0` and `topic_id: ` with the id)"
+            )
+    return known
+
+
+def _is_empty(disk: Disk, path: str, base: int) -> bool:
+    file = disk.open(posixpath.join(path, log_name(base)))
+    try:
+        return file.size() == 0
+    finally:
+        file.close()
+
+
+def read_topic_id(disk: Disk, directory: str) -> TopicId:
+    """The topic id in a partition directory's metadata file; NO_TOPIC_ID when that is missing or damaged."""
+    content = read_file(disk, posixpath.join(directory, PARTITION_METADATA))
+    text = decode_partition_metadata(content) if content is not None else None
+    if text is None:
+        return NO_TOPIC_ID
+    try:
+        return topic_id_from_text(text)
+    except ValueError:
+        return NO_TOPIC_ID
+
+
+def _leftovers(disk: Disk, path: str, found: list[Found], leftovers: list[str]) -> set[LogKey]:
+    """Collect what deletions left behind; returns the identities of deleted partitions whose files still exist."""
+    deleted: set[LogKey] = set()
+    for name in disk.list_directory(path):
+        if name.endswith(DELETE_SUFFIX):
+            directory = posixpath.join(path, name)
+            leftovers.append(directory)
+            tp = parse_partition_name(name.rpartition(".")[0])
+            if tp is not None:
+                deleted.add((read_topic_id(disk, directory), tp.partition))
+    for partition in found:
+        for name in disk.list_directory(partition.path):
+            if name.endswith(DELETED_SUFFIX):
+                leftovers.append(posixpath.join(partition.path, name))
+    return deleted
+
+
+def _check_magic(disk: Disk, partition: Found) -> None:
+    for base in _bases(disk, partition.path):
+        name = posixpath.join(partition.path, log_name(base))
+        file = disk.open(name)
+        try:
+            head = file.pread(17, 0)
+        finally:
+            file.close()
+        if len(head) == 17 and head[16] < 2:
+            raise StorageError(
+                f"{name} holds messages of the old format (magic {head[16]}), which only Kafka before 4.0 can convert"
+            )
+
+
+def _bases(disk: Disk, path: str) -> list[int]:
+    return sorted(base for base in map(parse_base, disk.list_directory(path)) if base is not None)
+
+
+def _clean(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, found: list[Found]) -> list[Ready]:
+    starts = read_offsets(disk, posixpath.join(path, LOG_START))
+    ready = []
+    for partition in found:
+        start = starts.get(partition.tp, 0)
+        known = checkpoint.logs.get(partition.key) if checkpoint is not None else None
+        if known is not None:
+            start = max(start, known.start_offset)
+        ready.append(Ready(partition, start, None))
+    return ready
+
+
+def _recover(
+    disk: Disk,
+    path: str,
+    checkpoint: DirectoryCheckpoint | None,
+    found: list[Found],
+    deleted: set[LogKey],
+    state: StartState,
+) -> list[Ready]:
+    contents, report = state.contents, state.report
+    trusted = checkpoint.logs if checkpoint is not None and not contents.empty and contents.generation >= 0 else {}
+    plans = make_plans(contents.entries, trusted)
+    report.entries_replayed = len(contents.entries)
+    points = read_offsets(disk, posixpath.join(path, RECOVERY_POINT))
+    starts = read_offsets(disk, posixpath.join(path, LOG_START))
+    present = {partition.key for partition in found}
+    for key, plan in plans.items():
+        if plan.entries and not plan.deleted and key not in present and key not in deleted:
+            raise StorageError(
+                f"{path}: the journal has {plan.entries} entries of topic id {topic_id_text(key[0])}, "
+                f"partition {key[1]}, but its directory is missing; restore it, or remove the journal files to go on without it"
+            )
+    ready = []
+    for partition in found:
+        plan = plans.get(partition.key) or Plan(partition.key)
+        if plan.deleted:
+            state.leftovers.append(partition.path)
+            report.partitions_deleted += 1
+            continue
+        if partition.key not in trusted and not plan.created:
+            # Kafka's files are keyed by name: only when our own checkpoint does not know better.
+            plan.start = max(plan.start, starts.get(partition.tp, 0))
+            if checkpoint is not None and partition.key in checkpoint.logs:
+                plan.start = max(plan.start, checkpoint.logs[partition.key].start_offset)
+            if plan.end is None and partition.tp in points:
+                plan.trusted = Point(points[partition.tp], 0, 0)
+        end = PartitionRecovery(disk, partition.path, plan, contents.files, report).run()
+        ready.append(Ready(partition, min(plan.start, end.offset), end))
+    return ready
+
+
+def drop_leftover_directories(disk: Disk, path: str, state: StartState, entropy: Entropy) -> None:
+    """Give directories whose deletion was journaled, but not carried out, their `-delete` names."""
+    moved = []
+    for leftover in state.leftovers:
+        name = posixpath.basename(leftover)
+        tp = parse_partition_name(name)
+        if tp is not None and posixpath.dirname(leftover) == path:
+            target = posixpath.join(path, deleted_name(tp, entropy))
+            disk.rename(leftover, target)
+            moved.append(target)
+        else:
+            moved.append(leftover)
+    state.leftovers[:] = moved
+
+
+def deleted_name(tp: TopicPartition, entropy: Entropy) -> str:
+    """Kafka's name for the directory of a deleted partition, at most 255 bytes."""
+    suffix = f"-{tp.partition}.{entropy.random_bytes(16).hex()}{DELETE_SUFFIX}"
+    return tp.topic[: 255 - len(suffix)] + suffix

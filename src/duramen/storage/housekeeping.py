@@ -1,0 +1,165 @@
+"""What a log directory does on the side: sealing rolled segments, retention, removing files, growing the journal.
+
+`take` looks at every log on the loop and returns jobs; each is run off the loop and completed on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from duramen.ports import Disk
+from duramen.storage.journal import Growth, Journal
+from duramen.storage.log import Log
+from duramen.storage.recovery_plan import LogKey
+from duramen.storage.retention import (
+    Removal,
+    RemoveFiles,
+    RenameSegments,
+    active_expired,
+    delete_delay_ms,
+    removable_before,
+)
+from duramen.storage.seal import SealJob
+
+
+class Job(Protocol):
+    """Work for the housekeeping lane: `run` on any thread, then `complete` or `fail` on the loop."""
+
+    def run(self) -> object: ...
+
+    def complete(self) -> None: ...
+
+    def fail(self, error: BaseException) -> None: ...
+
+
+@dataclass(slots=True)
+class GrowJournal:
+    """Makes the journal's next part."""
+
+    journal: Journal
+    growth: Growth
+
+    def run(self) -> None:
+        """Preallocate it."""
+        self.growth.run()
+
+    def complete(self) -> None:
+        """Put it to use."""
+        self.journal.complete_growth(self.growth)
+
+    def fail(self, error: BaseException) -> None:
+        """A full disk is no failure: the parts that exist are recycled."""
+        self.journal.fail_growth(self.growth, error)
+
+
+@dataclass(slots=True)
+class SealSegment:
+    """Writes the seal of one rolled and synced segment."""
+
+    log: Log
+    job: SealJob
+    failed: Callable[[BaseException], None]
+
+    def run(self) -> None:
+        """Read the segment and write its sidecar."""
+        self.job.run()
+
+    def complete(self) -> None:
+        """The segment is sealed."""
+        self.log.complete_seal(self.job)
+
+    def fail(self, error: BaseException) -> None:
+        """Unless the segment was deleted meanwhile, the disk failed."""
+        if not isinstance(error, FileNotFoundError):
+            self.failed(error)
+
+
+class Housekeeping:
+    """The jobs of one directory. Loop thread only."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        journal: Journal,
+        high_watermark: Callable[[Log], int],
+        leftovers: list[str],
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._journal = journal
+        self._high_watermark = high_watermark
+        self._removals: list[Removal] = [Removal(-1, leftovers)] if leftovers else []
+        self._starting: list[tuple[int, Log, int]] = []
+        self._last_retention_ms: int | None = None
+        self._now_ms = 0
+
+    def remove_later(self, now_ms: int, log: Log, path: str) -> None:
+        """A deleted log's directory goes once `file.delete.delay.ms` has passed."""
+        self._starting = [each for each in self._starting if each[1] is not log]
+        self._removals.append(Removal(now_ms + delete_delay_ms(log), [path], list(log.segments)))
+
+    def take(self, logs: Mapping[LogKey, Log], now_ms: int, interval_ms: int) -> list[Job]:
+        """Everything that is due at `now_ms`."""
+        self._now_ms = now_ms
+        jobs: list[Job] = []
+        growth = self._journal.take_growth()
+        if growth is not None:
+            jobs.append(GrowJournal(self._journal, growth))
+        for log in logs.values():
+            for seal in log.take_seals():
+                jobs.append(SealSegment(log, seal, self._fail))
+        if self._last_retention_ms is None or now_ms - self._last_retention_ms >= interval_ms:
+            self._last_retention_ms = now_ms
+            for log in logs.values():
+                self._retain(log, now_ms)
+        jobs += self._detach(logs)
+        due = [removal for removal in self._removals if removal.due_ms <= now_ms]
+        if due:
+            self._removals = [removal for removal in self._removals if removal.due_ms > now_ms]
+            jobs += [RemoveFiles(self._disk, removal, self._fail) for removal in due]
+        return jobs
+
+    def _retain(self, log: Log, now_ms: int) -> None:
+        """Journal a new log start where segments may go; they go when it is durable."""
+        mark = self._high_watermark(log)
+        if active_expired(log, now_ms, mark):
+            log.roll(now_ms)
+        new_start = removable_before(log, now_ms, mark)
+        if new_start > log.segments[0].base_offset:
+            if new_start > log.start_offset:
+                log.advance_start(new_start)
+            self._starting.append((self._journal.last_lsn, log, new_start))
+
+    def _detach(self, logs: Mapping[LogKey, Log]) -> list[Job]:
+        jobs: list[Job] = []
+        waiting = []
+        for lsn, log, start in self._starting:
+            if self._journal.durable_lsn < lsn:
+                waiting.append((lsn, log, start))
+            elif logs.get((log.topic_id, log.tp.partition)) is log:
+                # Asked again: a lease may have been taken while the log start became durable.
+                bound = min(start, removable_before(log, self._now_ms, self._high_watermark(log)))
+                segments = log.detach_before(bound)
+                if segments:
+                    delay = delete_delay_ms(log)
+                    jobs.append(
+                        RenameSegments(
+                            self._disk,
+                            log.path,
+                            segments,
+                            lambda job, delay=delay: self._renamed(job, delay),
+                            self._fail,
+                            [],
+                        )
+                    )
+        self._starting = waiting
+        return jobs
+
+    def _renamed(self, job: RenameSegments, delay_ms: int) -> None:
+        self._removals.append(Removal(self._now_ms + delay_ms, job.paths, job.segments))
+
+    def _fail(self, error: BaseException) -> None:
+        self._journal.fail(None, error)

@@ -1,0 +1,307 @@
+"""Brings one partition's files to what the journal says, before they are opened (ENGINE.md §1).
+
+Bytes behind the trusted point are cut off, written again from the journal and synced: after a failed sync the page
+cache may show bytes the disk does not hold. Extents were synced before they were journaled; their CRC is checked.
+Unsynced batches of page-cache topics are copied to a side file first, so that a crash in between loses nothing
+that was accepted. Running it again after a crash at any point gives the same files.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from crc32c import crc32c
+
+from duramen.errors import CorruptLogError
+from duramen.ports import Disk, File
+from duramen.storage.checkpoints import LEADER_EPOCHS, encode_epochs, read_epochs, replace_file
+from duramen.storage.recovery_plan import Plan, Point, Write
+from duramen.storage.scan import scan
+from duramen.storage.segment import log_name, parse_base
+
+CHUNK_BYTES = 1 << 20
+TAIL_SUFFIX = ".tail"
+REBUILT_SUFFIXES = (".index", ".timeindex", ".txnindex", ".seal")
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What a start found. clean: nothing had to be recovered. Damage that does not stop the start is in `damage`."""
+
+    clean: bool = True
+    adopted: bool = False
+    entries_replayed: int = 0
+    torn_entries: int = 0
+    bytes_written: int = 0
+    bytes_cut: int = 0
+    partitions_changed: int = 0
+    partitions_deleted: int = 0
+    damage: list[str] = field(default_factory=list)
+
+
+class PartitionRecovery:
+    """Recovers one partition directory by its plan. parts: the journal's open part files, by number."""
+
+    def __init__(self, disk: Disk, path: str, plan: Plan, parts: list[File], report: RecoveryReport) -> None:
+        self._disk = disk
+        self._path = path
+        self._plan = plan
+        self._parts = parts
+        self._report = report
+        self._changed = False
+        self._dirty_names = False
+
+    def run(self) -> Point:
+        """Do it and return where the log ends. CorruptLogError when synced bytes are missing or damaged."""
+        plan = self._plan
+        names = self._disk.list_directory(self._path)
+        bases = sorted(base for base in map(parse_base, names) if base is not None)
+        tails = dict(tail for tail in map(_parse_tail, names) if tail is not None)
+        end = self._accept(bases, tails)
+        for base in bases:
+            if base > end.segment_base:
+                self._drop_segment(base)
+        wanted = sorted({*(base for base in bases if base <= end.segment_base), *plan.writes, end.segment_base})
+        for number, base in enumerate(wanted):
+            following = wanted[number + 1] if number + 1 < len(wanted) else None
+            if base not in bases and following is not None and following <= plan.start:
+                continue  # retention removed it: nothing of it is at or above the log start
+            limit = end.position if base == end.segment_base else None
+            if base <= end.segment_base:
+                self._apply(base, plan.writes.get(base, []), tails.get(base), limit, present=base in bases)
+        self._side_files(end)
+        if self._dirty_names or self._changed:
+            self._disk.sync_directory(self._path)
+        for base, position in tails.items():
+            self._disk.remove(self._file(_tail_name(base, position)))
+        if tails:
+            self._disk.sync_directory(self._path)
+        if self._changed:
+            self._report.partitions_changed += 1
+        return end
+
+    def _file(self, name: str) -> str:
+        return posixpath.join(self._path, name)
+
+    # -- what was never journaled
+
+    def _accept(self, bases: list[int], tails: dict[int, int]) -> Point:
+        """The log's end; unsynced batches that are accepted are in synced side files when this returns."""
+        plan = self._plan
+        start = plan.accept_from
+        strict = False
+        if plan.end is None:
+            # Neither the journal nor a checkpoint knows the log: read it all, as after a checkpoint was deleted.
+            base = bases[0] if bases else 0
+            hint = plan.trusted.offset if plan.trusted is not None else base
+            base = max((known for known in bases if known <= hint), default=base)
+            start = Point(base, base, 0)
+            strict = True
+        elif start is None:
+            return plan.end
+        elif not plan.truncated and plan.trusted is not None and plan.trusted.place > start.place:
+            start = plan.trusted
+        end = start
+        for base in (base for base in bases if base >= start.segment_base):
+            if plan.accept_to is not None and (base, 0) > plan.accept_to.place:
+                break
+            if base > start.segment_base and base != end.offset:
+                break
+            position = start.position if base == start.segment_base else 0
+            stop_at = plan.accept_to if plan.accept_to is not None and plan.accept_to.segment_base == base else None
+            reached, size = self._accept_segment(base, position, end.offset, tails.get(base), stop_at, exact=not strict)
+            if reached.position < size and strict and base != bases[-1]:
+                raise CorruptLogError(
+                    self._file(log_name(base)), reached.position, size, "not a record batch", reached.offset
+                )
+            if reached.position > position and base not in tails:
+                self._save_tail(base, position, reached.position)
+                tails[base] = position
+            end = reached
+            if reached.position < size:
+                break
+        return end
+
+    def _accept_segment(
+        self, base: int, position: int, offset: int, tail: int | None, stop_at: Point | None, *, exact: bool
+    ) -> tuple[Point, int]:
+        """(where acceptance ends in this segment, the segment's size), reading an earlier recovery's side file."""
+        if tail is not None:
+            file = self._disk.open(self._file(_tail_name(base, tail)))
+            shift, position = tail, tail
+        else:
+            file = self._disk.open(self._file(log_name(base)))
+            shift = 0
+        try:
+            size = file.size() + shift
+            limit = size if stop_at is None else min(size, stop_at.position)
+            epoch = -1
+            end = Point(offset, base, position)
+            expected = offset if tail is None else -1
+            for at, header, ok in scan(file, position - shift, limit - shift, expect_offset=expected):
+                if not ok or header is None or header.leader_epoch < epoch:
+                    break
+                if exact and end.position > position and header.base_offset != end.offset:
+                    break
+                epoch = header.leader_epoch
+                end = Point(header.next_offset, base, at + shift + header.size)
+            return end, size
+        finally:
+            file.close()
+
+    def _save_tail(self, base: int, start: int, stop: int) -> None:
+        """Copy a range of a segment to a side file that exists only when it is complete and synced."""
+        path = self._file(_tail_name(base, start))
+        source = self._disk.open(self._file(log_name(base)))
+        target = self._disk.open(path + ".new", create=True, write=True)
+        try:
+            target.truncate(0)
+            _copy(source, start, target, 0, stop - start)
+            target.sync()
+        finally:
+            source.close()
+            target.close()
+        self._disk.rename(path + ".new", path)
+        self._disk.sync_directory(self._path)
+
+    # -- one segment
+
+    def _apply(self, base: int, writes: list[Write], tail: int | None, limit: int | None, *, present: bool) -> None:
+        path = self._file(log_name(base))
+        file = self._disk.open(path, create=True, write=True)
+        try:
+            size = file.size()
+            last_extent = max((n for n, write in enumerate(writes) if write.extent), default=-1)
+            for write in writes[: last_extent + 1]:
+                self._keep(file, size, write)
+            fresh = writes[last_extent + 1 :]
+            cuts = [cut for cut in (fresh[0].position if fresh else None, tail, limit) if cut is not None]
+            cut = min(cuts, default=size)
+            if cut > size:
+                raise CorruptLogError(path, size, cut, "the file is shorter than what was synced of it", base)
+            changed = not present or cut < size or bool(fresh) or tail is not None or last_extent >= 0
+            if not changed:
+                return
+            if cut < size:
+                file.truncate(cut)
+            end = cut
+            for write in fresh:
+                if write.position != end:
+                    raise CorruptLogError(path, end, write.position, "the journal leaves a gap here", write.offset)
+                end += file.pwritev([self._data(write)], end)
+            if tail is not None:
+                end = self._append_tail(file, base, tail, end, limit)
+            file.sync()
+            self._report.bytes_written += end - cut
+            self._report.bytes_cut += max(0, size - end)
+            self._changed = True
+            self._dirty_names = self._dirty_names or not present
+        finally:
+            file.close()
+        self._drop_side_files(base)
+
+    def _append_tail(self, file: File, base: int, tail: int, end: int, limit: int | None) -> int:
+        source = self._disk.open(self._file(_tail_name(base, tail)))
+        try:
+            length = source.size() if limit is None else min(source.size(), limit - tail)
+            if tail != end:
+                raise CorruptLogError(file.path, end, tail, "the journal leaves a gap here", base)
+            _copy(source, 0, file, tail, length)
+        finally:
+            source.close()
+        return tail + max(0, length)
+
+    def _keep(self, file: File, size: int, write: Write) -> None:
+        """Bytes that a later extent's sync made durable: check an extent, write a journaled batch where it is."""
+        end = write.position + write.length
+        if not write.extent:
+            file.pwritev([self._data(write)], write.position)
+            return
+        if end > size:
+            raise CorruptLogError(file.path, size, end, "the file is shorter than what was synced of it", write.offset)
+        if write.crc is not None and _crc(file, write.position, write.length) != write.crc:
+            raise CorruptLogError(file.path, write.position, end, "CRC of a synced extent", write.offset)
+
+    def _data(self, write: Write) -> bytes:
+        part = self._parts[write.part]
+        data = part.pread(write.length, write.data_position)
+        if len(data) != write.length:
+            raise CorruptLogError(part.path, write.data_position, write.data_position + write.length, "short read")
+        return data
+
+    # -- sidecars
+
+    def _drop_segment(self, base: int) -> None:
+        path = self._file(log_name(base))
+        file = self._disk.open(path)
+        try:
+            self._report.bytes_cut += file.size()
+        finally:
+            file.close()
+        self._disk.remove(path)
+        self._drop_side_files(base)
+        self._changed = self._dirty_names = True
+
+    def _drop_side_files(self, base: int) -> None:
+        stem = log_name(base)[: -len(".log")]
+        for suffix in REBUILT_SUFFIXES:
+            if self._disk.exists(self._file(stem + suffix)):
+                self._disk.remove(self._file(stem + suffix))
+                self._dirty_names = True
+
+    def _side_files(self, end: Point) -> None:
+        """Drop producer snapshots beyond the end, and bring the leader epochs up to date."""
+        for name in self._disk.list_directory(self._path):
+            stem, _, suffix = name.partition(".")
+            beyond = suffix == "snapshot" and stem.isdecimal() and int(stem) > end.offset
+            if beyond or name.endswith(TAIL_SUFFIX + ".new"):
+                self._disk.remove(self._file(name))
+                self._dirty_names = True
+        path = self._file(LEADER_EPOCHS)
+        before = read_epochs(self._disk, path)
+        after = [each for each in fold_epochs(before, self._plan.epochs) if each[1] <= end.offset]
+        if after != before:
+            replace_file(self._disk, path, encode_epochs(after))
+
+
+def fold_epochs(epochs: list[tuple[int, int]], changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Leader epochs after journaled changes: (epoch, start) begins one, (-1, offset) cuts those from an offset on."""
+    result = list(epochs)
+    for epoch, start in changes:
+        if epoch < 0:
+            result = [each for each in result if each[1] < start]
+        else:
+            result = [each for each in result if each[0] < epoch and each[1] < start]
+            result.append((epoch, start))
+    return result
+
+
+def _copy(source: File, start: int, target: File, position: int, length: int) -> None:
+    for done in range(0, length, CHUNK_BYTES):
+        data = source.pread(min(CHUNK_BYTES, length - done), start + done)
+        target.pwritev([data], position + done)
+
+
+def _chunks(file: File, start: int, length: int) -> Iterator[bytes]:
+    for done in range(0, length, CHUNK_BYTES):
+        yield file.pread(min(CHUNK_BYTES, length - done), start + done)
+
+
+def _crc(file: File, start: int, length: int) -> int:
+    crc = 0
+    for data in _chunks(file, start, length):
+        crc = crc32c(data, crc)
+    return crc
+
+
+def _tail_name(base: int, position: int) -> str:
+    return f"{base:020d}.{position}{TAIL_SUFFIX}"
+
+
+def _parse_tail(name: str) -> tuple[int, int] | None:
+    if not name.endswith(TAIL_SUFFIX):
+        return None
+    base, _, position = name[: -len(TAIL_SUFFIX)].partition(".")
+    return (int(base), int(position)) if base.isdecimal() and position.isdecimal() else None

@@ -1,0 +1,171 @@
+"""What the journal says a partition must look like: entries in LSN order folded into one plan per partition.
+
+Folding before touching a file is what makes recovery repeatable. A plan knows the final end of the log, which bytes
+before it come from the journal, and where trust in the files ends, whatever was truncated, rolled or deleted meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from duramen.model import TopicId
+from duramen.storage import kinds
+from duramen.storage.checkpoints import LogPoint
+from duramen.storage.journal_format import Extent
+from duramen.storage.journal_reader import JournalEntry
+
+LogKey = tuple[TopicId, int]
+
+
+class Point(NamedTuple):
+    """A batch boundary: its offset, the base offset of its segment and the byte in that segment."""
+
+    offset: int
+    segment_base: int
+    position: int
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Sort key by where it lies in the files."""
+        return self.segment_base, self.position
+
+
+class Write(NamedTuple):
+    """Bytes a segment must hold: from the journal (`part`, `data_position`), or there already (`extent`).
+
+    crc: of an extent's bytes; None when a truncation left only part of it, which nothing can check as a whole.
+    """
+
+    position: int
+    length: int
+    offset: int
+    part: int
+    data_position: int
+    extent: bool
+    crc: int | None
+
+
+@dataclass(slots=True)
+class Plan:
+    """One partition's recovery.
+
+    trusted: all before it was synced (None: unknown). end: where the log ends by the journal (None: unknown).
+    accept_from: page-cache topics: from here on intact batches are accepted though unsynced; accept_to: and to here.
+    epochs: (epoch, start) to add, or (-1, offset) to cut from. entries: how many were folded.
+    """
+
+    key: LogKey
+    start: int = 0
+    trusted: Point | None = None
+    end: Point | None = None
+    writes: dict[int, list[Write]] = field(default_factory=dict)
+    accept_from: Point | None = None
+    accept_to: Point | None = None
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    created: bool = False
+    deleted: bool = False
+    truncated: bool = False
+    entries: int = 0
+
+    def apply(self, entry: JournalEntry) -> None:
+        """Fold one entry, in LSN order."""
+        self.entries += 1
+        kind = entry.kind
+        point = Point(entry.offset, entry.segment_base, entry.position)
+        if kind in (kinds.BATCH, kinds.EXTENT):
+            self._write(entry)
+        elif kind == kinds.ROLL:
+            self._advance(point)
+        elif kind == kinds.TRUNCATE:
+            self._truncate(point)
+        elif kind == kinds.LOG_START:
+            self.start = max(self.start, entry.offset)
+        elif kind == kinds.EPOCH:
+            self.epochs.append((entry.epoch, entry.offset))
+        elif kind == kinds.DURABILITY:
+            self._durability(point, entry.stable)
+        elif kind == kinds.DELETE:
+            self.deleted = True
+        elif kind == kinds.CREATE:
+            self.created = True
+            if self.trusted is None:
+                self.trusted = self.end = point
+
+    def _stale(self, offset: int) -> bool:
+        """Whether the recovery point, taken later than the entry, covers it (a truncation makes all count again)."""
+        return not self.truncated and self.trusted is not None and offset < self.trusted.offset
+
+    def _advance(self, point: Point) -> None:
+        if not self._stale(point.offset):
+            self.end = point
+
+    def _write(self, entry: JournalEntry) -> None:
+        if self._stale(entry.next_offset - 1):
+            return
+        if self.trusted is None:
+            self.trusted = Point(entry.offset, entry.segment_base, entry.position)
+        extent: Extent | None = entry.extent
+        length = entry.size if extent is None else extent.length
+        self.writes.setdefault(entry.segment_base, []).append(
+            Write(
+                entry.position,
+                length,
+                entry.offset,
+                entry.part,
+                entry.data_position,
+                extent is not None,
+                None if extent is None else extent.crc,
+            )
+        )
+        self.end = Point(entry.next_offset, entry.segment_base, entry.position + length)
+
+    def _truncate(self, point: Point) -> None:
+        for base in [base for base in self.writes if base > point.segment_base]:
+            del self.writes[base]
+        kept = []
+        for write in self.writes.get(point.segment_base, ()):
+            if write.position + write.length <= point.position:
+                kept.append(write)
+            elif write.position < point.position:
+                kept.append(write._replace(length=point.position - write.position, crc=None))
+        self.writes[point.segment_base] = kept
+        if self.trusted is None or self.trusted.place > point.place:
+            self.trusted = point
+        if self.accept_from is not None:
+            self.accept_from = min(self.accept_from, point, key=lambda each: each.place)
+            self.accept_to = point
+        self.end = point
+        self.truncated = True
+        self.epochs.append((-1, point.offset))
+
+    def _durability(self, point: Point, stable: bool) -> None:
+        if stable:
+            # The log was synced before the topic became stable again: everything so far is trusted.
+            self.accept_from = self.accept_to = None
+            if self.trusted is None or self.trusted.offset < point.offset:
+                self.trusted = point
+        else:
+            if self.accept_from is None:
+                self.accept_from = point
+            self.accept_to = None
+            if self.trusted is None:
+                self.trusted = point
+        if self.end is None or self.end.offset <= point.offset:
+            self._advance(point)
+
+
+def make_plans(entries: Iterable[JournalEntry], points: Mapping[LogKey, LogPoint]) -> dict[LogKey, Plan]:
+    """A plan for every log that the checkpoint or the journal knows, in a fixed order."""
+    plans: dict[LogKey, Plan] = {}
+    for key, known in points.items():
+        trusted = Point(known.recovery_point, known.segment_base, known.position)
+        plans[key] = Plan(key, known.start_offset, trusted, trusted)
+    for entry in entries:
+        key = (entry.topic_id, entry.partition)
+        plan = plans.get(key)
+        if plan is None:
+            plan = plans[key] = Plan(key)
+        plan.apply(entry)
+    return plans

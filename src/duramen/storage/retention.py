@@ -1,0 +1,136 @@
+"""Decides what may be removed from a log, and removes it: expiry by time, by size, and records deleted on request.
+
+`removable_before` is the only place that decides. Everything that deletes data below a log start asks it, and it asks
+leases, the high watermark and the active segment. Removal is in steps that a crash may separate: the log
+start is journaled and durable first, files are renamed, and removed after `file.delete.delay.ms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from duramen.ports import Disk
+from duramen.storage.log import Log
+from duramen.storage.segment import Segment
+
+DELETED_SUFFIX = ".deleted"
+DEFAULT_DELETE_DELAY_MS = 60_000
+
+
+def removable_before(log: Log, now_ms: int, high_watermark: int) -> int:
+    """The offset below which whole segments may go; the log's first segment base when none may.
+
+    A segment may go when all of it is below the log start (DeleteRecords), when its greatest timestamp is older than
+    `retention.ms`, or when the log without it still holds `retention.bytes`. Never: what a lease
+    covers, what the high watermark has not passed, or the active segment.
+    """
+    bound = high_watermark
+    leased = log.leased_from(now_ms)
+    if leased is not None:
+        bound = min(bound, leased)
+    retention_ms, retention_bytes = _limits(log)
+    excess = log.size - retention_bytes if retention_bytes >= 0 else -1
+    removable = log.segments[0].base_offset
+    for segment in log.segments[:-1]:
+        if segment.next_offset > bound:
+            break
+        expired = 0 <= retention_ms < now_ms - segment.max_timestamp and segment.max_timestamp >= 0
+        if segment.next_offset <= log.start_offset or expired or segment.size <= excess:
+            removable = segment.next_offset
+            excess -= segment.size
+        else:
+            break
+    return removable
+
+
+def active_expired(log: Log, now_ms: int, high_watermark: int) -> bool:
+    """Whether the whole active segment is past `retention.ms`, so that rolling it lets it go."""
+    active = log.active
+    retention_ms, _ = _limits(log)
+    return (
+        active.next_offset > active.base_offset
+        and active.next_offset <= high_watermark
+        and active.max_timestamp >= 0
+        and 0 <= retention_ms < now_ms - active.max_timestamp
+    )
+
+
+def _limits(log: Log) -> tuple[int, int]:
+    """(retention.ms, retention.bytes), -1 for none. A log that is compacted only, or not configured yet, keeps all."""
+    config = log.config
+    if "delete" not in getattr(config, "cleanup_policy", ()):
+        return -1, -1
+    return int(getattr(config, "retention_ms", -1)), int(getattr(config, "retention_bytes", -1))
+
+
+def delete_delay_ms(log: Log) -> int:
+    """How long a removed file stays under its `.deleted` name."""
+    return int(getattr(log.config, "file_delete_delay_ms", DEFAULT_DELETE_DELAY_MS))
+
+
+@dataclass(slots=True)
+class RenameSegments:
+    """Gives the files of detached segments their `.deleted` names, oldest first."""
+
+    disk: Disk
+    directory: str
+    segments: Sequence[Segment]
+    done: Callable[[RenameSegments], None]
+    failed: Callable[[BaseException], None]
+    paths: list[str]
+
+    def run(self) -> None:
+        """Rename; a file that is not there is no error (its topic may have been deleted meanwhile)."""
+        for segment in self.segments:
+            for path in segment.files():
+                target = path + DELETED_SUFFIX
+                try:
+                    self.disk.rename(path, target)
+                except FileNotFoundError:
+                    continue
+                self.paths.append(target)
+
+    def complete(self) -> None:
+        """On the loop: schedule the removal."""
+        self.done(self)
+
+    def fail(self, error: BaseException) -> None:
+        """On the loop: the disk refused."""
+        self.failed(error)
+
+
+@dataclass(slots=True)
+class Removal:
+    """Files or directories to remove from `due_ms` on."""
+
+    due_ms: int
+    paths: list[str]
+    segments: Sequence[Segment] = ()
+
+
+@dataclass(slots=True)
+class RemoveFiles:
+    """Removes what was renamed a while ago."""
+
+    disk: Disk
+    removal: Removal
+    failed: Callable[[BaseException], None]
+
+    def run(self) -> None:
+        """Remove every path; one that is gone is no error."""
+        for path in self.removal.paths:
+            try:
+                self.disk.remove(path)
+            except FileNotFoundError:
+                continue
+
+    def complete(self) -> None:
+        """On the loop: release descriptors."""
+        for segment in self.removal.segments:
+            segment.close()
+
+    def fail(self, error: BaseException) -> None:
+        """On the loop: the disk refused; the files are removed at the next start."""
+        self.complete()
+        self.failed(error)
