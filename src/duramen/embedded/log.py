@@ -29,8 +29,9 @@ from duramen.partition.partition import READ_COMMITTED, Appended, Partition
 from duramen.partition.settings import directory_settings
 from duramen.partition.store import Store
 from duramen.ports import FileSpan
-from duramen.storage.directory import stored_node_id
-from duramen.storage.log import Pending
+from duramen.storage.checkpoints import META_PROPERTIES, decode_meta, read_file
+from duramen.storage.disk import RealDisk
+from duramen.storage.reads import Pending
 from duramen.wire.batch import batches, build_batch, records
 
 BATCH_TARGET_BYTES = 512 * 1024
@@ -57,7 +58,7 @@ class EmbeddedLog:
         self._pid = os.getpid()
         self._closed = False
         self._topics: dict[str, Topic] = {}
-        node_id = stored_node_id(path)
+        node_id = _stored_node_id(path)
         overrides = {**settings, "log.dirs": path}
         if node_id is not None:
             overrides["node.id"] = str(node_id)
@@ -400,3 +401,10 @@ def _stored(row: Any, partition: int) -> StoredRecord:
 
 def _plain(value: Any) -> bytes | None:
     return None if value is None else bytes(value)
+
+
+def _stored_node_id(path: str) -> int | None:
+    """The node a directory belongs to, None when it is new: a served directory is opened as that node."""
+    file = os.path.join(path, META_PROPERTIES)
+    content = read_file(RealDisk(), file)
+    return None if content is None else decode_meta(content, file).node_id

@@ -19,12 +19,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from duramen.config import TopicConfig
 from duramen.errors import ErrorCode, FencedDirectoryError, KafkaError, StorageError
 from duramen.machines.replication import Replication
 from duramen.model import NO_EPOCH, NO_TIMESTAMP, TopicPartition
 from duramen.partition.rewriting import needs_rewriting, rewrite
 from duramen.ports import Executor, Part
 from duramen.storage.log import Log
+from duramen.storage.reads import Pending
 from duramen.wire.batch import BatchHeader, check_produced, parse_header, stamp, stamp_append_time
 
 READ_UNCOMMITTED = 0
@@ -52,7 +54,7 @@ class Appended(NamedTuple):
 class Read(NamedTuple):
     """Whole batches for one reader, and how far it could have read."""
 
-    parts: list[Part]
+    parts: list[Part | Pending]
     size: int
     high_watermark: int
     last_stable_offset: int
@@ -80,26 +82,33 @@ class Partition:
         "_on_touched",
         "_queued",
         "_rewriting",
-        "_stable",
         "_waiting",
         "_watchers",
         "bytes_in",
         "bytes_out",
         "closed",
+        "config",
         "log",
         "replication",
         "topic_id",
         "tp",
     )
 
-    def __init__(self, log: Log, node_id: int, executor: Executor, on_touched: Callable[[Partition], None]) -> None:
+    def __init__(
+        self,
+        log: Log,
+        config: TopicConfig,
+        node_id: int,
+        executor: Executor,
+        on_touched: Callable[[Partition], None],
+    ) -> None:
         self.tp: TopicPartition = log.tp
         self.topic_id = log.topic_id
         self.log = log
+        self.config = config
         self.replication = Replication(node_id)
         self._executor = executor
         self._on_touched = on_touched
-        self._stable = log.config.durability == "stable"
         self._waiting: deque[tuple[int, Done, Appended]] = deque()
         self._watchers: dict[Callable[[], None], None] = {}
         self._queued: deque[Callable[[], None]] = deque()
@@ -128,7 +137,7 @@ class Partition:
 
     @property
     def durable_end(self) -> int:
-        return self.log.durable_end if self._stable else self.log.end_offset
+        return self.log.durable_end if self.log.stable else self.log.end_offset
 
     @property
     def last_stable_offset(self) -> int:
@@ -140,7 +149,7 @@ class Partition:
     @property
     def is_stable(self) -> bool:
         """Whether acknowledgements wait for stable storage (`duramen.ack.durability=stable`)."""
-        return self._stable
+        return self.log.stable
 
     def lead(self, epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...]) -> None:
         """Lead from `epoch` on. Called at load and whenever the metadata log says so; idempotent per epoch."""
@@ -164,7 +173,7 @@ class Partition:
             return
         try:
             header = self._admit(view, acks, now_ms)
-            if needs_rewriting(self.log.config, header):
+            if needs_rewriting(self.config, header):
                 self._start_rewrite(view, acks, now_ms, done)
                 return
             self._append_checked(view, header, acks, now_ms, done)
@@ -180,7 +189,7 @@ class Partition:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.tp} was deleted")
         if not replication.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here")
-        config = self.log.config
+        config = self.config
         if acks == -1 and len(replication.isr) < config.min_insync_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -207,7 +216,7 @@ class Partition:
                 self._park(duplicate.last_offset + 1, acks, done, answer)
                 return
         append_time = NO_TIMESTAMP
-        if log.config.message_timestamp_type == "LogAppendTime":
+        if self.config.message_timestamp_type == "LogAppendTime":
             append_time = now_ms
             stamp_append_time(view, now_ms)
             header = parse_header(view)
@@ -247,7 +256,7 @@ class Partition:
 
     def _start_rewrite(self, view: memoryview, acks: int, now_ms: int, done: Done) -> None:
         self._rewriting = True
-        config = self.log.config
+        config = self.config
         copy = bytearray(view)
 
         def finish(result: bytearray | None, error: BaseException | None) -> None:
@@ -284,6 +293,7 @@ class Partition:
         """The high watermark moved: answer the producers it covers, then wake the readers."""
         waiting = self._waiting
         high = self.replication.high_watermark
+        self.log.producers.committed(high)
         while waiting and waiting[0][0] <= high:
             _, done, answer = waiting.popleft()
             done(answer)
@@ -299,12 +309,12 @@ class Partition:
         for callback in list(self._watchers):
             callback()
 
-    def configure(self, durability_changed: bool) -> None:
-        """The topic's configuration was replaced on the log; take over what is cached here."""
-        if durability_changed:
-            self._stable = self.log.config.durability == "stable"
-            if not self._stable:
-                self.durable(self.log.end_offset)
+    def configure(self, config: TopicConfig) -> None:
+        """Take over the topic's changed configuration, the log included (`Store.configure` says when)."""
+        self.config = config
+        self.log.configure(config)
+        if not self.log.stable:
+            self.durable(self.log.end_offset)
 
     # ---- fetch -----------------------------------------------------------------------------------------------
 
@@ -328,7 +338,7 @@ class Partition:
         stable = self.last_stable_offset
         high = self.replication.high_watermark
         bound = stable if isolation == READ_COMMITTED else high
-        parts: list[Part] = []
+        parts: list[Part | Pending] = []
         size = 0
         aborted: list[tuple[int, int]] | None = [] if isolation == READ_COMMITTED else None
         if offset < bound and (max_bytes > 0 or at_least_one):

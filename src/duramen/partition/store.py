@@ -17,10 +17,15 @@ from duramen.model import TopicId, TopicPartition
 from duramen.partition.partition import Partition
 from duramen.ports import Timer, World
 from duramen.storage.directory import DirectorySettings, LogDirectory
-from duramen.storage.journal import Group
+from duramen.storage.journal import Group, Growth
 from duramen.storage.log import Log
 
 MAINTENANCE_SECONDS = 1.0
+PROMPT_FILL = 0.5
+"""Fill of a journal from which checkpoints are not left to the once-a-second maintenance."""
+
+CONGESTED_FILL = 0.85
+"""Fill from which no more should be read from clients until a checkpoint has made room."""
 
 
 @dataclass(slots=True)
@@ -51,6 +56,9 @@ class Store:
         self._on_idle: Callable[[], None] | None = None
         self._synced: list[tuple[Callable[[], bool], Callable[[KafkaError | None], None]]] = []
         self.statistics = CommitStatistics()
+        self.congested = False
+        """A journal is nearly full: whoever feeds this store should pause until `on_relief`."""
+        self.on_relief: Callable[[], None] = lambda: None
         self.on_failure: Callable[[LogDirectory, BaseException], None] = lambda directory, error: None
         self.is_internal: Callable[[str], bool] = lambda topic: topic.startswith("__")
 
@@ -65,8 +73,14 @@ class Store:
             now_ms=self._world.clock.wall_ms(),
             entropy=self._world.entropy,
         )
+        directory.high_watermark = self._high_watermark
         self.directories.append(directory)
         return directory
+
+    def _high_watermark(self, log: Log) -> int:
+        """What the directory asks before it deletes anything."""
+        partition = self._by_log.get((log.topic_id, log.tp.partition))
+        return log.durable_end if partition is None else partition.high_watermark
 
     def find_log(self, topic_id: TopicId, partition: int) -> tuple[LogDirectory, Log] | None:
         """The log of a partition as recovered from disk, in whichever directory holds it."""
@@ -101,7 +115,7 @@ class Store:
         else:
             directory, log = found
             log.configure(config)
-        partition = Partition(log, self._node_id, self._world.executor, self._touch)
+        partition = Partition(log, config, self._node_id, self._world.executor, self._touch)
         self.partitions[tp] = partition
         self._by_log[(topic_id, tp.partition)] = partition
         self._homes[tp] = directory
@@ -119,16 +133,11 @@ class Store:
         it has to be, too. A producer may append meanwhile, so the last of `rounds` syncs runs on the loop.
         """
         log = partition.log
-        if log.config.durability == config.durability or config.durability == "page-cache":
-            changed = log.config.durability != config.durability
-            log.configure(config, self._world.clock.wall_ms())
-            partition.configure(changed)
-            self.commit_soon()
-            return
-        job = log.take_sync(full=True)
+        job = None
+        if not log.stable and config.durability == "stable":
+            job = log.take_sync(full=True)
         if job is None:
-            log.configure(config, self._world.clock.wall_ms())
-            partition.configure(True)
+            partition.configure(config)
             self.commit_soon()
             return
 
@@ -204,7 +213,7 @@ class Store:
         self._check_idle()
 
     def _start_group(self, directory: LogDirectory) -> None:
-        group = directory.journal.take_group()
+        group = directory.take_group()
         if group is None:
             return
         started = self._world.clock.monotonic()
@@ -229,9 +238,24 @@ class Store:
             if partition is not None:
                 partition.durable(partition.durable_end)
         self._answer_synced()
+        self._make_room(directory)
         if directory.journal.has_pending:
             # Appended while the group was being written: no need to wait for the next event.
             self.commit()
+
+    def _make_room(self, directory: LogDirectory) -> None:
+        """Keep the journal ahead of its writers: grow it, and checkpoint early when it fills."""
+        journal = directory.journal
+        growth = journal.take_growth()
+        if growth is not None:
+            self._submit("housekeeping", growth.run, _Growing(self, directory, growth))
+        if journal.fill >= PROMPT_FILL:
+            self._checkpoint(directory)
+        congested = any(d.journal.failed is None and d.journal.fill >= CONGESTED_FILL for d in self.directories)
+        relieved = self.congested and not congested
+        self.congested = congested
+        if relieved:
+            self.on_relief()
 
     def when_synced(self, tp: TopicPartition, callback: Callable[[KafkaError | None], None]) -> None:
         """Call back once everything journaled so far for this partition's directory is on stable storage."""
@@ -292,6 +316,7 @@ class Store:
         def done(_: Any, error: BaseException | None) -> None:
             if error is None:
                 directory.complete_checkpoint(checkpoint)
+                self._make_room(directory)
             else:
                 directory.fail_checkpoint(checkpoint, error)
                 self._fail(directory, error)
@@ -349,3 +374,21 @@ class Store:
             partition.close()
         for directory in self.directories:
             directory.close(clean=clean and directory.journal.failed is None)
+
+
+class _Growing:
+    """The end of a journal's growth: another part is ready, or the disk has no room for it."""
+
+    __slots__ = ("_directory", "_growth", "_store")
+
+    def __init__(self, store: Store, directory: LogDirectory, growth: Growth) -> None:
+        self._store = store
+        self._directory = directory
+        self._growth = growth
+
+    def __call__(self, _: Any, error: BaseException | None) -> None:
+        if error is None:
+            self._directory.journal.complete_growth(self._growth)
+            self._store.commit_soon()
+        else:
+            self._directory.journal.fail_growth(self._growth, error)

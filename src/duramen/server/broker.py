@@ -17,6 +17,7 @@ from duramen.machines.metadata.image import Endpoint, MetadataImage, PartitionIm
 from duramen.model import TopicId, TopicPartition, topic_id_from_text
 from duramen.partition.catalog import METADATA_PARTITION, Catalog
 from duramen.partition.partition import Partition
+from duramen.partition.settings import directory_settings
 from duramen.partition.store import Store
 from duramen.ports import World
 from duramen.server.authorizer import AllowAll, Authorizer, Operation, Resource
@@ -26,7 +27,6 @@ from duramen.server.door import Door
 from duramen.server.fetch_sessions import FetchSessions
 from duramen.server.metrics import Metrics
 from duramen.server.producer_ids import ProducerIdSource
-from duramen.partition.settings import directory_settings
 
 if TYPE_CHECKING:
     from duramen.server.handlers.fetch import FetchCall
@@ -71,6 +71,8 @@ class Broker:
         self.catalog = Catalog(world, self.store, config, self.node_id, self.report)
         self.catalog.on_reconfigured.append(self._reconfigured)
         self.door = Door(self)
+        self.door.receiver.congested = lambda: self.store.congested
+        self.store.on_relief = self.door.receiver.feed_starved
         self.cluster_id = ""
         self.directory_uuid = bytes(16)
         self.broker_epoch = -1

@@ -54,6 +54,8 @@ class Receiver:
         self.scratch = bytearray(SCRATCH_BYTES)
         self.scratch_view = memoryview(self.scratch)
         self.starved: dict[Connection, None] = {}
+        self.congested: Callable[[], bool] = lambda: False
+        """Whether the store wants a pause from its writers."""
         self.bytes_in = 0
         self.bytes_out = 0
 
@@ -68,7 +70,7 @@ class Receiver:
 
     def feed_starved(self) -> None:
         """Let connections that waited for buffer memory read again, when there is some."""
-        if self.starved and not self.pool.exhausted:
+        if self.starved and not self.pool.exhausted and not self.congested():
             starved, self.starved = self.starved, {}
             for connection in starved:
                 connection.unmute("memory")
@@ -136,6 +138,10 @@ class Connection:
     def _receive(self) -> None:
         receiver = self._receiver
         self.last_active = receiver.monotonic()
+        if receiver.congested():
+            self.mute("memory")
+            receiver.starved[self] = None
+            return
         budget = RECEIVE_TURN_BYTES
         while budget > 0 and not self.closed and not self.muted:
             if self._buffer is None:

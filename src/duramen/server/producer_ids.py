@@ -40,7 +40,8 @@ class ProducerIdSource:
     def _allocated(self, block: Any) -> None:
         self._asking = False
         if isinstance(block, ProducerIds):
-            self._next, self._end = block.first, block.first + block.count
+            first, count = block
+            self._next, self._end = first, first + count
             self._serve()
             return
         code = block.code if isinstance(block, KafkaError) else ErrorCode.COORDINATOR_NOT_AVAILABLE

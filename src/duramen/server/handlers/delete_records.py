@@ -72,7 +72,7 @@ def _delete(request: Request, name: str, wanted: Any) -> int:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if not partition.replication.is_leader:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    policy = partition.log.config.cleanup_policy
+    policy = partition.config.cleanup_policy
     if "compact" in policy and "delete" not in policy:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{name} is compacted only (cleanup.policy)")
     return partition.delete_records(wanted.offset)

@@ -35,12 +35,12 @@ def _partition(request: Request, name: str, index: int) -> Any:
     else:
         entry.active_producers = [
             DescribeProducersResponse.ProducerState(
-                producer_id=producer.producer_id,
-                producer_epoch=producer.producer_epoch,
+                producer_id=producer.id,
+                producer_epoch=producer.epoch,
                 last_sequence=producer.last_sequence,
                 last_timestamp=producer.last_timestamp,
                 coordinator_epoch=producer.coordinator_epoch,
-                current_txn_start_offset=producer.current_txn_start_offset,
+                current_txn_start_offset=producer.transaction_start,
             )
             for producer in partition.log.producers.active()
         ]

@@ -16,7 +16,7 @@ from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from duramen.partition.partition import READ_COMMITTED, Partition, Read
 from duramen.ports import Part, Timer
 from duramen.server.fetch_sessions import FetchPlan, Target
-from duramen.storage.log import Pending
+from duramen.storage.reads import Pending
 from duramen.wire.frame import part_size
 from duramen.wire.messages.fetch import FetchResponse
 
@@ -34,7 +34,7 @@ class Records:
 
     __slots__ = ("parts", "size")
 
-    def __init__(self, parts: list[Part], size: int) -> None:
+    def __init__(self, parts: list[Part | Pending], size: int) -> None:
         self.parts = parts
         self.size = size
 
@@ -227,7 +227,7 @@ class FetchCall:
     def _read_cold(self, cold: list[Answer]) -> None:
         """Off the loop: replace what is not in memory by verified bytes; damage stays with its partition."""
         for answer in cold:
-            parts: list[Part] = []
+            parts: list[Any] = []
             try:
                 for part in answer.data.records.parts:
                     parts.append(part.run().data if isinstance(part, Pending) else part)
