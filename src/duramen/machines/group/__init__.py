@@ -1,0 +1,53 @@
+"""The group machine: consumer groups of the classic protocol and their offsets, behind `__consumer_offsets`."""
+
+from duramen.machines.group.commands import (
+    CommitOffsets,
+    CommittedOffset,
+    DeleteGroups,
+    DeleteOffsets,
+    DescribeGroups,
+    FetchOffsets,
+    GroupDescription,
+    Heartbeat,
+    Joined,
+    JoinedMember,
+    JoinGroup,
+    LeaveGroup,
+    Leaver,
+    ListedGroup,
+    ListGroups,
+    MemberDescription,
+    NewOffset,
+    Synced,
+    SyncGroup,
+    TopicsDeleted,
+)
+from duramen.machines.group.machine import GroupMachine
+from duramen.machines.group.settings import GroupSettings
+from duramen.machines.group.state import GroupState
+
+__all__ = [
+    "CommitOffsets",
+    "CommittedOffset",
+    "DeleteGroups",
+    "DeleteOffsets",
+    "DescribeGroups",
+    "FetchOffsets",
+    "GroupDescription",
+    "GroupMachine",
+    "GroupSettings",
+    "GroupState",
+    "Heartbeat",
+    "JoinGroup",
+    "Joined",
+    "JoinedMember",
+    "LeaveGroup",
+    "Leaver",
+    "ListGroups",
+    "ListedGroup",
+    "MemberDescription",
+    "NewOffset",
+    "SyncGroup",
+    "Synced",
+    "TopicsDeleted",
+]

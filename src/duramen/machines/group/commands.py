@@ -1,0 +1,243 @@
+"""Commands the group machine understands and the answers it gives; independent of any API's version."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from duramen.errors import ErrorCode
+from duramen.model import NO_EPOCH, NO_TOPIC_ID, TopicId
+
+NO_MEMBER = ""
+NO_GENERATION = -1
+NO_EXPIRY = -1
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""(protocol name, the member's metadata for it) in order of preference."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroup:
+    """A member wants to be in the next generation. Answer: Joined, possibly much later.
+
+    new_id: 36 characters of a random UUID, used when a member id has to be made. The two flags stand for versions:
+    from 4 a dynamic member must come back with the id it is given (KIP-394); from 9 a static leader that replaced
+    itself is told to skip the assignment (KIP-814).
+    """
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    new_id: str
+    requires_member_id: bool = True
+    may_skip_assignment: bool = True
+    reason: str | None = None
+
+
+class JoinedMember(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """How a JoinGroup ended; members are given to the leader alone."""
+
+    error: ErrorCode = ErrorCode.NONE
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str = NO_MEMBER
+    member_id: str = NO_MEMBER
+    skip_assignment: bool = False
+    members: tuple[JoinedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SyncGroup:
+    """A member fetches its assignment; the leader brings everybody's. Answer: Synced.
+
+    protocol_type and protocol are None where the request's version has none.
+    """
+
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignments: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    error: ErrorCode = ErrorCode.NONE
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Answer: an ErrorCode."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None = None
+
+
+class Leaver(NamedTuple):
+    """Who leaves: a member id, or only an instance id (an administrator removes a static member)."""
+
+    member_id: str
+    instance_id: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveGroup:
+    """Answer: (error of the whole request, one ErrorCode per leaver)."""
+
+    group_id: str
+    members: tuple[Leaver, ...]
+
+
+class NewOffset(NamedTuple):
+    """One offset to commit. topic_id: kept with it, so that a re-created topic does not inherit it."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = NO_EPOCH
+    metadata: str = ""
+    topic_id: TopicId = NO_TOPIC_ID
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOffsets:
+    """Answer: one ErrorCode per offset; KafkaError when the group refuses all. retention_ms: -1 the broker's."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    generation: int
+    offsets: tuple[NewOffset, ...]
+    retention_ms: int = -1
+
+
+class CommittedOffset(NamedTuple):
+    """What is known of one committed offset. Timestamps in ms since 1970; expire_timestamp -1 normally."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp: int
+    expire_timestamp: int
+    topic_id: TopicId = NO_TOPIC_ID
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOffsets:
+    """Answer: {(topic, partition): CommittedOffset}, without those that were never committed; None asks for all."""
+
+    group_id: str
+    partitions: tuple[tuple[str, int], ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOffsets:
+    """Answer: one ErrorCode per partition; KafkaError when the group refuses all."""
+
+    group_id: str
+    partitions: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeGroups:
+    """Answer: one GroupDescription per id, in order."""
+
+    group_ids: tuple[str, ...]
+
+
+class MemberDescription(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """exists is False for a group nobody knows; its state is then Dead."""
+
+    group_id: str
+    state: str
+    protocol_type: str = ""
+    protocol: str = ""
+    members: tuple[MemberDescription, ...] = ()
+    exists: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroups:
+    """Answer: list of ListedGroup. Filters are matched without regard to case; empty lets everything pass."""
+
+    states: frozenset[str] = field(default_factory=frozenset)
+    types: frozenset[str] = field(default_factory=frozenset)
+
+
+class ListedGroup(NamedTuple):
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroups:
+    """Answer: one ErrorCode per id, in order."""
+
+    group_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsDeleted:
+    """Topics, (name, id), are gone: their offsets follow, in slices. Answer: True when the first slice is written."""
+
+    topics: tuple[tuple[str, TopicId], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentRefused:
+    """Follow-up: the log did not take the assignment of this generation."""
+
+    group_id: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacementRefused:
+    """Follow-up: the log did not take a static member's new id."""
+
+    group_id: str
+    instance_id: str
+    new_member_id: str
+    old_member_id: str
+    protocols: Protocols
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlicesRefused:
+    """Follow-up: the log did not take tombstones; they are tried again later."""

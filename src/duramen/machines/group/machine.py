@@ -1,0 +1,353 @@
+"""The group machine: one partition's worth of classic groups, their phases (soft) and what the log holds of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from duramen.errors import ErrorCode
+from duramen.machines.contract import LogRecord, Outcome, TimerFired, TransactionMarks
+from duramen.machines.group import administration, membership, offsets, rebalance, records
+from duramen.machines.group.commands import (
+    NO_MEMBER,
+    AssignmentRefused,
+    CommitOffsets,
+    DeleteGroups,
+    DeleteOffsets,
+    DescribeGroups,
+    FetchOffsets,
+    Heartbeat,
+    Joined,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    ReplacementRefused,
+    SlicesRefused,
+    Synced,
+    SyncGroup,
+    TopicsDeleted,
+)
+from duramen.machines.group.settings import GroupSettings
+from duramen.machines.group.state import Group, GroupState, Member
+from duramen.model import NO_TOPIC_ID, TopicId
+
+RETRY_MS: Final = 1000
+"""How long background tombstones wait after the log refused them."""
+MAX_UNRECORDED_GROUPS: Final = 100_000
+"""Groups of which the log holds nothing yet; more are turned away, so that made-up names cannot fill the memory."""
+
+
+class GroupMachine:
+    """State machine over one partition of `__consumer_offsets`.
+
+    Durable: `stored` (generations by group id) and `offsets`, changed in `apply` alone. Soft: `groups`.
+    """
+
+    transaction_marks: TransactionMarks | None = None
+
+    def __init__(self, settings: GroupSettings | None = None) -> None:
+        self.settings = settings or GroupSettings()
+        self.stored: dict[str, records.StoredGroup] = {}
+        self.offsets = offsets.OffsetTable()
+        self.groups: dict[str, Group] = {}
+        self._loaded = False
+        self._dropped: dict[tuple[str, TopicId], None] = {}
+
+    # ------------------------------------------------------------------ the log
+
+    def apply(self, record: LogRecord, offset: int, timestamp: int) -> None:
+        """Make one record of the partition part of the durable state."""
+        decoded = records.decode(record)
+        if isinstance(decoded, records.GroupRecord):
+            if decoded.stored is not None:
+                self.stored[decoded.group_id] = decoded.stored
+                if self._loaded and decoded.group_id not in self.groups:
+                    self.groups[decoded.group_id] = _restored(decoded.group_id, decoded.stored, timestamp)
+            else:
+                self.stored.pop(decoded.group_id, None)
+                self._forget_if_gone(decoded.group_id)
+        elif decoded is not None:
+            self.offsets.apply(decoded)
+            if decoded.committed is None:
+                self._forget_if_gone(decoded.group_id)
+            elif self._loaded and decoded.group_id not in self.groups:
+                self.groups[decoded.group_id] = Group(decoded.group_id, timestamp)
+
+    def _forget_if_gone(self, group_id: str) -> None:
+        """A group without members of which the log holds nothing any more does not exist."""
+        group = self.groups.get(group_id)
+        if (
+            group is not None
+            and group.state is GroupState.EMPTY
+            and not group.pending_joins
+            and group_id not in self.stored
+            and group_id not in self.offsets
+        ):
+            del self.groups[group_id]
+
+    def _forget_unless_written(self, group_id: str, out: Outcome) -> None:
+        """As above, at the end of a decision whose records are not applied yet."""
+        if not out.records:
+            self._forget_if_gone(group_id)
+
+    def on_loaded(self, now: int) -> Outcome:
+        """Take the groups up where the log left them; every member gets a whole session to show up."""
+        out = Outcome()
+        self._loaded = True
+        for group_id in self.offsets:
+            self.groups[group_id] = Group(group_id, now)
+        for group_id, stored in self.stored.items():
+            group = self.groups[group_id] = _restored(group_id, stored, now)
+            for member in group.members.values():
+                rebalance.expect_heartbeat(group, member, now, out)
+            if len(group.members) > self.settings.max_size:
+                rebalance.prepare(group, self.settings, now, out)
+        out.timers.append((rebalance.EXPIRY, now + self.settings.retention_check_interval_ms))
+        return out
+
+    def committed_topics(self) -> set[tuple[str, TopicId]]:
+        """(name, topic id) of all topics with offsets here; the id is NO_TOPIC_ID where the log has none."""
+        return {
+            (position[0], committed.topic_id)
+            for group_id in self.offsets
+            for position, committed in self.offsets.of(group_id).items()
+        }
+
+    # ------------------------------------------------------------------ decisions
+
+    def decide(self, command: Any, ticket: int, now: int) -> Outcome:
+        """Judge one command of `commands`, or a timer; TypeError for anything else."""
+        decision = _DECISIONS.get(type(command))
+        if decision is None:
+            raise TypeError(f"not a group command: {command!r}")
+        out = Outcome()
+        decision(self, command, ticket, now, out)
+        return out
+
+    def _join(self, command: JoinGroup, ticket: int, now: int, out: Outcome) -> None:
+        settings = self.settings
+        if not command.group_id:
+            out.replies.append((ticket, Joined(ErrorCode.INVALID_GROUP_ID, member_id=command.member_id)))
+            return
+        if not settings.min_session_timeout_ms <= command.session_timeout_ms <= settings.max_session_timeout_ms:
+            out.replies.append((ticket, Joined(ErrorCode.INVALID_SESSION_TIMEOUT, member_id=command.member_id)))
+            return
+        group = self.groups.get(command.group_id)
+        if group is None:
+            if command.member_id != NO_MEMBER:
+                out.replies.append((ticket, Joined(ErrorCode.UNKNOWN_MEMBER_ID, member_id=command.member_id)))
+                return
+            if len(self.groups) - len(self.stored) >= MAX_UNRECORDED_GROUPS:
+                out.replies.append((ticket, Joined(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
+                return
+            group = self.groups[command.group_id] = Group(command.group_id, now)
+        membership.join(group, command, ticket, settings, now, out)
+        self._forget_unless_written(command.group_id, out)
+
+    def _sync(self, command: SyncGroup, ticket: int, now: int, out: Outcome) -> None:
+        group = self.groups.get(command.group_id)
+        if not command.group_id:
+            out.replies.append((ticket, Synced(ErrorCode.INVALID_GROUP_ID)))
+        elif group is None:
+            out.replies.append((ticket, Synced(ErrorCode.UNKNOWN_MEMBER_ID)))
+        else:
+            membership.sync(group, command, ticket, now, out)
+
+    def _heartbeat(self, command: Heartbeat, ticket: int, now: int, out: Outcome) -> None:
+        out.immediate = True
+        group = self.groups.get(command.group_id)
+        if not command.group_id:
+            answer = ErrorCode.INVALID_GROUP_ID
+        elif group is None:
+            answer = ErrorCode.UNKNOWN_MEMBER_ID
+        else:
+            answer = membership.heartbeat(group, command, now, out)
+        out.replies.append((ticket, answer))
+
+    def _leave(self, command: LeaveGroup, ticket: int, now: int, out: Outcome) -> None:
+        group = self.groups.get(command.group_id)
+        if not command.group_id:
+            out.replies.append((ticket, (ErrorCode.INVALID_GROUP_ID, [])))
+            return
+        if group is None:
+            answers = [ErrorCode.UNKNOWN_MEMBER_ID] * len(command.members)
+        else:
+            answers = membership.leave(group, command, self.settings, now, out)
+            self._forget_unless_written(command.group_id, out)
+        out.replies.append((ticket, (ErrorCode.NONE, answers)))
+
+    # ------------------------------------------------------------------ offsets
+
+    def _commit(self, command: CommitOffsets, ticket: int, now: int, out: Outcome) -> None:
+        group = self.groups.get(command.group_id)
+        offsets.check_commit(group, command)
+        if group is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+            # A commit is a sign of life, too.
+            rebalance.expect_heartbeat(group, group.member(command.member_id), now, out)
+        out.records, answers = offsets.commit(command, self.settings, now)
+        out.replies.append((ticket, answers))
+
+    def _fetch(self, command: FetchOffsets, ticket: int, now: int, out: Outcome) -> None:
+        out.replies.append((ticket, offsets.fetch(self.offsets, command)))
+
+    def _delete_offsets(self, command: DeleteOffsets, ticket: int, now: int, out: Outcome) -> None:
+        out.records, answers = offsets.delete(self.offsets, self.groups.get(command.group_id), command)
+        out.replies.append((ticket, answers))
+
+    # ------------------------------------------------------------------ administration
+
+    def _describe(self, command: DescribeGroups, ticket: int, now: int, out: Outcome) -> None:
+        described = [administration.describe(group_id, self.groups.get(group_id)) for group_id in command.group_ids]
+        out.replies.append((ticket, described))
+
+    def _list(self, command: ListGroups, ticket: int, now: int, out: Outcome) -> None:
+        out.replies.append((ticket, administration.list_groups(self.groups.values(), command)))
+
+    def _delete_groups(self, command: DeleteGroups, ticket: int, now: int, out: Outcome) -> None:
+        answers = []
+        deleted: set[str] = set()
+        for group_id in command.group_ids:
+            group = None if group_id in deleted else self.groups.get(group_id)
+            written, error = administration.delete_group(group_id, group, self.offsets, group_id in self.stored)
+            out.records.extend(written)
+            answers.append(error)
+            if error is ErrorCode.NONE:
+                deleted.add(group_id)
+                if group is not None:
+                    self._drop_pending(group, out)
+        out.replies.append((ticket, answers))
+
+    def _drop_pending(self, group: Group, out: Outcome) -> None:
+        """Ids that were given out die with the group."""
+        for member_id in list(group.pending_joins):
+            group.remove(member_id)
+            rebalance.forget_heartbeat(group, member_id, out)
+        self._forget_if_gone(group.id)
+
+    # ------------------------------------------------------------------ tombstones in slices
+
+    def _topics_deleted(self, command: TopicsDeleted, ticket: int, now: int, out: Outcome) -> None:
+        self._dropped.update(dict.fromkeys(command.topics))
+        self._write_tombstones(now, out)
+        out.replies.append((ticket, True))
+
+    def _write_tombstones(self, now: int, out: Outcome) -> None:
+        """Next slice of what deleted topics and expired offsets leave to remove; comes back until nothing is left."""
+        found = offsets.TombstoneSlice()
+        self._drop_topics(found)
+        if not found.records:
+            self._dropped.clear()
+        if not found.is_full:
+            self._expire(found, now)
+        out.records = found.records
+        is_over = not found.is_full and not self._dropped
+        out.timers.append((rebalance.EXPIRY, now + (self.settings.retention_check_interval_ms if is_over else 0)))
+        if found.records:
+            out.if_refused = SlicesRefused()
+
+    def _drop_topics(self, found: offsets.TombstoneSlice) -> None:
+        if not self._dropped:
+            return
+        for group_id in self.offsets:
+            for position, committed in self.offsets.of(group_id).items():
+                # An offset without an id is older than the ids; one with another id belongs to a later topic.
+                known = (position[0], committed.topic_id) in self._dropped
+                if known or (committed.topic_id == NO_TOPIC_ID and self._is_dropped(position[0])):
+                    found.add(records.offset_tombstone(group_id, *position))
+                    if found.is_full:
+                        return
+
+    def _is_dropped(self, name: str) -> bool:
+        return any(topic == name for topic, _ in self._dropped)
+
+    def _expire(self, found: offsets.TombstoneSlice, now: int) -> None:
+        retention = self.settings.offsets_retention_ms
+        for group_id, group in list(self.groups.items()):
+            present = self.offsets.of(group_id)
+            over = offsets.expired(group, present, retention, now)
+            for position in over:
+                found.add(records.offset_tombstone(group_id, *position))
+                if found.is_full:
+                    return
+            is_idle = group.state is GroupState.EMPTY and not group.pending_joins
+            if is_idle and len(over) == len(present) and group_id in self.stored:
+                found.add(records.group_tombstone(group_id))
+                if found.is_full:
+                    return
+
+    def _slices_refused(self, command: SlicesRefused, ticket: int, now: int, out: Outcome) -> None:
+        out.timers.append((rebalance.EXPIRY, now + RETRY_MS))
+
+    # ------------------------------------------------------------------ follow-ups and timers
+
+    def _assignment_refused(self, command: AssignmentRefused, ticket: int, now: int, out: Outcome) -> None:
+        group = self.groups.get(command.group_id)
+        if group is not None:
+            membership.assignment_refused(group, command, self.settings, now, out)
+
+    def _replacement_refused(self, command: ReplacementRefused, ticket: int, now: int, out: Outcome) -> None:
+        group = self.groups.get(command.group_id)
+        if group is not None:
+            membership.replacement_refused(group, command, now, out)
+
+    def _timer_fired(self, command: TimerFired, ticket: int, now: int, out: Outcome) -> None:
+        key: Any = command.key
+        if isinstance(key, rebalance.ExpiryTimer):
+            self._write_tombstones(now, out)
+            return
+        group = self.groups.get(key.group_id)
+        if group is None:
+            return
+        if isinstance(key, rebalance.HeartbeatTimer):
+            rebalance.heartbeat_timer_fired(group, key.member_id, self.settings, now, out)
+        elif isinstance(key, rebalance.JoinTimer):
+            rebalance.join_timer_fired(group, self.settings, now, out)
+        elif isinstance(key, rebalance.SyncTimer):
+            rebalance.sync_timer_fired(group, key.generation, self.settings, now, out)
+        self._forget_unless_written(key.group_id, out)
+
+
+def _restored(group_id: str, stored: records.StoredGroup, now: int) -> Group:
+    group = Group(group_id, stored.state_timestamp if stored.state_timestamp >= 0 else now)
+    group.generation = stored.generation
+    group.protocol_type = stored.protocol_type or None
+    group.protocol = stored.protocol
+    group.leader = stored.leader
+    for known in stored.members:
+        protocols = ((stored.protocol or "", known.subscription),)
+        group.add(
+            Member(
+                known.member_id,
+                known.instance_id,
+                known.client_id,
+                known.client_host,
+                known.session_timeout_ms,
+                known.rebalance_timeout_ms,
+                protocols,
+                known.assignment,
+            )
+        )
+    if group.members:
+        group.state = group.previous_state = GroupState.STABLE
+    group.topics = group.find_topics()
+    return group
+
+
+_Decision = Callable[[GroupMachine, Any, int, int, Outcome], None]
+_DECISIONS: Final[dict[type, _Decision]] = {
+    JoinGroup: GroupMachine._join,
+    SyncGroup: GroupMachine._sync,
+    Heartbeat: GroupMachine._heartbeat,
+    LeaveGroup: GroupMachine._leave,
+    CommitOffsets: GroupMachine._commit,
+    FetchOffsets: GroupMachine._fetch,
+    DeleteOffsets: GroupMachine._delete_offsets,
+    DescribeGroups: GroupMachine._describe,
+    ListGroups: GroupMachine._list,
+    DeleteGroups: GroupMachine._delete_groups,
+    TopicsDeleted: GroupMachine._topics_deleted,
+    SlicesRefused: GroupMachine._slices_refused,
+    AssignmentRefused: GroupMachine._assignment_refused,
+    ReplacementRefused: GroupMachine._replacement_refused,
+    TimerFired: GroupMachine._timer_fired,
+}

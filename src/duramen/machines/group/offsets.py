@@ -1,0 +1,177 @@
+"""Committed offsets of all groups of one machine: durable, changed by applied records only; and who may change them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from duramen.errors import ErrorCode, KafkaError
+from duramen.machines.contract import LogRecord
+from duramen.machines.group import records
+from duramen.machines.group.commands import (
+    NO_EXPIRY,
+    NO_MEMBER,
+    CommitOffsets,
+    CommittedOffset,
+    DeleteOffsets,
+    FetchOffsets,
+)
+from duramen.machines.group.settings import GroupSettings
+from duramen.machines.group.state import Group, GroupState
+from duramen.machines.group.subscription import CONSUMER_PROTOCOL_TYPE
+
+SLICE_RECORDS: Final = 500
+SLICE_BYTES: Final = 256 << 10
+"""Tombstones written in one decision when topics go or offsets expire; the rest follows in further ones."""
+
+Position = tuple[str, int]
+"""(topic, partition)"""
+
+
+class OffsetTable:
+    """Offsets by group and position."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[Position, CommittedOffset]] = {}
+
+    def __contains__(self, group_id: object) -> bool:
+        return group_id in self._groups
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._groups)
+
+    def of(self, group_id: str) -> dict[Position, CommittedOffset]:
+        """The group's offsets; not to be changed by the caller."""
+        return self._groups.get(group_id, {})
+
+    def apply(self, record: records.OffsetRecord) -> None:
+        """Take over one record."""
+        position = (record.topic, record.partition)
+        if record.committed is not None:
+            self._groups.setdefault(record.group_id, {})[position] = record.committed
+            return
+        offsets = self._groups.get(record.group_id)
+        if offsets is not None:
+            offsets.pop(position, None)
+            if not offsets:
+                del self._groups[record.group_id]
+
+    def snapshot(self) -> dict[str, dict[Position, CommittedOffset]]:
+        """A copy, to compare states by."""
+        return {group_id: dict(offsets) for group_id, offsets in self._groups.items()}
+
+
+# ---------------------------------------------------------------------- committing
+
+
+def check_commit(group: Group | None, command: CommitOffsets) -> None:
+    """KafkaError unless this member, or somebody outside of a group without members, may commit now."""
+    managed = command.member_id != NO_MEMBER or command.instance_id is not None
+    if group is None:
+        if command.generation >= 0:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"there is no group {command.group_id}")
+        return
+    if command.generation < 0 and group.state is GroupState.EMPTY:
+        return
+    if command.generation >= 0 or managed:
+        group.validate(command.member_id, command.instance_id)
+        if command.generation != group.generation:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"{group.id} is at generation {group.generation}")
+    elif group.state is not GroupState.EMPTY:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"only members commit while {group.id} has members")
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"{group.id} waits for its assignment")
+
+
+def commit(command: CommitOffsets, settings: GroupSettings, now: int) -> tuple[list[LogRecord], list[ErrorCode]]:
+    """Records and one error code per offset."""
+    expire = now + command.retention_ms if command.retention_ms != -1 else NO_EXPIRY
+    written: list[LogRecord] = []
+    answers: list[ErrorCode] = []
+    for new in command.offsets:
+        if _utf16_length(new.metadata) > settings.offset_metadata_max_length:
+            answers.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+            continue
+        written.append(records.offset_commit(command.group_id, new, now, expire))
+        answers.append(ErrorCode.NONE)
+    return written, answers
+
+
+def _utf16_length(text: str) -> int:
+    """Kafka counts Java characters."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+# ---------------------------------------------------------------------- reading and deleting
+
+
+def fetch(table: OffsetTable, command: FetchOffsets) -> dict[Position, CommittedOffset]:
+    """The offsets asked for that there are."""
+    offsets = table.of(command.group_id)
+    if command.partitions is None:
+        return dict(offsets)
+    return {position: offsets[position] for position in command.partitions if position in offsets}
+
+
+def delete(table: OffsetTable, group: Group | None, command: DeleteOffsets) -> tuple[list[LogRecord], list[ErrorCode]]:
+    """Tombstones and one error code per partition; offsets of topics that members still read are kept (KIP-496)."""
+    if group is None:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {command.group_id}")
+    if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group.id} has members")
+    offsets = table.of(command.group_id)
+    written: dict[Position, LogRecord] = {}
+    answers: list[ErrorCode] = []
+    for position in command.partitions:
+        if group.is_subscribed(position[0]):
+            answers.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+            continue
+        if position in offsets:
+            written[position] = records.offset_tombstone(command.group_id, *position)
+        answers.append(ErrorCode.NONE)
+    return list(written.values()), answers
+
+
+# ---------------------------------------------------------------------- expiry
+
+
+def expired(group: Group, offsets: dict[Position, CommittedOffset], retention_ms: int, now: int) -> list[Position]:
+    """Positions whose time is up (KIP-211): since the group is empty, or, unsubscribed or simple, since the commit."""
+    if group.protocol_type is None:
+        since = None
+    elif group.state is GroupState.EMPTY:
+        since = group.state_timestamp
+    elif (
+        group.state is GroupState.STABLE and group.protocol_type == CONSUMER_PROTOCOL_TYPE and group.topics is not None
+    ):
+        since = None
+    else:
+        return []
+    found = []
+    for position, committed in offsets.items():
+        if group.is_subscribed(position[0]):
+            continue
+        if committed.expire_timestamp != NO_EXPIRY:
+            is_over = now >= committed.expire_timestamp
+        else:
+            base = committed.commit_timestamp if since is None or since < 0 else since
+            is_over = now - base >= retention_ms
+        if is_over:
+            found.append(position)
+    return found
+
+
+class TombstoneSlice:
+    """Gathers tombstones up to a batch that is sure to fit."""
+
+    def __init__(self) -> None:
+        self.records: list[LogRecord] = []
+        self._bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.records) >= SLICE_RECORDS or self._bytes >= SLICE_BYTES
+
+    def add(self, record: LogRecord) -> None:
+        self.records.append(record)
+        self._bytes += len(record.key or b"")

@@ -1,0 +1,35 @@
+"""The settings the group machine obeys, taken out of a broker's configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from duramen.config import BrokerConfig
+
+MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """Times in milliseconds. new_member_timeout_ms bounds how long a JoinGroup of a new member stays parked."""
+
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 30 * MINUTE_MS
+    max_size: int = 2**31 - 1
+    initial_rebalance_delay_ms: int = 3_000
+    new_member_timeout_ms: int = 5 * MINUTE_MS
+    offset_metadata_max_length: int = 4096
+    offsets_retention_ms: int = 7 * 24 * 60 * MINUTE_MS
+    retention_check_interval_ms: int = 10 * MINUTE_MS
+
+    @classmethod
+    def from_config(cls, config: BrokerConfig) -> GroupSettings:
+        return cls(
+            min_session_timeout_ms=config.integer("group.min.session.timeout.ms"),
+            max_session_timeout_ms=config.integer("group.max.session.timeout.ms"),
+            max_size=config.integer("group.max.size"),
+            initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
+            offset_metadata_max_length=config.integer("offset.metadata.max.bytes"),
+            offsets_retention_ms=config.integer("offsets.retention.minutes") * MINUTE_MS,
+            retention_check_interval_ms=config.integer("offsets.retention.check.interval.ms"),
+        )
