@@ -147,7 +147,7 @@ class LogDirectory:
             self.disk, self.path, maker.generation, journal, self.logs, self._mark_of, points
         )
         self._checkpointer.files({}).write()
-        # What was recovered is in synced files and checkpoints. The rename of the new first part retires the old journal.
+        # What was recovered is in synced files and checkpoints; the new first part's rename retires the old journal.
         journal.start(maker.make(limits.first_part))
         remove_parts(self.disk, self.path, keep=maker.generation)
         remove_file(self.disk, posixpath.join(self.path, CLEAN_SHUTDOWN))

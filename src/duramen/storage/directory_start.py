@@ -270,7 +270,8 @@ def _recover(
         if plan.entries and not plan.deleted and key not in present and key not in deleted:
             raise StorageError(
                 f"{path}: the journal has {plan.entries} entries of topic id {topic_id_text(key[0])}, "
-                f"partition {key[1]}, but its directory is missing; restore it, or remove the journal files to go on without it"
+                f"partition {key[1]}, but its directory is missing; "
+                "restore it, or remove the journal files to go on without it"
             )
     ready = []
     for partition in found:

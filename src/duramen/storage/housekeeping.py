@@ -126,7 +126,7 @@ class Housekeeping:
         """Journal a new log start where segments may go; they go when it is durable."""
         mark = self._high_watermark(log)
         if active_expired(log, now_ms, mark):
-            log.roll(now_ms)
+            log.roll()
         new_start = removable_before(log, now_ms, mark)
         if new_start > log.segments[0].base_offset:
             if new_start > log.start_offset:

@@ -80,8 +80,11 @@ class JournalLimits:
     bypass: int = 1 << 20
 
     def __post_init__(self) -> None:
-        if min(self.part, self.first_part) < MIN_PART_BYTES or self.total < self.first_part + self.part:
-            raise StorageError(f"journal limits cannot hold two parts of at least {MIN_PART_BYTES} bytes: {self}")
+        smallest = min(self.part, self.first_part)
+        if smallest < MIN_PART_BYTES or self.total < self.first_part + self.part or self.bypass > smallest // 2:
+            raise StorageError(
+                f"a journal needs two parts of at least {MIN_PART_BYTES} bytes and of twice the bypass: {self}"
+            )
 
 
 class _OpenExtent:

@@ -75,12 +75,13 @@ class PartMaker:
             self.disk.rename(temporary, path)
             self.disk.sync_directory(self.directory)
         except OSError:
-            file.close()
             if self.disk.exists(temporary):
                 self.disk.remove(temporary)
             raise
+        finally:
+            file.close()
         self._made += 1
-        return Part(name, file, size)
+        return Part(name, self.disk.open(path, write=True), size)
 
 
 def find_parts(disk: Disk, directory: str) -> tuple[int, list[str]]:

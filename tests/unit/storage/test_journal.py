@@ -1,0 +1,412 @@
+"""The journal alone: groups, laps, torn tails, damage, fencing and a full disk."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from duramen.errors import FencedDirectoryError, KafkaError, StorageError
+from duramen.model import TopicPartition
+from duramen.sim.disk import Call, CrashDisk
+from duramen.storage import kinds
+from duramen.storage.journal import MAX_BUFFERS, Journal, JournalLimits
+from duramen.storage.journal_format import ENTRY_SIZE, HEADER_BLOCK, PartHeader, encode_part_header, parse_part_name
+from duramen.storage.journal_parts import PartMaker
+from duramen.storage.journal_reader import JournalContents, read_journal
+
+KIB = 1024
+SMALL = JournalLimits(total=128 * KIB, entries=1000, part=32 * KIB, first_part=16 * KIB, bypass=8 * KIB)
+ID = bytes(range(16))
+
+
+class FakeSegment:
+    def __init__(self, disk: CrashDisk, path: str) -> None:
+        disk.make_directories("/d/t-0")
+        self.file = disk.open(path, create=True, write=True)
+
+    def open_file(self):
+        return self.file
+
+
+class FakeLog:
+    def __init__(self, disk: CrashDisk, topic_id: bytes = ID) -> None:
+        self.tp = TopicPartition("t", 0)
+        self.topic_id = topic_id
+        self.path = "/d/t-0"
+        self.active = FakeSegment(disk, f"/d/t-0/{topic_id[:1].hex()}.log")
+        self.end_offset = 0
+        self.durable = 0
+        self.position = 0
+        self.flushed: list[bytes] = []
+
+    def mark_durable(self, offset: int) -> None:
+        self.durable = max(self.durable, offset)
+
+    def flush(self) -> None:
+        for data in self.flushed:
+            self.active.file.pwritev([data], self.position)
+            self.position += len(data)
+        self.flushed.clear()
+
+
+def start(disk: CrashDisk, limits: JournalLimits = SMALL, generation: int = 0) -> Journal:
+    disk.make_directories("/d")
+    disk.sync_directory("/")
+    maker = PartMaker(disk, "/d", generation, seed=77)
+    journal = Journal(disk, maker, limits, 1, 0)
+    journal.start(maker.make(limits.first_part))
+    return journal
+
+
+def batch(size: int, fill: bytes = b"x") -> bytes:
+    """Bytes that look to the journal like a batch of one record."""
+    return (bytes(27) + fill * size)[:size]
+
+
+def put(journal: Journal, log: FakeLog, data: bytes) -> int:
+    offset = log.end_offset
+    log.end_offset += 1
+    log.flushed.append(data)
+    return journal.append(kinds.BATCH, log, offset, 3, 0, offset * 100, data)
+
+
+def commit(journal: Journal) -> int:
+    groups = 0
+    while (group := journal.take_group()) is not None:
+        group.run()
+        journal.complete(group)
+        groups += 1
+    return groups
+
+
+def put_until_refused(journal: Journal, log: FakeLog) -> None:
+    for _ in range(1000):
+        journal.admit(4000)
+        put(journal, log, batch(4000))
+        commit(journal)
+
+
+def read(disk: CrashDisk) -> JournalContents:
+    contents = read_journal(disk, "/d")
+    contents.close()
+    return contents
+
+
+def test_entries_come_back_with_their_fields_and_data() -> None:
+    disk = CrashDisk()
+    journal, log = start(disk), FakeLog(disk)
+    assert put(journal, log, batch(100, b"a")) == 1
+    assert journal.append(kinds.TRUNCATE, log, 1, -1, 0, 100) == 2
+    assert commit(journal) == 1
+    assert (journal.durable_lsn, log.durable) == (2, 1)
+    contents = read_journal(disk, "/d")
+    first, second = contents.entries
+    assert (first.kind, first.topic_id, first.epoch, first.offset, first.next_offset) == (kinds.BATCH, ID, 3, 0, 1)
+    assert contents.files[0].pread(first.size, first.data_position) == batch(100, b"a")
+    assert (second.lsn, second.kind, second.offset, second.position) == (2, kinds.TRUNCATE, 1, 100)
+    contents.close()
+
+
+def test_nothing_is_durable_before_its_group_has_run() -> None:
+    disk = CrashDisk()
+    journal, log = start(disk), FakeLog(disk)
+    put(journal, log, batch(50))
+    group = journal.take_group()
+    assert group is not None
+    put(journal, log, batch(50))
+    assert journal.take_group() is None
+    assert (journal.durable_lsn, log.durable, journal.has_pending) == (0, 0, True)
+    group.run()
+    assert journal.complete(group) == [log]
+    assert (journal.durable_lsn, log.durable) == (1, 1)
+    disk.power_cut()
+    disk.power_on()
+    assert len(read(disk).entries) == 1
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_torn_group_is_cut_and_is_no_damage(torn: bool) -> None:
+    for cut in range(1, 5):
+        disk = CrashDisk(torn=torn)
+        disk.random.seed(cut)
+        journal, log = start(disk), FakeLog(disk)
+        put(journal, log, batch(2000))
+        commit(journal)
+        for _ in range(5):
+            put(journal, log, batch(1000))
+        group = journal.take_group()
+        assert group is not None
+        group.part.file.pwritev(group.buffers, group.position)
+        disk.power_cut()
+        disk.power_on()
+        contents = read(disk)
+        assert contents.damage is None
+        assert 1 <= len(contents.entries) <= 6
+        assert [entry.lsn for entry in contents.entries] == list(range(1, len(contents.entries) + 1))
+
+
+def test_a_bad_entry_below_a_later_durable_mark_is_damage() -> None:
+    disk = CrashDisk()
+    journal, log = start(disk), FakeLog(disk)
+    for _ in range(3):
+        put(journal, log, batch(300))
+        commit(journal)
+    disk.damage("/d/duramen-journal-00000000-0000.part", HEADER_BLOCK + 512 + 104 + ENTRY_SIZE + 30)
+    contents = read(disk)
+    assert contents.damage is None or contents.damage.start > HEADER_BLOCK
+    disk.damage("/d/duramen-journal-00000000-0000.part", HEADER_BLOCK + 104 + ENTRY_SIZE + 30)
+    damage = read(disk).damage
+    assert damage is not None
+    assert damage.path == "/d/duramen-journal-00000000-0000.part"
+    assert damage.start == HEADER_BLOCK + 104
+
+
+def test_the_last_group_is_protected_by_an_idle_mark_only() -> None:
+    disk = CrashDisk()
+    journal, log = start(disk), FakeLog(disk)
+    put(journal, log, batch(300))
+    commit(journal)
+    position = HEADER_BLOCK + 104 + ENTRY_SIZE + 30
+    disk.damage("/d/duramen-journal-00000000-0000.part", position)
+    assert read(disk).damage is None
+    disk.damage("/d/duramen-journal-00000000-0000.part", position)
+    mark = journal.take_idle_mark()
+    assert mark is not None
+    mark.run()
+    journal.complete(mark)
+    assert journal.take_idle_mark() is None
+    assert read(disk).damage is None
+    disk.damage("/d/duramen-journal-00000000-0000.part", position)
+    assert read(disk).damage is not None
+
+
+def test_a_recycled_part_never_yields_entries_of_an_earlier_lap() -> None:
+    disk = CrashDisk()
+    journal, log = start(disk), FakeLog(disk)
+    checkpointed = 0
+    for number in range(300):
+        put(journal, log, batch(1500, bytes([number % 250 + 1])))
+        commit(journal)
+        contents = read(disk)
+        assert contents.damage is None
+        assert contents.next_lsn == journal.next_lsn
+        assert contents.entries[0].lsn == max(contents.checkpoint_lsn, 1)
+        assert contents.checkpoint_lsn >= checkpointed
+        if number % 7 == 6:
+            checkpointed = journal.checkpoint_lsn
+            journal.recycle(journal.next_lsn - 3)
+    assert journal.laps > 10
+    assert journal.size <= SMALL.total
+
+
+def test_a_part_is_reused_only_after_a_durable_mark_released_it() -> None:
+    """Cut the power in every disk call while parts are recycled: what was durable is always read back."""
+    calls = 0
+    cut = 1
+    while True:
+        disk = CrashDisk()
+        journal, log = start(disk), FakeLog(disk)
+        disk.cut_at = disk.calls + cut
+        durable = checkpoint = 0
+        try:
+            for number in range(40):
+                put(journal, log, batch(3000))
+                commit(journal)
+                durable = journal.durable_lsn
+                if number % 5 == 4:
+                    checkpoint = durable - 2
+                    journal.recycle(checkpoint)
+        except BaseException:
+            if disk.powered:
+                raise
+        else:
+            break
+        disk.power_on()
+        contents = read(disk)
+        assert contents.damage is None
+        assert contents.checkpoint_lsn <= max(checkpoint, 1)
+        assert contents.next_lsn > durable
+        cut += 1
+        calls += 1
+    assert calls > 80
+
+
+def test_a_large_share_of_a_group_becomes_an_extent() -> None:
+    disk = CrashDisk()
+    journal, log = start(disk), FakeLog(disk)
+    assert put(journal, log, batch(3000)) == 1
+    assert put(journal, log, batch(6000)) == 2
+    assert put(journal, log, batch(50_000)) == 2
+    assert put(journal, log, batch(7)) == 2
+    synced = len(disk.record or ())
+    disk.record = []
+    commit(journal)
+    operations = [(call.operation, call.path) for call in disk.record]
+    assert operations[-4:] == [
+        ("sync", "/d/t-0/00.log"),
+        ("sync_directory", "/d/t-0"),
+        ("pwritev", "/d/duramen-journal-00000000-0000.part"),
+        ("sync", "/d/duramen-journal-00000000-0000.part"),
+    ]
+    assert synced == 0
+    extent = read(disk).entries[1]
+    assert extent.extent is not None
+    assert (extent.kind, extent.offset, extent.next_offset, extent.extent.length) == (kinds.EXTENT, 1, 4, 56_007)
+    assert log.durable == 4
+
+
+def test_a_truncation_takes_back_what_groups_under_way_would_call_durable() -> None:
+    disk = CrashDisk()
+    journal, log = start(disk), FakeLog(disk)
+    for _ in range(3):
+        put(journal, log, batch(10))
+    group = journal.take_group()
+    assert group is not None
+    log.end_offset = 1
+    journal.append(kinds.TRUNCATE, log, 1, -1, 0, 10)
+    put(journal, log, batch(10))
+    put(journal, log, batch(10))
+    group.run()
+    journal.complete(group)
+    assert log.durable == 1
+    commit(journal)
+    assert log.durable == 3
+
+
+def test_a_group_of_more_buffers_than_one_write_takes() -> None:
+    disk = CrashDisk()
+    limits = JournalLimits(total=4 << 20, entries=9999, part=1 << 20, first_part=1 << 20, bypass=1 << 19)
+    journal, log = start(disk, limits), FakeLog(disk)
+    for _ in range(MAX_BUFFERS):
+        put(journal, log, batch(40))
+    assert commit(journal) == 1
+    assert len(read(disk).entries) == MAX_BUFFERS
+
+
+def test_a_failed_sync_fences_for_good() -> None:
+    disk = CrashDisk()
+    journal, log = start(disk), FakeLog(disk)
+    put(journal, log, batch(10))
+    group = journal.take_group()
+    assert group is not None
+    put(journal, log, batch(10))
+    disk.fault = lambda call: OSError(errno.EIO, "I/O error") if call.operation == "sync" else None
+    with pytest.raises(OSError, match="I/O"):
+        group.run()
+    journal.fail(group, OSError(errno.EIO, "I/O error"))
+    disk.fault = None
+    for call in (lambda: put(journal, log, batch(10)), lambda: journal.admit(10)):
+        with pytest.raises(FencedDirectoryError, match="I/O error"):
+            call()
+    assert journal.take_group() is None
+    assert journal.take_idle_mark() is None
+    assert journal.durable_lsn == 0
+
+
+def test_at_its_bound_the_journal_refuses_until_a_checkpoint_was_recorded() -> None:
+    disk = CrashDisk()
+    journal, log = start(disk), FakeLog(disk)
+    with pytest.raises(KafkaError, match="journal is full"):
+        put_until_refused(journal, log)
+    assert journal.size <= SMALL.total
+    durable = journal.durable_lsn
+    assert durable == journal.last_lsn
+    journal.recycle(journal.next_lsn)
+    mark = journal.take_idle_mark()
+    assert mark is not None
+    mark.run()
+    journal.complete(mark)
+    journal.admit(4000)
+    put(journal, log, batch(4000))
+    commit(journal)
+    assert [entry.lsn for entry in read(disk).entries] == [durable + 1]
+
+
+def test_a_full_disk_refuses_before_anything_is_queued() -> None:
+    disk = CrashDisk(capacity=70 * KIB)
+    journal, log = start(disk), FakeLog(disk)
+    with pytest.raises(KafkaError, match="no room") as refused:
+        put_until_refused(journal, log)
+    assert refused.value.retriable
+    assert log.durable == log.end_offset
+    assert len(read(disk).entries) == log.end_offset
+    assert [name for name in disk.list_directory("/d") if name.endswith(".new")] == []
+
+
+def test_growth_off_the_loop_and_its_failure() -> None:
+    disk = CrashDisk()
+    journal, log = start(disk), FakeLog(disk)
+    job = journal.take_growth()
+    assert job is not None
+    assert journal.take_growth() is None
+    disk.fault = lambda call: OSError(errno.ENOSPC, "full") if call.operation == "preallocate" else None
+    with pytest.raises(OSError, match="full") as error:
+        job.run()
+    journal.fail_growth(job, error.value)
+    disk.fault = None
+    job = journal.take_growth()
+    assert job is not None
+    job.run()
+    journal.complete_growth(job)
+    assert journal.take_growth() is None
+    disk.record = []
+    for _ in range(4):
+        put(journal, log, batch(4000))
+        commit(journal)
+    assert not [call for call in disk.record if call.operation == "preallocate"]
+
+
+def test_only_the_newest_generation_counts() -> None:
+    disk = CrashDisk()
+    journal, log = start(disk), FakeLog(disk)
+    put(journal, log, batch(10))
+    commit(journal)
+    newer = start(disk, generation=1)
+    contents = read(disk)
+    assert (contents.generation, contents.entries) == (1, [])
+    newer.close()
+
+
+def test_names_and_headers_that_are_no_journal() -> None:
+    assert parse_part_name("duramen-journal-00000003-0001.part") == (3, 1)
+    for name in (
+        "duramen-journal-3.part",
+        "duramen-journal-x-1.part",
+        "journal-1-1.part",
+        "duramen-journal-1-1.part.new",
+    ):
+        assert parse_part_name(name) is None
+    disk = CrashDisk()
+    disk.make_directories("/d")
+    file = disk.open("/d/duramen-journal-00000000-0000.part", create=True, write=True)
+    block = bytearray(encode_part_header(PartHeader(0, 0, 1)))
+    block[9] ^= 1
+    file.pwritev([block], 0)
+    with pytest.raises(StorageError, match="first block"):
+        read_journal(disk, "/d")
+    with pytest.raises(StorageError, match="two parts"):
+        JournalLimits(total=1000)
+
+
+def test_record_data_that_holds_a_journal_entry_is_not_taken_for_one() -> None:
+    disk = CrashDisk()
+    other, other_log = start(disk), FakeLog(disk)
+    put(other, other_log, batch(10))
+    commit(other)
+    stored = disk.contents()["/d/duramen-journal-00000000-0000.part"][HEADER_BLOCK : HEADER_BLOCK + 1024]
+    disk = CrashDisk()
+    disk.make_directories("/d")
+    maker = PartMaker(disk, "/d", 0, seed=78)
+    journal = Journal(disk, maker, SMALL, 1, 0)
+    journal.start(maker.make(SMALL.first_part))
+    log = FakeLog(disk)
+    for padding in range(0, 512, 8):
+        put(journal, log, bytes(27 + padding) + stored)
+        journal.recycle(journal.next_lsn)
+        commit(journal)
+    calls: list[Call] = disk.record or []
+    assert calls == []
+    contents = read(disk)
+    assert contents.damage is None
+    assert contents.next_lsn == journal.next_lsn
