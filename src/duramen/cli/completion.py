@@ -10,6 +10,7 @@ Examples:
   duramen completion bash > ~/.local/share/bash-completion/completions/duramen
   duramen completion zsh  > "${fpath[1]}/_duramen"
   duramen completion fish > ~/.config/fish/completions/duramen.fish
+
 \b
 For this session only:  source <(duramen completion bash)
 """

@@ -33,8 +33,9 @@ Examples:
   duramen consume flights --from -5 -p 0        the last five of partition 0
   duramen consume flights --group audit         go on where the group is
   duramen consume flights --format json | jq .value
+
 \b
-Formats: value, key-value, full (partition:offset, time, headers, key and value),
+Formats: value, key-value, full (partition:offset, time, headers, key, value),
 json (one object a line, without loss; `produce --format json` reads it back).
 """
 

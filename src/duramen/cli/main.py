@@ -10,6 +10,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -38,6 +39,7 @@ Examples:
   echo 'hello' | duramen produce flights
   duramen consume flights --follow
   duramen group list
+
 \b
 The commands that talk to a node use --bootstrap or DURAMEN_BOOTSTRAP (else
 127.0.0.1:9092) and work with Apache Kafka too.
@@ -65,6 +67,13 @@ class LazyGroup(click.Group):
             near = difflib.get_close_matches(args[0], COMMANDS, n=1, cutoff=0.5)
             ctx.fail(f"There is no command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Click would end with 1; but the reader of a pipe (`| head`) who has what it wanted is no failure.
+            return _reader_left()
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -102,9 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _interrupted()
     except BrokenPipeError:
-        # The reader of a pipe (`| head`) has what it wanted. Nothing may be flushed there again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _reader_left()
     except ConfigError as error:
         return _say(str(error), 2)
     except (DuramenError, OSError) as error:
@@ -119,6 +126,14 @@ def _refuse(mistake: click.ClickException) -> int:
     if isinstance(mistake, click.UsageError) and mistake.ctx is not None:
         return _say(f"{mistake.format_message()} See `{mistake.ctx.command_path} --help`.", mistake.exit_code)
     return _say(mistake.format_message(), mistake.exit_code)
+
+
+def _reader_left() -> int:
+    """Nobody reads stdout any more: what is still buffered goes nowhere, also when it is flushed at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+    return 0
 
 
 def _interrupted() -> int:

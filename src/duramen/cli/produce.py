@@ -21,9 +21,10 @@ Examples:
   duramen produce events events.jsonl --key-field user
   duramen produce copy --format json < dump.jsonl
   duramen produce images --format file --key cat cat.png
+
 \b
-Formats: `lines` makes each line a value; `json` reads objects with key, value,
-headers and timestamp, as `consume --format json` writes them; `file`
+Formats: `lines` makes each line a value; `json` reads objects with key,
+value, headers and timestamp, as `consume --format json` writes them; `file`
 makes each whole file one record.
 """
 

@@ -16,6 +16,7 @@ Examples:
   duramen serve --config server.properties
   duramen serve --set listeners=PLAINTEXT://127.0.0.1:19092 \\
                 --set log.dirs=/var/lib/duramen
+
 \b
 Without options: 127.0.0.1:9092, data in ./duramen-data. Every setting is in
 docs/configuration.md. SIGINT and SIGTERM stop it cleanly.

@@ -173,7 +173,8 @@ def _ids(numbers: Iterable[int]) -> str:
     epilog="""\b
 Examples:
   duramen topic alter flights --partitions 12
-  duramen topic alter flights --set retention.ms=86400000 --unset segment.bytes
+  duramen topic alter flights --set retention.ms=86400000
+  duramen topic alter flights --unset retention.ms
 """
 )
 @click.argument("name", metavar="TOPIC")

@@ -1,0 +1,354 @@
+"""Checks a data directory that nobody uses: every batch, seal and index of every segment, and the journal.
+
+Three kinds of findings. `damage`: stored records differ from what was written. `index`: a side file does not fit its
+segment; the next start rebuilds it. `tail`: bytes above the recovery point that are no whole batch, after an unclean
+stop: the next start replaces them from the journal or, when they were never acknowledged, cuts them.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from duramen.errors import CorruptLogError, DuramenError, StorageError
+from duramen.model import TopicPartition
+from duramen.ports import Disk, File
+from duramen.storage.checkpoints import (
+    CLEAN_SHUTDOWN,
+    LOCK,
+    RECOVERY_POINT,
+    decode_meta,
+    decode_partition_metadata,
+    parse_partition_name,
+    read_checkpoint,
+    read_file,
+    read_offsets,
+)
+from duramen.storage.index import decode_offset_index, decode_time_index
+from duramen.storage.journal_reader import read_journal
+from duramen.storage.scan import scan
+from duramen.storage.seal import BLOCK_BYTES, Seal, decode_seal
+from duramen.storage.segment import INDEX, SEAL, TIME_INDEX, file_name, log_name, parse_base
+from duramen.wire.batch import BatchHeader, records
+
+META = "meta.properties"
+PARTITION_METADATA = "partition.metadata"
+DECODED_BYTES_MAX = 1 << 30
+"""A batch that inflates to more than this counts as damaged."""
+_SEAL_READ_BYTES = 16 * BLOCK_BYTES
+
+Tick = Callable[[int], None]
+"""Told the bytes read since the last call, for progress."""
+
+
+class Finding(NamedTuple):
+    """Something wrong: its kind (module docstring), file, bytes start..end, first offset affected (-1 unknown)."""
+
+    kind: str
+    path: str
+    start: int
+    end: int
+    offset: int
+    what: str
+
+
+@dataclass(slots=True)
+class SegmentReport:
+    """What one segment holds; next_offset is behind its last sound batch."""
+
+    base_offset: int
+    size: int
+    batches: int = 0
+    records: int = 0
+    next_offset: int = 0
+    max_timestamp: int = -1
+    sealed: bool = False
+
+
+@dataclass(slots=True)
+class PartitionReport:
+    """What one partition's directory holds."""
+
+    name: str
+    topic_id: str | None
+    segments: list[SegmentReport] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def records(self) -> int:
+        return sum(segment.records for segment in self.segments)
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+
+@dataclass(slots=True)
+class DirectoryReport:
+    """What a data directory holds; journal_entries is None where there is no journal, as in Kafka's directories."""
+
+    path: str
+    cluster_id: str
+    node_id: int
+    clean: bool
+    journal_entries: int | None = None
+    partitions: list[PartitionReport] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def all_findings(self) -> Iterator[Finding]:
+        """The directory's own and those of its partitions."""
+        yield from self.findings
+        for partition in self.partitions:
+            yield from partition.findings
+
+
+def verify_directory(
+    disk: Disk, path: str, tick: Tick, *, decode: bool = False, only: str | None = None
+) -> DirectoryReport:
+    """Check a data directory. It is locked meanwhile: DirectoryLockedError when a process uses it.
+
+    only: the name of the one partition directory to look at. decode: open every record, not only the batches' checksums. StorageError when it is no data directory.
+    """
+    content = read_file(disk, posixpath.join(path, META))
+    if content is None:
+        raise StorageError(f"{path} is no data directory: it has no {META}")
+    meta = decode_meta(content, posixpath.join(path, META))
+    lock = disk.lock(posixpath.join(path, LOCK))
+    try:
+        clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
+        report = DirectoryReport(path, meta.cluster_id, meta.node_id, clean)
+        _verify_journal(disk, report)
+        points = recovery_points(disk, path)
+        for name in disk.list_directory(path):
+            tp = parse_partition_name(name)
+            if tp is not None and only in (None, name):
+                inside = posixpath.join(path, name)
+                synced = None if clean else points.get(tp, 0)
+                report.partitions.append(verify_partition(disk, inside, tick, synced=synced, decode=decode))
+        return report
+    finally:
+        lock.release()
+
+
+def recovery_points(disk: Disk, path: str) -> dict[TopicPartition, int]:
+    """The offset of each partition below which everything is on stable storage, from our checkpoint or Kafka's."""
+    checkpoint = read_checkpoint(disk, path)
+    if checkpoint is not None:
+        return {point.tp: point.recovery_point for point in checkpoint.logs.values()}
+    return read_offsets(disk, posixpath.join(path, RECOVERY_POINT))
+
+
+def _verify_journal(disk: Disk, report: DirectoryReport) -> None:
+    try:
+        journal = read_journal(disk, report.path)
+    except StorageError as error:
+        report.findings.append(Finding("damage", report.path, 0, 0, -1, str(error)))
+        return
+    try:
+        if journal.generation >= 0:
+            report.journal_entries = len(journal.entries)
+        if journal.damage is not None:
+            report.findings.append(_damage(journal.damage))
+        if journal.torn_entries:
+            what = f"{journal.torn_entries} journal entries behind a gap were never acknowledged"
+            report.findings.append(Finding("tail", report.path, 0, 0, -1, what))
+    finally:
+        journal.close()
+
+
+def _damage(error: CorruptLogError) -> Finding:
+    return Finding("damage", error.path, error.start, error.end, error.offset, error.reason)
+
+
+def segments_of(disk: Disk, path: str) -> list[int]:
+    """Base offsets of the segments in a partition's directory, ascending."""
+    return [base for base in map(parse_base, disk.list_directory(path)) if base is not None]
+
+
+def verify_partition(
+    disk: Disk, path: str, tick: Tick, *, synced: int | None = None, decode: bool = False
+) -> PartitionReport:
+    """Check one partition's directory.
+
+    synced: offset below which no tail is expected, because it was on stable storage; None when that is everything.
+    """
+    content = read_file(disk, posixpath.join(path, PARTITION_METADATA))
+    topic_id = None if content is None else decode_partition_metadata(content)
+    report = PartitionReport(posixpath.basename(path), topic_id)
+    if content is not None and topic_id is None:
+        what = "it holds no topic id"
+        report.findings.append(Finding("damage", posixpath.join(path, PARTITION_METADATA), 0, len(content), -1, what))
+    bases = segments_of(disk, path)
+    expected = -1
+    for base in bases:
+        check = _SegmentCheck(disk, path, base, report.findings, tick, decode=decode)
+        segment = check.run(synced=synced, expected=expected)
+        report.segments.append(segment)
+        expected = segment.next_offset
+    return report
+
+
+class _SegmentCheck:
+    """Checks one segment: its batches front to back, then its seal and its indexes against them."""
+
+    def __init__(
+        self, disk: Disk, directory: str, base: int, findings: list[Finding], tick: Tick, *, decode: bool
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.base = base
+        self.path = posixpath.join(directory, log_name(base))
+        self.findings = findings
+        self.tick = tick
+        self.decode = decode
+        self.starts: dict[int, int] = {}
+        """Base offset of the batch at each position."""
+        self.youngest: list[tuple[int, int]] = []
+        """(last offset, greatest timestamp so far) after each batch."""
+
+    def run(self, *, synced: int | None, expected: int) -> SegmentReport:
+        file = self.disk.open(self.path)
+        try:
+            report = SegmentReport(self.base, file.size(), next_offset=self.base)
+            if self.base < expected:
+                self._find(
+                    "damage",
+                    self.path,
+                    0,
+                    0,
+                    self.base,
+                    f"it starts below offset {expected}, where the segment before ends",
+                )
+            seal = self._seal()
+            report.sealed = seal is not None
+            end = self._walk(file, report, None if seal is not None else synced)
+            if seal is not None:
+                self._check_seal(file, seal, report)
+        finally:
+            file.close()
+        self._check_offset_index(end, report)
+        self._check_time_index(report)
+        return report
+
+    def _find(self, kind: str, path: str, start: int, end: int, offset: int, what: str) -> None:
+        self.findings.append(Finding(kind, path, start, end, offset, what))
+
+    def _walk(self, file: File, report: SegmentReport, synced: int | None) -> int:
+        """Every batch up to the first that is not sound; returns where that is."""
+        position = 0
+        for position, header, ok in scan(file, 0, report.size, expect_offset=self.base):
+            if not ok or header is None:
+                if self._only_zeros(file, position, report.size):
+                    return position
+                what = (
+                    "no whole batch is here"
+                    if header is None
+                    else f"the batch at offset {header.base_offset} is damaged"
+                )
+                kind = "damage" if synced is None or report.next_offset < synced else "tail"
+                self._find(kind, self.path, position, report.size, report.next_offset, what)
+                return position
+            self.tick(header.size)
+            self.starts[position] = header.base_offset
+            report.batches += 1
+            report.records += header.count
+            report.next_offset = header.next_offset
+            report.max_timestamp = max(report.max_timestamp, header.max_timestamp)
+            self.youngest.append((header.last_offset, report.max_timestamp))
+            if self.decode:
+                self._decode(file, position, header)
+        return report.size
+
+    def _only_zeros(self, file: File, start: int, end: int) -> bool:
+        """Whether the rest is space that was reserved and never written (`preallocate`)."""
+        while start < end:
+            piece = file.pread(min(_SEAL_READ_BYTES, end - start), start)
+            if not piece or any(piece):
+                return False
+            start += len(piece)
+        return True
+
+    def _decode(self, file: File, position: int, header: BatchHeader) -> None:
+        """Open the records; what the batch's CRC cannot show is a producer's own mistake."""
+        try:
+            found = sum(1 for _ in records(file.pread(header.size, position), header, max_bytes=DECODED_BYTES_MAX))
+        except DuramenError as error:
+            end = position + header.size
+            self._find("damage", self.path, position, end, header.base_offset, f"its records cannot be read: {error}")
+            return
+        if found != header.count:
+            what = f"it holds {found} records instead of {header.count}"
+            self._find("damage", self.path, position, position + header.size, header.base_offset, what)
+
+    def _seal(self) -> Seal | None:
+        path = posixpath.join(self.directory, file_name(self.base, SEAL))
+        content = read_file(self.disk, path)
+        if content is None:
+            return None
+        try:
+            return decode_seal(content, path)
+        except StorageError as error:
+            self._find("index", path, 0, len(content), self.base, str(error))
+            return None
+
+    def _check_seal(self, file: File, seal: Seal, report: SegmentReport) -> None:
+        if seal.length != report.size:
+            what = f"it has {report.size} bytes, {seal.length} were sealed"
+            self._find("damage", self.path, min(seal.length, report.size), report.size, report.next_offset, what)
+        for position in range(0, min(seal.length, report.size), _SEAL_READ_BYTES):
+            length = min(_SEAL_READ_BYTES, seal.length - position)
+            piece = memoryview(file.pread(length, position))
+            for inside in range(0, len(piece), BLOCK_BYTES):
+                start = position + inside
+                try:
+                    seal.check(piece[inside : inside + BLOCK_BYTES], start, self.path, self._offset_at(start))
+                except CorruptLogError as error:
+                    self.findings.append(_damage(error))
+
+    def _offset_at(self, position: int) -> int:
+        """The offset of the last sound batch that starts at or before a position."""
+        return max((offset for start, offset in self.starts.items() if start <= position), default=self.base)
+
+    def _check_offset_index(self, end: int, report: SegmentReport) -> None:
+        path = posixpath.join(self.directory, file_name(self.base, INDEX))
+        content = read_file(self.disk, path)
+        if content is None:
+            return
+        index = decode_offset_index(content, end, report.next_offset - self.base)
+        if index is None:
+            self._find(
+                "index", path, 0, len(content), self.base, "its entries do not ascend or lie outside of the segment"
+            )
+            return
+        for relative, position in zip(index.offsets, index.positions, strict=True):
+            start = self.starts.get(position)
+            if start is None or start > self.base + relative:
+                what = (
+                    f"its entry for offset {self.base + relative} leads to byte {position}, where no such batch starts"
+                )
+                self._find("index", path, 0, len(content), self.base + relative, what)
+                return
+
+    def _check_time_index(self, report: SegmentReport) -> None:
+        path = posixpath.join(self.directory, file_name(self.base, TIME_INDEX))
+        content = read_file(self.disk, path)
+        if content is None:
+            return
+        index = decode_time_index(content, report.next_offset - self.base)
+        if index is None:
+            self._find(
+                "index", path, 0, len(content), self.base, "its entries do not ascend or lie outside of the segment"
+            )
+            return
+        reached = iter(self.youngest)
+        last_offset, youngest, older = -1, -1, -1
+        for timestamp, relative in zip(index.timestamps, index.offsets, strict=True):
+            while last_offset <= self.base + relative:
+                older = youngest
+                last_offset, youngest = next(reached, (2**63, youngest))
+            if older > timestamp:
+                what = f"a record up to offset {self.base + relative} is younger than its entry's time {timestamp}"
+                self._find("index", path, 0, len(content), self.base + relative, what)
+                return

@@ -1,0 +1,291 @@
+"""`duramen log`: look into the files of a data directory and check them, while no node uses it."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from duramen.cli.inspection import (
+    DECODED_BYTES_MAX,
+    META,
+    DirectoryReport,
+    Finding,
+    PartitionReport,
+    segments_of,
+    verify_directory,
+)
+from duramen.cli.moments import iso
+from duramen.cli.output import Progress, human_bytes, plural, print_json, print_table
+from duramen.cli.records import Incoming, to_full, to_json
+from duramen.errors import DuramenError
+from duramen.ports import File
+from duramen.storage.disk import RealDisk
+from duramen.storage.scan import scan
+from duramen.storage.segment import log_name, parse_base
+from duramen.wire.batch import BatchHeader, read_marker, records
+
+EPILOG = """\b
+Examples:
+  duramen log verify                       checks ./duramen-data
+  duramen log verify /var/lib/duramen --json
+  duramen log dump duramen-data/flights-0
+  duramen log dump duramen-data/flights-0 --records --from 1000 --count 5
+"""
+DEFAULT_DIRECTORY = "./duramen-data"
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@click.group(epilog=EPILOG)
+def command() -> None:
+    """Look into a data directory and check it. No node may use it meanwhile; Kafka's directories work too."""
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  duramen log verify
+  duramen log verify /disk1/duramen /disk2/duramen --records
+  duramen log verify duramen-data/flights-0 --json
+
+\b
+The exit code is 1 when something is wrong. After a crash a tail that is no
+whole batch is nothing wrong: the next start replaces or cuts it.
+"""
+)
+@click.argument("paths", metavar="[DIRECTORY]...", nargs=-1, type=click.Path(exists=True, file_okay=False))
+@click.option("--records", "decode", is_flag=True, help="Also decompress and open every record.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+def verify(paths: tuple[str, ...], decode: bool, as_json: bool) -> int:
+    """Walk every segment; check batches, seals, indexes and the journal.
+
+    DIRECTORY is a data directory or one partition in it; ./duramen-data unless given.
+    """
+    disk = RealDisk()
+    told: list[dict[str, Any]] = []
+    wrong = 0
+    for path in paths or (DEFAULT_DIRECTORY,):
+        done = 0
+
+        with Progress(f"checking {path}") as progress:
+
+            def tick(size: int, progress: Progress = progress) -> None:
+                nonlocal done
+                done += size
+                progress.show(human_bytes(done))
+
+            directory, only = path, None
+            if not disk.exists(posixpath.join(path, META)) and segments_of(disk, path):
+                directory, only = posixpath.split(posixpath.abspath(path))
+            report = verify_directory(disk, directory, tick, decode=decode, only=only)
+        wrong += sum(finding.kind != "tail" for finding in report.all_findings())
+        told.append(_as_json(report))
+        if not as_json:
+            _print(report)
+    if as_json:
+        print_json(told)
+    return 1 if wrong else 0
+
+
+def _as_json(report: DirectoryReport) -> dict[str, Any]:
+    return {
+        "path": report.path,
+        "cluster_id": report.cluster_id,
+        "node_id": report.node_id,
+        "clean": report.clean,
+        "journal_entries": report.journal_entries,
+        "partitions": [
+            {
+                "partition": partition.name,
+                "topic_id": partition.topic_id,
+                "records": partition.records,
+                "bytes": partition.size,
+                "segments": [
+                    {
+                        "base_offset": segment.base_offset,
+                        "end_offset": segment.next_offset,
+                        "bytes": segment.size,
+                        "batches": segment.batches,
+                        "records": segment.records,
+                        "max_timestamp": segment.max_timestamp,
+                        "sealed": segment.sealed,
+                    }
+                    for segment in partition.segments
+                ],
+            }
+            for partition in report.partitions
+        ],
+        "findings": [finding._asdict() for finding in report.all_findings()],
+    }
+
+
+def _print(report: DirectoryReport) -> None:
+    if report.cluster_id:
+        state = "closed cleanly" if report.clean else "not closed cleanly; the next start recovers it"
+        journal = "" if report.journal_entries is None else f", journal entries {report.journal_entries:,}"
+        click.echo(f"{report.path}: node {report.node_id} of cluster {report.cluster_id}, {state}{journal}")
+    rows = [_row(partition) for partition in report.partitions]
+    if rows:
+        headings = ("partition", "segments", "sealed", "start", "end", "records", "bytes", "")
+        print_table(headings, rows, right=headings[1:7])
+    findings = list(report.all_findings())
+    for finding in findings:
+        click.echo(_line(finding))
+    records_found = sum(partition.records for partition in report.partitions)
+    size = sum(partition.size for partition in report.partitions)
+    verdict = "everything is sound"
+    if any(finding.kind == "damage" for finding in findings):
+        verdict = "there is damage"
+    elif any(finding.kind == "index" for finding in findings):
+        verdict = "all records are sound; side files named above will be rebuilt at the next start"
+    elif findings:
+        verdict = "sound up to the tails named above, which the next start replaces or cuts"
+    click.echo(f"{plural(records_found, 'record')}, {human_bytes(size)}: {verdict}")
+
+
+def _row(partition: PartitionReport) -> tuple[object, ...]:
+    kinds = {finding.kind for finding in partition.findings}
+    mark = "damage" if "damage" in kinds else "index" if "index" in kinds else "tail" if "tail" in kinds else "ok"
+    first = partition.segments[0].base_offset if partition.segments else 0
+    last = partition.segments[-1].next_offset if partition.segments else 0
+    sealed = sum(segment.sealed for segment in partition.segments)
+    return (
+        partition.name,
+        len(partition.segments),
+        sealed,
+        first,
+        last,
+        partition.records,
+        human_bytes(partition.size),
+        mark,
+    )
+
+
+def _line(finding: Finding) -> str:
+    where = f" bytes {finding.start}..{finding.end}" if finding.end else ""
+    offset = f", from offset {finding.offset}" if finding.offset >= 0 else ""
+    return f"{finding.kind}: {finding.path}{where}: {finding.what}{offset}"
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  duramen log dump duramen-data/flights-0
+  duramen log dump duramen-data/flights-0/00000000000000000000.log --json
+  duramen log dump duramen-data/flights-0 --records --from 1000 --count 5
+"""
+)
+@click.argument("path", type=click.Path(exists=True))
+@click.option("--records", "open_records", is_flag=True, help="Show records instead of batches.")
+@click.option("--from", "first", type=click.IntRange(min=0), default=0, help="Begin at the batch with this offset.")
+@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after so many batches or records.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def dump(path: str, open_records: bool, first: int, count: int | None, as_json: bool) -> None:
+    """Show the batches or records in a partition's directory or in one segment file."""
+    shown = 0
+    for file, position, header in _batches(path, first):
+        if open_records and not header.is_control:
+            lines = [line for offset, line in _record_lines(file, position, header, as_json) if offset >= first]
+        else:
+            lines = [_batch_line(file, position, header, as_json)]
+        for line in lines:
+            if count is not None and shown >= count:
+                return
+            click.echo(line)
+            shown += 1
+
+
+def _segment_files(path: str) -> Iterator[str]:
+    if path.endswith(".log"):
+        yield path
+        return
+    found = segments_of(RealDisk(), path)
+    if not found:
+        raise click.ClickException(f"{path} holds no segments; name a partition's directory, such as {path}/TOPIC-0.")
+    for base in found:
+        yield posixpath.join(path, log_name(base))
+
+
+def _batches(path: str, first: int) -> Iterator[tuple[File, int, BatchHeader]]:
+    """Every sound batch that reaches up to offset `first`; ends the command where a batch is damaged."""
+    disk = RealDisk()
+    paths = list(_segment_files(path))
+    bases = [parse_base(posixpath.basename(name)) for name in paths]
+    for number, name in enumerate(paths):
+        following = bases[number + 1] if number + 1 < len(bases) else None
+        if following is not None and following <= first:
+            continue
+        file = disk.open(name)
+        try:
+            for position, header, ok in scan(file, 0, file.size()):
+                if not ok or header is None:
+                    if not any(file.pread(4096, position)):
+                        break
+                    raise click.ClickException(
+                        f"{name}: no sound batch at byte {position}; `duramen log verify` says more."
+                    )
+                if header.last_offset >= first:
+                    yield file, position, header
+        finally:
+            file.close()
+
+
+def _batch_line(file: File, position: int, header: BatchHeader, as_json: bool) -> str:
+    """One batch; a control batch says what it marks."""
+    told: dict[str, Any] = {
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "position": position,
+        "bytes": header.size,
+        "records": header.count,
+        "leader_epoch": header.leader_epoch,
+        "codec": _CODECS[header.compression] if header.compression < len(_CODECS) else str(header.compression),
+        "max_timestamp": header.max_timestamp,
+        "timestamp_type": "LogAppendTime" if header.timestamp_type else "CreateTime",
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "transactional": header.is_transactional,
+        "control": header.is_control,
+    }
+    if as_json:
+        return json.dumps(told, separators=(",", ":"))
+    parts = [
+        f"{header.base_offset}..{header.last_offset}",
+        f"byte {position}",
+        human_bytes(header.size),
+        told["codec"],
+        f"epoch {header.leader_epoch}",
+        iso(header.max_timestamp) if header.max_timestamp >= 0 else "no time",
+    ]
+    if header.producer_id >= 0:
+        parts.append(f"producer {header.producer_id}/{header.producer_epoch} seq {header.base_sequence}")
+    if header.is_transactional:
+        parts.append("transactional")
+    if header.is_control:
+        marker = read_marker(file.pread(header.size, position), header)
+        parts.append("control" if marker is None else f"control {marker}")
+    return "  ".join(parts)
+
+
+def _record_lines(file: File, position: int, header: BatchHeader, as_json: bool) -> Iterator[tuple[int, str]]:
+    try:
+        name = posixpath.basename(posixpath.dirname(posixpath.abspath(file.path)))
+        topic, _, partition = name.rpartition("-")
+        for record in records(file.pread(header.size, position), header, max_bytes=DECODED_BYTES_MAX):
+            found = Incoming(
+                topic,
+                int(partition) if partition.isdecimal() else 0,
+                record.offset,
+                record.timestamp,
+                record.key,
+                record.value,
+                [(bytes(key).decode("utf-8", "backslashreplace"), value) for key, value in record.headers],
+            )
+            line = to_json(found) if as_json else to_full(found, b"\t", b"null")
+            yield record.offset, line.decode("utf-8", "backslashreplace")
+    except DuramenError as error:
+        raise click.ClickException(f"{file.path}: the batch at byte {position} cannot be opened: {error}.") from None

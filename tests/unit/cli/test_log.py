@@ -1,0 +1,254 @@
+"""`duramen log`: what is found in directories made by hand, sound and damaged in known ways."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+
+from duramen.cli.main import main
+from duramen.model import TopicPartition, topic_id_text
+from duramen.storage.checkpoints import MetaProperties, encode_meta, encode_offsets, encode_partition_metadata
+from duramen.storage.disk import RealDisk
+from duramen.storage.index import OffsetIndex, TimeIndex
+from duramen.storage.seal import compute_seal
+from duramen.storage.segment import file_name
+from duramen.wire.batch import build_batch
+
+TOPIC_ID = topic_id_text(bytes(range(16)))
+
+
+def batch(base: int, count: int, timestamp: int = 1000, compression: int = 0) -> bytes:
+    made = [
+        (f"k{base + i}".encode(), f"value {base + i}".encode(), [(b"h", b"x")] if i == 0 else [], timestamp + i)
+        for i in range(count)
+    ]
+    return bytes(build_batch(made, base_offset=base, leader_epoch=1, compression=compression))
+
+
+def write_segment(directory: Path, base: int, batches: list[tuple[int, bytes, int]], *, sealed: bool) -> Path:
+    """batches: (base offset, bytes, greatest timestamp) each; indexes have one entry a batch."""
+    path = directory / file_name(base, ".log")
+    offsets, times = OffsetIndex(), TimeIndex()
+    content = b""
+    last = base - 1
+    for start, data, timestamp in batches:
+        last = start + int.from_bytes(data[23:27], "big")
+        offsets.add(last - base, len(content))
+        times.add(timestamp, last - base)
+        content += data
+    path.write_bytes(content)
+    (directory / file_name(base, ".index")).write_bytes(offsets.encode())
+    (directory / file_name(base, ".timeindex")).write_bytes(times.encode())
+    if sealed:
+        file = RealDisk().open(str(path))
+        try:
+            (directory / file_name(base, ".seal")).write_bytes(compute_seal(file, len(content), last).encode())
+        finally:
+            file.close()
+    return path
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data directory, closed cleanly, of one partition with a sealed and an active segment: offsets 0 to 9."""
+    directory = tmp_path / "data"
+    partition = directory / "flights-0"
+    partition.mkdir(parents=True)
+    (directory / "meta.properties").write_bytes(encode_meta(MetaProperties("cluster", 1, "directory")))
+    (directory / ".kafka_cleanshutdown").write_text("{}")
+    (partition / "partition.metadata").write_bytes(encode_partition_metadata(TOPIC_ID))
+    write_segment(partition, 0, [(0, batch(0, 3), 1002), (3, batch(3, 3, 2000, 1), 2002)], sealed=True)
+    write_segment(partition, 6, [(6, batch(6, 2, 3000), 3001), (8, batch(8, 2, 4000), 4001)], sealed=False)
+    (directory / "flights-1.0123-delete").mkdir()
+    return directory
+
+
+def verify(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+    code = main(["log", "verify", "--json", *arguments])
+    (report,) = json.loads(capsys.readouterr().out)
+    return code, report
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 0x01
+    path.write_bytes(content)
+
+
+def test_sound_directory(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, report = verify(capsys, str(data), "--records")
+    assert code == 0
+    assert report["findings"] == []
+    assert (report["cluster_id"], report["node_id"], report["clean"]) == ("cluster", 1, True)
+    assert report["journal_entries"] is None
+    (partition,) = report["partitions"]
+    assert (partition["partition"], partition["topic_id"], partition["records"]) == ("flights-0", TOPIC_ID, 10)
+    assert [(s["base_offset"], s["end_offset"], s["sealed"], s["max_timestamp"]) for s in partition["segments"]] == [
+        (0, 6, True, 2002),
+        (6, 10, False, 4001),
+    ]
+
+
+def test_people_get_a_table_and_a_verdict(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["log", "verify", str(data)]) == 0
+    text = capsys.readouterr().out
+    assert "closed cleanly" in text
+    assert "flights-0" in text
+    assert text.rstrip().endswith("everything is sound")
+    assert max(map(len, text.splitlines()[1:])) <= 80
+
+
+@pytest.mark.parametrize(
+    ("name", "position", "kind", "what"),
+    [
+        (".log", 80, "damage", "the batch at offset 0 is damaged"),
+        (".log", 12, "damage", "the bytes differ from the seal"),  # the leader epoch is outside of the batch's CRC
+        (".index", 3, "index", "leads to byte 0"),
+        (".index", 15, "index", "leads to byte"),
+        (".timeindex", 6, "index", "younger than its entry's time"),
+        (".seal", 30, "index", "is damaged"),
+    ],
+)
+def test_one_flipped_bit_is_found(
+    data: Path, capsys: pytest.CaptureFixture[str], name: str, position: int, kind: str, what: str
+) -> None:
+    path = data / "flights-0" / file_name(0, name)
+    if name == ".timeindex":
+        path.write_bytes((1000).to_bytes(8, "big") + (2).to_bytes(4, "big"))
+    elif name == ".index" and position == 3:
+        path.write_bytes((-1).to_bytes(4, "big", signed=True) + bytes(4))
+        what = "do not ascend"
+    else:
+        flip(path, position)
+    code, report = verify(capsys, str(data))
+    assert code == 1
+    found = [f for f in report["findings"] if f["kind"] == kind and what in f["what"]]
+    assert found, report["findings"]
+    assert found[0]["path"] == str(path)
+
+
+def test_every_bit_of_a_sealed_segment_counts(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = data / "flights-0" / file_name(0, ".log")
+    sound = path.read_bytes()
+    for position in range(0, len(sound), 7):
+        flip(path, position)
+        code, report = verify(capsys, str(data))
+        assert code == 1, position
+        assert any(f["kind"] == "damage" for f in report["findings"])
+        path.write_bytes(sound)
+    assert verify(capsys, str(data))[0] == 0
+
+
+def test_shortened_segment_is_damage(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = data / "flights-0" / file_name(0, ".log")
+    path.write_bytes(path.read_bytes()[:-1])
+    code, report = verify(capsys, str(data))
+    assert code == 1
+    assert {f["what"].split(",")[0] for f in report["findings"]} >= {f"it has {path.stat().st_size} bytes"}
+
+
+def test_tail_after_a_crash_is_no_damage_above_the_recovery_point(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (data / ".kafka_cleanshutdown").unlink()
+    path = data / "flights-0" / file_name(6, ".log")
+    path.write_bytes(path.read_bytes()[:-5])
+    points = data / "recovery-point-offset-checkpoint"
+    points.write_bytes(encode_offsets({TopicPartition("flights", 0): 8}))
+    (data / "flights-0" / file_name(6, ".index")).unlink()
+    (data / "flights-0" / file_name(6, ".timeindex")).unlink()
+    code, report = verify(capsys, str(data))
+    assert code == 0
+    assert [(f["kind"], f["offset"]) for f in report["findings"]] == [("tail", 8)]
+
+    points.write_bytes(encode_offsets({TopicPartition("flights", 0): 10}))
+    code, report = verify(capsys, str(data))
+    assert code == 1
+    assert [(f["kind"], f["offset"]) for f in report["findings"]] == [("damage", 8)]
+
+
+def test_reserved_space_is_no_tail(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = data / "flights-0" / file_name(6, ".log")
+    path.write_bytes(path.read_bytes() + bytes(5000))
+    assert verify(capsys, str(data))[0] == 0
+
+
+def test_overlapping_segments_are_damage(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_segment(data / "flights-0", 9, [(9, batch(9, 2), 1001)], sealed=False)
+    code, report = verify(capsys, str(data))
+    assert code == 1
+    assert "it starts below offset 10" in report["findings"][0]["what"]
+
+
+def test_records_that_cannot_be_opened(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # A sound checksum over records that are none: only --records can see it.
+    made = bytearray(batch(6, 2, 3000))
+    made[61:] = b"\xff" * (len(made) - 61)
+    made[17:21] = crc32c(bytes(made[21:])).to_bytes(4, "big")
+    write_segment(data / "flights-0", 6, [(6, bytes(made), 3001)], sealed=False)
+    assert verify(capsys, str(data))[0] == 0
+    code, report = verify(capsys, str(data), "--records")
+    assert code == 1
+    assert "cannot be read" in report["findings"][0]["what"]
+
+
+def test_one_partition_alone(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(data / "flights-0", data / "flights-1")
+    code, report = verify(capsys, str(data / "flights-1"))
+    assert code == 0
+    assert [p["partition"] for p in report["partitions"]] == ["flights-1"]
+
+
+def test_directory_in_use_and_no_directory(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (data / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert main(["log", "verify", str(data)]) == 1
+    assert "another process" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert main(["log", "verify", str(tmp_path / "empty")]) == 1
+    assert "no data directory" in capsys.readouterr().err
+
+
+def dump(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    assert main(["log", "dump", *arguments]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_dump_batches(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    partition = str(data / "flights-0")
+    lines = dump(capsys, partition)
+    assert [line.split()[0] for line in lines] == ["0..2", "3..5", "6..7", "8..9"]
+    assert "gzip" in lines[1]
+    told = [json.loads(line) for line in dump(capsys, partition, "--json", "--from", "4", "--count", "2")]
+    assert [(t["base_offset"], t["last_offset"], t["codec"]) for t in told] == [(3, 5, "gzip"), (6, 7, "none")]
+    assert len(dump(capsys, str(data / "flights-0" / file_name(6, ".log")))) == 2
+
+
+def test_dump_records(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    partition = str(data / "flights-0")
+    told = [json.loads(line) for line in dump(capsys, partition, "--records", "--json", "--from", "4")]
+    assert [t["offset"] for t in told] == list(range(4, 10))
+    assert told[2] == {
+        "topic": "flights",
+        "partition": 0,
+        "offset": 6,
+        "timestamp": 3000,
+        "key": "k6",
+        "value": "value 6",
+        "headers": [["h", "x"]],
+    }
+    assert dump(capsys, partition, "--records", "-n", "1") == ["0:0  1970-01-01T00:00:01.000Z  [h=x]  k0\tvalue 0"]
+
+
+def test_dump_stops_at_damage(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flip(data / "flights-0" / file_name(0, ".log"), 80)
+    assert main(["log", "dump", str(data / "flights-0")]) == 1
+    assert "no sound batch at byte 0" in capsys.readouterr().err
+    assert main(["log", "dump", str(data)]) == 1
+    assert "holds no segments" in capsys.readouterr().err

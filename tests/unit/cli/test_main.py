@@ -1,0 +1,189 @@
+"""The command line's frame: help, exit codes, one-line errors, and what is loaded when."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from duramen import __version__
+from duramen.cli.main import COMMANDS, main, program
+from duramen.errors import StorageError
+
+RUN = [sys.executable, "-m", "duramen.cli.main"]
+
+
+def every_command() -> Iterator[tuple[str, ...]]:
+    context = click.Context(program)
+    for name in COMMANDS:
+        yield (name,)
+        command = program.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from ((name, inner) for inner in command.commands)
+
+
+@pytest.mark.parametrize("path", [(), *every_command()], ids=" ".join)
+def test_help_has_an_example_and_fits_eighty_columns(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*path, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "Example" in text
+    assert f"duramen {path[0]}" in text if path else "duramen serve" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\033" not in text
+    assert "\b" not in text
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"duramen {__version__}\n"
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    code = (
+        "import sys; from duramen.cli.main import main; code = main(sys.argv[1:]); "
+        "print('MODULES', *sorted(sys.modules)); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+    return set(done.stdout.splitlines()[-1].split()[1:])
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("serve", "--help"), ("serve", "--set", "nonsense=1")])
+def test_neither_help_nor_serve_loads_a_client_or_rich(arguments: tuple[str, ...]) -> None:
+    loaded = loaded_by(*arguments)
+    assert "duramen.cli.main" in loaded
+    assert not loaded & {"confluent_kafka", "rich", "pyarrow", "pyspark", "duramen.gateway", "duramen.server"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["toipc"], 2, "Did you mean 'topic'?"),
+        (["serve", "--set", "a"], 2, "expected key=value"),
+        (["serve", "--set", "num.partition=1"], 2, "nearest is num.partitions"),
+        (["serve", "--config", "/does/not/exist"], 2, "does not exist"),
+        (["topic", "list", "--bootstrap", "nowhere"], 2, "expected host:port"),
+        (["topic", "list", "--bootstrap", "127.0.0.1:1"], 1, "duramen serve"),
+        (["topic", "alter", "t"], 2, "nothing to change"),
+        (["topic", "delete", "t"], 2, "--yes"),
+        (["consume", "t", "--from", "yesterday"], 2, "neither an offset nor a time"),
+        (["consume", "t", "--group", "g", "--partition", "0"], 2, "exclude each other"),
+        (["consume", "t", "--group", "g", "--from", "5"], 2, "reset-offsets"),
+        (["produce", "t", "--format", "json", "--key-separator", ":"], 2, "--format lines"),
+        (["produce", "t", "--key", "k", "--key-separator", ":"], 2, "give one of"),
+        (["group", "reset-offsets", "g", "--topic", "t"], 2, "say where to"),
+        (["group", "reset-offsets", "g", "--topic", "t", "--to-earliest", "--to-latest"], 2, "say where to"),
+        (["group", "reset-offsets", "g", "--to-earliest"], 2, "which topics"),
+        (["config", "alter", "--topic", "t"], 2, "nothing to change"),
+        (["completion", "tcsh"], 2, "tcsh"),
+    ],
+)
+def test_mistakes_are_one_line_with_an_exit_code(
+    arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert message in said.err
+    assert said.err.startswith("duramen: ")
+    assert said.err.count("\n") == 1
+
+
+class Failing:
+    """A stand-in for a command that ends in `error`."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def main(self, **_: object) -> None:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (StorageError("the disk\nfailed"), 1, "duramen: the disk failed\n"),
+        (PermissionError(13, "Permission denied", "data"), 1, "duramen: [Errno 13] Permission denied: 'data'\n"),
+        (KeyboardInterrupt(), 130, "\n"),
+        (click.Abort(), 130, "\n"),
+        (ZeroDivisionError("x"), 1, "duramen: ZeroDivisionError: x (a bug; DURAMEN_TRACEBACK=1 shows where)\n"),
+    ],
+)
+def test_failures_are_one_line(
+    error: BaseException,
+    code: int,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("duramen.cli.main.program", Failing(error))
+    assert main([]) == code
+    assert capsys.readouterr().err == message
+
+
+def test_a_bug_shows_its_traceback_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("duramen.cli.main.program", Failing(ZeroDivisionError()))
+    monkeypatch.setenv("DURAMEN_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
+        main([])
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as closed:
+        done = subprocess.run([*RUN, "completion", "bash"], stdout=closed, stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == 0
+    assert done.stderr == b""
+
+
+def test_interrupt_ends_without_a_traceback(tmp_path: Path) -> None:
+    # Reading a FIFO that nobody writes blocks, as a slow command would.
+    fifo = tmp_path / "never"
+    os.mkfifo(fifo)
+    process = subprocess.Popen([*RUN, "serve", "--config", str(fifo)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        # Once the FIFO has a reader the command is running; opening it for writing without one fails.
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                writer = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+                break
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        os.close(writer)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert (out, err.strip()) == (b"", b"")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert "_DURAMEN_COMPLETE" in script
+    assert "duramen" in script
+
+
+def completions(words: str, index: int) -> set[str]:
+    environment = {**os.environ, "_DURAMEN_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(index)}
+    code = "import sys; sys.argv[0] = 'duramen'; from duramen.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    return {line.split(",")[-1] for line in done.stdout.splitlines()}
+
+
+def test_commands_and_options_complete() -> None:
+    assert completions("duramen t", 1) == {"topic", "truncate"}
+    assert completions("duramen topic d", 2) == {"describe", "delete"}
+    assert "--key-separator" in completions("duramen produce x --k", 3)

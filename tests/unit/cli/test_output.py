@@ -1,0 +1,83 @@
+"""Tables, sizes and progress."""
+
+import io
+
+import click
+import pytest
+
+from duramen.cli import output
+from duramen.cli.output import Progress, human_bytes, pairs, plain_table, plural, print_json, print_table, rich_table
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_plain_table_aligns() -> None:
+    lines = plain_table(("name", "n"), [["a", "1"], ["long", "1,000"]], {"n"})
+    assert lines == ["NAME      N", "a         1", "long  1,000"]
+
+
+def test_table_without_a_terminal_is_plain(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("name", "n", "ok"), [("a", 1000, True), ("b", None, False)], right=("n",))
+    assert capsys.readouterr().out == "NAME      N  OK\na     1,000  yes\nb         -  no\n"
+
+
+def test_table_on_a_terminal_is_styled_and_escapes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr("sys.stdout", screen)
+    print_table(("name",), [("[red]x[/red]",)])
+    assert "[red]x[/red]" in screen.getvalue()
+    assert rich_table(("name",), [["x"]], set()).row_count == 1
+
+
+def test_json_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"ä": [1, None]})
+    assert capsys.readouterr().out == '{"ä":[1,null]}\n'
+
+
+def test_words() -> None:
+    assert [human_bytes(size) for size in (0, 1023, 1536, 5 << 20, 3 << 40)] == [
+        "0 B",
+        "1023 B",
+        "1.5 KiB",
+        "5.0 MiB",
+        "3.0 TiB",
+    ]
+    assert plural(1, "record") == "1 record"
+    assert plural(2000, "record") == "2,000 records"
+
+
+def test_pairs() -> None:
+    assert pairs("--set", ["a=1", "b==", "c ="]) == {"a": "1", "b": "=", "c": ""}
+    for wrong in ("a", "=1"):
+        with pytest.raises(click.UsageError, match="expected key=value"):
+            pairs("--set", [wrong])
+
+
+def test_progress_starts_after_a_second_and_cleans_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    screen = Terminal()
+    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("sys.stderr", screen)
+    with Progress("writing") as progress:
+        now[0] += 0.9
+        progress.show("10 records")
+        assert screen.getvalue() == ""
+        now[0] += 0.2
+        progress.show("20 records")
+        progress.show("21 records")
+        assert screen.getvalue() == "\rwriting 20 records"
+    assert screen.getvalue().endswith("\r")
+
+
+def test_progress_is_silent_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = io.StringIO()
+    monkeypatch.setattr("sys.stderr", pipe)
+    monkeypatch.setattr(output, "PROGRESS_AFTER_SECONDS", 0.0)
+    with Progress("writing") as progress:
+        progress.show("1")
+    assert pipe.getvalue() == ""
