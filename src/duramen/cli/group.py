@@ -178,7 +178,7 @@ def _print_group(group: dict[str, Any]) -> None:
     epilog="""\b
 Examples:
   duramen group reset-offsets audit --topic flights --to-earliest
-  duramen group reset-offsets audit --topic flights:0,2 --to-offset 5 --execute
+  duramen group reset-offsets audit -t flights:0,2 --to-offset 500 --execute
   duramen group reset-offsets audit --all-topics --to-datetime 2h --execute
   duramen group reset-offsets audit --topic flights --shift-by -100 --execute
 

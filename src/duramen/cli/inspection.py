@@ -109,7 +109,8 @@ def verify_directory(
 ) -> DirectoryReport:
     """Check a data directory. It is locked meanwhile: DirectoryLockedError when a process uses it.
 
-    only: the name of the one partition directory to look at. decode: open every record, not only the batches' checksums. StorageError when it is no data directory.
+    only: the name of the one partition directory to look at. decode: open every record, not only check the batches'
+    checksums. StorageError when it is no data directory.
     """
     content = read_file(disk, posixpath.join(path, META))
     if content is None:

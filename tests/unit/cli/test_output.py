@@ -61,7 +61,7 @@ def test_pairs() -> None:
 def test_progress_starts_after_a_second_and_cleans_up(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     screen = Terminal()
-    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("duramen.cli.output.time.monotonic", lambda: now[0])
     monkeypatch.setattr("sys.stderr", screen)
     with Progress("writing") as progress:
         now[0] += 0.9
