@@ -24,7 +24,7 @@ _NEVER = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL}
 
 
 def sync_call() -> Callable[[int], None]:
-    """How data reach the platter: F_FULLFSYNC where fsync stops at the drive's cache (macOS), else fdatasync or fsync."""
+    """How data reach the platter: F_FULLFSYNC where fsync stops at the drive (macOS), else fdatasync or fsync."""
     full: int | None = getattr(fcntl, "F_FULLFSYNC", None)
     if full is not None:
         command = full

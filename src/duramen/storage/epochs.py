@@ -1,0 +1,112 @@
+"""Which leader epoch wrote which offsets of a log: the `leader-epoch-checkpoint` file (KIP-101)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from duramen.errors import StorageError
+from duramen.model import NO_EPOCH
+
+FILE_NAME = "leader-epoch-checkpoint"
+
+
+class EpochCache:
+    """Ascending (epoch, start offset) pairs of one log."""
+
+    __slots__ = ("_epochs", "_starts", "changed", "latest")
+
+    def __init__(self) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        self.latest = NO_EPOCH
+        """Highest epoch, -1 when there is none."""
+        self.changed = False
+        """Whether the file is behind."""
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, start offset), ascending."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """`epoch` starts at `start_offset`. Entries that this contradicts (later epochs or offsets) are dropped.
+
+        An epoch that is known keeps its start.
+        """
+        if epoch < 0 or epoch == self.latest:
+            return
+        keep = len(self._epochs)
+        while keep and (self._epochs[keep - 1] >= epoch or self._starts[keep - 1] >= start_offset):
+            keep -= 1
+        del self._epochs[keep:]
+        del self._starts[keep:]
+        self._epochs.append(epoch)
+        self._starts.append(start_offset)
+        self._touched()
+
+    def epoch_at(self, offset: int) -> int:
+        """Epoch that wrote the record at `offset`; -1 when it lies before the first known start."""
+        found = bisect_right(self._starts, offset)
+        return self._epochs[found - 1] if found else NO_EPOCH
+
+    def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
+        """OffsetForLeaderEpoch: the largest known epoch up to `epoch` and the offset behind its last record.
+
+        (-1, -1) when nothing that old is known or `epoch` is newer than the latest one here.
+        """
+        if epoch < 0 or epoch > self.latest:
+            return NO_EPOCH, -1
+        if epoch == self.latest:
+            return epoch, log_end
+        later = bisect_right(self._epochs, epoch)
+        if later == 0:
+            return epoch, self._starts[0]  # as Kafka: everything before the first known epoch ends where that starts
+        return self._epochs[later - 1], self._starts[later]
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """The log now ends at `end_offset`: forget epochs that start there or later."""
+        keep = len(self._starts)
+        while keep and self._starts[keep - 1] >= end_offset:
+            keep -= 1
+        if keep < len(self._starts):
+            del self._epochs[keep:]
+            del self._starts[keep:]
+            self._touched()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """The log now starts at `start_offset`: the epoch that covers it starts there, earlier ones are forgotten."""
+        first = bisect_right(self._starts, start_offset) - 1
+        if first < 0 or (first == 0 and self._starts[0] == start_offset):
+            return
+        del self._epochs[:first]
+        del self._starts[:first]
+        self._starts[0] = start_offset
+        self._touched()
+
+    def _touched(self) -> None:
+        self.latest = self._epochs[-1] if self._epochs else NO_EPOCH
+        self.changed = True
+
+    def encode(self) -> bytes:
+        """The file's text: a version, the number of entries, one `epoch offset` a line."""
+        lines = ["0", str(len(self._epochs)), *(f"{epoch} {start}" for epoch, start in self.entries)]
+        return ("\n".join(lines) + "\n").encode("ascii")
+
+    @classmethod
+    def decode(cls, data: bytes) -> EpochCache:
+        """Inverse of `encode`; StorageError when the text is damaged."""
+        try:
+            lines = data.decode("ascii").split("\n")
+            pairs = [(int(a), int(b)) for a, b in (line.split(" ") for line in lines[2:-1])]
+            if lines[0] != "0" or int(lines[1]) != len(pairs) or lines[-1]:
+                raise ValueError("version, count or end")
+        except (ValueError, IndexError) as error:
+            raise StorageError(f"{FILE_NAME} is damaged: {error}") from None
+        cache = cls()
+        for epoch, start in pairs:
+            if epoch <= cache.latest or (cache._starts and start < cache._starts[-1]) or start < 0:
+                raise StorageError(f"{FILE_NAME} is damaged: epoch {epoch} at {start} is out of order")
+            cache._epochs.append(epoch)
+            cache._starts.append(start)
+            cache.latest = epoch
+        return cache

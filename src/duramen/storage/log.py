@@ -1,0 +1,480 @@
+"""The log of one partition: appends, rolls, reads and cuts over its segments.
+
+Synchronous and owned by one thread. An append only queues: `flush` writes what was queued with one call, the journal
+makes it durable (ENGINE.md §1), and long work comes as jobs (`take_sync`, `take_seals`, a read's Pending) that run
+elsewhere and are completed here.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Protocol
+
+from crc32c import crc32c
+
+from duramen.errors import ErrorCode, KafkaError, check
+from duramen.model import INTERNAL_TOPICS, TopicId, TopicPartition, topic_id_text
+from duramen.ports import Buffer, Disk
+from duramen.storage import kinds, loading, syncing
+from duramen.storage.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, encode_partition_metadata, replace_file
+from duramen.storage.epochs import EpochCache
+from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
+from duramen.storage.leases import Lease, Leases
+from duramen.storage.logconfig import LogConfig
+from duramen.storage.producers import ProducerStates
+from duramen.storage.reader import Reader, segment_number
+from duramen.storage.reads import HotWindow, LogRead
+from duramen.storage.seal import SealJob
+from duramen.storage.segment import MAX_RELATIVE, SEAL, Segment
+from duramen.storage.syncing import LogSync
+from duramen.storage.times import TimeLookup, Timestamped, max_timestamp_lookup, timestamp_lookup
+from duramen.wire.batch import BatchHeader, read_marker
+
+COPIED_BYTES = 16 * 1024
+"""Batches up to this size are copied when queued, so that a receive buffer is not held for a few bytes."""
+SNAPSHOT_BYTES = 16 << 20
+"""Appended bytes after which a checkpoint writes the producers too, so that an open has little to replay."""
+
+
+class LogJournal(Protocol):
+    """What a log needs of its directory's journal."""
+
+    def admit(self, length: int) -> None: ...
+
+    def append(
+        self,
+        kind: int,
+        log: Log,
+        offset: int,
+        epoch: int,
+        segment_base: int,
+        position: int,
+        data: Buffer | None = None,
+    ) -> int: ...
+
+
+class Log:
+    """One partition's records on disk.
+
+    start_offset: first offset readers may ask for; end_offset: the next to be assigned; durable_end: all below is on
+    stable storage; recovery_point: all below is in synced segments. stable: appends are journaled; marked: the journal
+    knows from where on they are not (page-cache topics). snapshots: offsets of the producer snapshots, ascending; cuts:
+    how often the log was truncated.
+    """
+
+    __slots__ = (
+        "_leases",
+        "_queue",
+        "_reader",
+        "_roll_after_ms",
+        "_rolls_at_entries",
+        "_unsnapshotted",
+        "active",
+        "config",
+        "cuts",
+        "dirty",
+        "disk",
+        "durable_end",
+        "end_offset",
+        "epochs",
+        "flush_queue",
+        "journal",
+        "marked",
+        "names_changed",
+        "path",
+        "producers",
+        "recovery_point",
+        "segments",
+        "snapshots",
+        "stable",
+        "start_offset",
+        "topic_id",
+        "tp",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        tp: TopicPartition,
+        topic_id: TopicId,
+        config: LogConfig,
+        journal: LogJournal,
+        flush_queue: list[Log] | None = None,
+        hot: HotWindow | None = None,
+    ) -> None:
+        """An object without segments: use `create` or `open`."""
+        self.disk = disk
+        self.path = path
+        self.tp = tp
+        self.topic_id = topic_id
+        self.journal = journal
+        self.flush_queue: list[Log] = [] if flush_queue is None else flush_queue
+        self.dirty = False
+        self.marked = False
+        self.names_changed = False
+        self.start_offset = 0
+        self.end_offset = 0
+        self.durable_end = 0
+        self.recovery_point = 0
+        self.epochs = EpochCache()
+        self.producers = ProducerStates()
+        self.segments: list[Segment] = []
+        self.snapshots: list[int] = []
+        self.cuts = 0
+        self._queue: list[Buffer] = []
+        self._reader = Reader(HotWindow() if hot is None else hot)
+        self._leases = Leases()
+        self._unsnapshotted = 0
+        self._take_over(config)
+
+    # ---- birth -----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        disk: Disk,
+        path: str,
+        tp: TopicPartition,
+        topic_id: TopicId,
+        config: LogConfig,
+        journal: LogJournal,
+        *,
+        flush_queue: list[Log] | None = None,
+        hot: HotWindow | None = None,
+    ) -> Log:
+        """A new, empty log in the new directory `path`: its files and the names in it are durable on return.
+
+        The directory's own name is not: sync its parent. OSError.
+        """
+        log = cls(disk, path, tp, topic_id, config, journal, flush_queue, hot)
+        disk.make_directories(path)
+        replace_file(
+            disk, posixpath.join(path, PARTITION_METADATA), encode_partition_metadata(topic_id_text(topic_id)),
+            durable_name=False,
+        )  # fmt: skip
+        replace_file(disk, posixpath.join(path, LEADER_EPOCHS), log.epochs.encode(), durable_name=False)
+        log.add_segment(0)
+        log.active.open_file().sync()
+        disk.sync_directory(path)
+        log.names_changed = False
+        return log
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        path: str,
+        tp: TopicPartition,
+        topic_id: TopicId,
+        config: LogConfig,
+        journal: LogJournal,
+        *,
+        clean: bool,
+        start_offset: int,
+        recovery_point: int,
+        flush_queue: list[Log] | None = None,
+        hot: HotWindow | None = None,
+    ) -> Log:
+        """The log in an existing directory, whose files end where recovery let them end.
+
+        clean: the indexes are believed after a sanity check; else every segment that ends beyond `recovery_point` is
+        read through and its indexes are made again. OSError; CorruptLogError for bytes that are no batches.
+        """
+        log = cls(disk, path, tp, topic_id, config, journal, flush_queue, hot)
+        loading.load(log, clean=clean, start_offset=start_offset, recovery_point=recovery_point)
+        return log
+
+    def configure(self, config: LogConfig) -> None:
+        """Take over a changed topic configuration. A change of durability is journaled.
+
+        To stable: the caller has synced the segments first (`take_sync`), or does before it acknowledges anything.
+        """
+        stable = self.stable
+        self._take_over(config)
+        if self.stable != stable:
+            self.marked = False
+            if self.stable:
+                self._journal(kinds.DURABILITY, self.end_offset, b"stable")
+
+    def _take_over(self, config: LogConfig) -> None:
+        self.config = config
+        self.stable = config.durability == "stable" or self.tp.topic in INTERNAL_TOPICS
+        self._rolls_at_entries = min(
+            config.segment_index_bytes // OFFSET_ENTRY_SIZE, config.segment_index_bytes // TIME_ENTRY_SIZE - 1
+        )
+        self._set_roll_time()
+
+    def _set_roll_time(self) -> None:
+        """`segment.ms` less a jitter that differs between partitions, so that they do not all roll at once."""
+        jitter = self.config.segment_jitter_ms
+        if jitter and self.segments:
+            jitter = crc32c(f"{self.tp}@{self.active.base_offset}".encode()) % (jitter + 1)
+        self._roll_after_ms = self.config.segment_ms - jitter
+
+    # ---- appends ---------------------------------------------------------------------------------------------
+
+    def append(self, data: Buffer, header: BatchHeader, now_ms: int) -> int:
+        """Queue a batch that is stamped with `end_offset` and its leader epoch; returns its journal LSN.
+
+        `data` must not change until it is flushed and journaled. LSN 0: nothing to wait for (page-cache topics).
+        Raises FencedDirectoryError or KafkaError when the journal takes no more; then nothing has changed. OSError.
+        """
+        size = header.size
+        self.journal.admit(size)
+        segment = self.active
+        offset = header.base_offset
+        last = offset + header.last_offset_delta
+        timestamp = header.max_timestamp
+        position = segment.size
+        if position:
+            if (
+                position + size > self.config.segment_bytes
+                or last - segment.base_offset > MAX_RELATIVE
+                or timestamp - segment.first_timestamp > self._roll_after_ms
+                or len(segment.index) >= self._rolls_at_entries  # type: ignore[arg-type]
+            ):
+                segment = self.roll()
+                position = 0
+                segment.first_timestamp = timestamp
+        else:
+            segment.first_timestamp = timestamp
+        if size <= COPIED_BYTES and type(data) is not bytes:
+            data = bytes(data)
+        self._queue.append(data)
+        segment.size = position + size
+        segment.next_offset = self.end_offset = last + 1
+        if timestamp > segment.max_timestamp:
+            segment.max_timestamp = timestamp
+            segment.max_timestamp_offset = last
+        if segment.unindexed > self.config.index_interval_bytes:
+            segment.add_index_entry(last, position)
+        segment.unindexed += size
+        epoch = header.leader_epoch
+        if epoch != self.epochs.latest:
+            self.epochs.assign(epoch, offset)
+        if header.producer_id >= 0:
+            self.track_producer(data, header, segment)
+        if not self.dirty:
+            self.dirty = True
+            self.flush_queue.append(self)
+        if self.stable:
+            return self.journal.append(kinds.BATCH, self, offset, epoch, segment.base_offset, position, data)
+        if self.marked:
+            return 0
+        self.marked = True
+        return self.journal.append(kinds.DURABILITY, self, offset, epoch, segment.base_offset, position)
+
+    def track_producer(self, data: Buffer, header: BatchHeader, segment: Segment) -> None:
+        """Remember what a batch says of its producer; also how state is rebuilt when a log is opened."""
+        if not header.is_control:
+            self.producers.update(header)
+            return
+        marker = read_marker(data, header)
+        if marker is not None:
+            aborted = self.producers.end_transaction(header, marker)
+            if aborted is not None and aborted not in segment.aborted():
+                segment.add_aborted(aborted)
+
+    def assign_epoch(self, epoch: int) -> None:
+        """A leader epoch starts at the end of the log; journaled. Nothing happens when it is the latest."""
+        if epoch > self.epochs.latest:
+            self.epochs.assign(epoch, self.end_offset)
+            self._journal(kinds.EPOCH, self.end_offset)
+
+    def _journal(self, kind: int, offset: int, data: bytes | None = None) -> int:
+        active = self.active
+        return self.journal.append(kind, self, offset, self.epochs.latest, active.base_offset, active.size, data)
+
+    def flush(self) -> None:
+        """Write everything queued with one call. OSError: nothing is forgotten, but the directory must be fenced."""
+        queue = self._queue
+        if queue:
+            segment = self.active
+            start = segment.flushed
+            segment.open_file().pwritev(queue, start)
+            self._queue = []
+            segment.flushed = segment.size
+            self._unsnapshotted += segment.size - start
+            self._reader.wrote(segment, start)
+        self.dirty = False
+
+    def roll(self) -> Segment:
+        """Close the active segment and start a new one at the end of the log; journaled. OSError."""
+        self.flush()
+        old = self.active
+        check(old.size > 0, "an empty segment is never rolled")
+        self._write_sidecars()
+        old.close_indexes()
+        segment = self.add_segment(self.end_offset)
+        self.marked = False
+        self._set_roll_time()
+        self._journal(kinds.ROLL, segment.base_offset)
+        return segment
+
+    def add_segment(self, base_offset: int) -> Segment:
+        """A new, empty active segment; its name is synced with the next `take_sync`."""
+        segment = Segment(self.disk, self.path, base_offset)
+        segment.create_file()
+        segment.activate()
+        self.segments.append(segment)
+        self.active = segment
+        self.names_changed = True
+        return segment
+
+    # ---- reads -----------------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    def read(self, offset: int, max_bytes: int, end: int, *, at_least_one: bool) -> LogRead:
+        """Whole batches from the one that contains `offset`; none that starts at `end` (a batch boundary) or later.
+
+        Raises KafkaError OFFSET_OUT_OF_RANGE below the log start or above the log end; CorruptLogError; OSError.
+        """
+        if offset < self.start_offset or offset > self.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.tp}: offset {offset} is outside {self.start_offset}..{self.end_offset}",
+            )
+        if self._queue and end > self.active.base_offset:
+            self.flush()
+        return self._reader.read(self.segments, offset, max_bytes, min(end, self.end_offset), at_least_one=at_least_one)
+
+    def aborted(self, first: int, last: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of rolled-back transactions with records in first..last (last excluded)."""
+        found: list[tuple[int, int]] = []
+        for number in range(segment_number(self.segments, first), len(self.segments)):
+            for entry in self.segments[number].aborted():
+                if entry.last_offset >= first and entry.first_offset < last:
+                    found.append((entry.producer_id, entry.first_offset))
+                if entry.last_stable_offset >= last:
+                    return found
+        return found
+
+    def time_lookup(self, timestamp: int, end: int) -> TimeLookup:
+        """The job behind `offset_for_timestamp`, for the cold pool: `run()` returns what that would."""
+        self.flush()
+        return timestamp_lookup(self.segments, timestamp, self.start_offset, min(end, self.end_offset))
+
+    def offset_for_timestamp(self, timestamp: int, end: int) -> Timestamped | None:
+        """First record below `end` that is at least this young (ms): (offset, timestamp, leader epoch).
+
+        Reads and decodes one batch, waiting for the disk if need be. CorruptLogError, KafkaError, OSError.
+        """
+        return self.time_lookup(timestamp, end).run()
+
+    def max_timestamp_lookup(self, end: int) -> TimeLookup:
+        """The job behind `max_timestamp_offset`."""
+        self.flush()
+        return max_timestamp_lookup(self.segments, self.start_offset, min(end, self.end_offset))
+
+    def max_timestamp_offset(self, end: int) -> Timestamped | None:
+        """The (first) youngest record below `end`; None when there is none (KIP-734). Errors as above."""
+        return self.max_timestamp_lookup(end).run()
+
+    def lease(self, from_offset: int, expires_ms: int) -> Lease:
+        """Keep everything from an offset on from being deleted until released, or until that wall-clock time."""
+        return self._leases.grant(from_offset, expires_ms)
+
+    def leased_from(self, now_ms: int) -> int | None:
+        """Lowest offset under a lease; None without one. Leases that ran out are dropped."""
+        return self._leases.lowest(now_ms)
+
+    # ---- cuts ------------------------------------------------------------------------------------------------
+
+    def advance_start(self, offset: int) -> None:
+        """Records below `offset` are gone for readers; journaled, files stay until `detach_before`."""
+        if offset <= self.start_offset:
+            return
+        if offset > self.end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.tp}: {offset} is above the end {self.end_offset}")
+        self.start_offset = offset
+        self.epochs.truncate_from_start(offset)
+        self._journal(kinds.LOG_START, offset)
+
+    def detach_before(self, offset: int) -> list[Segment]:
+        """Take out the segments wholly below `offset`, never the active one; the caller removes their files."""
+        keep = 0
+        while keep < len(self.segments) - 1 and self.segments[keep].next_offset <= offset:
+            keep += 1
+        gone = self.segments[:keep]
+        del self.segments[:keep]
+        for segment in gone:
+            self._reader.dropped(segment)
+        if gone:
+            self._reader.forget()
+        return gone
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove everything from `offset` on (to the start of the batch that holds it); journaled. OSError."""
+        if offset >= self.end_offset:
+            return
+        check(offset >= self.segments[0].base_offset, "a truncation stays inside the log")
+        self.flush()
+        loading.truncate(self, offset)
+        self._reader.forget()
+        self.cuts += 1
+        self.marked = False
+        self.durable_end = min(self.durable_end, self.end_offset)
+        self.recovery_point = min(self.recovery_point, self.end_offset)
+        self.start_offset = min(self.start_offset, self.end_offset)
+        self._journal(kinds.TRUNCATE, self.end_offset)
+
+    # ---- durability ------------------------------------------------------------------------------------------
+
+    def mark_durable(self, offset: int) -> None:
+        """Everything below `offset` is on stable storage; never moves back, never beyond the end."""
+        if offset > self.durable_end:
+            self.durable_end = min(offset, self.end_offset)
+
+    def take_sync(self, full: bool = False) -> LogSync | None:
+        """The job that makes everything appended so far durable in the segments; None when it is already."""
+        self.flush()
+        unsynced = [segment for segment in self.segments if segment.synced < segment.size]
+        if not unsynced and not full and not self.names_changed and not self.epochs.changed:
+            return None
+        snapshot = full or self._unsnapshotted > SNAPSHOT_BYTES
+        if snapshot:
+            self._unsnapshotted = 0
+        return LogSync(self, unsynced, syncing.collect(self, final=full, full=snapshot), full=full)
+
+    def complete_sync(self, job: LogSync) -> None:
+        """The job has run: recovery starts behind it. A page-cache log has nothing else that makes it durable."""
+        if job.apply():
+            self.recovery_point = max(self.recovery_point, job.end_offset)
+            if not self.stable:
+                self.mark_durable(job.end_offset)
+
+    def take_seals(self) -> list[SealJob]:
+        """Jobs that seal the segments which are rolled and synced but not sealed."""
+        return [
+            SealJob(
+                self.disk, segment.open_file(), segment.path_of(SEAL), segment.base_offset, segment.size,
+                segment.next_offset - 1,
+            )
+            for segment in self.segments[:-1]
+            if not segment.sealed and segment.synced == segment.size and segment.next_offset <= self.recovery_point
+        ]  # fmt: skip
+
+    def complete_seal(self, job: SealJob) -> None:
+        """The seal is on disk: reads of that segment check against it from now on."""
+        for segment in self.segments:
+            if segment.base_offset == job.base_offset and segment is not self.active:
+                segment.sealed = True
+                segment.seal = None
+                segment.release_files()
+
+    def close(self) -> None:
+        """Write what is queued and the sidecars, and close the files. It syncs nothing: `take_sync` does. OSError."""
+        self.flush()
+        self._write_sidecars()
+        for segment in self.segments:
+            segment.close()
+
+    def _write_sidecars(self) -> None:
+        sidecars = syncing.collect(self, final=True, full=True)
+        syncing.write(self.disk, sidecars, sync=False)
+        syncing.written(self, sidecars)

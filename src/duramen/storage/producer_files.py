@@ -1,0 +1,114 @@
+"""Producer state on disk: Kafka's `.snapshot` with one batch per producer, and our `.producers` with five.
+
+Both are named after the offset up to which they speak. Ours is read first; Kafka's is what remains in a directory
+that Kafka wrote, and what Kafka finds in ours. Either can be deleted: the state is then rebuilt from the log.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+
+from duramen.storage.producers import NO_TRANSACTION, Producer, ProducerStates, StoredBatch
+
+_HEAD = struct.Struct(">hI")  # version, CRC32C of everything behind it
+_COUNT = struct.Struct(">i")
+_KAFKA_ENTRY = struct.Struct(">qhiqiqiq")
+_OUR_MAGIC = b"DPRD"
+_OUR_ENTRY = struct.Struct(">qhiqqb")
+_OUR_BATCH = struct.Struct(">iiqqq")
+_KAFKA_VERSION = 1
+
+
+def encode_kafka(states: ProducerStates) -> bytes:
+    """A `.snapshot` file (ProducerSnapshot, version 1)."""
+    producers = list(states.active())
+    body = bytearray(_COUNT.pack(len(producers)))
+    for producer in producers:
+        last = producer.batches[-1] if producer.batches else None
+        body += _KAFKA_ENTRY.pack(
+            producer.id,
+            producer.epoch,
+            last.last_sequence if last else -1,
+            last.last_offset if last else -1,
+            last.last_offset - last.base_offset if last else 0,
+            producer.last_timestamp,
+            producer.coordinator_epoch,
+            producer.transaction_start,
+        )
+    return _HEAD.pack(_KAFKA_VERSION, crc32c(body)) + bytes(body)
+
+
+def decode_kafka(data: bytes) -> list[Producer] | None:
+    """The producers in a `.snapshot` file; None when it is damaged or of another version."""
+    try:
+        version, crc = _HEAD.unpack_from(data)
+        if version != _KAFKA_VERSION or crc32c(data[_HEAD.size :]) != crc:
+            return None
+        (count,) = _COUNT.unpack_from(data, _HEAD.size)
+        start = _HEAD.size + _COUNT.size
+        if len(data) != start + count * _KAFKA_ENTRY.size:
+            return None
+        entries = list(_KAFKA_ENTRY.iter_unpack(data[start:]))
+    except struct.error:
+        return None
+    producers = []
+    for id, epoch, sequence, offset, delta, timestamp, coordinator, transaction in entries:
+        producer = Producer(id)
+        producer.epoch = epoch
+        producer.last_timestamp = timestamp
+        producer.coordinator_epoch = coordinator
+        producer.transaction_start = transaction if transaction >= 0 else NO_TRANSACTION
+        if sequence >= 0:
+            first = (sequence - delta) & 0x7FFFFFFF
+            producer.batches = (StoredBatch(first, sequence, offset - delta, offset, timestamp),)
+        producers.append(producer)
+    return producers
+
+
+def encode_ours(states: ProducerStates) -> bytes:
+    """A `.producers` file."""
+    body = bytearray()
+    count = 0
+    for producer in states.active():
+        count += 1
+        body += _OUR_ENTRY.pack(
+            producer.id,
+            producer.epoch,
+            producer.coordinator_epoch,
+            producer.last_timestamp,
+            producer.transaction_start,
+            len(producer.batches),
+        )
+        for batch in producer.batches:
+            body += _OUR_BATCH.pack(*batch)
+    head = _OUR_MAGIC + _COUNT.pack(count)
+    return head + bytes(body) + crc32c(head + body).to_bytes(4, "big")
+
+
+def decode_ours(data: bytes) -> list[Producer] | None:
+    """The producers in a `.producers` file; None when it is damaged."""
+    if len(data) < 12 or data[:4] != _OUR_MAGIC or crc32c(data[:-4]).to_bytes(4, "big") != data[-4:]:
+        return None
+    (count,) = _COUNT.unpack_from(data, 4)
+    position = 8
+    producers = []
+    try:
+        for _ in range(count):
+            id, epoch, coordinator, timestamp, transaction, batches = _OUR_ENTRY.unpack_from(data, position)
+            position += _OUR_ENTRY.size
+            producer = Producer(id)
+            producer.epoch = epoch
+            producer.coordinator_epoch = coordinator
+            producer.last_timestamp = timestamp
+            producer.transaction_start = transaction
+            stored = []
+            for _ in range(batches):
+                stored.append(StoredBatch(*_OUR_BATCH.unpack_from(data, position)))
+                position += _OUR_BATCH.size
+            producer.batches = tuple(stored)
+            producers.append(producer)
+    except struct.error:
+        return None
+    return producers if position == len(data) - 4 else None

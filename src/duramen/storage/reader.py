@@ -1,0 +1,229 @@
+"""Reads of one log on the loop thread: which bytes of which segments, without waiting for the disk.
+
+Consecutive reads find their place in a small table of positions where earlier reads and writes ended; any other
+offset is found through the sparse index and a look at the headers behind it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from duramen.errors import CorruptLogError, KafkaError
+from duramen.ports import Buffer, FileSpan
+from duramen.storage.index import StoredOffsetIndex
+from duramen.storage.reads import HotWindow, LogRead, Pending, ReadPlan, WouldBlockError, extract, nowait
+from duramen.storage.segment import Segment
+from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header
+
+REMEMBERED_POSITIONS = 64
+OPEN_CLOSED_SEGMENTS = 4
+"""Files of closed segments that one log keeps open."""
+_PEEK_BYTES = 16 * 1024
+
+
+class Piece(NamedTuple):
+    """What one segment gives to a read."""
+
+    part: FileSpan | Buffer | Pending | None
+    size: int
+    next_offset: int
+
+
+def segment_number(segments: Sequence[Segment], offset: int) -> int:
+    """Number of the segment that holds `offset`, or of the first one when it lies before all of them."""
+    found = bisect_right(segments, offset, key=lambda segment: segment.base_offset)
+    return max(0, found - 1)
+
+
+class Reader:
+    """The reading side of one log."""
+
+    __slots__ = ("_hot", "_opened", "_positions")
+
+    def __init__(self, hot: HotWindow) -> None:
+        self._hot = hot
+        self._positions: dict[int, int] = {}
+        self._opened: list[Segment] = []
+
+    def remember(self, offset: int, position: int) -> None:
+        """The batch that starts (or will start) with `offset` is at `position` of its segment."""
+        positions = self._positions
+        positions[offset] = position
+        if len(positions) > REMEMBERED_POSITIONS:
+            del positions[next(iter(positions))]
+
+    def forget(self) -> None:
+        """Positions no longer hold: the log was cut."""
+        self._positions.clear()
+
+    def wrote(self, segment: Segment, start: int) -> None:
+        """Bytes from `start` to the segment's flushed end were written just now."""
+        self._hot.add(segment, start, segment.flushed)
+        self.remember(segment.next_offset, segment.flushed)
+
+    def read(
+        self, segments: Sequence[Segment], offset: int, max_bytes: int, end: int, *, at_least_one: bool
+    ) -> LogRead:
+        """Whole batches from the one with `offset`, of at most `max_bytes`, none that starts at `end` or later.
+
+        at_least_one: the first batch comes whatever its size (KIP-74). CorruptLogError, OSError.
+        """
+        result = LogRead(offset)
+        for number in range(segment_number(segments, offset), len(segments)):
+            segment = segments[number]
+            first = at_least_one and not result.parts
+            room = max_bytes - result.size
+            if segment.base_offset >= end or (room <= 0 and not first):
+                break
+            wanted = max(result.next_offset, segment.base_offset)
+            piece = self._piece(segment, wanted, room, end, first, active=number == len(segments) - 1)
+            if isinstance(piece.part, Pending):
+                if not result.parts:
+                    result.parts.append(piece.part)
+                    result.size = piece.size
+                    result.next_offset = -1
+                break
+            if piece.part is not None and piece.size:
+                result.parts.append(piece.part)
+                result.size += piece.size
+                self.remember_end(segment, piece)
+            result.next_offset = max(result.next_offset, piece.next_offset)
+            if result.next_offset < segment.next_offset:
+                break
+        return result
+
+    def remember_end(self, segment: Segment, piece: Piece) -> None:
+        if piece.next_offset < segment.next_offset and isinstance(piece.part, FileSpan):
+            self.remember(piece.next_offset, piece.part.position + piece.size)
+
+    def _piece(self, segment: Segment, offset: int, room: int, end: int, first: bool, *, active: bool) -> Piece:
+        if segment.flushed == 0 or offset >= segment.next_offset:
+            return Piece(None, 0, segment.next_offset)
+        bound = min(end, segment.next_offset)
+        try:
+            start = self._locate(segment, offset)
+            if start is not None and segment.hot_start <= start < segment.hot_end:
+                stop = self._locate(segment, bound)
+                if stop is not None and stop <= segment.hot_end:
+                    return self._span(segment, start, stop, offset, bound, room, first)
+        except WouldBlockError:
+            start = None
+        return self._from_memory(segment, start, offset, room, bound, first, active)
+
+    def _span(self, segment: Segment, start: int, stop: int, offset: int, bound: int, room: int, first: bool) -> Piece:
+        """A span of hot bytes from start up to stop, cut behind the last batch that still fits into `room`."""
+        if stop - start > room:
+            stop, bound = self._fit(segment, start, start + room, offset, first)
+        if stop <= start:
+            return Piece(None, 0, offset if bound > offset else bound)
+        return Piece(FileSpan(segment.open_file(), start, stop - start), stop - start, bound)
+
+    def _fit(self, segment: Segment, start: int, limit: int, offset: int, first: bool) -> tuple[int, int]:
+        """(end position, next offset) of the batches from `start` that end at or before `limit`."""
+        position = max(start, self._boundary(segment, limit))
+        while position < segment.flushed:
+            header = self._header(segment, position)
+            if position + header.size > limit:
+                if position == start:
+                    return (position + header.size, header.next_offset) if first else (start, offset)
+                return position, header.base_offset
+            position += header.size
+        return position, segment.next_offset
+
+    def _locate(self, segment: Segment, offset: int) -> int | None:
+        """Position of the batch that holds `offset`, or of the first behind it; None when that needs a verified read.
+
+        Raises WouldBlockError when the index is not in memory.
+        """
+        if offset >= segment.next_offset:
+            return segment.flushed
+        if offset <= segment.base_offset:
+            return 0
+        position = self._positions.get(offset)
+        if position is not None:
+            return position
+        position = self._indexed(segment, offset)
+        if not segment.hot_start <= position < segment.hot_end:
+            return None
+        while position < segment.flushed:
+            header = self._header(segment, position)
+            if header.next_offset > offset:
+                break
+            position += header.size
+        self.remember(offset, position)
+        return position
+
+    def _indexed(self, segment: Segment, offset: int) -> int:
+        index = segment.index
+        if index is not None:
+            return index.position_for(offset - segment.base_offset)
+        return self._stored(segment).position_for(offset - segment.base_offset)
+
+    def _boundary(self, segment: Segment, limit: int) -> int:
+        index = segment.index
+        if index is not None:
+            return index.boundary(limit)
+        try:
+            return self._stored(segment).boundary(limit)
+        except WouldBlockError:
+            return 0
+
+    def _stored(self, segment: Segment) -> StoredOffsetIndex:
+        if not segment.index_entries:
+            return StoredOffsetIndex(lambda position, length: b"", 0)
+        return StoredOffsetIndex(nowait(segment.open_index_file()), segment.index_entries)
+
+    def _header(self, segment: Segment, position: int) -> BatchHeader:
+        """The header at a hot position. These bytes were written or verified lately, so waiting is unlikely."""
+        file = segment.open_file()
+        buffer = memoryview(bytearray(HEADER_SIZE))
+        if file.pread_nowait(buffer, position) != HEADER_SIZE:
+            buffer = memoryview(file.pread(HEADER_SIZE, position))
+        try:
+            return parse_header(buffer)
+        except KafkaError as error:
+            raise CorruptLogError(segment.path, position, segment.flushed, error.message) from None
+
+    def _from_memory(
+        self, segment: Segment, start: int | None, offset: int, room: int, bound: int, first: bool, active: bool
+    ) -> Piece:
+        """Bytes outside the hot window: verified if they are in memory, else a Pending."""
+        file = segment.open_file()
+        if not active:
+            self._opened_closed(segment)
+        hint = start
+        if hint is None:
+            index = segment.index
+            if index is not None:
+                hint = index.position_for(offset - segment.base_offset)
+            else:
+                hint = -1 if segment.index_entries else 0
+        index_file = segment.open_index_file() if hint < 0 else None
+        plan = ReadPlan(
+            file, segment.path, segment.flushed, segment.base_offset, None if active else segment.load_seal(),
+            index_file, segment.index_entries, hint, offset, bound, room, first,
+        )  # fmt: skip
+        try:
+            found = extract(plan, nowait(file), nowait(index_file or file))
+        except WouldBlockError:
+            pending = Pending(plan)
+            return Piece(pending, pending.size, -1)
+        size = len(found.data)
+        if size:
+            self._hot.add(segment, found.position, found.position + size)
+            self.remember(found.next_offset, found.position + size)
+        return Piece(found.data, size, found.next_offset)
+
+    def _opened_closed(self, segment: Segment) -> None:
+        opened = self._opened
+        if segment not in opened:
+            opened.append(segment)
+            if len(opened) > OPEN_CLOSED_SEGMENTS:
+                opened.pop(0).release_files()
+
+    def dropped(self, segment: Segment) -> None:
+        """The segment is no longer part of the log."""
+        if segment in self._opened:
+            self._opened.remove(segment)

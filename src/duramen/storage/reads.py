@@ -1,0 +1,230 @@
+"""Finding stored batches and handing them out: as spans of hot files, as verified bytes, or as work for the cold pool.
+
+A read starts with the batch that contains its offset and ends with a whole batch. Bytes in the hot window (written or
+verified by this process lately) leave as a `FileSpan` for sendfile. Other bytes are read only if they are in memory,
+and checked against the segment's seal, or batch by batch against their CRCs; when they are not in memory the read
+becomes a `Pending`, which does the same on the cold pool. Damage is a CorruptLogError with its place, never a gap.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from duramen.errors import CorruptLogError, KafkaError
+from duramen.ports import Buffer, File, FileSpan
+from duramen.storage.index import StoredOffsetIndex
+from duramen.storage.seal import Seal
+from duramen.storage.segment import Segment
+from duramen.wire.batch import HEADER_SIZE, BatchHeader, check_crc, parse_header
+
+READ_AHEAD_BYTES = 16 * 1024
+"""How much more than asked for is read, so that batches before the offset cost no second read."""
+COLD_BYTES = 1 << 20
+"""Most bytes one read takes from outside the hot window, its first batch aside."""
+RESIDENCE_BYTES = 128 * 1024
+"""Piece by which a cold read finds out what was in memory before it came."""
+
+Fetch = Callable[[int, int], memoryview]
+"""(position, length) -> exactly these bytes of the segment; WouldBlock when they are not in memory."""
+
+
+class WouldBlockError(Exception):
+    """The bytes are not in memory, and this thread must not wait for them."""
+
+
+class ColdRead(NamedTuple):
+    """Whole batches in memory, checked. next_offset: behind the last; position: of the first byte."""
+
+    data: memoryview
+    next_offset: int
+    position: int
+
+
+class ReadPlan(NamedTuple):
+    """Everything a read of one segment needs to know, so that it can run on any thread."""
+
+    file: File
+    path: str
+    size: int
+    base_offset: int
+    seal: Seal | None
+    index_file: File | None
+    index_entries: int
+    hint: int
+    """Start of a batch at or before the one wanted; -1: search the index file."""
+    offset: int
+    end_offset: int
+    max_bytes: int
+    at_least_one: bool
+
+
+class Pending:
+    """A piece of a reply that must be read off the loop. `size`: most bytes it can bring."""
+
+    __slots__ = ("plan", "size")
+
+    def __init__(self, plan: ReadPlan) -> None:
+        self.plan = plan
+        self.size = min(plan.max_bytes, plan.size)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def run(self) -> ColdRead:
+        """Read and check; any thread. OSError, CorruptLogError. Pages it had to bring in are dropped again."""
+        file = self.plan.file
+
+        def fetch(position: int, length: int) -> memoryview:
+            buffer = memoryview(bytearray(length))
+            for start in range(0, length, RESIDENCE_BYTES):
+                piece = buffer[start : start + RESIDENCE_BYTES]
+                if file.pread_nowait(piece, position + start) != len(piece):
+                    data = file.pread(len(piece), position + start)
+                    if len(data) != len(piece):
+                        raise _cut(self.plan, position + start, len(piece))
+                    piece[:] = data
+                    file.drop_cache(position + start, len(piece))
+            return buffer
+
+        return extract(self.plan, fetch, _blocking(self.plan.index_file))
+
+
+class LogRead:
+    """What a read found. parts: FileSpan | Buffer | Pending; size: their bytes (at most, while one is Pending).
+
+    first_offset: asked for; next_offset: behind the last whole batch (-1 while that is for a Pending to find out).
+    """
+
+    __slots__ = ("first_offset", "next_offset", "parts", "size")
+
+    def __init__(self, offset: int) -> None:
+        self.parts: list[FileSpan | Buffer | Pending] = []
+        self.size = 0
+        self.first_offset = offset
+        self.next_offset = offset
+
+
+class HotWindow:
+    """Bounds the bytes that all logs together treat as hot, oldest first out."""
+
+    __slots__ = ("_chunks", "_total", "limit_bytes")
+
+    def __init__(self, limit_bytes: int = 256 << 20) -> None:
+        self.limit_bytes = limit_bytes
+        self._chunks: deque[tuple[Segment, int, int]] = deque()
+        self._total = 0
+
+    def add(self, segment: Segment, start: int, end: int) -> None:
+        """Bytes start..end of the segment were written or verified just now."""
+        if end <= segment.hot_end:
+            return  # known, or older than what is hot here: the tail matters more
+        if start <= segment.hot_end and segment.hot_end > segment.hot_start:
+            start = segment.hot_end
+        else:
+            segment.hot_start = start
+        segment.hot_end = end
+        self._chunks.append((segment, start, end))
+        self._total += end - start
+        while self._total > self.limit_bytes:
+            old, old_start, old_end = self._chunks.popleft()
+            self._total -= old_end - old_start
+            if old_start <= old.hot_start < old_end:
+                old.hot_start = min(old_end, old.hot_end)
+
+
+def _cut(plan: ReadPlan, position: int, length: int) -> CorruptLogError:
+    return CorruptLogError(plan.path, position, position + length, "the file is too short", plan.offset)
+
+
+def _blocking(file: File | None) -> Callable[[int, int], bytes]:
+    def read(position: int, length: int) -> bytes:
+        data = file.pread(length, position) if file is not None else b""
+        if len(data) != length:
+            raise CorruptLogError(getattr(file, "path", "?"), position, position + length, "the index is too short")
+        return data
+
+    return read
+
+
+def nowait(file: File) -> Fetch:
+    """Reads of what is in memory; WouldBlock otherwise."""
+
+    def fetch(position: int, length: int) -> memoryview:
+        buffer = memoryview(bytearray(length))
+        if file.pread_nowait(buffer, position) != length:
+            raise WouldBlockError
+        return buffer
+
+    return fetch
+
+
+def extract(plan: ReadPlan, fetch: Fetch, read_index: Callable[[int, int], bytes | memoryview]) -> ColdRead:
+    """The whole batches of a plan's segment, checked. Raises what `fetch` raises, CorruptLogError."""
+    position = plan.hint
+    if position < 0:
+        stored = StoredOffsetIndex(read_index, plan.index_entries)
+        position = stored.position_for(plan.offset - plan.base_offset)
+    want = min(plan.max_bytes, COLD_BYTES) + READ_AHEAD_BYTES
+    while True:
+        if position >= plan.size:
+            return ColdRead(memoryview(b""), plan.end_offset, position)
+        data = _fetch_checked(plan, fetch, position, min(plan.size, position + want))
+        inside = 0
+        while inside + HEADER_SIZE <= len(data):
+            header = _header(plan, data, inside, position + inside)
+            if header.next_offset > plan.offset:
+                return _collect(plan, fetch, data[inside:], position + inside, header)
+            inside += header.size
+        if position + inside + HEADER_SIZE > plan.size and position + inside != plan.size:
+            raise _cut(plan, position + inside, HEADER_SIZE)
+        position += inside
+
+
+def _collect(plan: ReadPlan, fetch: Fetch, data: memoryview, position: int, first: BatchHeader) -> ColdRead:
+    """Whole batches from `first` on, which starts at `data`[0], until a limit of the plan."""
+    if first.base_offset >= plan.end_offset:
+        return ColdRead(data[:0], first.base_offset, position)
+    if first.size > plan.max_bytes and not plan.at_least_one:
+        return ColdRead(data[:0], plan.offset, position)
+    if first.size > len(data):
+        data = _fetch_checked(plan, fetch, position, position + first.size)
+    limit = max(min(plan.max_bytes, COLD_BYTES), first.size)
+    taken = 0
+    next_offset = plan.offset
+    while taken + HEADER_SIZE <= len(data):
+        header = _header(plan, data, taken, position + taken)
+        if header.base_offset >= plan.end_offset or taken + header.size > min(limit, len(data)):
+            break
+        if header.base_offset < next_offset and taken:
+            raise CorruptLogError(
+                plan.path, position + taken, position + taken + header.size, "offsets go backwards", header.base_offset
+            )
+        if plan.seal is None and not check_crc(data[taken:], header):
+            raise CorruptLogError(
+                plan.path, position + taken, position + taken + header.size, "the CRC differs", header.base_offset
+            )
+        taken += header.size
+        next_offset = header.next_offset
+    return ColdRead(data[:taken], next_offset, position)
+
+
+def _fetch_checked(plan: ReadPlan, fetch: Fetch, start: int, end: int) -> memoryview:
+    seal = plan.seal
+    if seal is None:
+        return fetch(start, end - start)
+    block_start, block_end = seal.block_range(start, end)
+    data = fetch(block_start, block_end - block_start)
+    seal.check(data, block_start, plan.path, plan.offset)
+    return data[start - block_start : end - block_start]
+
+
+def _header(plan: ReadPlan, data: memoryview, inside: int, position: int) -> BatchHeader:
+    try:
+        header = parse_header(data, inside)
+    except KafkaError as error:
+        raise CorruptLogError(plan.path, position, plan.size, error.message, plan.offset) from None
+    if position + header.size > plan.size or header.last_offset_delta < 0:
+        raise CorruptLogError(plan.path, position, plan.size, "a batch reaches beyond the segment", plan.offset)
+    return header

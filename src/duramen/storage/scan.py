@@ -1,0 +1,65 @@
+"""Walks the batches of a segment file from front to back, headers only or with their CRCs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from crc32c import crc32c
+
+from duramen.errors import KafkaError
+from duramen.ports import File
+from duramen.wire.batch import CRC_START, HEADER_SIZE, BatchHeader, parse_header
+
+CHUNK_BYTES = 256 * 1024
+
+
+def scan(
+    file: File, start: int, stop: int, *, expect_offset: int = -1, crc: bool = True
+) -> Iterator[tuple[int, BatchHeader | None, bool]]:
+    """(position, header, ok) of each batch in bytes start..stop, which must start at a batch.
+
+    The first that is not ok is the last: its header cannot be true (then header is None), it does not fit before
+    `stop`, its base offset is below the end of the one before (or below `expect_offset`), or (with `crc`) its CRC
+    differs. Memory used does not depend on what a header claims.
+    """
+    position = start
+    expected = expect_offset
+    chunk = memoryview(b"")
+    chunk_start = start
+    while position < stop:
+        inside = position - chunk_start
+        if inside + HEADER_SIZE > len(chunk):
+            chunk = memoryview(file.pread(min(CHUNK_BYTES, stop - position), position))
+            chunk_start, inside = position, 0
+        try:
+            header = parse_header(chunk, inside)
+        except KafkaError:
+            yield position, None, False
+            return
+        end = position + header.size
+        count = header.last_offset_delta + 1
+        if end > stop or header.base_offset < expected or count <= 0 or header.count > count or header.count < 0:
+            yield position, header, False
+            return
+        if crc:
+            if inside + header.size <= len(chunk):
+                found = crc32c(chunk[inside + CRC_START : inside + header.size])
+            else:
+                found = _crc_of(file, position + CRC_START, end)
+            if found != header.crc:
+                yield position, header, False
+                return
+        expected = header.base_offset + count
+        yield position, header, True
+        position = end
+
+
+def _crc_of(file: File, start: int, end: int) -> int:
+    result = 0
+    while start < end:
+        piece = file.pread(min(CHUNK_BYTES, end - start), start)
+        if not piece:
+            return -1
+        result = crc32c(piece, result)
+        start += len(piece)
+    return result

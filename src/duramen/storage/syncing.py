@@ -1,0 +1,147 @@
+"""Making a log durable in its segments: the job a checkpoint runs, and the sidecar files written on the way.
+
+Index tails, the epoch checkpoint and producer snapshots can all be rebuilt from the segments, so they are written
+first and synced only when a clean stop is going to rely on them.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING, NamedTuple
+
+from duramen.ports import Disk
+from duramen.storage.checkpoints import LEADER_EPOCHS, replace_file
+from duramen.storage.producer_files import encode_kafka, encode_ours
+from duramen.storage.segment import PRODUCERS, SNAPSHOT, Segment, file_name
+
+if TYPE_CHECKING:
+    from duramen.storage.log import Log
+
+
+class Write(NamedTuple):
+    """Bytes for a sidecar. position 0 replaces the whole file; entries: how many an index file then has."""
+
+    path: str
+    position: int
+    data: bytes
+
+
+class Sidecars(NamedTuple):
+    """What a log's sidecars need: writes, files that become superfluous, and how many index entries that covers."""
+
+    writes: list[Write]
+    epochs: bytes | None
+    removed: list[str]
+    index_counts: list[tuple[Segment, int, int]]
+    snapshot: int
+
+
+def collect(log: Log, *, final: bool, full: bool) -> Sidecars:
+    """The sidecar bytes that are not on disk yet.
+
+    final: close the active segment's time index too; full: with a producer snapshot at the log's end.
+    """
+    writes: list[Write] = []
+    counts: list[tuple[Segment, int, int]] = []
+    active = log.active
+    if active.index is not None and active.times is not None:
+        writes += [Write(*write) for write in active.pending_index_writes(final=final)]
+        counts.append((active, len(active.index), len(active.times)))
+    removed: list[str] = []
+    snapshot = -1
+    if full and log.end_offset not in log.snapshots[-1:]:
+        snapshot = log.end_offset
+        for suffix, data in ((SNAPSHOT, encode_kafka(log.producers)), (PRODUCERS, encode_ours(log.producers))):
+            writes.append(Write(posixpath.join(log.path, file_name(snapshot, suffix)), 0, data))
+        bases = {segment.base_offset for segment in log.segments}
+        for old in log.snapshots:
+            if old not in bases:
+                removed += [posixpath.join(log.path, file_name(old, suffix)) for suffix in (SNAPSHOT, PRODUCERS)]
+    epochs = log.epochs.encode() if log.epochs.changed else None
+    return Sidecars(writes, epochs, removed, counts, snapshot)
+
+
+def write(disk: Disk, sidecars: Sidecars, *, sync: bool) -> None:
+    """Write the collected bytes, but not the epochs. OSError."""
+    for path, position, data in sidecars.writes:
+        file = disk.open(path, create=True, write=True)
+        try:
+            if position == 0:
+                file.truncate(0)
+            if data:
+                file.pwritev([data], position)
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+    for path in sidecars.removed:
+        if disk.exists(path):
+            disk.remove(path)
+
+
+def written(log: Log, sidecars: Sidecars) -> None:
+    """Account for what `write` has written."""
+    for segment, entries, time_entries in sidecars.index_counts:
+        if segment.index is not None and segment.times is not None:
+            segment.index.written = min(max(entries, segment.index.written), len(segment.index))
+            segment.times.written = min(max(time_entries, segment.times.written), len(segment.times))
+    if sidecars.snapshot >= 0:
+        bases = {segment.base_offset for segment in log.segments}
+        log.snapshots = [old for old in log.snapshots if old in bases and old != sidecars.snapshot]
+        log.snapshots.append(sidecars.snapshot)
+
+
+class LogSync:
+    """Brings everything a log held when this was taken to stable storage. `run` on any thread.
+
+    end_offset: all below is in synced segments afterwards; that end is at `position` of segment `segment_base`.
+    """
+
+    __slots__ = (
+        "_cuts",
+        "_disk",
+        "_full",
+        "_names_changed",
+        "_path",
+        "_segments",
+        "_sidecars",
+        "end_offset",
+        "log",
+        "position",
+        "segment_base",
+    )
+
+    def __init__(self, log: Log, unsynced: list[Segment], sidecars: Sidecars, *, full: bool) -> None:
+        self.log = log
+        self.end_offset = log.end_offset
+        self.segment_base = log.active.base_offset
+        self.position = log.active.size
+        self._cuts = log.cuts
+        self._disk = log.disk
+        self._path = log.path
+        self._segments = [(segment, segment.open_file(), segment.size) for segment in unsynced]
+        self._sidecars = sidecars
+        self._names_changed = log.names_changed or sidecars.snapshot >= 0
+        self._full = full
+        log.names_changed = False
+        log.epochs.changed = False
+
+    def run(self) -> None:
+        """Write the sidecars, sync the segments in order, then the names. OSError."""
+        write(self._disk, self._sidecars, sync=self._full)
+        if self._sidecars.epochs is not None:
+            path = posixpath.join(self._path, LEADER_EPOCHS)
+            replace_file(self._disk, path, self._sidecars.epochs, durable_name=False)
+        for _, file, _ in self._segments:
+            file.sync()
+        if self._names_changed or self._sidecars.epochs is not None:
+            self._disk.sync_directory(self._path)
+
+    def apply(self) -> bool:
+        """Account for what has become durable; False when the log was cut meanwhile, so that nothing is known."""
+        if self._cuts != self.log.cuts:
+            return False
+        written(self.log, self._sidecars)
+        for segment, _, size in self._segments:
+            segment.synced = max(segment.synced, size)
+        return True

@@ -1,0 +1,176 @@
+"""Finding records by time: through the time indexes to one batch, which is then decoded.
+
+A look-up reads from disk and may have to decompress, so it is a job that carries all it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from duramen.errors import CorruptLogError
+from duramen.ports import Disk, File
+from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, StoredOffsetIndex, StoredTimeIndex
+from duramen.storage.scan import scan
+from duramen.storage.segment import INDEX, TIME_INDEX, Segment
+from duramen.wire.batch import BatchHeader, check_crc, records
+
+DECODED_BYTES = 256 << 20
+"""Most bytes that the records of one batch may inflate to in a look-up."""
+_LAST = 2**63 - 1
+
+
+class Timestamped(NamedTuple):
+    """A record found by time; leader_epoch: of the batch it is in."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class Target(NamedTuple):
+    """A segment to look into. hint: where to start, -1: ask its index files."""
+
+    disk: Disk
+    file: File
+    path: str
+    size: int
+    base_offset: int
+    hint: int
+    index_path: str
+    time_index_path: str
+
+
+class TimeLookup:
+    """Looks through `targets` in turn for the first record at or above `timestamp`; `run` on any thread.
+
+    youngest: look for the greatest timestamp instead.
+    """
+
+    __slots__ = ("_end", "_start", "_targets", "_timestamp", "_youngest")
+
+    def __init__(self, targets: list[Target], timestamp: int, start: int, end: int, *, youngest: bool = False) -> None:
+        self._targets = targets
+        self._timestamp = timestamp
+        self._start = start
+        self._end = end
+        self._youngest = youngest
+
+    def run(self) -> Timestamped | None:
+        """The record, None when there is none. OSError, CorruptLogError, KafkaError (records that cannot be read)."""
+        if self._youngest:
+            return self._find_youngest()
+        for target in self._targets:
+            hint = target.hint if target.hint >= 0 else _time_hint(target, self._timestamp)
+            for position, header in _headers(target, hint):
+                if header.base_offset >= self._end:
+                    return None
+                if header.max_timestamp >= self._timestamp and header.next_offset > self._start:
+                    found = self._first_in(target, position, header, self._timestamp)
+                    if found is not None:
+                        return found
+        return None
+
+    def _find_youngest(self) -> Timestamped | None:
+        best: tuple[Target, int, BatchHeader] | None = None
+        for target in self._targets:
+            hint = target.hint if target.hint >= 0 else _time_hint(target, self._timestamp)
+            for position, header in _headers(target, hint):
+                if header.base_offset >= self._end:
+                    break
+                if header.next_offset > self._start and (best is None or header.max_timestamp > best[2].max_timestamp):
+                    best = (target, position, header)
+        if best is None:
+            return None
+        target, position, header = best
+        return self._first_in(target, position, header, header.max_timestamp)
+
+    def _first_in(self, target: Target, position: int, header: BatchHeader, timestamp: int) -> Timestamped | None:
+        data = target.file.pread(header.size, position)
+        if len(data) != header.size or not check_crc(data, header):
+            raise CorruptLogError(target.path, position, position + header.size, "the CRC differs", header.base_offset)
+        for record in records(data, header, max_bytes=DECODED_BYTES):
+            if record.timestamp >= timestamp and self._start <= record.offset < self._end:
+                return Timestamped(record.offset, record.timestamp, header.leader_epoch)
+        return None
+
+
+def _headers(target: Target, start: int) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of a segment's batches from a position on; CorruptLogError at one that cannot be."""
+    for position, header, ok in scan(target.file, start, target.size, crc=False):
+        if not ok or header is None:
+            raise CorruptLogError(target.path, position, target.size, "no batch starts here", target.base_offset)
+        yield position, header
+
+
+def _reader(disk: Disk, path: str) -> tuple[File, Callable[[int, int], bytes]]:
+    file = disk.open(path)
+    return file, lambda position, length: file.pread(length, position)
+
+
+def _time_hint(target: Target, timestamp: int) -> int:
+    """Position in a closed segment from which to look, out of its index files; 0 when they are missing."""
+    if not target.disk.exists(target.time_index_path) or not target.disk.exists(target.index_path):
+        return 0
+    times, read_times = _reader(target.disk, target.time_index_path)
+    index, read_index = _reader(target.disk, target.index_path)
+    try:
+        relative = StoredTimeIndex(read_times, times.size() // TIME_ENTRY_SIZE).offset_before(timestamp)
+        return StoredOffsetIndex(read_index, index.size() // OFFSET_ENTRY_SIZE).position_for(relative)
+    finally:
+        times.close()
+        index.close()
+
+
+def _target(segment: Segment, hint: int) -> Target:
+    return Target(
+        segment.disk, segment.open_file(), segment.path, segment.flushed, segment.base_offset, hint,
+        segment.path_of(INDEX), segment.path_of(TIME_INDEX),
+    )  # fmt: skip
+
+
+def timestamp_lookup(segments: Sequence[Segment], timestamp: int, start: int, end: int) -> TimeLookup:
+    """The look-up of the first record in start..end (end excluded) with this timestamp or a later one."""
+    targets = []
+    for segment in segments:
+        if segment.base_offset >= end:
+            break
+        if segment.max_timestamp < timestamp or segment.next_offset <= start:
+            continue
+        hint = -1
+        if segment.index is not None and segment.times is not None:
+            hint = segment.index.position_for(segment.times.offset_before(timestamp))
+        targets.append(_target(segment, hint))
+    return TimeLookup(targets, timestamp, start, end)
+
+
+def max_timestamp_lookup(segments: Sequence[Segment], start: int, end: int) -> TimeLookup:
+    """The look-up of the youngest record in start..end (end excluded).
+
+    A segment whose youngest batch lies in that range names it; any other that overlaps the range is looked through.
+    """
+    best: Segment | None = None
+    chosen: list[tuple[Segment, int]] = []
+    for segment in segments:
+        if segment.base_offset >= end or segment.size == 0 or segment.next_offset <= start:
+            continue
+        if segment.next_offset > end:
+            chosen.append((segment, _before(segment, end)))
+        elif segment.max_timestamp_offset < start:
+            chosen.append((segment, 0))
+        elif best is None or segment.max_timestamp > best.max_timestamp:
+            best = segment
+    if best is not None:
+        hint = -1
+        if best.index is not None:
+            hint = best.index.position_for(best.max_timestamp_offset - best.base_offset)
+        chosen.insert(0, (best, hint))
+    chosen.sort(key=lambda pair: pair[0].base_offset)
+    return TimeLookup([_target(segment, hint) for segment, hint in chosen], _LAST, start, end, youngest=True)
+
+
+def _before(segment: Segment, end: int) -> int:
+    """Position of the youngest batch that the time index names below `end`: no earlier one is younger."""
+    if segment.index is None or segment.times is None:
+        return 0
+    return segment.index.position_for(segment.times.last_before(end - segment.base_offset))

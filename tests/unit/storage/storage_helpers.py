@@ -1,0 +1,142 @@
+"""What the storage tests share: a log on a temporary directory with a journal that only takes notes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from duramen.model import TopicPartition
+from duramen.ports import Buffer, FileSpan
+from duramen.storage.disk import RealDisk
+from duramen.storage.log import Log
+from duramen.storage.logconfig import PlainLogConfig
+from duramen.storage.reads import LogRead, Pending
+from duramen.wire.batch import NewRecord, batches, build_batch, parse_header, records
+
+TP = TopicPartition("events", 3)
+TOPIC_ID = bytes(range(16))
+
+
+class NoteJournal:
+    """Counts LSNs up and keeps what was journaled."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[Any, ...]] = []
+        self.refuse: Exception | None = None
+
+    def admit(self, length: int) -> None:
+        if self.refuse is not None:
+            raise self.refuse
+
+    def append(
+        self, kind: int, log: Log, offset: int, epoch: int, segment_base: int, position: int, data: Buffer | None = None
+    ) -> int:
+        self.entries.append((kind, offset, epoch, segment_base, position, data))
+        return len(self.entries)
+
+    def kinds(self) -> list[int]:
+        return [entry[0] for entry in self.entries]
+
+
+class Bench:
+    """Makes, feeds and reopens one log."""
+
+    def __init__(self, path: Path, **config: Any) -> None:
+        self.disk = RealDisk()
+        self.path = str(path / "events-3")
+        self.journal = NoteJournal()
+        self.config = PlainLogConfig(**config)
+        self.log = Log.create(self.disk, self.path, TP, TOPIC_ID, self.config, self.journal)
+
+    def append(self, *values: bytes, timestamp: int = 1000, epoch: int = 0, **more: Any) -> int:
+        """One batch of these values at the end of the log; returns its LSN."""
+        return self.append_batch([(None, value, [], timestamp) for value in values], epoch=epoch, **more)
+
+    def append_batch(self, new: list[NewRecord], *, epoch: int = 0, **more: Any) -> int:
+        return self.append_raw(build_batch(new, base_offset=self.log.end_offset, leader_epoch=epoch, **more))
+
+    def append_raw(self, data: bytearray) -> int:
+        view = memoryview(data)
+        return self.log.append(view, parse_header(view), 0)
+
+    def fill(self, count: int, size: int = 100, **more: Any) -> None:
+        """`count` batches of one record each: value is its offset and padding; timestamps ascend by 10 ms."""
+        for _ in range(count):
+            offset = self.log.end_offset
+            self.append(b"%d:" % offset + b"x" * size, timestamp=1000 + 10 * offset, **more)
+
+    def sync(self, *, full: bool = False) -> None:
+        job = self.log.take_sync(full)
+        if job is not None:
+            job.run()
+            self.log.complete_sync(job)
+
+    def seal(self) -> int:
+        jobs = self.log.take_seals()
+        for job in jobs:
+            job.run()
+            self.log.complete_seal(job)
+        return len(jobs)
+
+    def reopen(self, *, clean: bool = True, start_offset: int = 0, recovery_point: int | None = None) -> Log:
+        if clean:
+            self.sync(full=True)
+            self.log.close()
+        else:
+            self.log.flush()
+            for segment in self.log.segments:
+                segment.close()
+        point = self.log.recovery_point if recovery_point is None else recovery_point
+        self.log = Log.open(
+            self.disk,
+            self.path,
+            TP,
+            TOPIC_ID,
+            self.config,
+            self.journal,
+            clean=clean,
+            start_offset=start_offset,
+            recovery_point=point,
+        )
+        return self.log
+
+    def bytes_of(self, read: LogRead) -> bytes:
+        """The read's bytes, fetched as a transport would."""
+        out = b""
+        for part in read.parts:
+            if isinstance(part, FileSpan):
+                out += part.file.pread(part.length, part.position)
+            elif isinstance(part, Pending):
+                out += bytes(part.run().data)
+            else:
+                out += bytes(part)
+        return out
+
+    def read(self, offset: int, max_bytes: int = 1 << 20, end: int | None = None, *, at_least_one: bool = True) -> bytes:
+        bound = self.log.end_offset if end is None else end
+        return self.bytes_of(self.log.read(offset, max_bytes, bound, at_least_one=at_least_one))
+
+    def offsets(self, data: bytes) -> list[int]:
+        return [header.base_offset for _, header in batches(data)]
+
+    def values(self, data: bytes) -> list[bytes | None]:
+        return [
+            record.value
+            for at, header in batches(data)
+            for record in records(data[at : at + header.size], header, max_bytes=1 << 24)
+        ]
+
+
+def cold(bench: Bench) -> None:
+    """Forget what is hot, so that reads verify."""
+    for segment in bench.log.segments:
+        segment.hot_start = segment.hot_end = 0
+    bench.log._reader.forget()
+
+
+def without_nowait(bench: Bench) -> None:
+    bench.disk.nowait = None
+
+
+Maker = Callable[..., Bench]
