@@ -51,9 +51,8 @@ class BufferPool:
         self._lent.append(buffer)
 
     def reclaim(self, most: int = 1 << 30) -> None:
-        """Take back up to `most` released buffers, oldest first, stopping at the first that is still in use."""
-        while self._lent and most > 0:
-            most -= 1
+        """Look at up to `most` released buffers, oldest first, and take back those that nobody uses."""
+        for _ in range(min(most, len(self._lent))):
             buffer = self._lent[0]
             try:
                 buffer.pop()

@@ -1,0 +1,167 @@
+"""The embedded log as its users see it: durable appends, replay, positions, truncation, threads, errors."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import duramen
+from duramen.embedded.records import murmur2, partition_for
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "kvstore.py"
+
+
+def test_append_returns_offsets_and_read_gives_the_records_back(tmp_path: Path) -> None:
+    with duramen.open(tmp_path / "log") as log:
+        events = log.topic("events", partitions=1)
+        offsets = events.append(
+            [
+                duramen.Record(value=b"v", key=b"k", headers=[("h", b"1"), ("none", None)], timestamp_ms=17),
+                duramen.Record(value=None, key=b"k"),
+            ]
+        )
+        assert offsets == [0, 1]
+        first, second = events.read(0, start=offsets[0], follow=False)
+    assert (first.offset, first.timestamp_ms, first.key, first.value) == (0, 17, b"k", b"v")
+    assert first.headers == (("h", b"1"), ("none", None))
+    assert second.value is None
+
+
+def test_everything_is_there_after_closing_and_opening_again(tmp_path: Path) -> None:
+    for round_number in range(3):
+        with duramen.open(tmp_path) as log:
+            events = log.topic("events")
+            assert [r.value for r in events.read(0)] == [b"%d" % n for n in range(round_number)]
+            assert events.append([duramen.Record(value=b"%d" % round_number)]) == [round_number]
+
+
+def test_positions_by_time_and_truncation(tmp_path: Path) -> None:
+    with duramen.open(tmp_path) as log:
+        events = log.topic("events")
+        for number in range(20):
+            events.append([duramen.Record(value=b"%d" % number, timestamp_ms=1000 + number)])
+        assert events.offset_at(0, 1007) == 7
+        assert events.offset_at(0, 5000) is None
+        assert events.truncate(0, 12) == 12
+        assert events.start_offset(0) == 12
+        assert [r.offset for r in events.read(0)] == list(range(12, 20))
+        with pytest.raises(duramen.KafkaError) as refused:
+            next(events.read(0, start=3))
+        assert refused.value.code is duramen.ErrorCode.OFFSET_OUT_OF_RANGE
+    with duramen.open(tmp_path) as log:
+        assert log.topic("events").start_offset(0) == 12
+
+
+def test_keys_choose_partitions_as_kafkas_partitioner_does(tmp_path: Path) -> None:
+    # Values of org.apache.kafka.common.utils.Utils.murmur2, from Kafka's own UtilsTest.
+    assert murmur2(b"21") == -973932308
+    assert murmur2(b"foobar") == -790332482
+    assert murmur2(b"a-little-bit-long-string") == -985981536
+    with duramen.open(tmp_path) as log:
+        topic = log.topic("many", partitions=7)
+        keys = [b"key-%d" % n for n in range(50)]
+        topic.append([duramen.Record(key=key, value=key) for key in keys])
+        for partition in range(7):
+            assert [r.key for r in topic.read(partition)] == [k for k in keys if partition_for(k, 7) == partition]
+
+
+def test_threads_share_group_commits_and_lose_nothing(tmp_path: Path) -> None:
+    with duramen.open(tmp_path) as log:
+        topic = log.topic("shared")
+        offsets: list[int] = []
+
+        def work(name: int) -> None:
+            for number in range(25):
+                offsets.extend(topic.append([duramen.Record(key=b"%d" % name, value=b"%d" % number)]))
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(offsets) == list(range(200))
+        by_key: dict[bytes | None, list[bytes | None]] = {}
+        for record in topic.read(0):
+            by_key.setdefault(record.key, []).append(record.value)
+        assert all(values == [b"%d" % n for n in range(25)] for values in by_key.values())
+        assert len(by_key) == 8
+
+
+def test_append_async_and_following_reader(tmp_path: Path) -> None:
+    with duramen.open(tmp_path) as log:
+        topic = log.topic("live")
+        seen: list[bytes | None] = []
+
+        def follow() -> None:
+            for record in topic.read(0, follow=True, end=30):
+                seen.append(record.value)
+
+        reader = threading.Thread(target=follow)
+        reader.start()
+        futures = [topic.append_async([duramen.Record(value=b"%d" % n)]) for n in range(30)]
+        assert [future.result(10) for future in futures] == [[n] for n in range(30)]
+        reader.join(10)
+        assert seen == [b"%d" % n for n in range(30)]
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    with duramen.open(tmp_path), pytest.raises(duramen.DirectoryLockedError):
+        duramen.open(tmp_path)
+    duramen.open(tmp_path).close()
+
+
+def test_refusals_say_what_is_wrong(tmp_path: Path) -> None:
+    log = duramen.open(tmp_path)
+    topic = log.topic("a", partitions=2)
+    with pytest.raises(duramen.ConfigError, match="has 2 partitions"):
+        log.topic("a", partitions=3)
+    with pytest.raises(duramen.KafkaError):
+        log.topic("../escape")
+    with pytest.raises(duramen.KafkaError):
+        topic.append([duramen.Record(value=b"v")], partition=2)
+    with pytest.raises(duramen.KafkaError) as too_large:
+        topic.append([duramen.Record(value=b"x" * 2_000_000)])
+    assert too_large.value.code is duramen.ErrorCode.MESSAGE_TOO_LARGE
+    assert log.topics() == ["a"]
+    log.delete_topic("a")
+    assert log.topics() == []
+    log.close()
+    log.close()
+    with pytest.raises(duramen.ClosedError):
+        log.topic("a")
+
+
+def test_a_fork_must_not_use_its_parents_log(tmp_path: Path) -> None:
+    with duramen.open(tmp_path) as log:
+        topic = log.topic("a")
+        log._pid = os.getpid() + 1
+        with pytest.raises(duramen.ClosedError, match="fork"):
+            topic.append([duramen.Record(value=b"v")])
+        log._pid = os.getpid()
+
+
+def test_the_key_value_store_survives_kill_9(tmp_path: Path) -> None:
+    directory = str(tmp_path / "kv")
+    process = subprocess.Popen(
+        [sys.executable, str(EXAMPLE), directory, "fill", "100000"], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    last = -1
+    for line in process.stdout:
+        last = int(line)
+        if last >= 150:
+            process.send_signal(signal.SIGKILL)
+            break
+    last = max([last, *(int(line) for line in process.stdout if line.strip())])
+    process.wait()
+    process.stdout.close()
+    answer = subprocess.run(
+        [sys.executable, str(EXAMPLE), directory, "get", f"key-{last}"], capture_output=True, text=True, timeout=60
+    )
+    assert answer.stdout == f"value-{last}\n", answer.stderr

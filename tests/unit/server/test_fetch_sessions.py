@@ -1,0 +1,91 @@
+"""Fetch sessions by KIP-227: epochs, incremental changes, forgotten topics, eviction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from duramen.errors import ErrorCode, KafkaError
+from duramen.server.fetch_sessions import MIN_EVICTION_SECONDS, FetchSessions
+from duramen.wire.messages.fetch import FetchRequest
+
+
+class Counting:
+    """Entropy whose ids are easy to tell apart."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def random_bytes(self, length: int) -> bytes:
+        self.number += 1
+        return self.number.to_bytes(length, "big")
+
+    def uniform(self, low: float, high: float) -> float:
+        return low
+
+
+def request(session_id: int, epoch: int, offsets: dict[str, int], forgotten: tuple[str, ...] = ()) -> Any:
+    topics = [
+        FetchRequest.FetchTopic(
+            topic=name,
+            partitions=[FetchRequest.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=100)],
+        )
+        for name, offset in offsets.items()
+    ]
+    return FetchRequest.new(
+        session_id=session_id,
+        session_epoch=epoch,
+        topics=topics,
+        forgotten_topics_data=[FetchRequest.ForgottenTopic(topic=name, partitions=[0]) for name in forgotten],
+    )
+
+
+def test_a_session_remembers_its_partitions() -> None:
+    sessions = FetchSessions(10, Counting())
+    first = sessions.plan(request(0, 0, {"a": 1, "b": 2}), 12, 0.0)
+    assert first.session_id == 1
+    assert not first.incremental
+    second = sessions.plan(request(1, 1, {"b": 7}), 12, 1.0)
+    assert second.incremental
+    assert {t.key.name: t.fetch_offset for t in second.targets} == {"a": 1, "b": 7}
+    third = sessions.plan(request(1, 2, {}, forgotten=("a",)), 12, 2.0)
+    assert [t.key.name for t in third.targets] == ["b"]
+
+
+def test_wrong_epochs_and_unknown_sessions_are_refused() -> None:
+    sessions = FetchSessions(10, Counting())
+    sessions.plan(request(0, 0, {"a": 1}), 12, 0.0)
+    with pytest.raises(KafkaError) as wrong:
+        sessions.plan(request(1, 5, {}), 12, 0.0)
+    assert wrong.value.code is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    with pytest.raises(KafkaError) as unknown:
+        sessions.plan(request(99, 1, {}), 12, 0.0)
+    assert unknown.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    with pytest.raises(KafkaError) as mixed:
+        sessions.plan(request(1, 1, {}), 13, 0.0)
+    assert mixed.value.code is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_the_final_epoch_closes_a_session() -> None:
+    sessions = FetchSessions(10, Counting())
+    sessions.plan(request(0, 0, {"a": 1}), 12, 0.0)
+    closing = sessions.plan(request(1, -1, {}), 12, 0.0)
+    assert closing.session is None
+    assert len(sessions) == 0
+
+
+def test_full_caches_decline_new_sessions_until_an_old_one_is_idle() -> None:
+    sessions = FetchSessions(1, Counting())
+    assert sessions.plan(request(0, 0, {"a": 1}), 12, 0.0).session_id == 1
+    assert sessions.plan(request(0, 0, {"b": 1}), 12, 1.0).session_id == 0
+    assert sessions.plan(request(0, 0, {"b": 1}), 12, MIN_EVICTION_SECONDS + 1).session_id != 0
+    assert sessions.evictions == 1
+
+
+def test_a_partition_that_had_data_is_served_last_next_time() -> None:
+    sessions = FetchSessions(10, Counting())
+    plan = sessions.plan(request(0, 0, {"a": 1, "b": 2}), 12, 0.0)
+    assert plan.session is not None
+    plan.session.rotate(plan.targets[0].key)
+    assert [t.key.name for t in sessions.plan(request(1, 1, {}), 12, 0.0).targets] == ["b", "a"]
