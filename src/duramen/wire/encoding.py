@@ -51,12 +51,11 @@ class _EncoderWriter:
         self._flexible = flexible
         self._out = source
         self._run: list[tuple[str, str]] = []
-        self._add = "w"
+        self._add = "pieces.append"
 
     def write(self) -> None:
         out = self._out
         out.open("def encode(o, pieces, parts):")
-        out.line("w = pieces.append")
         out.open("try:")
         self._struct(self._root, "o", self._root.name)
         self._flush()

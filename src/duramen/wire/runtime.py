@@ -32,7 +32,7 @@ def uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-def read_uvarint(buffer: memoryview, position: int) -> tuple[int, int]:
+def read_uvarint(buffer: memoryview | bytes, position: int) -> tuple[int, int]:
     """(value, position behind it); at most five bytes and 32 bits. IndexError at the end of the buffer."""
     value = shift = 0
     while True:
@@ -48,7 +48,7 @@ def read_uvarint(buffer: memoryview, position: int) -> tuple[int, int]:
             raise DecodeError(f"varint before byte {position} is longer than five bytes")
 
 
-def read_long_string_length(buffer: memoryview, position: int) -> tuple[int, int]:
+def read_long_string_length(buffer: memoryview | bytes, position: int) -> tuple[int, int]:
     """Length + 1 of a compact string that needs more than one byte for it."""
     length, position = read_uvarint(buffer, position)
     if length > LONGEST_STRING + 1:
@@ -63,7 +63,7 @@ def long_string_length(length: int) -> bytes:
     return uvarint(length)
 
 
-def skip_tags(buffer: memoryview, position: int) -> int:
+def skip_tags(buffer: memoryview | bytes, position: int) -> int:
     """Position behind a section of tagged fields nobody asked for."""
     count, position = read_uvarint(buffer, position)
     end = len(buffer)
@@ -136,12 +136,12 @@ class StructValue:
         return f"{type(self).__name__}({inside})"
 
 
-def frozen(cls: type[Any]) -> Any:
-    """The shared default value of a struct: equal to `cls()`, and refusing assignment so that sharing is safe."""
+def frozen(value: Any) -> Any:
+    """The same object as the shared default of its class: it refuses assignment, so that sharing is safe."""
+    cls = type(value)
 
     def refuse(self: Any, name: str, value: object) -> None:
         raise BugError(f"{cls.__name__}.{name}: this is the shared default; assign a new {cls.__name__} instead")
 
-    value = cls()
     value.__class__ = type(cls.__name__, (cls,), {"__slots__": (), "__setattr__": refuse})
     return value

@@ -19,7 +19,7 @@ class Message:
     """A message in all its versions.
 
     versions: the valid ones, as "3-13"; flexible: the first with compact lengths and tagged fields (KIP-482), or None.
-    The classes of nested structs are attributes: `ProduceRequest.TopicProduceData(name="t")`.
+    The constructors of nested structs are attributes: `ProduceRequest.TopicProduceData(name="t")`.
     """
 
     def __init__(self, name: str, versions: str, flexible: int | None, *fields: Field) -> None:
@@ -35,10 +35,12 @@ class Message:
         return f"<Message {self.name} v{self.min_version}-{self.max_version}>"
 
     def __getattr__(self, name: str) -> Any:
-        """The class of the nested struct `name`."""
-        if name.startswith("_") or name not in self.classes.by_name:
+        """The constructor of the nested struct `name`; from the first use on all of them are plain attributes."""
+        constructors = {} if name.startswith("_") else self.classes.constructors
+        if name not in constructors:
             raise AttributeError(f"{self.name} has no struct {name}")
-        return self.classes.by_name[name]
+        self.__dict__.update(constructors)
+        return constructors[name]
 
     @property
     def classes(self) -> Classes:
@@ -49,7 +51,9 @@ class Message:
 
     def new(self, **fields: Any) -> Any:
         """A message object; fields that are not named have their defaults."""
-        return self.classes.by_name[self.name](**fields)
+        constructor = self.classes.constructors[self.name]
+        self.__dict__["new"] = constructor  # later calls go straight there
+        return constructor(**fields)
 
     def is_flexible(self, version: int) -> bool:
         """Whether this version has compact lengths and tagged fields."""
@@ -60,15 +64,14 @@ class Message:
 
         `records` fields are views of `buffer`; everything else is copied out of it.
         """
-        value, end = self.decode_from(buffer, version, position)
+        value, end = (self._decoders.get(version) or self._decoder(version))(buffer, position)
         if end != len(buffer):
             raise DecodeError(f"{self.name} v{version}: {len(buffer) - end} bytes follow the message")
         return value
 
     def decode_from(self, buffer: Buffer, version: int, position: int = 0) -> tuple[Any, int]:
         """(message, position behind it); more bytes may follow."""
-        decoder = self._decoders.get(version) or self._decoder(version)
-        return decoder(buffer if type(buffer) is memoryview else memoryview(buffer), position)
+        return (self._decoders.get(version) or self._decoder(version))(buffer, position)
 
     def encode(self, value: Any, version: int) -> bytes:
         """The message as bytes, records included; EncodeError if they are on disk (use `encode_parts`)."""

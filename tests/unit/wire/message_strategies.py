@@ -40,7 +40,7 @@ _RANGES = {
     code: (-(1 << size * 8 - 1), (1 << size * 8 - 1) - 1) for code, size in zip("bhiq", (1, 2, 4, 8), strict=True)
 }
 _RANGES.update({"H": (0, 0xFFFF), "I": (0, 0xFFFFFFFF)})
-_WIDEST_MS = 86_400_000 * 900_000_000
+_WIDEST_MS = 1 << 50  # kio counts durations in float seconds
 _LAST_MS = 253_402_300_799_000
 
 # Kafka's own limit for strings is 32767 bytes; long ones take the other branch of every length.
@@ -74,7 +74,7 @@ def objects(message: Message, struct: Struct, version: int, kio: type[Any]) -> s
         ours.name: _values(message, ours, version, kio, theirs)
         for ours, theirs in zip(fields, kio_fields(kio), strict=True)
     }
-    return st.builds(message.classes.by_name[struct.name], **arguments)
+    return st.builds(message.classes.constructors[struct.name], **arguments)
 
 
 def _values(
@@ -150,7 +150,7 @@ def sample(message: Message, version: int, random: Random, struct: Struct | None
     """A small object with something in every field, the same for the same `random`."""
     struct = struct or message.struct
     fields = {field.name: _sample(message, field, version, random) for field in present(struct, version)}
-    return message.classes.by_name[struct.name](**fields)
+    return message.classes.constructors[struct.name](**fields)
 
 
 def _sample(message: Message, field: Field, version: int, random: Random) -> Any:

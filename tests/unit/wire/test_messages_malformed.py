@@ -88,7 +88,7 @@ def copy_into(newer: Message, struct: Struct, version: int, value: object) -> ob
             ]
             content = many if isinstance(content, list) else many[0]
         fields[field.name] = content
-    return newer.classes.by_name[struct.name](**fields, from_the_future="x" * 200, from_afar="")
+    return newer.classes.constructors[struct.name](**fields, from_the_future="x" * 200, from_afar="")
 
 
 FLEXIBLE = [(m, v) for m, v in CASES if m.is_flexible(v)]
