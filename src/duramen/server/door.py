@@ -158,7 +158,8 @@ class Door:
                 request.reply(api_versions.response(request, ErrorCode.UNSUPPORTED_VERSION))
                 return
             connection.client_id = request.client_id
-            request.body = row.api.request.decode(view, header.api_version, header.body_position)
+            # Bytes behind the message are ignored, as Kafka does: librdkafka sends some (Metadata v11 and up).
+            request.body, _ = row.api.request.decode_from(view, header.api_version, header.body_position)
             request.denied = self._denied(request, row)
             row.handle(request)
         except DuramenError as error:
