@@ -1,0 +1,145 @@
+"""A group machine behind a host, and clients that speak to it in commands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.unit.machines.fakes import FakeClock, FakePartition
+
+from duramen.errors import ErrorCode
+from duramen.machines.group import (
+    CommitOffsets,
+    FetchOffsets,
+    GroupMachine,
+    GroupSettings,
+    Heartbeat,
+    Joined,
+    JoinGroup,
+    LeaveGroup,
+    Leaver,
+    NewOffset,
+    Synced,
+    SyncGroup,
+)
+from duramen.partition.host import Host
+
+SESSION = 10_000
+REBALANCE = 60_000
+RANGE = (("range", b"r"),)
+
+
+def subscription(*topics: str) -> bytes:
+    """A consumer's metadata, version 0."""
+    body = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
+    return b"\0\0" + len(topics).to_bytes(4, "big") + body + b"\xff\xff\xff\xff"
+
+
+class Coordinator:
+    """A loaded group machine whose log commits at once unless told otherwise."""
+
+    def __init__(
+        self,
+        settings: GroupSettings | None = None,
+        partition: FakePartition | None = None,
+        clock: FakeClock | None = None,
+    ) -> None:
+        self.clock = clock or FakeClock()
+        self.partition = partition or FakePartition()
+        self.partition.commit_at_once = True
+        self.machine = GroupMachine(settings)
+        self.host = Host(self.partition, self.machine, self.clock)
+        self.host.load()
+        self._uuid = 0
+
+    def submit(self, command: Any) -> list[Any]:
+        """The list into which the answer will come."""
+        answers: list[Any] = []
+        self.host.submit(command, answers.append)
+        return answers
+
+    def ask(self, command: Any) -> Any:
+        """The answer, which must come at once."""
+        answers = self.submit(command)
+        assert len(answers) == 1, f"{command} is parked"
+        return answers[0]
+
+    def join_command(self, member_id: str = "", group: str = "g", **options: Any) -> JoinGroup:
+        self._uuid += 1
+        fields: dict[str, Any] = {
+            "group_id": group,
+            "member_id": member_id,
+            "instance_id": None,
+            "client_id": "c",
+            "client_host": "/127.0.0.1",
+            "session_timeout_ms": SESSION,
+            "rebalance_timeout_ms": REBALANCE,
+            "protocol_type": "consumer",
+            "protocols": RANGE,
+            "new_id": f"uuid{self._uuid}",
+        }
+        return JoinGroup(**{**fields, **options})
+
+    def join(self, member_id: str = "", group: str = "g", **options: Any) -> list[Any]:
+        """Park a join; a dynamic member gets its id first, as clients do."""
+        if not member_id and options.get("instance_id") is None and options.get("requires_member_id", True):
+            given = self.ask(self.join_command("", group, **options))
+            if given.error != ErrorCode.MEMBER_ID_REQUIRED:
+                return [given]
+            member_id = given.member_id
+        return self.submit(self.join_command(member_id, group, **options))
+
+    def sync_command(self, joined: Joined, group: str = "g", **options: Any) -> SyncGroup:
+        fields: dict[str, Any] = {
+            "group_id": group,
+            "generation": joined.generation,
+            "member_id": joined.member_id,
+            "protocol_type": joined.protocol_type,
+            "protocol": joined.protocol,
+        }
+        if joined.members and not joined.skip_assignment:
+            fields["assignments"] = tuple((m.member_id, f"for {m.member_id}".encode()) for m in joined.members)
+        return SyncGroup(**{**fields, **options})
+
+    def stable(self, count: int = 1, group: str = "g", **options: Any) -> list[Joined]:
+        """A group of so many members with assignments; the leader comes first."""
+        parked = [self.join("", group, **options) for _ in range(count)]
+        self.clock.advance(3000 * count)
+        joined = sorted((answers[0] for answers in parked), key=lambda answer: not answer.members)
+        assert all(answer.error == ErrorCode.NONE for answer in joined), joined
+        syncs = [self.submit(self.sync_command(answer, group)) for answer in reversed(joined)]
+        assert all(synced[0].error == ErrorCode.NONE for synced in syncs)
+        return joined
+
+    def heartbeat(self, joined: Joined, group: str = "g", instance_id: str | None = None) -> ErrorCode:
+        answer = self.ask(Heartbeat(group, joined.generation, joined.member_id, instance_id))
+        assert isinstance(answer, ErrorCode)
+        return answer
+
+    def leave(self, *member_ids: str, group: str = "g") -> Any:
+        return self.ask(LeaveGroup(group, tuple(Leaver(member_id) for member_id in member_ids)))
+
+    def commit(
+        self, *offsets: NewOffset, group: str = "g", member_id: str = "", generation: int = -1, **options: Any
+    ) -> Any:
+        instance_id = options.pop("instance_id", None)
+        return self.ask(CommitOffsets(group, member_id, instance_id, generation, offsets, **options))
+
+    def fetch(self, group: str = "g", partitions: Any = None) -> Any:
+        return self.ask(FetchOffsets(group, partitions))
+
+    def state(self, group: str = "g") -> str | None:
+        found = self.machine.groups.get(group)
+        return None if found is None else found.state.value
+
+    def reloaded(self, settings: GroupSettings | None = None) -> Coordinator:
+        """Another coordinator that takes over the log."""
+        self.host.close()
+        return Coordinator(settings or self.machine.settings, self.partition, self.clock)
+
+    def durable(self) -> Any:
+        return dict(self.machine.stored), self.machine.offsets.snapshot()
+
+
+def assignment(synced: Synced) -> bytes:
+    assert synced.error == ErrorCode.NONE
+    return synced.assignment
