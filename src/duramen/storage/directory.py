@@ -136,9 +136,9 @@ class LogDirectory:
                 ready.found.topic_id,
                 settings.default_config,
                 journal,
-                clean=ready.end is None,
+                clean=state.clean,
                 start_offset=ready.start_offset,
-                recovery_point=0 if ready.end is None else ready.end.offset,
+                recovery_point=ready.sound_below,
                 flush_queue=self._queue,
             )
             self.logs[key_of(log)] = log
@@ -153,7 +153,9 @@ class LogDirectory:
         remove_file(self.disk, posixpath.join(self.path, CLEAN_SHUTDOWN))
         self.disk.sync_directory(self.path)
         journal.on_truncate = self._truncated
-        self._housekeeping = Housekeeping(self.disk, self.path, journal, self._mark_of, state.leftovers)
+        self._housekeeping = Housekeeping(
+            self.disk, self.path, journal, self._mark_of, state.leftovers, self.recovery.damage
+        )
 
     def _mark_of(self, log: Log) -> int:
         return self.high_watermark(log)

@@ -36,7 +36,6 @@ from duramen.storage.checkpoints import (
 from duramen.storage.journal_reader import JournalContents, read_journal
 from duramen.storage.recovery import PartitionRecovery, RecoveryReport
 from duramen.storage.recovery_plan import LogKey, Plan, Point, make_plans
-from duramen.storage.retention import DELETED_SUFFIX
 from duramen.storage.segment import log_name, parse_base
 
 DELETE_SUFFIX = "-delete"
@@ -56,11 +55,11 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class Ready:
-    """A partition whose files may be opened. end: where its log ends, None when it need not be known (clean)."""
+    """A partition whose files may be opened. sound_below: indexes of segments below this offset may be believed."""
 
     found: Found
     start_offset: int
-    end: Point | None
+    sound_below: int
 
 
 @dataclass(slots=True)
@@ -92,7 +91,7 @@ def prepare(disk: Disk, path: str, node_id: int, cluster_id: str | None, entropy
         state.report.torn_entries = contents.torn_entries
         _refuse(path, clean, contents, checkpoint, found)
         found = _identified(disk, found, state)
-        deleted = _leftovers(disk, path, found, state.leftovers)
+        deleted = _leftovers(disk, path, state.leftovers)
         if checkpoint is None and found and clean:
             state.report.adopted = True
             for partition in found:
@@ -204,7 +203,7 @@ def read_topic_id(disk: Disk, directory: str) -> TopicId:
         return NO_TOPIC_ID
 
 
-def _leftovers(disk: Disk, path: str, found: list[Found], leftovers: list[str]) -> set[LogKey]:
+def _leftovers(disk: Disk, path: str, leftovers: list[str]) -> set[LogKey]:
     """Collect what deletions left behind; returns the identities of deleted partitions whose files still exist."""
     deleted: set[LogKey] = set()
     for name in disk.list_directory(path):
@@ -214,10 +213,6 @@ def _leftovers(disk: Disk, path: str, found: list[Found], leftovers: list[str]) 
             tp = parse_partition_name(name.rpartition(".")[0])
             if tp is not None:
                 deleted.add((read_topic_id(disk, directory), tp.partition))
-    for partition in found:
-        for name in disk.list_directory(partition.path):
-            if name.endswith(DELETED_SUFFIX):
-                leftovers.append(posixpath.join(partition.path, name))
     return deleted
 
 
@@ -241,13 +236,14 @@ def _bases(disk: Disk, path: str) -> list[int]:
 
 def _clean(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, found: list[Found]) -> list[Ready]:
     starts = read_offsets(disk, posixpath.join(path, LOG_START))
+    points = read_offsets(disk, posixpath.join(path, RECOVERY_POINT))
     ready = []
     for partition in found:
         start = starts.get(partition.tp, 0)
         known = checkpoint.logs.get(partition.key) if checkpoint is not None else None
         if known is not None:
             start = max(start, known.start_offset)
-        ready.append(Ready(partition, start, None))
+        ready.append(Ready(partition, start, points.get(partition.tp, 0)))
     return ready
 
 
@@ -287,8 +283,10 @@ def _recover(
                 plan.start = max(plan.start, checkpoint.logs[partition.key].start_offset)
             if plan.end is None and partition.tp in points:
                 plan.trusted = Point(points[partition.tp], 0, 0)
-        end = PartitionRecovery(disk, partition.path, plan, contents.files, report).run()
-        ready.append(Ready(partition, min(plan.start, end.offset), end))
+        recovery = PartitionRecovery(disk, partition.path, plan, contents.files, report)
+        end = recovery.run()
+        sound_below = recovery.sound_below if recovery.sound_below is not None else end.offset
+        ready.append(Ready(partition, min(plan.start, end.offset), sound_below))
     return ready
 
 

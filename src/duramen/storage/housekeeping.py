@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from duramen.errors import CorruptLogError
 from duramen.ports import Disk
 from duramen.storage.journal import Growth, Journal
 from duramen.storage.log import Log
@@ -60,7 +61,9 @@ class SealSegment:
 
     log: Log
     job: SealJob
+    pending: set[tuple[Log, int]]
     failed: Callable[[BaseException], None]
+    damage: list[str]
 
     def run(self) -> None:
         """Read the segment and write its sidecar."""
@@ -68,11 +71,14 @@ class SealSegment:
 
     def complete(self) -> None:
         """The segment is sealed."""
+        self.pending.discard((self.log, self.job.base_offset))
         self.log.complete_seal(self.job)
 
     def fail(self, error: BaseException) -> None:
-        """Unless the segment was deleted meanwhile, the disk failed."""
-        if not isinstance(error, FileNotFoundError):
+        """The segment is damaged (said once, and it stays unsealed), was deleted meanwhile, or the disk failed."""
+        if isinstance(error, CorruptLogError):
+            self.damage.append(str(error))
+        elif not isinstance(error, FileNotFoundError):
             self.failed(error)
 
 
@@ -86,6 +92,7 @@ class Housekeeping:
         journal: Journal,
         high_watermark: Callable[[Log], int],
         leftovers: list[str],
+        damage: list[str],
     ) -> None:
         self._disk = disk
         self._directory = directory
@@ -93,12 +100,15 @@ class Housekeeping:
         self._high_watermark = high_watermark
         self._removals: list[Removal] = [Removal(-1, leftovers)] if leftovers else []
         self._starting: list[tuple[int, Log, int]] = []
+        self._damage = damage
+        self._sealing: set[tuple[Log, int]] = set()
         self._last_retention_ms: int | None = None
         self._now_ms = 0
 
     def remove_later(self, now_ms: int, log: Log, path: str) -> None:
         """A deleted log's directory goes once `file.delete.delay.ms` has passed."""
         self._starting = [each for each in self._starting if each[1] is not log]
+        self._sealing -= {each for each in self._sealing if each[0] is log}
         self._removals.append(Removal(now_ms + delete_delay_ms(log), [path], list(log.segments)))
 
     def take(self, logs: Mapping[LogKey, Log], now_ms: int, interval_ms: int) -> list[Job]:
@@ -110,7 +120,9 @@ class Housekeeping:
             jobs.append(GrowJournal(self._journal, growth))
         for log in logs.values():
             for seal in log.take_seals():
-                jobs.append(SealSegment(log, seal, self._fail))
+                if (log, seal.base_offset) not in self._sealing:
+                    self._sealing.add((log, seal.base_offset))
+                    jobs.append(SealSegment(log, seal, self._sealing, self._fail, self._damage))
         if self._last_retention_ms is None or now_ms - self._last_retention_ms >= interval_ms:
             self._last_retention_ms = now_ms
             for log in logs.values():

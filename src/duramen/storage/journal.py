@@ -217,7 +217,7 @@ class Journal:
         self.next_lsn = next_lsn
         self.durable_lsn = next_lsn - 1
         self.checkpoint_lsn = next_lsn
-        self.laps = laps
+        self.laps = self._first_lap = laps
         self.failed: BaseException | None = None
         self.growth_error: BaseException | None = None
         self.maker = maker
@@ -534,7 +534,10 @@ class Journal:
 
     def close(self) -> None:
         """Close the part files; nothing is written."""
-        for part in (*self._used, *self._free, self._current):
+        parts = [*self._used, *self._free]
+        if self.laps > self._first_lap:
+            parts.append(self._current)
+        for part in parts:
             part.file.close()
 
 

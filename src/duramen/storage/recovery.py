@@ -19,11 +19,22 @@ from duramen.ports import Disk, File
 from duramen.storage.checkpoints import LEADER_EPOCHS, encode_epochs, read_epochs, replace_file
 from duramen.storage.recovery_plan import Plan, Point, Write
 from duramen.storage.scan import scan
-from duramen.storage.segment import log_name, parse_base
+from duramen.storage.segment import (
+    INDEX,
+    PRODUCERS,
+    SEAL,
+    SNAPSHOT,
+    TIME_INDEX,
+    TXN_INDEX,
+    file_name,
+    log_name,
+    parse_base,
+    parse_name,
+)
 
 CHUNK_BYTES = 1 << 20
 TAIL_SUFFIX = ".tail"
-REBUILT_SUFFIXES = (".index", ".timeindex", ".txnindex", ".seal")
+REBUILT_SUFFIXES = (INDEX, TIME_INDEX, TXN_INDEX, SEAL)
 
 
 @dataclass(slots=True)
@@ -52,6 +63,12 @@ class PartitionRecovery:
         self._report = report
         self._changed = False
         self._dirty_names = False
+        self._sound_below: int | None = None
+
+    @property
+    def sound_below(self) -> int | None:
+        """Base offset of the first segment that `run` changed; None when it changed none."""
+        return self._sound_below
 
     def run(self) -> Point:
         """Do it and return where the log ends. CorruptLogError when synced bytes are missing or damaged."""
@@ -197,6 +214,8 @@ class PartitionRecovery:
             self._report.bytes_written += end - cut
             self._report.bytes_cut += max(0, size - end)
             self._changed = True
+            if self._sound_below is None:
+                self._sound_below = base
             self._dirty_names = self._dirty_names or not present
         finally:
             file.close()
@@ -245,17 +264,17 @@ class PartitionRecovery:
         self._changed = self._dirty_names = True
 
     def _drop_side_files(self, base: int) -> None:
-        stem = log_name(base)[: -len(".log")]
         for suffix in REBUILT_SUFFIXES:
-            if self._disk.exists(self._file(stem + suffix)):
-                self._disk.remove(self._file(stem + suffix))
+            path = self._file(file_name(base, suffix))
+            if self._disk.exists(path):
+                self._disk.remove(path)
                 self._dirty_names = True
 
     def _side_files(self, end: Point) -> None:
-        """Drop producer snapshots beyond the end, and bring the leader epochs up to date."""
+        """Drop producer states beyond the end, and bring the leader epochs up to date."""
         for name in self._disk.list_directory(self._path):
-            stem, _, suffix = name.partition(".")
-            beyond = suffix == "snapshot" and stem.isdecimal() and int(stem) > end.offset
+            parsed = parse_name(name)
+            beyond = parsed is not None and parsed[1] in (SNAPSHOT, PRODUCERS) and parsed[0] > end.offset
             if beyond or name.endswith(TAIL_SUFFIX + ".new"):
                 self._disk.remove(self._file(name))
                 self._dirty_names = True

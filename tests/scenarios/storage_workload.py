@@ -1,0 +1,212 @@
+"""A small life of a log directory, and what must be true of it after any crash. Used by the power-cut scenarios."""
+
+from __future__ import annotations
+
+from random import Random
+
+from duramen.model import TopicPartition
+from duramen.ports import FileSpan
+from duramen.sim.disk import CrashDisk
+from duramen.storage.directory import DirectorySettings, LogDirectory
+from duramen.storage.log import Log
+from duramen.storage.logconfig import PlainLogConfig
+from duramen.wire.batch import batches, build_batch, parse_header, records
+
+KIB = 1024
+SETTINGS = DirectorySettings(
+    journal_max_bytes=128 * KIB,
+    journal_part_bytes=32 * KIB,
+    journal_first_part_bytes=16 * KIB,
+    bypass_bytes=6 * KIB,
+    retention_check_interval_ms=0,
+)
+FIRST = bytes(15) + b"\x11"
+SECOND = bytes(15) + b"\x22"
+LOOSE = bytes(15) + b"\x33"
+
+
+class SeededEntropy:
+    """Entropy from a seed."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self._random = Random(seed)
+
+    def random_bytes(self, length: int) -> bytes:
+        return self._random.randbytes(length)
+
+    def uniform(self, low: float, high: float) -> float:
+        return self._random.uniform(low, high)
+
+
+class SmallSegments(PlainLogConfig):
+    """Segments of a few batches; deleted records' files go at once."""
+
+    cleanup_policy = frozenset({"delete"})
+    retention_ms = -1
+    retention_bytes = -1
+    file_delete_delay_ms = 0
+
+
+def small(durability: str = "stable") -> SmallSegments:
+    return SmallSegments(durability=durability, segment_bytes=4 * KIB, index_interval_bytes=256)
+
+
+def start(disk: CrashDisk, settings: DirectorySettings = SETTINGS) -> LogDirectory:
+    directory = LogDirectory.open(disk, "/data", settings, now_ms=1_000_000, entropy=SeededEntropy(disk.calls))
+    for log in directory.logs.values():
+        log.configure(small("page-cache" if log.topic_id == LOOSE else "stable"))
+    return directory
+
+
+def append(log: Log, value: bytes) -> int:
+    """Queue one record; returns its offset."""
+    offset = log.end_offset
+    data = build_batch([(b"k", value, [], 1000 + offset)], base_offset=offset, leader_epoch=log.epochs.latest)
+    log.append(data, parse_header(data), 1000)
+    return offset
+
+
+def commit(directory: LogDirectory) -> None:
+    """Run group commits until nothing is queued."""
+    while (group := directory.take_group()) is not None:
+        group.run()
+        directory.journal.complete(group)
+
+
+def checkpoint(directory: LogDirectory) -> None:
+    """One whole checkpoint, and the mark that lets its parts be recycled."""
+    force = True
+    while (job := directory.take_checkpoint(force)) is not None:
+        job.run()
+        directory.complete_checkpoint(job)
+        force = False
+        if job.files is not None:
+            break
+    mark = directory.journal.take_idle_mark()
+    if mark is not None:
+        mark.run()
+        directory.journal.complete(mark)
+
+
+def housekeep(directory: LogDirectory, now_ms: int = 2_000_000) -> None:
+    for job in directory.take_maintenance(now_ms):
+        job.run()
+        job.complete()
+
+
+def read_all(log: Log, start: int | None = None) -> dict[int, bytes]:
+    """Value by offset of everything from the log start on."""
+    found: dict[int, bytes] = {}
+    offset = log.start_offset if start is None else start
+    while offset < log.end_offset:
+        answer = log.read(offset, 1 << 20, log.end_offset, at_least_one=True)
+        following = answer.next_offset
+        for part in answer.parts:
+            if isinstance(part, FileSpan):
+                data = part.file.pread(part.length, part.position)
+            elif isinstance(part, bytes | bytearray | memoryview):
+                data = bytes(part)
+            else:
+                cold = part.run()
+                data, following = bytes(cold.data), cold.next_offset
+            for position, header in batches(memoryview(data)):
+                view = memoryview(data)[position : position + header.size]
+                for record in records(view, header, max_bytes=1 << 20):
+                    if record.offset >= offset:
+                        found[record.offset] = record.value
+        assert following > offset
+        offset = following
+    return found
+
+
+class Life:
+    """Runs the workload and remembers what was promised: acknowledged records, log starts, deletions."""
+
+    def __init__(self, disk: CrashDisk) -> None:
+        self.disk = disk
+        self.acknowledged: dict[bytes, dict[int, bytes]] = {FIRST: {}, SECOND: {}}
+        self.queued: dict[bytes, dict[int, bytes]] = {FIRST: {}, SECOND: {}}
+        self.starts: dict[bytes, int] = {FIRST: 0, SECOND: 0}
+        self.start_asked: dict[bytes, int] = {FIRST: 0, SECOND: 0}
+        self.created: set[bytes] = set()
+        self.delete_asked: set[bytes] = set()
+        self.deleted: set[bytes] = set()
+        self.counter = 0
+
+    def put(self, log: Log, size: int) -> None:
+        self.counter += 1
+        value = (b"%d:" % self.counter).ljust(size, b"x")
+        self.queued[log.topic_id][append(log, value)] = value
+
+    def commit(self, directory: LogDirectory) -> None:
+        queued = {key: dict(values) for key, values in self.queued.items()}
+        asked, gone = dict(self.start_asked), set(self.delete_asked)
+        created = {log.topic_id for log in directory.logs.values()}
+        commit(directory)
+        for key, values in queued.items():
+            self.acknowledged[key].update(values)
+        self.starts.update(asked)
+        self.deleted |= gone
+        self.created |= created
+
+    def run(self, directory: LogDirectory) -> None:
+        """About 300 disk calls: create, append, roll, bypass, checkpoint, delete records, seal, delete a topic."""
+        first = directory.create_log(TopicPartition("first", 0), FIRST, small())
+        second = directory.create_log(TopicPartition("second", 3), SECOND, small())
+        first.assign_epoch(4)
+        second.assign_epoch(1)
+        for number in range(4):
+            self.put(first, 700)
+            self.put(second, 10 * number)
+            self.commit(directory)
+        for _ in range(3):
+            self.put(first, 2500)
+            self.put(first, 900)
+        self.commit(directory)
+        checkpoint(directory)
+        self.put(first, 9000)
+        self.put(first, 100)
+        self.put(second, 100)
+        self.commit(directory)
+        first.assign_epoch(5)
+        self.put(first, 1500)
+        self.commit(directory)
+        self.start_asked[FIRST] = 7
+        first.advance_start(7)
+        self.commit(directory)
+        housekeep(directory)
+        self.commit(directory)
+        housekeep(directory)
+        self.put(first, 3000)
+        self.put(second, 200)
+        self.commit(directory)
+        self.delete_asked.add(SECOND)
+        directory.delete_log(second)
+        self.put(first, 50)
+        self.commit(directory)
+        checkpoint(directory)
+        self.put(first, 1200)
+        self.commit(directory)
+        housekeep(directory, 3_000_000)
+        self.put(first, 10)
+
+    def check(self, directory: LogDirectory) -> None:
+        """What was promised holds, and nothing is there that was never written."""
+        assert directory.recovery.damage == []
+        logs = {log.topic_id: log for log in directory.logs.values()}
+        for key in (FIRST, SECOND):
+            log = logs.get(key)
+            if key in self.deleted:
+                assert log is None
+                continue
+            if log is None:
+                assert key in self.delete_asked or key not in self.created
+                continue
+            found = read_all(log)
+            assert self.starts[key] <= log.start_offset <= max(self.start_asked[key], self.starts[key])
+            for offset, value in self.acknowledged[key].items():
+                if offset >= log.start_offset:
+                    assert found.get(offset) == value, (key, offset)
+            for offset, value in found.items():
+                assert self.queued[key].get(offset) == value, (key, offset)
+            assert log.durable_end == log.end_offset
