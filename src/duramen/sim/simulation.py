@@ -209,9 +209,11 @@ class Latency:
 
 
 def _stop_and_start(faults: Faults) -> Script:
+    faults.finished = False
     if faults.node.ready:
         yield from faults.stopped()
     yield from faults.started(0.0)
+    faults.finished = True
 
 
 def configuration() -> BrokerConfig:
