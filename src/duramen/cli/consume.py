@@ -127,6 +127,8 @@ def command(
             "enable.partition.eof": True,
             "auto.offset.reset": "latest" if start.kind == "latest" else "earliest",
             "isolation.level": isolation,
+            # How long the node may hold back its answer when there is nothing new: no time when we stop at the end.
+            "fetch.wait.max.ms": 500 if follow else 10,
         }
     )
     ends = Ends()
@@ -134,6 +136,8 @@ def command(
         if group is None:
             chosen = _start(cluster, topic, partitions, start)
             ends.assign(chosen)
+            # Knowing the leaders beforehand saves librdkafka's timer of a second until it asks for them.
+            consumer.list_topics(topic, timeout=cluster.timeout)
             consumer.assign(chosen)
         else:
             partitions_of(cluster, cluster.admin(), [topic])
@@ -214,7 +218,7 @@ def _print_all(
     printed = 0
     while follow or not ends.all_reached:
         wanted = _BATCH if count is None else min(_BATCH, count - printed)
-        batch = consumer.consume(wanted, timeout=0.2)
+        batch = consumer.consume(wanted, timeout=0.5 if follow else 0.05)
         last: dict[tuple[str, int], int] = {}
         for message in batch:
             record = _record(message, ends)

@@ -134,7 +134,7 @@ def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
         told.append(
             {
                 "topic": name,
-                "topic_id": str(topic.topic_id),
+                "topic_id": _topic_id(str(topic.topic_id)),
                 "internal": topic.is_internal,
                 "partitions": partitions,
                 "settings": _settings(cluster, admin, name),
@@ -145,6 +145,11 @@ def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
         return
     for topic in told:
         _print_description(topic)
+
+
+def _topic_id(text: str) -> str:
+    """The id as Kafka's own tools print it: the client library uses the other alphabet of base64."""
+    return text.translate({ord("+"): "-", ord("/"): "_"})
 
 
 def _settings(cluster: Cluster, admin: AdminClient, name: str) -> dict[str, str | None]:

@@ -1,0 +1,335 @@
+"""The client commands against a running node.
+
+The node is `duramen serve` in a process of its own; DURAMEN_TEST_BOOTSTRAP names another cluster to use instead, such
+as an Apache Kafka, with which the same commands must work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duramen.cli.main import main
+
+RUN = [sys.executable, "-m", "duramen.cli.main"]
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the node under test."""
+    given = os.environ.get("DURAMEN_TEST_BOOTSTRAP")
+    if given:
+        yield given
+        return
+    directory = tmp_path_factory.mktemp("node")
+    settings = (
+        "listeners=PLAINTEXT://127.0.0.1:0",
+        f"log.dirs={directory / 'data'}",
+        "group.initial.rebalance.delay.ms=0",
+        "offsets.topic.num.partitions=4",
+    )
+    options = [word for setting in settings for word in ("--set", setting)]
+    with (directory / "log").open("w+") as log:
+        process = subprocess.Popen([*RUN, "serve", *options], stdout=subprocess.PIPE, stderr=log, text=True)
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            ready = re.search(r"ready: (\S+:\d+)", line)
+            assert ready, line + (directory / "log").read_text()
+            # What else it prints must not fill the pipe.
+            threading.Thread(target=process.stdout.read, daemon=True).start()
+            yield ready[1]
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command that must succeed (or end with `code`) and returns what it printed, parsed if it is JSON."""
+    monkeypatch.setenv("DURAMEN_BOOTSTRAP", bootstrap)
+
+    def run_command(*arguments: str, code: int = 0) -> Any:
+        found = main(arguments)
+        said = capsys.readouterr()
+        assert found == code, said.err
+        if code:
+            assert said.err.count("\n") == 1, said.err
+            return said.err
+        return json.loads(said.out) if "--json" in arguments and arguments[0] != "consume" else said.out
+
+    return run_command
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"t-{uuid.uuid4()}"
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Callable[..., str]:
+    """Writes lines to a file and returns its path."""
+
+    def write(*content: str) -> str:
+        path = tmp_path / f"{uuid.uuid4()}.txt"
+        path.write_text("".join(line + "\n" for line in content))
+        return str(path)
+
+    return write
+
+
+def test_topics(run: Run, topic: str) -> None:
+    run("topic", "create", topic, "--partitions", "3", "--config", "retention.ms=86400000")
+    assert "exists already" in run("topic", "create", topic, code=1)
+    run("topic", "create", topic, "--if-not-exists")
+    (listed,) = [found for found in run("topic", "list", "--json") if found["topic"] == topic]
+    assert listed == {"topic": topic, "partitions": 3, "replicas": 1, "records": 0}
+    (described,) = run("topic", "describe", topic, "--json")
+    assert [p["partition"] for p in described["partitions"]] == [0, 1, 2]
+    assert all((p["start_offset"], p["end_offset"]) == (0, 0) for p in described["partitions"])
+    assert described["settings"]["retention.ms"] == "86400000"
+    assert re.fullmatch(r"[\w-]{22}", described["topic_id"])
+    run("topic", "alter", topic, "--partitions", "5", "--set", "retention.bytes=1000", "--unset", "retention.ms")
+    (described,) = run("topic", "describe", topic, "--json")
+    assert len(described["partitions"]) == 5
+    assert described["settings"]["retention.bytes"] == "1000"
+    assert "retention.ms" not in described["settings"]
+    assert topic in run("topic", "describe", topic)
+    run("topic", "delete", topic, "--yes")
+    assert "no such topic" in run("topic", "describe", topic, code=1)
+    assert "no such topic" in run("topic", "delete", topic, "--yes", code=1)
+    run("topic", "delete", topic, "--yes", "--if-exists")
+
+
+def test_bad_topics_are_refused_in_one_line(run: Run, topic: str) -> None:
+    assert "retention.ms" in run("topic", "create", topic, "--config", "retention.ms=soon", code=1)
+    run("topic", "create", "no/slashes", code=1)
+    run("topic", "create", topic, "--replication-factor", "3", code=1)
+    assert "--yes" in run("topic", "delete", topic, code=2)
+
+
+def test_settings(run: Run, topic: str) -> None:
+    run("topic", "create", topic)
+    every = run("config", "describe", "--topic", topic, "--all", "--json")
+    assert {"retention.ms", "segment.bytes", "cleanup.policy"} <= {entry["name"] for entry in every}
+    run("config", "alter", "--topic", topic, "--append", "cleanup.policy=compact")
+    (policy,) = run("config", "describe", "--topic", topic, "--key", "cleanup.policy", "--json")
+    assert policy == {
+        "name": "cleanup.policy",
+        "value": "delete,compact",
+        "source": "dynamic-topic",
+        "read_only": False,
+    }
+    run("config", "alter", "--topic", topic, "--subtract", "cleanup.policy=compact", "--set", "retention.ms=5000")
+    text = run("config", "describe", "--topic", topic)
+    assert "cleanup.policy=delete\n    dynamic-topic" in text
+    assert "retention.ms=5000\n    dynamic-topic" in text
+    run("config", "alter", "--topic", topic, "--set", "retention.ms=-7", code=1)
+    node = {entry["name"]: entry for entry in run("config", "describe", "--all", "--json")}
+    assert node["node.id"]["read_only"]
+    assert node["log.dirs"]["source"] == "static-broker"
+
+
+def test_produce_and_consume(run: Run, topic: str, lines: Callable[..., str]) -> None:
+    run("topic", "create", topic, "--partitions", "2")
+    told = run("produce", topic, lines("a:1", "b:2", "c:3"), "-K", ":", "-H", "h=x", "-p", "1", "--json")
+    assert told == {
+        "topic": topic,
+        "records": 3,
+        "bytes": 3,
+        "failed": 0,
+        "partitions": {"1": {"first_offset": 0, "last_offset": 2}},
+    }
+    assert run("consume", topic) == "1\n2\n3\n"
+    assert run("consume", topic, "--format", "key-value", "--from", "1", "-p", "1") == "b\t2\nc\t3\n"
+    assert run("consume", topic, "--from", "-1", "-p", "1") == "3\n"
+    assert run("consume", topic, "--from", "latest") == ""
+    assert run("consume", topic, "--from", "1h") == "1\n2\n3\n"
+    assert run("consume", topic, "--from", "@9000000000000") == ""
+    assert run("consume", topic, "--count", "2") == "1\n2\n"
+    records = [json.loads(line) for line in run("consume", topic, "--json").splitlines()]
+    assert [(r["partition"], r["offset"], r["key"], r["value"], r["headers"]) for r in records] == [
+        (1, 0, "a", "1", [["h", "x"]]),
+        (1, 1, "b", "2", [["h", "x"]]),
+        (1, 2, "c", "3", [["h", "x"]]),
+    ]
+    assert "lies outside" in run("consume", topic, "--from", "99", code=1)
+    assert "no partition 7" in run("consume", topic, "-p", "7", code=1)
+    assert "no such topic" in run("consume", topic + "x", code=1)
+
+
+def test_json_copies_a_topic_without_loss(run: Run, topic: str, lines: Callable[..., str], tmp_path: Path) -> None:
+    source = lines(
+        '{"key": "k", "value": {"n": 1}, "headers": {"h": null}, "timestamp": 1700000000000}',
+        '{"value_base64": "/w=="}',
+        '{"key": "dead", "value": null}',
+    )
+    run("topic", "create", topic, topic + "-copy")
+    run("produce", topic, source, "--format", "json")
+    dumped = run("consume", topic, "--json")
+    (tmp_path / "dump").write_text(dumped)
+    run("produce", topic + "-copy", str(tmp_path / "dump"), "--format", "json", "--keep-partitions")
+    assert run("consume", topic + "-copy", "--json") == dumped.replace(topic, topic + "-copy")
+    assert json.loads(dumped.splitlines()[0])["timestamp"] == 1700000000000
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_compression(run: Run, topic: str, lines: Callable[..., str], compression: str) -> None:
+    run("topic", "create", topic)
+    run("produce", topic, lines(*map(str, range(1000))), "--compression", compression, "--acks", "1")
+    assert run("consume", topic).split() == [str(n) for n in range(1000)]
+
+
+def test_bad_lines_and_partitions(run: Run, topic: str, lines: Callable[..., str]) -> None:
+    run("topic", "create", topic)
+    assert "line 2: it is not JSON" in run("produce", topic, lines('{"a": 1}', "x"), "--key-field", "a", code=1)
+    assert run("consume", topic) == '{"a": 1}\n'
+    assert "line 1: there is no key separator" in run("produce", topic, lines("x"), "-K", ":", code=1)
+    assert "no partition 3" in run("produce", topic, lines("x"), "-p", "3", code=1)
+
+
+def test_oversized_record_is_refused(run: Run, topic: str, lines: Callable[..., str]) -> None:
+    run("topic", "create", topic, "--config", "max.message.bytes=1000")
+    assert "max.message.bytes" in run("produce", topic, lines("x" * 5000), code=1)
+
+
+def test_groups(run: Run, topic: str, lines: Callable[..., str]) -> None:
+    group = f"g-{topic}"
+    run("topic", "create", topic)
+    run("produce", topic, lines(*map(str, range(10))))
+    assert run("consume", topic, "--group", group, "--count", "4").split() == ["0", "1", "2", "3"]
+    (described,) = run("group", "describe", group, "--json")
+    assert (described["state"], described["members"], described["lag"]) == ("Empty", [], 6)
+    assert described["partitions"] == [
+        {"topic": topic, "partition": 0, "committed": 4, "end": 10, "lag": 6, "member": None}
+    ]
+    assert {"group": group, "state": "Empty", "members": 0, "lag": 6} in run("group", "list", "--json")
+    planned = run("group", "reset-offsets", group, "--topic", topic, "--shift-by", "-3", "--json")
+    assert planned == {
+        "group": group,
+        "executed": False,
+        "partitions": [{"topic": topic, "partition": 0, "old_offset": 4, "new_offset": 1}],
+    }
+    assert run("group", "describe", group, "--json")[0]["lag"] == 6
+    for option, offset in (
+        (["--shift-by", "-3"], 1),
+        (["--to-offset", "99"], 10),
+        (["--to-earliest"], 0),
+        (["--to-latest"], 10),
+        (["--to-datetime", "1h"], 0),
+    ):
+        run("group", "reset-offsets", group, "--all-topics", *option, "--execute")
+        assert run("group", "describe", group, "--json")[0]["partitions"][0]["committed"] == offset
+    assert run("consume", topic, "--group", group).split() == [str(n) for n in range(10)]
+    assert run("consume", topic, "--group", group) == ""
+    run("group", "delete", group, "--yes")
+    assert "no group" in run("group", "describe", group, code=1)
+    run("group", "delete", group, "--yes", code=1)
+
+
+def test_group_with_a_member(run: Run, topic: str, lines: Callable[..., str], bootstrap: str) -> None:
+    group = f"g-{topic}"
+    run("topic", "create", topic)
+    run("produce", topic, lines("first"))
+    process = subprocess.Popen(
+        [*RUN, "consume", topic, "--group", group, "--follow", "--bootstrap", bootstrap],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "first\n"
+        run("produce", topic, lines("second"))
+        assert process.stdout.readline() == "second\n"
+        (described,) = run("group", "describe", group, "--json")
+        assert described["state"] == "Stable"
+        assert [member["client_id"] for member in described["members"]] == ["duramen-cli"]
+        assert described["partitions"][0]["member"].startswith("duramen-cli@")
+        assert "1 member" in run("group", "reset-offsets", group, "--topic", topic, "--to-earliest", code=1)
+        assert "members" in run("group", "delete", group, "--yes", code=1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert (out, err.strip()) == ("", "")
+    # The member said goodbye, so that the group does not wait for its session to end.
+    assert run("group", "describe", group, "--json")[0]["members"] == []
+
+
+def test_truncate(run: Run, topic: str, lines: Callable[..., str]) -> None:
+    run("topic", "create", topic)
+    run("produce", topic, lines(*map(str, range(10))))
+    assert "now starts at offset 4" in run("truncate", topic, "--before", "4", "--yes")
+    assert run("consume", topic).split() == [str(n) for n in range(4, 10)]
+    assert "ends at offset 10" in run("truncate", topic, "--before", "11", "--yes", code=1)
+    assert "--yes" in run("truncate", topic, "--before", "5", code=2)
+    assert run("truncate", topic, "--before", "3", "--yes", "--json")[0]["start_offset"] == 4
+    told = run("truncate", topic, "--before", "latest", "--partition", "0", "--yes", "--json")
+    assert told == [{"topic": topic, "partition": 0, "start_offset": 10}]
+    assert run("consume", topic) == ""
+
+
+def test_status(run: Run, topic: str, lines: Callable[..., str]) -> None:
+    run("topic", "create", topic)
+    run("produce", topic, lines("a", "b"))
+    status = run("status", "--json")
+    assert {"topic": topic, "partitions": 1, "records": 2, "offline": 0} in status["topics"]
+    assert status["nodes"]
+    assert status["cluster_id"]
+    text = run("status", "--once")
+    assert topic in text
+    assert "cluster " in text
+
+
+def test_a_pipeline_of_processes(bootstrap: str, topic: str) -> None:
+    environment = {**os.environ, "DURAMEN_BOOTSTRAP": bootstrap}
+    produced = subprocess.run(
+        [*RUN, "produce", topic], input="hello\n", env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert produced.returncode == 0, produced.stderr
+    assert produced.stderr.startswith("wrote 1 record ")
+    consumed = subprocess.run([*RUN, "consume", topic], env=environment, capture_output=True, text=True, timeout=60)
+    assert (consumed.stdout, consumed.stderr, consumed.returncode) == ("hello\n", "", 0)
+
+
+def test_following_ends_with_the_reader(bootstrap: str, topic: str, run: Run, lines: Callable[..., str]) -> None:
+    run("topic", "create", topic)
+    run("produce", topic, lines("one"))
+    process = subprocess.Popen(
+        [*RUN, "consume", topic, "--follow", "--bootstrap", bootstrap], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"one\n"
+        process.stdout.close()
+        deadline = time.monotonic() + 30
+        while process.poll() is None and time.monotonic() < deadline:
+            run("produce", topic, lines("more"))
+        assert process.returncode == 0
+        assert process.stderr.read() == b""
+        process.stderr.close()
+    finally:
+        process.kill()
+        process.wait()
