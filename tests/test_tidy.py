@@ -28,8 +28,10 @@ BANNED_NAMES = {"core", "utils", "util", "common", "helpers", "helper", "misc", 
 # The three places where any exception may arrive and the show must go on: the connection loop, the supervisor of
 # callbacks and worker threads, and the command line's main.
 BROAD_EXCEPT_ALLOWED = {
-    "src/duramen/server/network.py",
+    "src/duramen/server/door.py",
+    "src/duramen/server/request.py",
     "src/duramen/server/world.py",
+    "src/duramen/embedded/world.py",
     "src/duramen/sim/loop.py",
     "src/duramen/sim/executor.py",
     "src/duramen/cli/main.py",

@@ -26,6 +26,7 @@ from duramen.machines.metadata.commands import (
 from duramen.model import INTERNAL_TOPICS, TopicPartition
 from duramen.partition.catalog import Catalog, silent
 from duramen.partition.partition import READ_COMMITTED, Appended, Partition
+from duramen.partition.positions import delete_records, list_offset
 from duramen.partition.settings import directory_settings
 from duramen.partition.store import Store
 from duramen.ports import FileSpan
@@ -80,8 +81,8 @@ class EmbeddedLog:
             self._epoch = answer.broker_epoch
             self._node_id = config.integer("node.id")
             with self._turn:
-                self._store.start_maintenance()
-        except BaseException:
+                self._store.maintenance.start()
+        except (OSError, DuramenError, TimeoutError):
             self._abandon()
             raise
 
@@ -287,14 +288,14 @@ class Topic:
     def offset_at(self, partition: int, timestamp_ms: int) -> int | None:
         """Offset of the first record whose timestamp is at least `timestamp_ms`; None when there is none."""
         with self._turn:
-            found = self._partition(partition).list_offset(timestamp_ms, READ_COMMITTED)
+            found = list_offset(self._partition(partition), timestamp_ms, READ_COMMITTED)
         return found.offset if found.offset >= 0 else None
 
     def truncate(self, partition: int, before_offset: int) -> int:
         """Delete every record below `before_offset`, durably; returns the new first offset."""
         future: Future[KafkaError | None] = Future()
         with self._turn:
-            start = self._partition(partition).delete_records(before_offset)
+            start = delete_records(self._partition(partition), before_offset)
             self._log._store.when_synced(TopicPartition(self.name, partition), future.set_result)
         error = future.result()
         if error is not None:

@@ -20,9 +20,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from duramen.config import TopicConfig
-from duramen.errors import ErrorCode, FencedDirectoryError, KafkaError, StorageError
+from duramen.errors import ErrorCode, KafkaError, StorageError
 from duramen.machines.replication import Replication
-from duramen.model import NO_EPOCH, NO_TIMESTAMP, TopicPartition
+from duramen.model import NO_TIMESTAMP, TopicPartition
 from duramen.partition.rewriting import needs_rewriting, rewrite
 from duramen.ports import Executor, Part
 from duramen.storage.log import Log
@@ -31,13 +31,6 @@ from duramen.wire.batch import BatchHeader, check_produced, parse_header, stamp,
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
-
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
-LATEST_TIERED = -5
-EARLIEST_PENDING_UPLOAD = -6
 
 MAX_QUEUED_BEHIND_REWRITE = 256
 """Batches of one partition that may wait behind one that is being recompressed, before producers are refused."""
@@ -61,14 +54,6 @@ class Read(NamedTuple):
     log_start_offset: int
     aborted: list[tuple[int, int]] | None
     """(producer id, first offset) of aborted transactions in the range; None unless read_committed."""
-
-
-class Found(NamedTuple):
-    """A position found by time: offset and leader epoch -1 when there is none."""
-
-    offset: int
-    timestamp: int
-    leader_epoch: int
 
 
 Done = Callable[["Appended | KafkaError"], None]
@@ -356,57 +341,9 @@ class Partition:
     def unwatch(self, callback: Callable[[], None]) -> None:
         self._watchers.pop(callback, None)
 
-    # ---- positions -------------------------------------------------------------------------------------------
-
-    def list_offset(self, timestamp: int, isolation: int | None) -> Found:
-        """ListOffsets for one timestamp, special values included (-1 latest … -6, KIP-79, KIP-734, KIP-405).
-
-        isolation None asks for a replica's view. (-1, -1, -1) when no record is that young.
-        """
-        log = self.log
-        if timestamp == LATEST:
-            return Found(self.bound(isolation or 0), NO_TIMESTAMP, self.replication.epoch)
-        if timestamp in (EARLIEST, EARLIEST_LOCAL):
-            return Found(log.start_offset, NO_TIMESTAMP, self._epoch_at(log.start_offset))
-        if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-            return Found(-1, NO_TIMESTAMP, NO_EPOCH)
-        bound = self.bound(isolation or 0)
-        if timestamp == MAX_TIMESTAMP:
-            best = log.max_timestamp_offset(bound)
-        else:
-            best = log.offset_for_timestamp(timestamp, bound)
-        return Found(-1, NO_TIMESTAMP, NO_EPOCH) if best is None else Found(*best)
-
-    def _epoch_at(self, offset: int) -> int:
-        """Leader epoch of the record at `offset`; -1 when the partition holds none."""
-        if offset >= self.log.end_offset:
-            return NO_EPOCH
-        return self.log.epochs.epoch_at(offset)
-
-    def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """(largest epoch ≤ `epoch`, its end offset); (-1, -1) when unknown (KIP-101, KIP-279)."""
-        if epoch == self.replication.epoch:
-            return epoch, self.log.end_offset
-        return self.log.epochs.end_offset_for(epoch, self.log.end_offset)
-
-    def delete_records(self, offset: int) -> int:
-        """Raise the log start to `offset` (-1: the high watermark); returns the new log start (KIP-107).
-
-        Durable with the journal's next group; the caller replies after that. Raises OFFSET_OUT_OF_RANGE.
-        """
-        target = self.replication.high_watermark if offset == -1 else offset
-        if target < 0 or target > self.replication.high_watermark:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.tp}: cannot delete before {target}, the high watermark is {self.replication.high_watermark}",
-            )
-        try:
-            if target > self.log.start_offset:
-                self.log.advance_start(target)
-                self._on_touched(self)
-        except FencedDirectoryError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        return self.log.start_offset
+    def touched(self) -> None:
+        """Something was journaled for this partition outside of an append: have it committed."""
+        self._on_touched(self)
 
     def close(self) -> None:
         """No more appends or reads; whoever waits is told that the partition is gone."""

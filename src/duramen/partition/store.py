@@ -1,8 +1,8 @@
 """All partitions of this process on their log directories: the engine that `server` and `embedded` share.
 
-It drives what takes time. The commit cycle: whatever was appended during one turn of the loop is written with one
-call per log, handed to the journal as one group, and when the group's sync has returned the partitions learn their
-new durable end. The maintenance cycle: checkpoints, sealing, retention and file deletion, all off the loop.
+Here is the commit cycle: whatever was appended during one turn of the loop is written with one call per log, handed to
+the journal as one group, and when the group's sync has returned the partitions learn their new durable end. What can
+wait is in `maintenance.py`.
 """
 
 from __future__ import annotations
@@ -14,18 +14,12 @@ from typing import Any
 from duramen.config import TopicConfig
 from duramen.errors import ErrorCode, KafkaError, StorageError, check
 from duramen.model import TopicId, TopicPartition
+from duramen.partition.maintenance import Maintenance
 from duramen.partition.partition import Partition
-from duramen.ports import Timer, World
+from duramen.ports import World
 from duramen.storage.directory import DirectorySettings, LogDirectory
-from duramen.storage.journal import Group, Growth
+from duramen.storage.journal import Group
 from duramen.storage.log import Log
-
-MAINTENANCE_SECONDS = 1.0
-PROMPT_FILL = 0.5
-"""Fill of a journal from which checkpoints are not left to the once-a-second maintenance."""
-
-CONGESTED_FILL = 0.85
-"""Fill from which no more should be read from clients until a checkpoint has made room."""
 
 
 @dataclass(slots=True)
@@ -50,7 +44,7 @@ class Store:
         self._homes: dict[TopicPartition, LogDirectory] = {}
         self._touched: dict[Partition, None] = {}
         self._commit_scheduled = False
-        self._maintenance: Timer | None = None
+        self.maintenance = Maintenance(self, world.clock)
         self._stopping = False
         self._jobs = 0
         self._on_idle: Callable[[], None] | None = None
@@ -145,18 +139,18 @@ class Store:
             if partition.closed:
                 return
             if error is not None:
-                self._fail(self._homes[partition.tp], error)
+                self.fail(self._homes[partition.tp], error)
                 return
             log.complete_sync(job)
             self.configure(partition, config, rounds - 1)
 
         if rounds > 0:
-            self._submit("checkpoint", job.run, synced)
+            self.submit("checkpoint", job.run, synced)
             return
         try:
             job.run()
         except OSError as error:
-            self._fail(self._homes[partition.tp], error)
+            self.fail(self._homes[partition.tp], error)
             return
         synced(None, None)
 
@@ -203,7 +197,7 @@ class Store:
                 try:
                     directory.flush()
                 except (OSError, StorageError) as error:
-                    self._fail(directory, error)
+                    self.fail(directory, error)
                     continue
                 self._start_group(directory)
         touched, self._touched = self._touched, {}
@@ -225,12 +219,12 @@ class Store:
                 observe(elapsed)
             self._group_done(directory, group, error)
 
-        self._submit(f"journal:{directory.path}", group.run, done)
+        self.submit(f"journal:{directory.path}", group.run, done)
 
     def _group_done(self, directory: LogDirectory, group: Group, error: BaseException | None) -> None:
         if error is not None:
             directory.journal.fail(group, error)
-            self._fail(directory, error)
+            self.fail(directory, error)
             return
         self.statistics.groups += 1
         for log in directory.journal.complete(group):
@@ -238,24 +232,10 @@ class Store:
             if partition is not None:
                 partition.durable(partition.durable_end)
         self._answer_synced()
-        self._make_room(directory)
+        self.maintenance.make_room(directory)
         if directory.journal.has_pending:
             # Appended while the group was being written: no need to wait for the next event.
             self.commit()
-
-    def _make_room(self, directory: LogDirectory) -> None:
-        """Keep the journal ahead of its writers: grow it, and checkpoint early when it fills."""
-        journal = directory.journal
-        growth = journal.take_growth()
-        if growth is not None:
-            self._submit("housekeeping", growth.run, _Growing(self, directory, growth))
-        if journal.fill >= PROMPT_FILL:
-            self._checkpoint(directory)
-        congested = any(d.journal.failed is None and d.journal.fill >= CONGESTED_FILL for d in self.directories)
-        relieved = self.congested and not congested
-        self.congested = congested
-        if relieved:
-            self.on_relief()
 
     def when_synced(self, tp: TopicPartition, callback: Callable[[KafkaError | None], None]) -> None:
         """Call back once everything journaled so far for this partition's directory is on stable storage."""
@@ -276,7 +256,7 @@ class Store:
             for callback in ready:
                 callback(None)
 
-    def _fail(self, directory: LogDirectory, error: BaseException) -> None:
+    def fail(self, directory: LogDirectory, error: BaseException) -> None:
         """A write or sync failed: this directory takes no more writes until a restart (ENGINE.md §1)."""
         self.statistics.failures += 1
         if directory.journal.failed is None:
@@ -292,49 +272,9 @@ class Store:
             callback(reason)
         self.on_failure(directory, error)
 
-    # ---- the maintenance cycle -------------------------------------------------------------------------------
+    # ---- work off the loop ---------------------------------------------------------------------------------
 
-    def start_maintenance(self) -> None:
-        """Begin checkpoints, sealing, retention and deletions, once a second."""
-        self._maintenance = self._world.clock.call_later(MAINTENANCE_SECONDS, self._maintain)
-
-    def _maintain(self) -> None:
-        if self._stopping:
-            return
-        for directory in self.directories:
-            if directory.journal.failed is None:
-                self._checkpoint(directory)
-                self._house_keep(directory)
-        self.commit()
-        self._maintenance = self._world.clock.call_later(MAINTENANCE_SECONDS, self._maintain)
-
-    def _checkpoint(self, directory: LogDirectory) -> None:
-        checkpoint = directory.take_checkpoint()
-        if checkpoint is None:
-            return
-
-        def done(_: Any, error: BaseException | None) -> None:
-            if error is None:
-                directory.complete_checkpoint(checkpoint)
-                self._make_room(directory)
-            else:
-                directory.fail_checkpoint(checkpoint, error)
-                self._fail(directory, error)
-
-        self._submit("checkpoint", checkpoint.run, done)
-
-    def _house_keep(self, directory: LogDirectory) -> None:
-        for job in directory.take_maintenance(self._world.clock.wall_ms()):
-
-            def done(_: Any, error: BaseException | None, job: Any = job) -> None:
-                if error is None:
-                    job.complete()
-                else:
-                    job.fail(error)
-
-            self._submit("housekeeping", job.run, done)
-
-    def _submit(self, lane: str, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+    def submit(self, lane: str, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         """Run `work` off the loop, and know that it is under way."""
         self._jobs += 1
 
@@ -350,8 +290,7 @@ class Store:
     def stop(self, on_idle: Callable[[], None]) -> None:
         """Begin no more maintenance; `on_idle` once all that was appended is settled and no job is under way."""
         self._stopping = True
-        if self._maintenance is not None:
-            self._maintenance.cancel()
+        self.maintenance.stop()
         self._on_idle = on_idle
         self.commit()
         self._check_idle()
@@ -368,27 +307,8 @@ class Store:
     def close(self, *, clean: bool) -> None:
         """Close every directory; `clean` (only after `stop`) leaves it so that the next start replays nothing."""
         self._stopping = True
-        if self._maintenance is not None:
-            self._maintenance.cancel()
+        self.maintenance.stop()
         for partition in self.partitions.values():
             partition.close()
         for directory in self.directories:
             directory.close(clean=clean and directory.journal.failed is None)
-
-
-class _Growing:
-    """The end of a journal's growth: another part is ready, or the disk has no room for it."""
-
-    __slots__ = ("_directory", "_growth", "_store")
-
-    def __init__(self, store: Store, directory: LogDirectory, growth: Growth) -> None:
-        self._store = store
-        self._directory = directory
-        self._growth = growth
-
-    def __call__(self, _: Any, error: BaseException | None) -> None:
-        if error is None:
-            self._directory.journal.complete_growth(self._growth)
-            self._store.commit_soon()
-        else:
-            self._directory.journal.fail_growth(self._growth, error)

@@ -124,7 +124,7 @@ class Broker:
             raise answer if isinstance(answer, DuramenError) else StorageError(f"registration failed: {answer}")
         self.broker_epoch = answer.broker_epoch
         self.producer_ids = ProducerIdSource(self.metadata, self.node_id, self.broker_epoch)
-        self.store.start_maintenance()
+        self.store.maintenance.start()
         self.door.open()
         self.ready = True
         self.clock.call_later(SWEEP_SECONDS, self._sweep)

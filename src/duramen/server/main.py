@@ -31,7 +31,7 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
 
     def fail(error: BaseException) -> None:
         nonlocal exit_code
-        print(f"duramen: {explain(error, config)}", file=sys.stderr)
+        sys.stderr.write(f"duramen: {explain(error, config)}\n")
         exit_code = 1
         loop.stop()
 
@@ -49,11 +49,11 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
         for key, reason in config.inert:
             log("info", "setting-without-meaning", {"key": key, "reason": reason})
         elapsed = int((time.monotonic() - started) * 1000)
-        print(
+        sys.stdout.write(
             f"duramen {__version__} is ready: {addresses}"
-            f" (data in {', '.join(config.strings('log.dirs'))}, {elapsed} ms)",
-            flush=True,
+            f" (data in {', '.join(config.strings('log.dirs'))}, {elapsed} ms)\n"
         )
+        sys.stdout.flush()
 
     loop.set_exception_handler(on_exception)
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -61,8 +61,14 @@ class Request:
         if self.parts is not None or self.connection.closed:
             return
         api = self.row.api
-        body = api.response.encode_parts(response, self.version)
-        self.complete(frame_response(api, self.version, self.correlation_id, body))
+        try:
+            body = api.response.encode_parts(response, self.version)
+            parts = frame_response(api, self.version, self.correlation_id, body)
+        except Exception as error:  # noqa: BLE001 replies come from callbacks: one that fails must not stop the others
+            self.broker.report_bug("reply-failed", error, api=api.name, version=self.version)
+            self.connection.close(f"internal error: {error!r}")
+            return
+        self.complete(parts)
 
     def reply_nothing(self) -> None:
         """The request has no reply (Produce with acks=0)."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import TopicPartition
+from duramen.partition.positions import delete_records
 from duramen.wire.messages.delete_records import DeleteRecordsResponse
 
 if TYPE_CHECKING:
@@ -75,4 +76,4 @@ def _delete(request: Request, name: str, wanted: Any) -> int:
     policy = partition.config.cleanup_policy
     if "compact" in policy and "delete" not in policy:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{name} is compacted only (cleanup.policy)")
-    return partition.delete_records(wanted.offset)
+    return delete_records(partition, wanted.offset)

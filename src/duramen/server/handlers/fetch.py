@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from duramen.partition.partition import READ_COMMITTED, Partition, Read
+from duramen.partition.positions import epoch_end
 from duramen.ports import Part, Timer
 from duramen.server.fetch_sessions import FetchPlan, Target
 from duramen.storage.reads import Pending
@@ -187,7 +188,7 @@ class FetchCall:
 
     def _diverged(self, partition: Partition, target: Target, data: Any) -> bool:
         """Tell a reader whose history is not ours where the histories part (KIP-595)."""
-        epoch, end = partition.epoch_end(target.last_fetched_epoch)
+        epoch, end = epoch_end(partition, target.last_fetched_epoch)
         if epoch < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "no history is known for the last fetched epoch")
         if epoch == target.last_fetched_epoch and end >= target.fetch_offset:

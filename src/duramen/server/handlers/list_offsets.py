@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode, KafkaError, StorageError
-from duramen.partition.partition import (
+from duramen.partition.positions import (
     EARLIEST,
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,
     LATEST,
     LATEST_TIERED,
     MAX_TIMESTAMP,
+    list_offset,
 )
 from duramen.wire.messages.list_offsets import ListOffsetsResponse
 
@@ -69,7 +70,7 @@ def _look_up(request: Request, name: str, wanted: Any, entry: Any) -> None:
     stale = partition.replication.epoch_error(wanted.current_leader_epoch)
     if stale is not None:
         raise KafkaError(stale)
-    found = partition.list_offset(wanted.timestamp, request.body.isolation_level)
+    found = list_offset(partition, wanted.timestamp, request.body.isolation_level)
     entry.offset = found.offset
     entry.timestamp = found.timestamp
     if request.version >= 4:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode, KafkaError
+from duramen.partition.positions import epoch_end
 from duramen.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 
 if TYPE_CHECKING:
@@ -37,4 +38,4 @@ def _look_up(request: Request, name: str, denied: bool, wanted: Any, entry: Any)
     stale = partition.replication.epoch_error(wanted.current_leader_epoch)
     if stale is not None:
         raise KafkaError(stale)
-    entry.leader_epoch, entry.end_offset = partition.epoch_end(wanted.leader_epoch)
+    entry.leader_epoch, entry.end_offset = epoch_end(partition, wanted.leader_epoch)

@@ -1,0 +1,111 @@
+"""What a store does besides committing: checkpoints, the journal's growth, sealing, retention, deletion.
+
+Everything long runs off the loop as a job. Once a second is enough for most of it; a journal that fills faster is
+checkpointed at once, and while it is nearly full the store asks its writers to pause.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from duramen.ports import Clock, Timer
+from duramen.storage.directory import LogDirectory
+from duramen.storage.journal import Growth
+
+if TYPE_CHECKING:
+    from duramen.partition.store import Store
+
+MAINTENANCE_SECONDS = 1.0
+PROMPT_FILL = 0.5
+"""Fill of a journal from which checkpoints are not left to the once-a-second maintenance."""
+
+CONGESTED_FILL = 0.85
+"""Fill from which no more should be read from clients until a checkpoint has made room."""
+
+
+class Maintenance:
+    """The maintenance cycle of one store."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._timer: Timer | None = None
+        self._stopped = False
+
+    def start(self) -> None:
+        """Begin checkpoints, sealing, retention and deletions, once a second."""
+        self._timer = self._clock.call_later(MAINTENANCE_SECONDS, self._maintain)
+
+    def _maintain(self) -> None:
+        if self._stopped:
+            return
+        for directory in self._store.directories:
+            if directory.journal.failed is None:
+                self._checkpoint(directory)
+                self._house_keep(directory)
+        self._store.commit()
+        self._timer = self._clock.call_later(MAINTENANCE_SECONDS, self._maintain)
+
+    def _checkpoint(self, directory: LogDirectory) -> None:
+        checkpoint = directory.take_checkpoint()
+        if checkpoint is None:
+            return
+
+        def done(_: Any, error: BaseException | None) -> None:
+            if error is None:
+                directory.complete_checkpoint(checkpoint)
+                self.make_room(directory)
+            else:
+                directory.fail_checkpoint(checkpoint, error)
+                self._store.fail(directory, error)
+
+        self._store.submit("checkpoint", checkpoint.run, done)
+
+    def _house_keep(self, directory: LogDirectory) -> None:
+        for job in directory.take_maintenance(self._clock.wall_ms()):
+
+            def done(_: Any, error: BaseException | None, job: Any = job) -> None:
+                if error is None:
+                    job.complete()
+                else:
+                    job.fail(error)
+
+            self._store.submit("housekeeping", job.run, done)
+
+    def make_room(self, directory: LogDirectory) -> None:
+        """Keep the journal ahead of its writers: grow it, and checkpoint early when it fills."""
+        journal = directory.journal
+        growth = journal.take_growth()
+        if growth is not None:
+            self._store.submit("housekeeping", growth.run, _Growing(self._store, directory, growth))
+        if journal.fill >= PROMPT_FILL:
+            self._checkpoint(directory)
+        congested = any(d.journal.failed is None and d.journal.fill >= CONGESTED_FILL for d in self._store.directories)
+        relieved = self._store.congested and not congested
+        self._store.congested = congested
+        if relieved:
+            self._store.on_relief()
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class _Growing:
+    """The end of a journal's growth: another part is ready, or the disk has no room for it."""
+
+    __slots__ = ("_directory", "_growth", "_store")
+
+    def __init__(self, store: Store, directory: LogDirectory, growth: Growth) -> None:
+        self._store = store
+        self._directory = directory
+        self._growth = growth
+
+    def __call__(self, _: Any, error: BaseException | None) -> None:
+        if error is None:
+            self._directory.journal.complete_growth(self._growth)
+            self._store.commit_soon()
+        else:
+            self._directory.journal.fail_growth(self._growth, error)

@@ -1,0 +1,78 @@
+"""Positions in a partition: offsets by time and by name, the ends of leader epochs, and raising the log start."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from duramen.errors import ErrorCode, FencedDirectoryError, KafkaError
+from duramen.model import NO_EPOCH, NO_TIMESTAMP
+from duramen.partition.partition import Partition
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+
+class Found(NamedTuple):
+    """A position found by time: offset and leader epoch -1 when there is none."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+def list_offset(partition: Partition, timestamp: int, isolation: int | None) -> Found:
+    """ListOffsets for one timestamp, special values included (-1 latest … -6, KIP-79, KIP-734, KIP-405).
+
+    isolation None asks for a replica's view. (-1, -1, -1) when no record is that young.
+    """
+    log = partition.log
+    if timestamp == LATEST:
+        return Found(partition.bound(isolation or 0), NO_TIMESTAMP, partition.replication.epoch)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return Found(log.start_offset, NO_TIMESTAMP, _epoch_at(partition, log.start_offset))
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return Found(-1, NO_TIMESTAMP, NO_EPOCH)
+    bound = partition.bound(isolation or 0)
+    if timestamp == MAX_TIMESTAMP:
+        best = log.max_timestamp_offset(bound)
+    else:
+        best = log.offset_for_timestamp(timestamp, bound)
+    return Found(-1, NO_TIMESTAMP, NO_EPOCH) if best is None else Found(*best)
+
+
+def _epoch_at(partition: Partition, offset: int) -> int:
+    """Leader epoch of the record at `offset`; -1 when the partition holds none."""
+    if offset >= partition.log.end_offset:
+        return NO_EPOCH
+    return partition.log.epochs.epoch_at(offset)
+
+
+def epoch_end(partition: Partition, epoch: int) -> tuple[int, int]:
+    """(largest epoch ≤ `epoch`, its end offset); (-1, -1) when unknown (KIP-101, KIP-279)."""
+    if epoch == partition.replication.epoch:
+        return epoch, partition.log.end_offset
+    return partition.log.epochs.end_offset_for(epoch, partition.log.end_offset)
+
+
+def delete_records(partition: Partition, offset: int) -> int:
+    """Raise the log start to `offset` (-1: the high watermark); returns the new log start (KIP-107).
+
+    Durable with the journal's next group; the caller replies after that. Raises OFFSET_OUT_OF_RANGE.
+    """
+    high = partition.replication.high_watermark
+    target = high if offset == -1 else offset
+    if target < 0 or target > high:
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition.tp}: cannot delete before {target}, the high watermark is {high}"
+        )
+    try:
+        if target > partition.log.start_offset:
+            partition.log.advance_start(target)
+            partition.touched()
+    except FencedDirectoryError as error:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+    return partition.log.start_offset
