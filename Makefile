@@ -42,7 +42,7 @@ format: $(VENV)/dev.stamp ## rewrite the sources in the one format
 
 .PHONY: conformance-kafka-python
 conformance-kafka-python: $(VENV)/dev.stamp ## kafka-python's own integration suite against a node
-	$(BIN)/python tests/conformance/kafka_python_suite.py
+	PYTHONPATH=tests $(BIN)/python tests/conformance/kafka_python_suite.py
 
 .PHONY: clean
 clean: ## remove environment, caches and the demo's data

@@ -1,4 +1,4 @@
-"""A real server process for the conformance tests: started on a free port, killed or stopped by its pid.
+"""A real server process for the tests: started on a free port, killed or stopped by its pid.
 
 DURAMEN_CONFORMANCE_SERVER may name another server's command with {port} and {data} in it; running these tests against
 Apache Kafka is how we know that they ask for Kafka's behaviour and not for ours.
