@@ -67,7 +67,8 @@ def delete_records(partition: Partition, offset: int) -> int:
     target = high if offset == -1 else offset
     if target < 0 or target > high:
         raise KafkaError(
-            ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition.tp}: cannot delete before {target}, the high watermark is {high}"
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{partition.tp}: cannot delete before {target}, the high watermark is {high}",
         )
     try:
         if target > partition.log.start_offset:

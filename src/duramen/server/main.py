@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import gc
+import resource
 import signal
 import sys
 import time
@@ -19,10 +21,14 @@ from duramen.server.eventlog import EventLog
 from duramen.server.pulse import Pulse
 from duramen.server.world import real_world
 
+GC_THRESHOLDS = (50_000, 20, 20)
+
 
 def run(config: BrokerConfig, log_json: bool = False) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit code. Problems at start are one line on stderr and 1."""
     started = time.monotonic()
+    gc.set_threshold(*GC_THRESHOLDS)
+    raise_descriptor_limit()
     log = EventLog(log_json)
     loop = asyncio.new_event_loop()
     world, executor = real_world(loop)
@@ -43,6 +49,7 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
         log("error", "unexpected", {"what": context.get("message"), "error": repr(error), "traceback": error})
 
     def ready() -> None:
+        # What is alive now stays alive: keep the collector from walking it again, and let it run less often.
         gc.collect()
         gc.freeze()
         addresses = ", ".join(f"{e.host}:{e.port}" for e in broker.advertised_addresses)
@@ -79,6 +86,14 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
         executor.close()
         loop.close()
     return exit_code
+
+
+def raise_descriptor_limit() -> None:
+    """Take as many file descriptors as we may: each connection and each open segment needs one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and soft < hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def explain(error: BaseException, config: BrokerConfig) -> str:
