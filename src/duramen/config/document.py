@@ -1,6 +1,6 @@
 """The page about every setting, written from the declarations.
 
-    python -m duramen.config.document > docs/configuration.md
+python -m duramen.config.document > docs/configuration.md
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The broker settings of Apache Kafka 4.3.1 that have no meaning here, and why.
 
 They are accepted and checked, named once at start with the reason, and shown read-only by DescribeConfigs. One line a
-setting: name, type, default (`-` unset, `""` empty), then bounds (`low..high`), legal values (`a|b`, after `~` in any
-case) or `internal`.
+setting: name, type, default (`-` unset, `""` empty), then bounds (`low..high`; `+n` is legal as well), legal values
+(`a|b`, after `~` in any case) or `internal`.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ _TABLE = (
         replication.quota.window.size.seconds int 1 1..
         unclean.leader.election.enable boolean false
         unclean.leader.election.interval.ms long 300000 1.. internal
+        offsets.topic.replication.factor short 1 1..
         """,
     ),
     (
@@ -97,6 +98,10 @@ _TABLE = (
         log.cleaner.io.buffer.size int 524288 0..
         log.cleaner.io.max.bytes.per.second double 1.7976931348623157E308
         log.cleaner.threads int 1 0..
+        log.cleaner.delete.retention.ms long 86400000 0..
+        log.cleaner.min.cleanable.ratio double 0.5 0..1
+        log.cleaner.min.compaction.lag.ms long 0 0..
+        log.cleaner.max.compaction.lag.ms long 9223372036854775807 1..
         """,
     ),
     (
@@ -400,6 +405,36 @@ _TABLE = (
         offsets.topic.compression.codec int 0
         """,
     ),
+    (
+        "this node recompresses with the usual level of each codec",
+        """
+        compression.gzip.level int -1 1..9 +-1
+        compression.lz4.level int 9 1..17
+        compression.zstd.level int 3 -131072..22
+        """,
+    ),
+    (
+        "the operating system sizes the buffers of connections and queues those that wait to be accepted",
+        """
+        socket.send.buffer.bytes int 102400
+        socket.receive.buffer.bytes int 102400
+        socket.listen.backlog.size int 50 1..
+        """,
+    ),
+    (
+        "acknowledged records are on stable storage already, and page-cache topics are synced with each checkpoint",
+        """
+        log.flush.interval.messages long 9223372036854775807 1..
+        log.flush.interval.ms long -
+        log.flush.scheduler.interval.ms long 9223372036854775807
+        """,
+    ),
+    (
+        "segments grow as they are written; the journal reserves the space",
+        """
+        log.preallocate boolean false
+        """,
+    ),
 )
 
 
@@ -414,10 +449,13 @@ def _setting(line: str, reason: str) -> Setting:
     low: float | None = None
     high: float | None = None
     allowed: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
     internal = folded = False
     for word in rest:
         if word == "internal":
             internal = True
+        elif word.startswith("+"):
+            also = tuple(word[1:].split(","))
         elif ".." in word:
             lower, _, upper = word.partition("..")
             low, high = _number(lower), _number(upper)
@@ -431,6 +469,7 @@ def _setting(line: str, reason: str) -> Setting:
         f"Accepted for Kafka's sake, without effect: {reason}.",
         low=low,
         high=high,
+        also=also,
         allowed=allowed,
         folded=folded,
         internal=internal,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from duramen.config.inert import INERT_BROKER_SETTINGS
 from duramen.config.served import SERVED_BROKER_SETTINGS
 from duramen.config.setting import LONG_MAX, Setting
 
-_BROKER = {setting.name: setting for setting in SERVED_BROKER_SETTINGS}
+_BROKER = {setting.name: setting for setting in SERVED_BROKER_SETTINGS + INERT_BROKER_SETTINGS}
 _MINUTE, _HOUR = 60_000, 3_600_000
 
 
@@ -18,7 +19,7 @@ def _from_broker(name: str, broker_name: str, *others: tuple[str, int], **change
         name,
         source.kind,
         None if default is None else str(default),
-        source.doc.split("; log.")[0].split("; only")[0].rstrip(".") + ".",
+        source.doc.split("; log.")[0].rstrip(".") + ".",
         unit=source.unit,
         low=low if isinstance(low, int | float) else None,
         high=source.high,
@@ -26,6 +27,7 @@ def _from_broker(name: str, broker_name: str, *others: tuple[str, int], **change
         allowed=source.allowed,
         update="cluster-wide",
         fallbacks=((broker_name, 1), *others),
+        inert=source.inert,
     )
 
 
