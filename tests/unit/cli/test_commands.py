@@ -12,7 +12,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from typing import Any
 import pytest
 
 from duramen.cli.main import main
+from serving import Served
 
 RUN = [sys.executable, "-m", "duramen.cli.main"]
 
@@ -33,30 +33,14 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if given:
         yield given
         return
-    directory = tmp_path_factory.mktemp("node")
-    settings = (
-        "listeners=PLAINTEXT://127.0.0.1:0",
-        f"log.dirs={directory / 'data'}",
-        "group.initial.rebalance.delay.ms=0",
-        "offsets.topic.num.partitions=4",
-    )
-    options = [word for setting in settings for word in ("--set", setting)]
-    with (directory / "log").open("w+") as log:
-        process = subprocess.Popen([*RUN, "serve", *options], stdout=subprocess.PIPE, stderr=log, text=True)
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            ready = re.search(r"ready: (\S+:\d+)", line)
-            assert ready, line + (directory / "log").read_text()
-            # What else it prints must not fill the pipe.
-            threading.Thread(target=process.stdout.read, daemon=True).start()
-            yield ready[1]
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
-        finally:
-            process.kill()
-            process.wait()
-            process.stdout.close()
+    settings = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "4"}
+    served = Served(tmp_path_factory.mktemp("node"), settings)
+    served.start()
+    try:
+        yield served.bootstrap
+        assert served.stop() == 0, served.log()
+    finally:
+        served.kill()
 
 
 Run = Callable[..., Any]
