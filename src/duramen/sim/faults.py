@@ -46,9 +46,9 @@ class Faults:
 
     def script(self, count: int) -> Script:
         """Start the node, then `count` faults one after the other, each repaired before the next."""
-        yield from self.started(0.1)
+        yield from self.started(0.1 if count else 0.0)
         for _ in range(count):
-            yield self.random.uniform(0.02, 0.5)
+            yield self.random.uniform(0.02, 0.3)
             kind = self.random.choice(KINDS)
             self._note(f"fault: {kind}")
             yield from self._inflict(kind)
@@ -57,20 +57,22 @@ class Faults:
 
     def started(self, cut_chance: float) -> Script:
         """Bring the node up; with this chance power fails once more on the way."""
-        node = self.node
+        node, armed = self.node, False
         while not node.ready:
             if not node.running:
-                yield self.random.uniform(0.0, 0.2)
+                yield self.random.uniform(0.0, 0.1)
                 node.start()
-                if self.random.random() < cut_chance:
-                    node.disk.cut_at = node.disk.calls + self.random.randint(1, 150)
+                armed = self.random.random() < cut_chance
+                if armed:
+                    node.disk.cut_at = node.disk.calls + self.random.randint(1, 200)
                 cut_chance /= 2
             deadline = self._now() + START_DEADLINE_S
             while node.running and not node.ready:
                 yield POLL_S
                 if self._now() > deadline:
                     raise InvariantViolated("Progress", f"{node.name} did not get ready in {START_DEADLINE_S} s")
-        node.disk.cut_at = None
+        if armed:
+            node.disk.cut_at = None
 
     def stopped(self) -> Script:
         """Stop the node cleanly."""
@@ -103,7 +105,7 @@ class Faults:
                 disk.cut_at = number
             else:
                 disk.kill_at = number
-            yield from self._end_within(1.0)
+            yield from self._end_within(0.5)
 
     def _end_within(self, seconds: float) -> Script:
         """Wait for the node to die by itself; help after that time."""
@@ -125,7 +127,7 @@ class Faults:
             return OSError(errno.EIO, "Input/output error", call.path) if skip == -1 else None
 
         disk.fault = fault
-        yield random.uniform(0.05, 0.3)
+        yield random.uniform(0.02, 0.2)
         disk.fault = None
         yield from self._replace()
 
@@ -133,7 +135,7 @@ class Faults:
         disk, random = self.node.disk, self.random
         capacity = disk.capacity
         disk.capacity = disk.used + random.randint(0, 4000)
-        yield random.uniform(0.05, 0.3)
+        yield random.uniform(0.02, 0.2)
         disk.capacity = capacity
         yield from self._replace()
 

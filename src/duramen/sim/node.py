@@ -47,6 +47,7 @@ class Node:
         self.starts = 0
         self.deaths = 0
         self.ready = False
+        self.lane_start_s = random.choice(((0.00001, 0.001), (0.0001, 0.02)))
         self.on_down: Callable[[], None] | None = None
         self.on_error: Callable[[Exception], None] | None = None
         self.server: Server | None = None
@@ -75,7 +76,7 @@ class Node:
         seed = self._random.getrandbits(64)
         self.process = process
         self._port = SimPort(self._network, process)
-        self._executor = SimExecutor(self._loop, process, Random(seed))
+        self._executor = SimExecutor(self._loop, process, Random(seed), self.lane_start_s)
         world = World(
             self.disk,
             SimClock(self._loop, process, WALL_START_MS),

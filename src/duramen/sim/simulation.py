@@ -131,7 +131,7 @@ class Simulation:
         faults = Faults(Random(self.random.getrandbits(64)), self.node, self.clients, self.history.note, self._now)
         self.disk.cut_at = plan.cut_at
         count = 0 if plan.calm else self.random.randint(1, 4)
-        actors = [Actor(self.client("faults"), self.clock, faults.script(count))]
+        actors = [self.act("faults", self._faults(faults, count))]
         actors.append(self.act("admin", create_topics(scene)))
         for tp in scene.partitions():
             producer = Producer(scene, f"p-{tp}", tp, plan.records)
@@ -157,6 +157,10 @@ class Simulation:
             self.ledger.facts,
             self.history.lines,
         )
+
+    def _faults(self, faults: Faults, count: int) -> Script:
+        yield from faults.script(count)
+        self.scene.faults_on = False
 
     def _now(self) -> float:
         return self.loop.now

@@ -20,6 +20,7 @@ from duramen.wire.batch import batches, build_batch, check_crc, records
 
 MAX_INFLATED_BYTES = 1 << 20
 RETRY_S = 0.05
+MORE_WHILE_FAULTS = 10
 EARLIEST, LATEST = -2, -1
 
 
@@ -35,7 +36,7 @@ class Scene:
     configs: dict[str, dict[str, str]]
     created: set[str] = field(default_factory=set)
     stored: dict[TopicPartition, int] = field(default_factory=dict)
-    producing: int = 0
+    faults_on: bool = True
     reading_on: bool = True
 
     def partitions(self) -> list[TopicPartition]:
@@ -82,7 +83,10 @@ def _topic(name: str, partitions: int, configs: dict[str, str]) -> Any:
 
 
 class Producer:
-    """An idempotent producer for one partition: up to three batches in flight, in order, each until acknowledged."""
+    """An idempotent producer for one partition: up to three batches in flight, in order, each until acknowledged.
+
+    It makes `total` records, and up to `MORE_WHILE_FAULTS` times as many as long as there are faults to come.
+    """
 
     def __init__(self, scene: Scene, name: str, tp: TopicPartition, total: int) -> None:
         self.scene = scene
@@ -97,23 +101,25 @@ class Producer:
         self.waiting: list[tuple[int, list[bytes], bytes]] = []
 
     def script(self) -> Script:
-        """Produce `total` records, then end."""
+        """Produce, then end."""
         scene, random = self.scene, self.scene.random
-        scene.producing += 1
         while self.tp.topic not in scene.created:
             yield RETRY_S
         yield from self._begin()
-        while self.made < self.total or self.waiting:
-            while self.made < self.total and len(self.waiting) < random.randint(1, 3):
+        while self._goes_on() or self.waiting:
+            while self._goes_on() and len(self.waiting) < random.randint(1, 3):
                 self._make_batch()
-            if random.random() < 0.2:
-                yield random.uniform(0.0, 0.03)
+            if scene.faults_on:
+                yield random.uniform(0.0, 0.06)
             replies = yield [self._request(sequence, batch) for sequence, _, batch in self.waiting]
             if not self._take(replies):
                 yield RETRY_S * random.uniform(0.5, 1.5)
                 if self.producer_id < 0:
                     yield from self._begin()
-        scene.producing -= 1
+
+    def _goes_on(self) -> bool:
+        limit = self.total * MORE_WHILE_FAULTS if self.scene.faults_on else self.total
+        return self.made < limit
 
     def _begin(self) -> Script:
         """Get a producer id; batches not yet acknowledged start over under it."""
@@ -135,7 +141,7 @@ class Producer:
     def _make_batch(self) -> None:
         random = self.scene.random
         values = []
-        for _ in range(min(self.total - self.made, random.choice((1, 1, 2, 5, 12)))):
+        for _ in range(random.choice((1, 1, 2, 5, 12))):
             padding = random.choice((0, 10, 100, 700))
             values.append(f"{self.name}:{self.made:06} ".encode() + b"." * padding)
             self.made += 1

@@ -485,6 +485,9 @@ class Journal:
 
     def complete(self, group: Group) -> list[JournaledLog]:
         """The group has run: advance the durable LSN and the durable end of its logs, which are returned."""
+        if self.failed is not None:
+            # Fenced while the group ran: whoever waited was told that the outcome is unknown, a restart finds out.
+            return []
         check(group is self._inflight, "groups complete in the order they were taken")
         self._inflight = None
         self.durable_lsn = max(self.durable_lsn, group.last_lsn)
