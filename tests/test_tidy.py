@@ -291,3 +291,28 @@ def test_links_in_the_documents_lead_somewhere() -> None:
             if "://" not in target and not (ROOT / name).parent.joinpath(target).exists():
                 found.append(f"{name}: {target}")
     report(found, "a link leads nowhere")
+
+
+def defined() -> set[str]:
+    """Classes, functions as `name()` and methods as `Class.name` of the whole library."""
+    names = set()
+    for name in python_files(LIBRARY):
+        for node in tree(name).body:
+            if isinstance(node, ast.FunctionDef):
+                names.add(f"{node.name}()")
+            if isinstance(node, ast.ClassDef):
+                methods = [inner.name for inner in node.body if isinstance(inner, ast.FunctionDef)]
+                names |= {node.name, *(f"{node.name}.{method}" for method in methods)}
+    return names
+
+
+def test_the_journey_names_what_exists() -> None:
+    known = defined()
+    found = []
+    for named in re.findall(r"`([^`]+)`", source("docs/journey.md")):
+        if re.fullmatch(r"[\w/]+(\.py|/)", named):
+            if not named.startswith("src/") and not (ROOT / LIBRARY / named).exists():
+                found.append(named)
+        elif re.fullmatch(r"[A-Z]\w+(\.\w+)?|\w+\(\)", named) and named not in known:
+            found.append(named)
+    report(found, "docs/journey.md names what is not there")

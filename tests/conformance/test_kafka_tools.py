@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,9 +20,11 @@ from benchmarks.kafka_peer import (
 )
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+
 from serving import Served
 
 PAUSE = 90.0
+STAMP = int(time.time() * 1000) - 600_000  # milliseconds; young enough to be retained
 pytestmark = pytest.mark.timeout(300)  # a JVM for every command
 
 
@@ -49,7 +52,7 @@ def filled(node: Served) -> str:
     run(TOPICS, node, "--create", "--topic", topic, "--partitions", "2", "--config", "retention.ms=7200000")
     producer = Producer({"bootstrap.servers": node.bootstrap})
     for i in range(10):
-        producer.produce(topic, b"%d" % i, partition=0, timestamp=1_000_000 + i)
+        producer.produce(topic, b"%d" % i, partition=0, timestamp=STAMP + i)
     assert producer.flush(20) == 0
     consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "tools-group"})
     consumer.commit(offsets=[TopicPartition(topic, 0, 7)], asynchronous=False)
@@ -75,7 +78,7 @@ def test_get_offsets(node: Served, filled: str) -> None:
     assert run(GET_OFFSETS, node, "--topic", filled, "--partitions", "0", "--time", "earliest").split() == [
         f"{filled}:0:0"
     ]
-    by_time = run(GET_OFFSETS, node, "--topic", filled, "--partitions", "0", "--time", "1000004")
+    by_time = run(GET_OFFSETS, node, "--topic", filled, "--partitions", "0", "--time", str(STAMP + 4))
     assert by_time.split() == [f"{filled}:0:4"]
     greatest = run(GET_OFFSETS, node, "--topic", filled, "--partitions", "0", "--time", "max-timestamp")
     assert greatest.split() == [f"{filled}:0:9"]
