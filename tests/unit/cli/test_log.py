@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -252,3 +254,37 @@ def test_dump_stops_at_damage(data: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "no sound batch at byte 0" in capsys.readouterr().err
     assert main(["log", "dump", str(data)]) == 1
     assert "holds no segments" in capsys.readouterr().err
+
+
+WRITER = """
+import os, sys, duramen
+with duramen.open(sys.argv[1]) as log:
+    events = log.topic("events", partitions=2)
+    for number in range(50):
+        events.append([duramen.Record(value=b"v%d" % number, key=b"k%d" % number)])
+    if sys.argv[2] == "crash":
+        os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("end", ["close", "crash"])
+def test_directory_of_the_engine_is_sound(tmp_path: Path, capsys: pytest.CaptureFixture[str], end: str) -> None:
+    data = tmp_path / "data"
+    subprocess.run([sys.executable, "-c", WRITER, str(data), end], check=True, timeout=60)
+    code, report = verify(capsys, str(data), "--records")
+    assert (code, report["findings"]) == (0, [])
+    assert report["clean"] == (end == "close")
+    assert sum(p["records"] for p in report["partitions"] if p["partition"].startswith("events-")) == 50
+    assert (report["journal_entries"] > 50) == (end == "crash")
+
+
+def test_damaged_journal_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "data"
+    subprocess.run([sys.executable, "-c", WRITER, str(data), "crash"], check=True, timeout=60)
+    part = min(data.glob("duramen-journal-*.part"))
+    content = part.read_bytes()
+    flip(part, content.index(b"v20"))
+    code, report = verify(capsys, str(data))
+    assert code == 1
+    assert {f["kind"] for f in report["findings"]} == {"damage"}
+    assert report["findings"][0]["path"] == str(part)
