@@ -1,0 +1,56 @@
+"""The import contracts bite: in a copy of the library with one wrong import for each of them, every one is broken."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Contract → the file that gets a wrong import (created where there is none), and that import.
+WRONG = {
+    "down": ("model.py", "import duramen.storage.disk"),
+    "pure": ("machines/contract.py", "import time"),
+    "embedded": ("embedded/records.py", "import duramen.server.broker"),
+    "synchronous": ("storage/segment.py", "import asyncio"),
+    "light": ("server/broker.py", "import rich"),
+    "strangers": ("machines/group/__init__.py", "import duramen.machines.metadata"),
+    "protocol": ("gateway/topics.py", "import duramen.partition.partition"),
+}
+
+
+def contracts() -> dict[str, str]:
+    """Contract id → its name, of every contract in the file."""
+    file = configparser.ConfigParser()
+    file.read(ROOT / ".importlinter")
+    sections = [section for section in file.sections() if section.startswith("importlinter:contract:")]
+    return {section.split(":")[-1]: file[section]["name"] for section in sections}
+
+
+def test_every_contract_is_broken_by_what_it_forbids(tmp_path: Path) -> None:
+    assert WRONG.keys() == contracts().keys()
+    library = tmp_path / "src" / "duramen"
+    shutil.copytree(ROOT / "src" / "duramen", library, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / ".importlinter", tmp_path)
+    for name, statement in WRONG.values():
+        path = library / name
+        path.parent.mkdir(exist_ok=True)
+        (path.parent / "__init__.py").touch()
+        with path.open("a") as file:
+            file.write(f"\n{statement}\n")
+    ran = subprocess.run(
+        [Path(sys.executable).parent / "lint-imports", "--no-cache"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "src"), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    verdicts = dict(re.findall(r"^(.+) (KEPT|BROKEN)$", ran.stdout, flags=re.MULTILINE))
+    assert verdicts == dict.fromkeys(contracts().values(), "BROKEN"), ran.stdout[-3000:]
