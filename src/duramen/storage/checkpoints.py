@@ -106,18 +106,18 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
 # ---- leader epochs of one partition
 
 
-def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:
-    """(epoch, start offset) pairs of a leader-epoch-checkpoint, ascending; empty when missing or damaged."""
+def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]] | None:
+    """(epoch, start offset) pairs of a leader-epoch-checkpoint, ascending; None when missing or damaged."""
     content = read_file(disk, path)
     if content is None:
-        return []
+        return None
     try:
         lines = content.decode("ascii").splitlines()
         if len(lines) < 2 or lines[0] != "0" or int(lines[1]) != len(lines) - 2:
-            return []
+            return None
         epochs = [(int(epoch), int(start)) for epoch, start in (line.split(" ") for line in lines[2:])]
     except ValueError:
-        return []
+        return None
     return epochs
 
 

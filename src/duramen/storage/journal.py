@@ -530,8 +530,9 @@ class Journal:
     @property
     def fill(self) -> float:
         """How close the journal is to its bounds, 0 to 1: bytes or entries, whichever is closer."""
-        used = sum(part.capacity for part in self._used)
-        if not self._reusable(self._current):
+        parts = [part for part in self._used if part.last_lsn >= self.checkpoint_lsn]
+        used = sum(part.capacity for part in parts)
+        if self._current.last_lsn >= self.checkpoint_lsn:
             used += self._current.position
         return min(1.0, max(used / self.limits.total, self.entries / self.limits.entries))
 

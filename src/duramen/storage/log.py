@@ -188,13 +188,18 @@ class Log:
     def configure(self, config: LogConfig) -> None:
         """Take over a changed topic configuration. A change of durability is journaled.
 
-        To stable: the caller has synced the segments first (`take_sync`), or does before it acknowledges anything.
+        To stable: the segments are synced here first, because recovery trusts everything before that entry. OSError.
         """
         stable = self.stable
         self._take_over(config)
         if self.stable != stable:
             self.marked = False
             if self.stable:
+                sync = self.take_sync()
+                if sync is not None:
+                    sync.run()
+                    self.complete_sync(sync)
+                self.mark_durable(self.end_offset)
                 self._journal(kinds.DURABILITY, self.end_offset, b"stable")
 
     def _take_over(self, config: LogConfig) -> None:

@@ -74,7 +74,7 @@ class PartitionRecovery:
         """Do it and return where the log ends. CorruptLogError when synced bytes are missing or damaged."""
         plan = self._plan
         names = self._disk.list_directory(self._path)
-        bases = sorted(base for base in map(parse_base, names) if base is not None)
+        bases = sorted(filter_bases(names))
         tails = dict(tail for tail in map(_parse_tail, names) if tail is not None)
         end = self._accept(bases, tails)
         for base in bases:
@@ -280,9 +280,30 @@ class PartitionRecovery:
                 self._dirty_names = True
         path = self._file(LEADER_EPOCHS)
         before = read_epochs(self._disk, path)
-        after = [each for each in fold_epochs(before, self._plan.epochs) if each[1] <= end.offset]
+        known = before if before is not None else self._stored_epochs(end)
+        after = [each for each in fold_epochs(known, self._plan.epochs) if each[1] <= end.offset]
         if after != before:
             replace_file(self._disk, path, encode_epochs(after))
+
+    def _stored_epochs(self, end: Point) -> list[tuple[int, int]]:
+        """The leader epochs again, from the batches, after their checkpoint was lost."""
+        epochs: list[tuple[int, int]] = []
+        for base in sorted(filter_bases(self._disk.list_directory(self._path))):
+            file = self._disk.open(self._file(log_name(base)))
+            try:
+                for _, header, ok in scan(file, 0, file.size(), crc=False):
+                    if not ok or header is None or header.base_offset >= end.offset:
+                        break
+                    if not epochs or header.leader_epoch > epochs[-1][0]:
+                        epochs.append((header.leader_epoch, header.base_offset))
+            finally:
+                file.close()
+        return epochs
+
+
+def filter_bases(names: list[str]) -> list[int]:
+    """Base offsets of the segments among a directory's names."""
+    return [base for base in map(parse_base, names) if base is not None]
 
 
 def fold_epochs(epochs: list[tuple[int, int]], changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -291,7 +312,7 @@ def fold_epochs(epochs: list[tuple[int, int]], changes: list[tuple[int, int]]) -
     for epoch, start in changes:
         if epoch < 0:
             result = [each for each in result if each[1] < start]
-        else:
+        elif all(each[0] != epoch for each in result):
             result = [each for each in result if each[0] < epoch and each[1] < start]
             result.append((epoch, start))
     return result

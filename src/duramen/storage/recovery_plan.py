@@ -120,6 +120,8 @@ class Plan:
             )
         )
         self.end = Point(entry.next_offset, entry.segment_base, entry.position + length)
+        if entry.epoch >= 0 and (not self.epochs or self.epochs[-1][0] < entry.epoch):
+            self.epochs.append((entry.epoch, entry.offset))
 
     def _truncate(self, point: Point) -> None:
         for base in [base for base in self.writes if base > point.segment_base]:
