@@ -25,12 +25,13 @@ from duramen.server.coordinators import Coordinators
 from duramen.server.dispatch import advertised
 from duramen.server.door import Door
 from duramen.server.fetch_sessions import FetchSessions
+from duramen.server.handlers.produce_reply import ProduceReplies
 from duramen.server.metrics import Metrics
 from duramen.server.producer_ids import ProducerIdSource
 
 if TYPE_CHECKING:
     from duramen.server.handlers.fetch import FetchCall
-    from duramen.server.handlers.produce import ProduceCall
+    from duramen.server.handlers.produce import ProduceCall, SingleProduce
     from duramen.server.request import Request
 
 WAKES_PER_TURN = 64
@@ -58,7 +59,8 @@ class Broker:
         self.authorizer: Authorizer = AllowAll()
         self.features: list[tuple[str, int, int]] = []
         self.advertised = advertised()
-        self.outstanding: dict[ProduceCall, None] = {}
+        self.outstanding: dict[ProduceCall | SingleProduce, None] = {}
+        self.produce_replies = ProduceReplies()
         self._report = report
         self._woken: deque[FetchCall] = deque()
         self._wake_scheduled = False

@@ -39,6 +39,7 @@ from duramen.server.handlers import (
     sync_group,
 )
 from duramen.wire.messages import API, ApiMessage
+from duramen.wire.schema import Message
 
 if TYPE_CHECKING:
     from duramen.server.request import Request
@@ -54,6 +55,26 @@ class Row(NamedTuple):
     operation: Operation
     resource: Resource
     names: Callable[[Any], Iterable[str]]
+    lowest: int
+    highest: int
+    flexible_from: int
+    """First version whose header has tagged fields; beyond every version when there is none."""
+    request: Message
+
+
+NEVER_FLEXIBLE = 1 << 15
+
+
+def _row(
+    key: int,
+    handle: Callable[[Request], None],
+    operation: Operation,
+    resource: Resource,
+    names: Callable[[Any], Iterable[str]],
+) -> Row:
+    api = API[key]
+    flexible = NEVER_FLEXIBLE if api.flexible_from is None else api.flexible_from
+    return Row(api, handle, operation, resource, names, api.min_version, api.max_version, flexible, api.request)
 
 
 def _cluster(body: Any) -> Iterable[str]:
@@ -128,9 +149,7 @@ _TABLE: list[tuple[int, Callable[[Request], None], Operation, Resource, Callable
     (75, metadata.handle_describe_partitions, Operation.DESCRIBE, Resource.TOPIC, _topics),
 ]
 
-TABLE: dict[int, Row] = {
-    key: Row(API[key], handle, operation, resource, names) for key, handle, operation, resource, names in _TABLE
-}
+TABLE: dict[int, Row] = {line[0]: _row(*line) for line in _TABLE}
 
 
 def advertised() -> list[tuple[int, int, int]]:

@@ -6,26 +6,29 @@ at worst that client's connection.
 
 from __future__ import annotations
 
-from struct import pack, unpack_from
+from struct import Struct, pack, unpack_from
 from typing import TYPE_CHECKING
 
 from duramen.config import ListenerAddress
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.ports import Listener, Transport
-from duramen.server.authorizer import NOBODY, Resource
+from duramen.server.authorizer import NOBODY, AllowAll, Resource
 from duramen.server.buffers import BufferPool
 from duramen.server.dispatch import TABLE, Row
 from duramen.server.handlers import api_versions
 from duramen.server.network import Connection, Receiver
 from duramen.server.request import Request
-from duramen.wire.frame import parse_request_header
+from duramen.wire.frame import API_VERSIONS
 from duramen.wire.messages import API
+from duramen.wire.runtime import skip_tags
 
 if TYPE_CHECKING:
     from duramen.server.broker import Broker
 
 PRINCIPAL = "User:ANONYMOUS"
 PRODUCE = 0
+HEADER = Struct(">hhih")
+"""Key, version, correlation id and the length of the client id."""
 REFUSED_PRODUCE_VERSIONS = (0, 1, 2)
 BUFFER_CAP_BYTES = 512 * 1024 * 1024
 IDLE_CHECK_SECONDS = 5.0
@@ -134,35 +137,27 @@ class Door:
         broker = self._broker
         key = -1
         try:
-            if len(view) >= 8:
-                key, version, correlation_id = unpack_from(">hhi", view)
-                if key == PRODUCE and version in REFUSED_PRODUCE_VERSIONS:
-                    self._refuse_old_produce(connection, view, version, correlation_id)
-                    return
-            header = parse_request_header(view)
-            row = TABLE.get(header.api_key)
-            if row is None:
-                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"API key {header.api_key} is not served")
-            request = Request(
-                broker,
-                connection,
-                row,
-                header.api_version,
-                header.correlation_id,
-                header.client_id or "",
-                len(view),
-            )
-            connection.expect(request)
-            if not row.api.min_version <= header.api_version <= row.api.max_version:
-                request.version = 0
-                request.reply(api_versions.response(request, ErrorCode.UNSUPPORTED_VERSION))
+            if len(view) < HEADER.size:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"a request of {len(view)} bytes has no header")
+            key, version, correlation_id, length = HEADER.unpack_from(view)
+            row = TABLE.get(key)
+            if row is None or not row.lowest <= version <= row.highest:
+                self._refuse_version(connection, view, row, key, version, correlation_id)
                 return
-            connection.client_id = request.client_id
+            position = HEADER.size + length if length > 0 else HEADER.size
+            client = view[HEADER.size : position].tobytes()
+            if client != connection.client_bytes:
+                connection.know_client(client, length)
+            if version >= row.flexible_from:
+                position = position + 1 if view[position] == 0 else skip_tags(view, position)
+            request = Request(broker, connection, row, version, correlation_id, len(view))
+            connection.expect(request)
             # Bytes behind the message are ignored, as Kafka does: librdkafka sends some (Metadata v11 and up).
-            request.body, _ = row.api.request.decode_from(view, header.api_version, header.body_position)
-            request.denied = self._denied(request, row)
+            request.body, _ = row.request.decode_from(view, version, position)
+            if type(broker.authorizer) is not AllowAll:
+                request.denied = self._denied(request, row)
             row.handle(request)
-        except DuramenError as error:
+        except (DuramenError, IndexError) as error:
             broker.metrics.error(key)
             connection.close(str(error))
         except Exception as error:  # noqa: BLE001 the connection loop: one client's request must not end the server
@@ -181,6 +176,19 @@ class Door:
             row.names(request.body),
         )
 
+    def _refuse_version(
+        self, connection: Connection, view: memoryview, row: Row | None, key: int, version: int, correlation_id: int
+    ) -> None:
+        """Kafka hangs up on what it does not serve, with two exceptions: ApiVersions (KIP-511) and Produce 0-2."""
+        if key == PRODUCE and version in REFUSED_PRODUCE_VERSIONS:
+            self._refuse_old_produce(connection, view, version, correlation_id)
+        elif row is not None and key == API_VERSIONS:
+            request = Request(self._broker, connection, row, 0, correlation_id, len(view))
+            connection.expect(request)
+            request.reply(api_versions.response(request, ErrorCode.UNSUPPORTED_VERSION))
+        else:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"API key {key} version {version} is not served")
+
     def _refuse_old_produce(self, connection: Connection, view: memoryview, version: int, correlation_id: int) -> None:
         """Produce 0-2 is advertised (KAFKA-18659) and answered UNSUPPORTED_VERSION, in its own layout.
 
@@ -188,7 +196,7 @@ class Door:
         """
         (length,) = unpack_from(">h", view, 8)
         body = b"\xff\xff" + bytes(view[10 + max(length, 0) :])
-        request = Request(self._broker, connection, TABLE[PRODUCE], version, correlation_id, "", len(view))
+        request = Request(self._broker, connection, TABLE[PRODUCE], version, correlation_id, len(view))
         connection.expect(request)
         decoded = API[PRODUCE].request.decode(body, 3)
         if decoded.acks == 0:

@@ -89,6 +89,7 @@ class Connection:
         "_receiver",
         "_sending",
         "_waits_to_write",
+        "client_bytes",
         "client_id",
         "closed",
         "last_active",
@@ -107,6 +108,7 @@ class Connection:
         self.principal = principal
         self.software = ("unknown", "unknown")
         self.client_id = ""
+        self.client_bytes = b""
         self.muted: set[str] = set()
         self.pending: deque[Request] = deque()
         self.closed = False
@@ -232,6 +234,16 @@ class Connection:
         self._receiver.pool.release(buffer)
         self._buffer = bigger
         return bigger
+
+    def know_client(self, raw: bytes, length: int) -> None:
+        """The client id of a request header differs from the last one's; ProtocolError when it is not one."""
+        if length < -1 or len(raw) != max(length, 0):
+            raise ProtocolError(f"a client id of {length} bytes, {len(raw)} are there")
+        try:
+            self.client_id = raw.decode()
+        except UnicodeDecodeError as error:
+            raise ProtocolError(f"client id: {error}") from error
+        self.client_bytes = raw
 
     # ---- muting ----------------------------------------------------------------------------------------------
 

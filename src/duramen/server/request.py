@@ -22,7 +22,6 @@ class Request:
     __slots__ = (
         "body",
         "broker",
-        "client_id",
         "connection",
         "correlation_id",
         "denied",
@@ -40,7 +39,6 @@ class Request:
         row: Row,
         version: int,
         correlation_id: int,
-        client_id: str,
         size: int,
     ) -> None:
         self.broker = broker
@@ -48,13 +46,17 @@ class Request:
         self.row = row
         self.version = version
         self.correlation_id = correlation_id
-        self.client_id = client_id
         self.size = size
         self.started = broker.clock.monotonic()
         self.body: Any = None
         self.denied: frozenset[str] = NOBODY
         """Names of the row's resource type this principal may not touch; the handler answers for them."""
         self.parts: list[Part] | tuple[Part, ...] | None = None
+
+    @property
+    def client_id(self) -> str:
+        """What the client calls itself; "" when it does not say."""
+        return self.connection.client_id
 
     def reply(self, response: Any) -> None:
         """Answer with a message object of the API's response."""

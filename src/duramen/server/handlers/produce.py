@@ -85,6 +85,45 @@ class _Done:
         self._call.settle(self._number, result)
 
 
+class SingleProduce:
+    """A Produce request of one batch, as most are: the request, its partition and the callback in one."""
+
+    __slots__ = ("deadline", "place", "request")
+
+    def __init__(self, request: Request, topic: Any, index: int, deadline: float) -> None:
+        self.request = request
+        self.place = (request.version, topic.name, topic.topic_id, index)
+        self.deadline = deadline
+
+    def __call__(self, result: Appended | KafkaError) -> None:
+        request = self.request
+        broker = request.broker
+        broker.outstanding.pop(self, None)
+        if request.parts is not None:
+            return
+        if type(result) is Appended:
+            if request.body.acks == 0:
+                request.reply_nothing()
+            else:
+                frame = broker.produce_replies.frame(self.place, request.correlation_id, *result)
+                request.complete((frame,))
+            return
+        assert isinstance(result, KafkaError)
+        if request.body.acks == 0:
+            request.drop_connection(f"a produce with acks=0 failed: {result.message}")
+            request.reply_nothing()
+            return
+        _, name, topic_id, index = self.place
+        entry = _PartitionResponse(index=index)
+        fill_error(entry, result)
+        topic = _TopicResponse(name=name, topic_id=topic_id, partition_responses=[entry])
+        request.reply(ProduceResponse.new(responses=[topic]))
+
+    def expire(self) -> None:
+        """The request's timeout passed."""
+        self(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "not acknowledged in time; the outcome is unknown"))
+
+
 def fill_error(entry: Any, error: KafkaError) -> str:
     """Write a refusal into a partition's response; returns its text."""
     entry.error_code = int(error.code)
@@ -102,13 +141,27 @@ def handle(request: Request) -> None:
     body = request.body
     broker = request.broker
     now = broker.clock.wall_ms()
-    call = ProduceCall(request, body.acks, request.started + max(body.timeout_ms, 0) / 1000)
     refusal = _refusal(body)
     by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    topics = body.topic_data
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        topic = topics[0]
+        data = topic.partition_data[0]
+        single = SingleProduce(request, topic, data.index, request.started + max(body.timeout_ms, 0) / 1000)
+        found = refusal or _locate(
+            request, broker.image.topic_name(topic.topic_id) if by_id else topic.name, by_id, data
+        )
+        if isinstance(found, KafkaError):
+            single(found)
+        else:
+            broker.outstanding[single] = None
+            found.append(data.records, body.acks, now, single)
+        return
+    call = ProduceCall(request, body.acks, request.started + max(body.timeout_ms, 0) / 1000)
     work: list[tuple[int, Partition, memoryview]] = []
     responses = call.response.responses
     number = 0
-    for topic in body.topic_data:
+    for topic in topics:
         name = broker.image.topic_name(topic.topic_id) if by_id else topic.name
         entries: list[Any] = []
         responses.append(_TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=entries))
