@@ -396,6 +396,7 @@ _TABLE = (
         "background work starts when it is due",
         """
         log.initial.task.delay.ms long 30000 0.. internal
+        producer.id.expiration.check.interval.ms int 600000 1.. internal
         """,
     ),
     (

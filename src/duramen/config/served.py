@@ -186,15 +186,6 @@ _FETCH = (
         low=1,
         update=_DYNAMIC,
     ),
-    Setting(
-        "producer.id.expiration.check.interval.ms",
-        "int",
-        "600000",
-        "How often idle producers are looked for.",
-        unit="ms",
-        low=1,
-        internal=True,
-    ),
 )
 
 _GROUPS = (
