@@ -23,12 +23,13 @@ from duramen.errors import (
     KafkaError,
     StorageError,
 )
+from duramen.version import VERSION
 
 if TYPE_CHECKING:
     from duramen.embedded import EmbeddedLog, Record, StoredRecord, Topic
     from duramen.embedded import open_log as open
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "ClosedError",

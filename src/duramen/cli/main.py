@@ -15,8 +15,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from duramen import __version__
 from duramen.errors import ConfigError, DuramenError
+from duramen.version import VERSION
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("duramen.cli.serve", "Run a node."),
@@ -87,7 +87,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, epilog=PROGRAM_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="duramen", message="%(prog)s %(version)s")
+@click.version_option(VERSION, prog_name="duramen", message="%(prog)s %(version)s")
 def program() -> None:
     """A durable distributed log that every Kafka client can use.
 

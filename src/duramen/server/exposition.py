@@ -17,8 +17,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from duramen import __version__
 from duramen.server.metrics import SECONDS_BUCKETS, Histogram
+from duramen.version import VERSION
 from duramen.wire.messages import API
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily("duramen_parked_requests", "Produce requests not settled.", len(broker.outstanding))
         yield GaugeMetricFamily("duramen_fetch_sessions", "Fetch sessions.", len(broker.fetch_sessions))
         info = GaugeMetricFamily("duramen_info", "Version and identity.", labels=["version", "node", "cluster"])
-        info.add_metric([__version__, str(broker.node_id), broker.cluster_id], 1)
+        info.add_metric([VERSION, str(broker.node_id), broker.cluster_id], 1)
         yield info
 
     def _storage(self) -> Iterator[Metric]:

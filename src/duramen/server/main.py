@@ -13,13 +13,13 @@ import time
 from importlib import import_module
 from typing import Any
 
-from duramen import __version__
 from duramen.config import BrokerConfig
 from duramen.errors import DirectoryLockedError, DuramenError
 from duramen.server.broker import Broker
 from duramen.server.eventlog import EventLog
 from duramen.server.pulse import Pulse
 from duramen.server.world import real_world
+from duramen.version import VERSION
 
 GC_THRESHOLDS = (50_000, 20, 20)
 
@@ -57,7 +57,7 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
             log("info", "setting-without-meaning", {"key": key, "reason": reason})
         elapsed = int((time.monotonic() - started) * 1000)
         sys.stdout.write(
-            f"duramen {__version__} is ready: {addresses}"
+            f"duramen {VERSION} is ready: {addresses}"
             f" (data in {', '.join(config.strings('log.dirs'))}, {elapsed} ms)\n"
         )
         sys.stdout.flush()

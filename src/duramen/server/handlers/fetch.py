@@ -193,8 +193,7 @@ class FetchCall:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "no history is known for the last fetched epoch")
         if epoch == target.last_fetched_epoch and end >= target.fetch_offset:
             return False
-        data.diverging_epoch.epoch = epoch
-        data.diverging_epoch.end_offset = end
+        data.diverging_epoch = FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end)
         data.high_watermark = partition.high_watermark
         data.last_stable_offset = partition.last_stable_offset
         data.log_start_offset = partition.log_start_offset
