@@ -102,18 +102,15 @@ class BrokerConfig:
         return found
 
     def with_dynamic(self, changes: Mapping[str, str], *, cluster_default: bool = False) -> BrokerConfig:
-        """This configuration with its dynamic settings replaced by `changes`.
+        """This configuration with its dynamic settings replaced by `changes`, which are what the metadata log holds.
 
-        cluster_default: the changes are the defaults for every broker rather than this one's own. ConfigError when a
-        setting is unknown, ill-typed, without meaning here or needs a restart.
+        cluster_default: the changes are the defaults for every broker rather than this one's own. What cannot change
+        dynamically here is left out: `validate_broker_config` refuses it in requests, so another server wrote it.
         """
-        for name, text in changes.items():
-            validate_broker_config(name, text, cluster_default=cluster_default)
-        own = self.texts["dynamic-broker"] if cluster_default else changes
-        default = changes if cluster_default else self.texts["dynamic-default"]
-        changed = BrokerConfig(self.texts["static"], own, default)
-        changed.check()
-        return changed
+        known = {name: text for name, text in changes.items() if _is_dynamic(name)}
+        own = self.texts["dynamic-broker"] if cluster_default else known
+        default = known if cluster_default else self.texts["dynamic-default"]
+        return BrokerConfig(self.texts["static"], own, default)
 
     @property
     def listeners(self) -> tuple[ListenerAddress, ...]:
@@ -154,6 +151,16 @@ class BrokerConfig:
             return value
         return setting.default_value
 
+    def _check_topic_defaults(self) -> None:
+        """A broker setting that topics take over must be legal for a topic."""
+        if self.topic_default("retention.ms") == 0:
+            raise ConfigError("log.retention.ms, .minutes or .hours must be -1 or at least 1")
+        for setting in TOPIC.values():
+            value = self.topic_default(setting.name)
+            if isinstance(value, int) and setting.low is not None and value < setting.low and not setting.also:
+                names = " or ".join(name for name, _ in setting.fallbacks)
+                raise ConfigError(f"{names}: {value} is out of bounds; it must be {setting.bounds}")
+
     def check(self) -> None:
         """The rules that concern several settings at once; ConfigError says which one is broken."""
         if set(self.strings("process.roles")) != {"broker", "controller"}:
@@ -172,14 +179,18 @@ class BrokerConfig:
             raise ConfigError("log.dirs names no directory")
         if self.integer("group.min.session.timeout.ms") > self.integer("group.max.session.timeout.ms"):
             raise ConfigError("group.min.session.timeout.ms is above group.max.session.timeout.ms")
-        if self.topic_default("retention.ms") == 0:
-            raise ConfigError("log.retention.ms, .minutes or .hours must be -1 or at least 1")
+        self._check_topic_defaults()
         if self.integer("duramen.journal.part.bytes") * 2 > self.integer("duramen.journal.max.bytes"):
             raise ConfigError("duramen.journal.part.bytes: the journal must hold at least two parts")
         if self.integer("log.cleaner.min.compaction.lag.ms") > self.integer("log.cleaner.max.compaction.lag.ms"):
             raise ConfigError("log.cleaner.min.compaction.lag.ms is above log.cleaner.max.compaction.lag.ms")
         _ = self.advertised_listeners
         _ = self.metrics_listener
+
+
+def _is_dynamic(name: str) -> bool:
+    setting = SETTINGS.get(name)
+    return setting is not None and not setting.inert and setting.update != "restart"
 
 
 def validate_broker_config(name: str, value: str | None, *, cluster_default: bool = False) -> None:
@@ -192,7 +203,7 @@ def validate_broker_config(name: str, value: str | None, *, cluster_default: boo
     if setting.update == "per-broker" and cluster_default:
         raise ConfigError(f"{name} is a setting of a single broker; it has no cluster-wide default")
     if value is not None:
-        setting.parse(value)
+        BrokerConfig({}, {name: value}).check()
 
 
 def load_broker_config(file_text: str | None, overrides: Mapping[str, str] | None = None) -> BrokerConfig:

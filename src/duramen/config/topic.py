@@ -14,7 +14,8 @@ from duramen.errors import ConfigError
 class TopicConfig:
     """What holds for one topic. Immutable; the attributes are those that storage and partitions ask all the time.
 
-    overrides: the topic's own settings as texts. ConfigError when one is unknown or ill-typed.
+    overrides: the topic's own settings as texts, as the metadata log holds them. Unknown ones, which another server may
+    have stored, are left out: `validate_topic_configs` refuses them in requests. ConfigError when one is ill-typed.
     Times are milliseconds, sizes bytes.
     """
 
@@ -73,7 +74,7 @@ class TopicConfig:
     def __init__(self, broker: BrokerConfig, overrides: Mapping[str, str] | None = None) -> None:
         self._broker = broker
         self._overrides: dict[str, Value] = {
-            name: topic_setting(name).parse(text) for name, text in (overrides or {}).items()
+            name: TOPIC[name].parse(text) for name, text in (overrides or {}).items() if name in TOPIC
         }
         for attribute, name in _ATTRIBUTES:
             value: Any = self.get(name)

@@ -64,6 +64,11 @@ def test_own_settings_win() -> None:
     assert topic.overridden == ("cleanup.policy", "duramen.ack.durability", "retention.ms")
 
 
+def test_what_another_server_stored_is_left_out() -> None:
+    topic = TopicConfig(DEFAULTS, {"message.format.version": "2.8", "retention.ms": "5"})
+    assert topic.overridden == ("retention.ms",)
+
+
 def test_tiny_segments_for_tests() -> None:
     assert TopicConfig(DEFAULTS, {"internal.segment.bytes": "512"}).segment_bytes == 512
 
