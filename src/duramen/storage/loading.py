@@ -6,6 +6,7 @@ Everything but the `.log` files can be missing or damaged and is then made again
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from duramen.errors import CorruptLogError, StorageError
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
 
 _LEFT_OVER = (DELETED, ".cleaned", ".tmp")
 
+SnapshotKind = tuple[str, Callable[[bytes], list[Producer] | None]]
+
+_SNAPSHOT_KINDS: tuple[SnapshotKind, ...] = ((PRODUCERS, decode_ours), (SNAPSHOT, decode_kafka))
+"""Files with producers, best first: ours has five batches of each, Kafka's the last one."""
+
 
 def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int) -> None:
     """Fill a new Log from its directory; see `Log.open`."""
@@ -60,7 +66,7 @@ def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int) -> No
     log.end_offset = log.durable_end = log.recovery_point = log.active.next_offset
     log.start_offset = min(max(start_offset, log.segments[0].base_offset), log.end_offset)
     log.snapshots = sorted(base for base, suffixes in present.items() if SNAPSHOT in suffixes or PRODUCERS in suffixes)
-    load_state(log, epochs_from=log.end_offset if clean else recovery_point)
+    load_state(log, epochs_from=log.end_offset if clean else recovery_point, clean=clean)
     log.configure(log.config)
 
 
@@ -237,10 +243,12 @@ def _write(log: Log, path: str, data: bytes) -> None:
 # ---- epochs and producers --------------------------------------------------------------------------------------
 
 
-def load_state(log: Log, *, epochs_from: int) -> None:
+def load_state(log: Log, *, epochs_from: int, clean: bool) -> None:
     """Leader epochs and producers: from their files, then from the batches that those do not cover.
 
-    epochs_from: everything below is covered by the epoch file, if that can be read.
+    epochs_from: everything below is covered by the epoch file, if that can be read. clean: Kafka's producer snapshots
+    may be used. They know one batch per producer; after a power cut one may be left where ours is lost, and whoever
+    then sends an older batch again would be refused instead of recognised.
     """
     epochs = _read_epochs(log)
     log.epochs = epochs if epochs is not None else EpochCache()
@@ -248,7 +256,7 @@ def load_state(log: Log, *, epochs_from: int) -> None:
     if epochs is None:
         epochs_from = log.segments[0].base_offset
         log.epochs.changed = True
-    producers_from = _read_snapshot(log)
+    producers_from = _read_snapshot(log, _SNAPSHOT_KINDS if clean else _SNAPSHOT_KINDS[:1])
     _replay(log, min(epochs_from, producers_from), producers_from)
     log.producers.map_end = log.end_offset
     log.producers.committed(log.end_offset)
@@ -264,8 +272,8 @@ def _read_epochs(log: Log) -> EpochCache | None:
         return None  # a cache of what the batches say: made again
 
 
-def _read_snapshot(log: Log) -> int:
-    """Restore producers from the newest readable snapshot; returns the offset up to which it speaks.
+def _read_snapshot(log: Log, kinds: Sequence[SnapshotKind]) -> int:
+    """Restore producers from the newest readable snapshot of the best kind; returns the offset up to which it speaks.
 
     Snapshots beyond the log's end describe a history that was cut off: they are removed.
     """
@@ -279,22 +287,15 @@ def _read_snapshot(log: Log) -> int:
                 log.disk.remove(path)
     if beyond:
         log.disk.sync_directory(log.path)
-    for offset in reversed(log.snapshots):
-        found = _snapshot_at(log, offset)
-        if found is not None:
-            for producer in found:
-                log.producers.restore(producer)
-            return offset
+    for suffix, decode in kinds:
+        for offset in reversed(log.snapshots):
+            data = read_file(log.disk, posixpath.join(log.path, file_name(offset, suffix)))
+            found = decode(data) if data is not None else None
+            if found is not None:
+                for producer in found:
+                    log.producers.restore(producer)
+                return offset
     return log.segments[0].base_offset
-
-
-def _snapshot_at(log: Log, offset: int) -> list[Producer] | None:
-    for suffix, decode in ((PRODUCERS, decode_ours), (SNAPSHOT, decode_kafka)):
-        data = read_file(log.disk, posixpath.join(log.path, file_name(offset, suffix)))
-        found = decode(data) if data is not None else None
-        if found is not None:
-            return found
-    return None
 
 
 def _replay(log: Log, start: int, producers_from: int) -> None:
@@ -374,7 +375,7 @@ def _rebuild_bounds(log: Log, segment: Segment) -> None:
 
 def load_producers(log: Log) -> None:
     """Producers again, after a cut."""
-    producers_from = _read_snapshot(log)
+    producers_from = _read_snapshot(log, _SNAPSHOT_KINDS)
     _replay(log, producers_from, producers_from)
     log.producers.map_end = log.end_offset
     log.producers.committed(log.end_offset)
