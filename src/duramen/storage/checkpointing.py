@@ -52,6 +52,13 @@ class Files:
             HIGH_WATERMARK: encode_offsets(self.high_watermarks),
             CHECKPOINT: encode_checkpoint(self.checkpoint),
         }
+        if not points:
+            # A directory without logs: readers take a missing file for an empty one, and starting stays quick.
+            contents = {
+                name: content
+                for name, content in contents.items()
+                if name == CHECKPOINT or self.disk.exists(posixpath.join(self.directory, name))
+            }
         for name, content in contents.items():
             replace_file(self.disk, posixpath.join(self.directory, name), content, durable_name=False)
         self.disk.sync_directory(self.directory)

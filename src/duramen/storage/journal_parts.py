@@ -68,10 +68,9 @@ class PartMaker:
         file = self.disk.open(temporary, create=True, write=True)
         try:
             file.truncate(0)
-            self.disk.preallocate(file, size)
             header = PartHeader(self.generation, self._made, self.seed)
             file.pwritev([encode_part_header(header)], 0)
-            file.sync()
+            self.disk.preallocate(file, size)
             self.disk.rename(temporary, path)
             self.disk.sync_directory(self.directory)
         except OSError:

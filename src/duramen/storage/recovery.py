@@ -34,7 +34,9 @@ from duramen.storage.segment import (
 
 CHUNK_BYTES = 1 << 20
 TAIL_SUFFIX = ".tail"
-REBUILT_SUFFIXES = (INDEX, TIME_INDEX, TXN_INDEX, SEAL)
+STALE_SUFFIXES = (TXN_INDEX, SEAL)
+"""Side files that speak of bytes which are gone; offset and time indexes are made again when the log is opened."""
+DROPPED_SUFFIXES = (INDEX, TIME_INDEX, TXN_INDEX, SEAL)
 
 
 @dataclass(slots=True)
@@ -89,7 +91,7 @@ class PartitionRecovery:
             if base <= end.segment_base:
                 self._apply(base, plan.writes.get(base, []), tails.get(base), limit, present=base in bases)
         self._side_files(end)
-        if self._dirty_names or self._changed:
+        if self._dirty_names:
             self._disk.sync_directory(self._path)
         for base, position in tails.items():
             self._disk.remove(self._file(_tail_name(base, position)))
@@ -203,11 +205,7 @@ class PartitionRecovery:
                 return
             if cut < size:
                 file.truncate(cut)
-            end = cut
-            for write in fresh:
-                if write.position != end:
-                    raise CorruptLogError(path, end, write.position, "the journal leaves a gap here", write.offset)
-                end += file.pwritev([self._data(write)], end)
+            end = self._write_fresh(file, fresh, cut)
             if tail is not None:
                 end = self._append_tail(file, base, tail, end, limit)
             file.sync()
@@ -219,7 +217,24 @@ class PartitionRecovery:
             self._dirty_names = self._dirty_names or not present
         finally:
             file.close()
-        self._drop_side_files(base)
+        self._drop_side_files(base, STALE_SUFFIXES)
+
+    def _write_fresh(self, file: File, writes: list[Write], end: int) -> int:
+        """Write journaled batches one behind the other from `end` on; returns where they end."""
+        pieces: list[bytes] = []
+        start = end
+        for write in writes:
+            if write.position != end:
+                raise CorruptLogError(file.path, end, write.position, "the journal leaves a gap here", write.offset)
+            pieces.append(self._data(write))
+            end += write.length
+            if end - start >= CHUNK_BYTES:
+                file.pwritev([b"".join(pieces)], start)
+                pieces.clear()
+                start = end
+        if pieces:
+            file.pwritev([b"".join(pieces)], start)
+        return end
 
     def _append_tail(self, file: File, base: int, tail: int, end: int, limit: int | None) -> int:
         source = self._disk.open(self._file(_tail_name(base, tail)))
@@ -260,11 +275,11 @@ class PartitionRecovery:
         finally:
             file.close()
         self._disk.remove(path)
-        self._drop_side_files(base)
+        self._drop_side_files(base, DROPPED_SUFFIXES)
         self._changed = self._dirty_names = True
 
-    def _drop_side_files(self, base: int) -> None:
-        for suffix in REBUILT_SUFFIXES:
+    def _drop_side_files(self, base: int, suffixes: tuple[str, ...]) -> None:
+        for suffix in suffixes:
             path = self._file(file_name(base, suffix))
             if self._disk.exists(path):
                 self._disk.remove(path)
