@@ -41,6 +41,7 @@ _REMEDIES = {
     "GROUP_SUBSCRIBED_TO_TOPIC": "the group has members that read this topic; stop them first",
     "INVALID_REPLICATION_FACTOR": "there are fewer nodes than copies asked for; leave --replication-factor out",
     "OFFSET_OUT_OF_RANGE": "the offset lies outside of the log; `duramen topic describe` shows its ends",
+    "_MSG_TIMED_OUT": "no acknowledgement in time; is the node still running? --timeout waits longer",
     "_TIMED_OUT": "no answer in time; is the node busy? --timeout waits longer",
     "_TIMED_OUT_QUEUE": "no answer in time; is the node busy? --timeout waits longer",
     "REQUEST_TIMED_OUT": "no answer in time; is the node busy? --timeout waits longer",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -46,15 +47,18 @@ class Ends:
     """Which partitions have been read to their end, to know when to stop."""
 
     def __init__(self) -> None:
+        self.known = False
         self.assigned: set[tuple[str, int]] = set()
         self.reached: set[tuple[str, int]] = set()
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """These came to us."""
+        """These came to us; none where a group has more members than partitions."""
+        self.known = True
         self.assigned |= {(tp.topic, tp.partition) for tp in partitions}
 
     def revoke(self, partitions: list[TopicPartition]) -> None:
-        """These went to somebody else."""
+        """These go to somebody; who has what is not known until the next assignment."""
+        self.known = False
         gone = {(tp.topic, tp.partition) for tp in partitions}
         self.assigned -= gone
         self.reached -= gone
@@ -62,7 +66,7 @@ class Ends:
     @property
     def all_reached(self) -> bool:
         """Whether there is nothing left to read for now."""
-        return bool(self.assigned) and self.assigned <= self.reached
+        return self.known and self.assigned <= self.reached
 
 
 @click.command(epilog=EPILOG)
@@ -146,7 +150,7 @@ def command(
                 on_assign=lambda _, given: ends.assign(given),
                 on_revoke=lambda _, taken: ends.revoke(taken),
             )
-        _print_all(consumer, ends, show, follow=follow, count=count, commit=group is not None)
+        _print_all(consumer, ends, show, follow=follow, count=count, commit=group is not None, patience=cluster.timeout)
     except KafkaException as error:
         raise failure(error, topic) from None
     finally:
@@ -213,12 +217,19 @@ def _print_all(
     follow: bool,
     count: int | None,
     commit: bool,
+    patience: float,
 ) -> None:
+    """Print until the end, the count or, where the node falls silent for `patience` seconds, an error."""
     out = sys.stdout.buffer
     printed = 0
+    deadline = time.monotonic() + patience
     while follow or not ends.all_reached:
         wanted = _BATCH if count is None else min(_BATCH, count - printed)
         batch = consumer.consume(wanted, timeout=0.5 if follow else 0.05)
+        if batch:
+            deadline = time.monotonic() + patience
+        elif not follow and time.monotonic() > deadline:
+            raise click.ClickException(f"nothing came for {patience:g} seconds; is the node still running?")
         last: dict[tuple[str, int], int] = {}
         for message in batch:
             record = _record(message, ends)
@@ -238,12 +249,15 @@ def _print_all(
 
 
 def _record(message: Message, ends: Ends) -> Incoming | None:
-    """The record in a message; None when the message says that a partition's end was reached. KafkaException."""
+    """The record in a message; None when it only says that a partition's end was reached. KafkaException."""
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     error = message.error()
     if error is not None:
         if error.code() == KafkaError._PARTITION_EOF and topic is not None and partition is not None:
             ends.reached.add((topic, partition))
+            return None
+        if error.retriable():
+            # The client library tries again by itself: a node may restart while somebody follows it.
             return None
         raise KafkaException(error)
     if topic is None or partition is None or offset is None:

@@ -169,6 +169,10 @@ def command(
     started = time.monotonic()
     try:
         _send(producer, delivery, topic, partition, shape, files)
+    except KeyboardInterrupt:
+        _flush(producer, delivery, cluster)
+        note(f"\ninterrupted after {plural(delivery.records, 'record')}")
+        raise
     finally:
         # What was read before an interruption or a bad line is still delivered.
         _flush(producer, delivery, cluster)
