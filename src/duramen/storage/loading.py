@@ -124,7 +124,7 @@ def _closed_indexes_fit(segment: Segment) -> bool:
         if time_size:
             last = times.pread(TIME_ENTRY_SIZE, time_size - TIME_ENTRY_SIZE)
             offset = int.from_bytes(last[8:], "big", signed=True)
-            if not 0 <= offset < relative_end:
+            if not 0 <= offset < relative_end or (time_size > TIME_ENTRY_SIZE and not any(last)):
                 return False
             segment.max_timestamp = int.from_bytes(last[:8], "big", signed=True)
             segment.max_timestamp_offset = segment.base_offset + offset

@@ -113,7 +113,9 @@ class Bench:
                 out += bytes(part)
         return out
 
-    def read(self, offset: int, max_bytes: int = 1 << 20, end: int | None = None, *, at_least_one: bool = True) -> bytes:
+    def read(
+        self, offset: int, max_bytes: int = 1 << 20, end: int | None = None, *, at_least_one: bool = True
+    ) -> bytes:
         bound = self.log.end_offset if end is None else end
         return self.bytes_of(self.log.read(offset, max_bytes, bound, at_least_one=at_least_one))
 

@@ -1,0 +1,559 @@
+"""One partition's log: what is appended is read, in every way of reading, across rolls, cuts and reopening."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from storage_helpers import TOPIC_ID, Bench, cold, without_nowait
+
+from duramen.errors import CorruptLogError, ErrorCode, FencedDirectoryError, KafkaError
+from duramen.model import topic_id_text
+from duramen.ports import FileSpan
+from duramen.storage import kinds
+from duramen.storage.reads import Pending
+from duramen.wire.batch import ABORT, COMMIT, build_batch, build_marker
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path, segment_bytes=5000, index_interval_bytes=300)
+    yield made
+    close(made)
+
+
+def close(bench: Bench) -> None:
+    for segment in bench.log.segments:
+        segment.close()
+
+
+def whole(bench: Bench, start: int, step: int, end: int | None = None) -> list[int]:
+    """Base offsets met by a consumer that reads `step` bytes at a time."""
+    bound = bench.log.end_offset if end is None else end
+    seen: list[int] = []
+    offset = start
+    while offset < bound:
+        found = bench.log.read(offset, step, bound, at_least_one=True)
+        got = bench.offsets(bench.bytes_of(found))
+        assert got, offset
+        seen += got
+        offset = bench.log.read(offset, step, bound, at_least_one=True).next_offset
+        if offset < 0:
+            offset = seen[-1] + 1
+    return seen
+
+
+def test_a_new_directory_is_kafkas(bench: Bench) -> None:
+    names = sorted(os.listdir(bench.path))
+    assert names == ["00000000000000000000.log", "leader-epoch-checkpoint", "partition.metadata"]
+    text = Path(bench.path, "partition.metadata").read_text()
+    assert text == f"version: 0\ntopic_id: {topic_id_text(TOPIC_ID)}\n"
+
+
+def test_appends_are_journaled_with_their_place(bench: Bench) -> None:
+    assert bench.append(b"a", b"b", epoch=4) == 1
+    assert bench.append(b"c", epoch=4) == 2
+    first, second = bench.journal.entries
+    assert first[:5] == (kinds.BATCH, 0, 4, 0, 0)
+    assert second[:5] == (kinds.BATCH, 2, 4, 0, len(first[5]))
+    assert isinstance(first[5], bytes)
+    assert bench.log.dirty
+    assert bench.log.flush_queue == [bench.log]
+    bench.log.flush()
+    assert not bench.log.dirty
+    assert Path(bench.path, "00000000000000000000.log").read_bytes() == first[5] + second[5]
+    assert bench.log.epochs.entries == [(4, 0)]
+
+
+def test_large_batches_are_not_copied(bench: Bench) -> None:
+    data = build_batch([(None, bytes(20_000), [], 0)])
+    bench.append_raw(data)
+    assert bench.journal.entries[0][5].obj is data
+
+
+def test_a_refused_append_changes_nothing(bench: Bench) -> None:
+    bench.append(b"a")
+    bench.journal.refuse = FencedDirectoryError("gone")
+    with pytest.raises(FencedDirectoryError):
+        bench.append(b"b")
+    assert (bench.log.end_offset, bench.log.active.size) == (1, len(bench.journal.entries[0][5]))
+
+
+def test_segments_roll_by_size(bench: Bench) -> None:
+    bench.fill(120)
+    assert len(bench.log.segments) > 3
+    assert all(segment.size <= 5000 for segment in bench.log.segments)
+    rolls = [entry for entry in bench.journal.entries if entry[0] == kinds.ROLL]
+    assert [entry[1] for entry in rolls] == [segment.base_offset for segment in bench.log.segments[1:]]
+    assert whole(bench, 0, 700) == list(range(120))
+
+
+def test_segments_roll_by_record_time(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, segment_ms=100)
+    for timestamp in (1000, 1100, 1101, 900, 1202):
+        bench.append(b"v", timestamp=timestamp)
+    assert [segment.base_offset for segment in bench.log.segments] == [0, 2, 4]
+    close(bench)
+
+
+def test_segments_roll_when_an_index_is_full(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, index_interval_bytes=0, segment_index_bytes=60)
+    bench.fill(12)
+    assert [segment.base_offset for segment in bench.log.segments] == [0, 5, 10]
+    close(bench)
+
+
+def test_segments_roll_before_relative_offsets_overflow(bench: Bench) -> None:
+    bench.append(b"a")
+    bench.log.end_offset = 2**31 - 1
+    bench.append(b"b")
+    bench.append(b"c")
+    assert [segment.base_offset for segment in bench.log.segments] == [0, 2**31]
+
+
+@pytest.mark.parametrize("way", ["hot", "memory", "pool", "sealed", "reopened"])
+@pytest.mark.parametrize("step", [1, 150, 400, 1000, 6000, 1 << 20])
+def test_every_way_of_reading_gives_every_batch_once(bench: Bench, way: str, step: int) -> None:
+    bench.fill(100)
+    if way in ("sealed", "reopened"):
+        bench.sync()
+        assert bench.seal() == len(bench.log.segments) - 1
+    if way == "reopened":
+        bench.reopen()
+    if way != "hot":
+        cold(bench)
+    if way == "pool":
+        without_nowait(bench)
+    assert whole(bench, 0, step) == list(range(100))
+    assert whole(bench, 37, step, 61) == list(range(37, 61))
+
+
+def test_hot_bytes_leave_as_spans_and_cold_ones_do_not(bench: Bench) -> None:
+    bench.fill(10)
+    assert all(isinstance(part, FileSpan) for part in bench.log.read(3, 500, 10, at_least_one=True).parts)
+    cold(bench)
+    without_nowait(bench)
+    found = bench.log.read(3, 500, 10, at_least_one=True)
+    assert isinstance(found.parts[0], Pending)
+    assert found.next_offset == -1
+    assert 0 < len(found.parts[0].run().data) <= found.size
+
+
+def test_the_batch_that_contains_the_offset_comes_whole(bench: Bench) -> None:
+    bench.append(b"a", b"b", b"c")
+    bench.append(b"d", b"e")
+    assert bench.offsets(bench.read(1)) == [0, 3]
+    assert bench.offsets(bench.read(4)) == [3]
+    cold(bench)
+    assert bench.offsets(bench.read(4)) == [3]
+    assert bench.offsets(bench.read(2)) == [0, 3]
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_limits(bench: Bench, warm: bool) -> None:
+    bench.fill(10)
+    if not warm:
+        bench.log.flush()
+        cold(bench)
+    size = len(bench.read(0, 1))
+    assert bench.read(0, size - 1, at_least_one=False) == b""
+    assert bench.offsets(bench.read(0, size - 1)) == [0]
+    assert bench.offsets(bench.read(0, 2 * size)) == [0, 1]
+    assert bench.offsets(bench.read(0, 3 * size - 1)) == [0, 1]
+    assert bench.offsets(bench.read(2, end=4)) == [2, 3]
+    assert bench.read(4, end=4) == b""
+    assert bench.read(10) == b""
+    assert bench.read(0, 0, at_least_one=False) == b""
+    for offset in (-1, 11):
+        with pytest.raises(KafkaError) as caught:
+            bench.read(offset)
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_against_a_list(tmp_path: Path, data: st.DataObject) -> None:
+    """Random appends, reads, cuts and restarts, compared with a plain list of batches."""
+    path = tmp_path / str(len(os.listdir(tmp_path)))
+    path.mkdir()
+    bench = Bench(path, segment_bytes=data.draw(st.sampled_from([400, 1500, 100_000])), index_interval_bytes=200)
+    model: list[tuple[int, int]] = []  # (base offset, next offset) of each batch
+    step = st.sampled_from(["append", "append", "append", "read", "cut", "clean", "unclean", "seal", "cold", "time"])
+    for _ in range(data.draw(st.integers(5, 40))):
+        what = data.draw(step)
+        end = bench.log.end_offset
+        if what == "append":
+            count = data.draw(st.integers(1, 4))
+            bench.append_batch(
+                [(None, b"x" * data.draw(st.integers(0, 300)), [], 1000 + end + i) for i in range(count)]
+            )
+            model.append((end, end + count))
+        elif what == "read" and model:
+            offset = data.draw(st.integers(0, end))
+            size = data.draw(st.sampled_from([1, 300, 2000, 1 << 20]))
+            bound = data.draw(st.sampled_from([base for base, _ in model] + [end]))
+            got = bench.offsets(bench.read(offset, size, bound))
+            expected = [base for base, upper in model if upper > offset and base < bound]
+            assert got == expected[: len(got)]
+            assert bool(got) == bool(expected)
+        elif what == "cut" and model:
+            offset = data.draw(st.integers(0, end))
+            bench.log.truncate_to(offset)
+            model = [(base, upper) for base, upper in model if upper <= offset]
+            assert bench.log.end_offset == (model[-1][1] if model else 0)
+        elif what in ("clean", "unclean"):
+            bench.reopen(clean=what == "clean")
+            assert bench.log.end_offset == end
+        elif what == "seal":
+            bench.sync()
+            bench.seal()
+        elif what == "cold":
+            bench.log.flush()
+            cold(bench)
+        elif what == "time" and model:
+            wanted = data.draw(st.integers(990, 1000 + end + 5))
+            found = bench.log.offset_for_timestamp(wanted, end)
+            assert (found.offset if found else None) == (max(0, wanted - 1000) if wanted - 1000 < end else None)
+            best = bench.log.max_timestamp_offset(end)
+            assert best is not None
+            assert best.offset == end - 1
+    assert whole(bench, 0, 900) == [base for base, _ in model]
+    close(bench)
+
+
+def test_page_cache_logs_journal_a_mark_only(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, durability="page-cache", segment_bytes=600)
+    assert bench.append(b"a") == 1
+    assert bench.append(b"b") == 0
+    assert bench.journal.entries == [(kinds.DURABILITY, 0, 0, 0, 0, None)]
+    bench.append(b"x" * 500)
+    assert bench.journal.kinds() == [kinds.DURABILITY, kinds.ROLL, kinds.DURABILITY]
+    assert bench.log.durable_end == 0
+    bench.sync()
+    assert (bench.log.durable_end, bench.log.recovery_point) == (3, 3)
+    bench.config.durability = "stable"
+    bench.log.configure(bench.config)
+    assert bench.journal.entries[-1][0] == kinds.DURABILITY
+    assert bench.journal.entries[-1][5] == b"stable"
+    assert bench.append(b"c") > 0
+    assert bench.journal.kinds()[-1] == kinds.BATCH
+    close(bench)
+
+
+def test_only_the_journal_makes_a_stable_log_durable(bench: Bench) -> None:
+    bench.append(b"a", b"b")
+    bench.sync()
+    assert (bench.log.durable_end, bench.log.recovery_point) == (0, 2)
+    bench.log.mark_durable(9)
+    assert bench.log.durable_end == 2
+    bench.log.mark_durable(1)
+    assert bench.log.durable_end == 2
+    assert bench.log.take_sync() is None
+
+
+def test_a_sync_that_a_cut_overtook_counts_for_nothing(bench: Bench) -> None:
+    bench.fill(10)
+    job = bench.log.take_sync()
+    assert job is not None
+    assert (job.end_offset, job.segment_base, job.position) == (10, 0, bench.log.active.size)
+    job.run()
+    bench.log.truncate_to(5)
+    bench.fill(5)
+    bench.log.complete_sync(job)
+    assert bench.log.recovery_point == 0
+
+
+def test_epochs_are_journaled_and_survive(bench: Bench) -> None:
+    bench.log.assign_epoch(2)
+    bench.append(b"a", epoch=2)
+    bench.log.assign_epoch(2)
+    bench.log.assign_epoch(5)
+    assert bench.journal.kinds() == [kinds.EPOCH, kinds.BATCH, kinds.EPOCH]
+    bench.reopen()
+    assert bench.log.epochs.entries == [(2, 0), (5, 1)]
+    os.remove(os.path.join(bench.path, "leader-epoch-checkpoint"))
+    bench.reopen(clean=False)
+    assert bench.log.epochs.entries == [(2, 0)]
+
+
+def test_the_log_start_moves_up_only(bench: Bench) -> None:
+    bench.fill(100)
+    bench.log.advance_start(60)
+    bench.log.advance_start(10)
+    assert bench.journal.entries[-1][:2] == (kinds.LOG_START, 60)
+    with pytest.raises(KafkaError):
+        bench.read(59)
+    assert bench.offsets(bench.read(60, 1)) == [60]
+    with pytest.raises(KafkaError):
+        bench.log.advance_start(101)
+    gone = bench.log.detach_before(60)
+    assert gone
+    assert all(segment.next_offset <= 60 for segment in gone)
+    assert bench.log.segments[0].base_offset <= 60 < bench.log.segments[0].next_offset
+    for segment in gone:
+        for path in segment.files():
+            os.remove(path)
+        segment.close()
+    assert bench.offsets(bench.read(60, 1)) == [60]
+    active = bench.log.active
+    assert active not in bench.log.detach_before(10**9)
+    assert bench.log.segments == [active]
+    bench.reopen(start_offset=60)
+    assert bench.log.start_offset >= 60
+
+
+def test_leases_name_the_lowest_offset_until_they_end(bench: Bench) -> None:
+    assert bench.log.leased_from(0) is None
+    first = bench.log.lease(30, expires_ms=100)
+    second = bench.log.lease(10, expires_ms=50)
+    assert bench.log.leased_from(49) == 10
+    assert bench.log.leased_from(50) == 30
+    second.release()
+    first.release()
+    first.release()
+    assert bench.log.leased_from(0) is None
+
+
+# ---- damage --------------------------------------------------------------------------------------------------------
+
+
+def flip(path: str, position: int) -> None:
+    with open(path, "r+b") as file:
+        file.seek(position)
+        byte = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes([byte ^ 0x40]))
+
+
+@pytest.mark.parametrize("pool", [False, True])
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("at", [3, 10, 14, 18, 30, 100])
+def test_damaged_bytes_are_never_handed_out(bench: Bench, pool: bool, sealed: bool, at: int) -> None:
+    bench.fill(60)
+    bench.sync()
+    if sealed:
+        bench.seal()
+    cold(bench)
+    if pool:
+        without_nowait(bench)
+    if at == 14 and not sealed:
+        return  # a leader epoch lies outside the CRC: what the seal is for
+    if at == 3 and not sealed:
+        return  # so does the base offset's upper half
+    flip(bench.log.segments[0].path, at)
+    with pytest.raises(CorruptLogError) as caught:
+        bench.read(0, 100)
+    assert caught.value.path == bench.log.segments[0].path
+    assert caught.value.start == 0
+
+
+def test_a_file_that_lost_its_end_is_damage(bench: Bench) -> None:
+    bench.fill(60)
+    bench.sync()
+    cold(bench)
+    os.truncate(bench.log.segments[0].path, 1000)
+    found = bench.log.read(0, 5000, 60, at_least_one=True)
+    with pytest.raises(CorruptLogError, match="too short"):
+        bench.bytes_of(found)
+
+
+def test_a_damaged_seal_is_an_error_and_no_seal_is_made_of_damage(bench: Bench) -> None:
+    bench.fill(60)
+    bench.sync()
+    flip(bench.log.segments[1].path, 200)
+    jobs = bench.log.take_seals()
+    jobs[0].run()
+    with pytest.raises(CorruptLogError):
+        jobs[1].run()
+    assert not os.path.exists(jobs[1].path)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("how", ["gone", "empty", "cut", "zeros", "garbage"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_missing_and_damaged_indexes_are_made_again(bench: Bench, suffix: str, how: str, clean: bool) -> None:
+    bench.fill(100)
+    bench.sync(full=True)
+    bench.log.close()
+    good = {name: Path(bench.path, name).read_bytes() for name in os.listdir(bench.path) if name.endswith(suffix)}
+    for name, content in good.items():
+        path = Path(bench.path, name)
+        if how == "gone":
+            path.unlink()
+        elif how == "empty":
+            path.write_bytes(b"")
+        elif how == "cut":
+            path.write_bytes(content[:-3])
+        elif how == "zeros":
+            path.write_bytes(content + bytes(len(content)))
+        else:
+            path.write_bytes(b"\x7f" * len(content))
+    bench.reopen(clean=clean, recovery_point=0)
+    assert whole(bench, 0, 700) == list(range(100))
+    for offset in (0, 1, 50, 99):
+        found = bench.log.offset_for_timestamp(1000 + 10 * offset, 100)
+        assert found is not None
+        assert found[:2] == (offset, 1000 + 10 * offset)
+    if how != "empty" or not clean:
+        bench.sync(full=True)
+        for name, content in good.items():
+            assert Path(bench.path, name).read_bytes() == content, name
+
+
+def test_an_unclean_open_checks_what_is_beyond_the_recovery_point(bench: Bench) -> None:
+    bench.fill(100)
+    bench.sync()
+    flip(bench.log.active.path, 90)
+    with pytest.raises(CorruptLogError) as caught:
+        bench.reopen(clean=False, recovery_point=0)
+    assert caught.value.offset == bench.log.active.base_offset
+
+
+def test_garbage_behind_the_end_is_not_accepted_silently(bench: Bench) -> None:
+    bench.fill(20)
+    bench.sync(full=True)
+    bench.log.close()
+    with open(bench.log.active.path, "ab") as file:
+        file.write(b"junk")
+    with pytest.raises(CorruptLogError):
+        bench.reopen(clean=True)
+
+
+def test_an_interrupted_compaction_is_named(bench: Bench) -> None:
+    Path(bench.path, "00000000000000000000.log.swap").write_bytes(b"")
+    Path(bench.path, "00000000000000000000.log.deleted").write_bytes(b"")
+    with pytest.raises(Exception, match="swap: a compaction was interrupted"):
+        bench.reopen()
+
+
+def test_left_over_files_are_removed(bench: Bench) -> None:
+    Path(bench.path, "00000000000000000000.log.deleted").write_bytes(b"")
+    Path(bench.path, "00000000000000000009.log.cleaned").write_bytes(b"")
+    bench.reopen()
+    assert not [name for name in os.listdir(bench.path) if name.endswith((".deleted", ".cleaned"))]
+
+
+# ---- Kafka's formats -----------------------------------------------------------------------------------------------
+
+
+def test_index_files_hold_kafkas_entries(bench: Bench) -> None:
+    bench.fill(40)
+    bench.sync(full=True)
+    segment = bench.log.segments[1]
+    log = Path(segment.path).read_bytes()
+    index = Path(segment.path_of(".index")).read_bytes()
+    entries = list(struct.iter_unpack(">ii", index))
+    assert entries
+    previous = -1
+    for relative, position in entries:
+        base, delta = struct.unpack_from(">q", log, position)[0], struct.unpack_from(">i", log, position + 23)[0]
+        assert base + delta == segment.base_offset + relative
+        assert position > previous
+        previous = position
+    times = list(struct.iter_unpack(">qi", Path(segment.path_of(".timeindex")).read_bytes()))
+    assert times == sorted(set(times))
+    assert times[-1] == (segment.max_timestamp, segment.max_timestamp_offset - segment.base_offset)
+
+
+def test_producers_survive_restarts_with_and_without_snapshots(bench: Bench) -> None:
+    ids: dict[str, Any] = {"producer_id": 4, "producer_epoch": 1}
+    for sequence in range(60):
+        bench.append(b"v" * 100, base_sequence=sequence, **ids)
+    expected = [tuple(batch) for batch in bench.log.producers.get(4).batches]  # type: ignore[union-attr]
+    assert len(expected) == 5
+    for clean in (True, False):
+        for remove in ((), (".producers",), (".snapshot", ".producers")):
+            bench.reopen(clean=clean)
+            for name in os.listdir(bench.path):
+                if name.endswith(remove or ("nothing",)):
+                    os.remove(os.path.join(bench.path, name))
+            bench.log.snapshots.clear()
+            bench.reopen(clean=False)
+            known = bench.log.producers.get(4)
+            assert known is not None
+            assert [tuple(batch) for batch in known.batches] == expected
+
+
+def test_snapshots_beyond_a_cut_are_forgotten(bench: Bench) -> None:
+    ids: dict[str, Any] = {"producer_id": 4, "producer_epoch": 1}
+    for sequence in range(60):
+        bench.append(b"v" * 100, base_sequence=sequence, **ids)
+    bench.sync(full=True)
+    bench.log.truncate_to(33)
+    known = bench.log.producers.get(4)
+    assert known is not None
+    assert known.last_sequence == 32
+    assert all(offset <= 33 for offset in bench.log.snapshots)
+    assert not os.path.exists(os.path.join(bench.path, f"{60:020d}.snapshot"))
+    bench.reopen()
+    known = bench.log.producers.get(4)
+    assert known is not None
+    assert known.last_sequence == 32
+
+
+def test_aborted_transactions_are_listed_and_survive(bench: Bench) -> None:
+    ids: dict[str, Any] = {"producer_epoch": 0, "transactional": True}
+    bench.append(b"a", producer_id=1, base_sequence=0, **ids)
+    bench.append(b"b", producer_id=2, base_sequence=0, **ids)
+    bench.fill(60)
+    end = bench.log.end_offset
+    bench.append_raw(build_marker(1, 0, ABORT, 0, 5, base_offset=end, leader_epoch=0))
+    bench.append_raw(build_marker(2, 0, COMMIT, 0, 5, base_offset=end + 1, leader_epoch=0))
+    assert bench.log.aborted(0, 10) == [(1, 0)]
+    assert bench.log.aborted(end, end + 1) == [(1, 0)]
+    assert bench.log.aborted(end + 1, end + 2) == []
+    data = Path(bench.log.active.path_of(".txnindex")).read_bytes()
+    assert data == struct.pack(">hqqqq", 0, 1, 0, end, 1)
+    for clean in (True, False):
+        bench.reopen(clean=clean)
+        assert bench.log.aborted(0, 10) == [(1, 0)]
+        assert bench.log.producers.first_unstable_offset is None
+    bench.log.truncate_to(end)
+    assert bench.log.aborted(0, 10) == []
+    assert bench.log.producers.first_unstable_offset == 0
+    assert not os.path.exists(bench.log.active.path_of(".txnindex"))
+
+
+# ---- times ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_time_look_ups_are_exact_inside_a_batch(bench: Bench, codec: int) -> None:
+    stamps = [100, 90, 120, 110, 130]
+    bench.append_batch([(None, b"v%d" % i, [], t) for i, t in enumerate(stamps)], epoch=3, compression=codec)
+    bench.append_batch([(None, b"w", [], 50)], epoch=4, compression=codec)
+    look = bench.log.offset_for_timestamp
+    assert look(0, 6) == (0, 100, 3)
+    assert look(101, 6) == (2, 120, 3)
+    assert look(125, 6) == (4, 130, 3)
+    assert look(131, 6) is None
+    assert look(125, 4) is None
+    assert bench.log.max_timestamp_offset(6) == (4, 130, 3)
+    bench.log.advance_start(3)
+    assert look(0, 6) == (3, 110, 3)
+
+
+def test_nothing_is_found_in_an_empty_log(bench: Bench) -> None:
+    assert bench.log.offset_for_timestamp(0, 0) is None
+    assert bench.log.max_timestamp_offset(0) is None
+
+
+def test_the_youngest_record_below_a_bound(bench: Bench) -> None:
+    for offset in range(100):
+        bench.append(b"x" * 100, timestamp=1000 + (offset * 37) % 100)
+    stamps = [1000 + (offset * 37) % 100 for offset in range(100)]
+    for bound in (1, 2, 30, 55, 99, 100):
+        best = bench.log.max_timestamp_offset(bound)
+        assert best is not None
+        assert best.timestamp == max(stamps[:bound])
+        assert best.offset == stamps.index(max(stamps[:bound]))
+    for wanted in (1000, 1050, 1099):
+        found = bench.log.offset_for_timestamp(wanted, 100)
+        assert found is not None
+        assert found.offset == next(i for i, t in enumerate(stamps) if t >= wanted)
