@@ -1,0 +1,183 @@
+"""Which coordinator a group has here, and the hosts that run them: one per partition of `__consumer_offsets`.
+
+The topic is created when somebody first asks for a coordinator. A partition's host replays it when this node begins to
+lead it; until that is done its groups are told COORDINATOR_LOAD_IN_PROGRESS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from duramen.errors import DuramenError, ErrorCode, KafkaError
+from duramen.machines.group.commands import TopicsDeleted
+from duramen.machines.group.machine import GroupMachine
+from duramen.machines.group.settings import GroupSettings
+from duramen.model import NO_TOPIC_ID, OFFSETS_TOPIC, TopicId, TopicPartition
+from duramen.partition.host import Host
+
+if TYPE_CHECKING:
+    from duramen.server.broker import Broker
+
+_APPEND_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What a failed append means to a group member, as Kafka's group coordinator has it."""
+
+
+def group_error(error: DuramenError) -> ErrorCode:
+    """The code a group API answers with when its host refused or failed."""
+    return _APPEND_ERRORS.get(error.code, error.code)
+
+
+def java_hash(text: str) -> int:
+    """String.hashCode of the text's UTF-16 units, as an unsigned number."""
+    value = 0
+    units = text.encode("utf-16-be")
+    for index in range(0, len(units), 2):
+        value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
+    return value
+
+
+def partition_for(group_id: str, partitions: int) -> int:
+    """The partition of `__consumer_offsets` that holds a group (Kafka's partitionFor: abs(hash) mod count)."""
+    value = java_hash(group_id)
+    signed = value - (1 << 32) if value & 0x80000000 else value
+    return (0 if signed == -(1 << 31) else abs(signed)) % partitions
+
+
+class Coordinators:
+    """The group hosts of one broker, by partition of `__consumer_offsets`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._hosts: dict[int, Host] = {}
+        self._machines: dict[int, GroupMachine] = {}
+        self._creating: list[Callable[[ErrorCode], None]] = []
+        broker.catalog.on_deleted.append(self._topic_deleted)
+
+    # ---- finding ---------------------------------------------------------------------------------------------
+
+    def ensure_topic(self, done: Callable[[ErrorCode], None]) -> None:
+        """`done(NONE)` once `__consumer_offsets` exists; it is created if need be."""
+        if OFFSETS_TOPIC in self._broker.image.topics:
+            done(ErrorCode.NONE)
+            return
+        self._creating.append(done)
+        if len(self._creating) == 1:
+            catalog = self._broker.catalog
+            catalog.create([catalog.new_topic(OFFSETS_TOPIC)], self._created)
+
+    def _created(self, results: Any) -> None:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if isinstance(results, list) and results[0].result.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            code = ErrorCode.NONE
+        waiting, self._creating = self._creating, []
+        for done in waiting:
+            done(code)
+
+    def _partitions(self) -> int:
+        topic = self._broker.image.topic(OFFSETS_TOPIC)
+        return 0 if topic is None else len(topic.partitions)
+
+    def load_all(self) -> None:
+        """At start: begin to load every partition led here."""
+        for index in range(self._partitions()):
+            self._host(index)
+
+    def _host(self, index: int) -> Host | None:
+        """The host of a partition, which may still be loading; None when this node does not lead it."""
+        host = self._hosts.get(index)
+        if host is not None and host.failed is None:
+            return host
+        partition = self._broker.store.partitions.get(TopicPartition(OFFSETS_TOPIC, index))
+        if partition is None or not partition.replication.is_leader or partition.closed:
+            return None
+        machine = GroupMachine(GroupSettings.from_config(self._broker.config))
+        host = Host(
+            partition,
+            machine,
+            self._broker.clock,
+            commit_timeout_ms=self._broker.config.integer("offsets.commit.timeout.ms"),
+        )
+        self._hosts[index] = host
+        self._machines[index] = machine
+        host.start_loading(lambda error: self._loaded(index, error))
+        return host
+
+    def _loaded(self, index: int, error: DuramenError | None) -> None:
+        if error is not None:
+            self._broker.report("coordinator-load-failed", partition=index, error=error)
+            return
+        image = self._broker.image
+        gone = [
+            (name, topic_id)
+            for name, topic_id in sorted(self._machines[index].committed_topics())
+            if image.topic_id(name) != topic_id and (topic_id != NO_TOPIC_ID or name not in image.topics)
+        ]
+        if gone:
+            self._hosts[index].submit(TopicsDeleted(tuple(gone)), lambda _: None)
+
+    # ---- commands --------------------------------------------------------------------------------------------
+
+    def submit(self, group_id: str, command: Any, on_reply: Callable[[Any], None]) -> None:
+        """Have the group's machine decide; errors reach `on_reply` as DuramenError."""
+        count = self._partitions()
+        host = self._host(partition_for(group_id, count)) if count else None
+        if host is None:
+            on_reply(KafkaError(ErrorCode.NOT_COORDINATOR if count else ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        else:
+            host.submit(command, on_reply)
+
+    def submit_everywhere(self, command: Any, on_replies: Callable[[list[Any]], None]) -> None:
+        """Ask every machine here; `on_replies` gets all their answers, in the order of their partitions."""
+        hosts = [host for host in (self._host(index) for index in range(self._partitions())) if host is not None]
+        answers: list[Any] = [None] * len(hosts)
+        left = len(hosts)
+        if not hosts:
+            on_replies([])
+
+        def answered(number: int, answer: Any) -> None:
+            nonlocal left
+            answers[number] = answer
+            left -= 1
+            if left == 0:
+                on_replies(answers)
+
+        for number, host in enumerate(hosts):
+            host.submit(command, lambda answer, number=number: answered(number, answer))
+
+    # ---- following -------------------------------------------------------------------------------------------
+
+    def _topic_deleted(self, name: str, topic_id: TopicId) -> None:
+        if name == OFFSETS_TOPIC:
+            self.close()
+            return
+        for host in list(self._hosts.values()):
+            if host.loaded and host.failed is None:
+                host.submit(TopicsDeleted(((name, topic_id),)), lambda _: None)
+
+    def directory_failed(self, error: DuramenError) -> None:
+        """The disk under some partitions failed: their hosts end; nothing that waits is answered as if it had happened."""
+        for index, host in list(self._hosts.items()):
+            if self._broker.store.home(TopicPartition(OFFSETS_TOPIC, index)).journal.failed is not None:
+                host.fail(error)
+
+    def committed_offsets(self) -> Iterator[tuple[str, TopicPartition, int]]:
+        """(group, partition, committed offset) of every loaded group, for metrics."""
+        for machine in self._machines.values():
+            for group_id in machine.offsets:
+                for (topic, partition), committed in machine.offsets.of(group_id).items():
+                    yield group_id, TopicPartition(topic, partition), committed.offset
+
+    def close(self) -> None:
+        """End every host."""
+        hosts, self._hosts = self._hosts, {}
+        self._machines = {}
+        for host in hosts.values():
+            host.close()

@@ -1,0 +1,37 @@
+"""DeleteGroups: remove empty groups and their offsets (KIP-229). Versions 0-2."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from duramen.errors import DuramenError, ErrorCode
+from duramen.machines.group.commands import DeleteGroups
+from duramen.server.coordinators import group_error
+from duramen.wire.messages.delete_groups import DeleteGroupsResponse
+
+if TYPE_CHECKING:
+    from duramen.server.request import Request
+
+
+def handle(request: Request) -> None:
+    """Each group is deleted or refused alone: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
+    names = list(dict.fromkeys(request.body.groups_names))
+    codes: dict[str, ErrorCode] = {}
+
+    def answered(name: str, answer: Any) -> None:
+        codes[name] = group_error(answer) if isinstance(answer, DuramenError) else answer[0]
+        if len(codes) == len(names):
+            results = [
+                DeleteGroupsResponse.DeletableGroupResult(group_id=name, error_code=int(codes[name])) for name in names
+            ]
+            request.reply(DeleteGroupsResponse.new(results=results))
+
+    if not names:
+        request.reply(DeleteGroupsResponse.new(results=[]))
+    for name in names:
+        if name in request.denied:
+            answered(name, [ErrorCode.GROUP_AUTHORIZATION_FAILED])
+        else:
+            request.broker.coordinators.submit(
+                name, DeleteGroups((name,)), lambda answer, name=name: answered(name, answer)
+            )

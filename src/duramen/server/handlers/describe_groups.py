@@ -1,0 +1,78 @@
+"""DescribeGroups: state, protocol and members of classic groups. Versions 0-6.
+
+v3 authorized operations (KIP-430) · v4 instance ids · v6 GROUP_ID_NOT_FOUND instead of a Dead group (KIP-1043)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from duramen.errors import DuramenError, ErrorCode
+from duramen.machines.group.commands import DescribeGroups, GroupDescription
+from duramen.server.authorizer import Operation, Resource
+from duramen.server.coordinators import group_error
+from duramen.wire.messages.describe_groups import DescribeGroupsResponse
+
+if TYPE_CHECKING:
+    from duramen.server.request import Request
+
+GROUP_OPERATIONS = (Operation.READ, Operation.DELETE, Operation.DESCRIBE)
+
+
+def handle(request: Request) -> None:
+    """Ask each group's machine."""
+    names = request.body.groups
+    described: list[Any] = [None] * len(names)
+    left = len(names)
+
+    def answered(number: int, answer: Any) -> None:
+        nonlocal left
+        described[number] = _describe(request, names[number], answer)
+        left -= 1
+        if left == 0:
+            request.reply(DescribeGroupsResponse.new(groups=described))
+
+    if not names:
+        request.reply(DescribeGroupsResponse.new(groups=[]))
+    for number, name in enumerate(names):
+        if name in request.denied:
+            answered(number, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        else:
+            request.broker.coordinators.submit(
+                name, DescribeGroups((name,)), lambda answer, number=number: answered(number, answer)
+            )
+
+
+def _describe(request: Request, name: str, answer: Any) -> Any:
+    if isinstance(answer, DuramenError):
+        answer = group_error(answer)
+    if isinstance(answer, ErrorCode):
+        return DescribeGroupsResponse.DescribedGroup(group_id=name, error_code=int(answer))
+    group: GroupDescription = answer[0]
+    entry = DescribeGroupsResponse.DescribedGroup(
+        group_id=name,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol,
+        members=[
+            DescribeGroupsResponse.DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in group.members
+        ],
+    )
+    if not group.exists and request.version >= 6:
+        entry.error_code = int(ErrorCode.GROUP_ID_NOT_FOUND)
+        entry.error_message = f"Group {name} not found."
+    if request.version >= 3 and request.body.include_authorized_operations:
+        entry.authorized_operations = sum(
+            1 << operation
+            for operation in GROUP_OPERATIONS
+            if not request.broker.denies(request, operation, Resource.GROUP, [name])
+        )
+    return entry

@@ -1,0 +1,67 @@
+"""FindCoordinator: which broker runs a group. Versions 0-6; from 4 many keys at once (KIP-699).
+
+Key types: 0 group, 1 transactional id (refused: transactions are not served yet), 2 share group (not served).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from duramen.errors import ErrorCode
+from duramen.server.authorizer import Operation, Resource
+from duramen.wire.messages.find_coordinator import FindCoordinatorResponse
+
+if TYPE_CHECKING:
+    from duramen.server.request import Request
+
+GROUP = 0
+TRANSACTION = 1
+FIRST_BATCHED_VERSION = 4
+
+
+def handle(request: Request) -> None:
+    """This node for every group, once `__consumer_offsets` exists."""
+    body = request.body
+    keys = body.coordinator_keys if request.version >= FIRST_BATCHED_VERSION else [body.key]
+    if body.key_type != GROUP:
+        refused = ErrorCode.INVALID_REQUEST
+        if body.key_type == TRANSACTION:
+            # Not retriable, and clients stop at once: they would retry anything softer until their time-out.
+            refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        _reply(request, keys, dict.fromkeys(keys, refused))
+        return
+    denied = request.broker.denies(request, Operation.DESCRIBE, Resource.GROUP, keys)
+
+    def created(code: ErrorCode) -> None:
+        codes = {key: ErrorCode.GROUP_AUTHORIZATION_FAILED if key in denied else code for key in keys}
+        _reply(request, keys, codes)
+
+    request.broker.coordinators.ensure_topic(created)
+
+
+def _reply(request: Request, keys: list[str], codes: dict[str, ErrorCode]) -> None:
+    node = next(iter(request.broker.endpoints(request.connection.listener)), None)
+    entries = []
+    for key in keys:
+        code = codes[key]
+        if code is ErrorCode.NONE and node is None:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        place: dict[str, Any] = {"node_id": -1, "host": "", "port": -1}
+        if code is ErrorCode.NONE and node is not None:
+            place = {"node_id": node[0], "host": node[1], "port": node[2]}
+        entries.append((key, code, place))
+    if request.version >= FIRST_BATCHED_VERSION:
+        coordinators = [
+            FindCoordinatorResponse.Coordinator(key=key, error_code=int(code), error_message=_message(code), **place)
+            for key, code, place in entries
+        ]
+        request.reply(FindCoordinatorResponse.new(coordinators=coordinators))
+    else:
+        _, code, place = entries[0]
+        request.reply(FindCoordinatorResponse.new(error_code=int(code), error_message=_message(code), **place))
+
+
+def _message(code: ErrorCode) -> str | None:
+    if code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        return "transactions are not served yet"
+    return None if code is ErrorCode.NONE else code.name

@@ -1,0 +1,51 @@
+"""ListGroups: the groups this broker coordinates. Versions 0-5 (v4 filter by state, KIP-518; v5 by type, KIP-848)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from duramen.errors import DuramenError, ErrorCode
+from duramen.machines.group.commands import ListGroups
+from duramen.server.authorizer import CLUSTER_NAME, Operation, Resource
+from duramen.server.coordinators import group_error
+from duramen.wire.messages.list_groups import ListGroupsResponse
+
+if TYPE_CHECKING:
+    from duramen.server.request import Request
+
+
+def handle(request: Request) -> None:
+    """Ask every machine here; the first error is the reply's."""
+    body = request.body
+    states = frozenset(body.states_filter) if request.version >= 4 else frozenset()
+    types = frozenset(body.types_filter) if request.version >= 5 else frozenset()
+
+    def answered(answers: list[Any]) -> None:
+        error = ErrorCode.NONE
+        groups = []
+        for answer in answers:
+            if isinstance(answer, DuramenError):
+                error = group_error(answer) if error is ErrorCode.NONE else error
+                continue
+            groups += answer
+        if CLUSTER_NAME in request.denied:
+            hidden = request.broker.denies(
+                request, Operation.DESCRIBE, Resource.GROUP, [group.group_id for group in groups]
+            )
+            groups = [group for group in groups if group.group_id not in hidden]
+        request.reply(
+            ListGroupsResponse.new(
+                error_code=int(error),
+                groups=[
+                    ListGroupsResponse.ListedGroup(
+                        group_id=group.group_id,
+                        protocol_type=group.protocol_type,
+                        group_state=group.state,
+                        group_type=group.group_type,
+                    )
+                    for group in groups
+                ],
+            )
+        )
+
+    request.broker.coordinators.submit_everywhere(ListGroups(states, types), answered)

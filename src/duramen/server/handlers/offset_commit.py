@@ -1,0 +1,88 @@
+"""OffsetCommit: a group's positions, answered when they are on stable storage. Versions 2-10.
+
+v2-4 retention time · v6 leader epoch (KIP-320) · v7 static members · v9 member epoch · v10 topic ids (KIP-848)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from duramen.errors import DuramenError, ErrorCode
+from duramen.machines.group.commands import CommitOffsets, NewOffset
+from duramen.server.authorizer import Operation, Resource
+from duramen.server.coordinators import group_error
+from duramen.wire.messages.offset_commit import OffsetCommitResponse
+
+if TYPE_CHECKING:
+    from duramen.server.request import Request
+
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+
+
+def handle(request: Request) -> None:
+    """Commit what can be committed; every partition has its own error."""
+    body = request.body
+    by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    response = OffsetCommitResponse.new(topics=[])
+    pending: list[tuple[Any, NewOffset]] = []
+    for topic in body.topics:
+        entries: list[Any] = []
+        response.topics.append(
+            OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=entries)
+        )
+        name, code = _resolve(request, topic, by_id)
+        for wanted in topic.partitions:
+            entry = OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=wanted.partition_index)
+            entries.append(entry)
+            entry.error_code = int(code or _check(request, name, wanted))
+            if entry.error_code == 0:
+                pending.append((entry, _offset(request, name, wanted)))
+
+    def answered(answer: Any) -> None:
+        failed = group_error(answer) if isinstance(answer, DuramenError) else None
+        for number, (entry, _) in enumerate(pending):
+            entry.error_code = int(answer[number] if failed is None else failed)
+        request.reply(response)
+
+    if not pending:
+        request.reply(response)
+        return
+    command = CommitOffsets(
+        body.group_id,
+        body.member_id,
+        body.group_instance_id,
+        body.generation_id_or_member_epoch,
+        tuple(offset for _, offset in pending),
+        body.retention_time_ms if request.version <= 4 else -1,
+    )
+    request.broker.coordinators.submit(body.group_id, command, answered)
+
+
+def _resolve(request: Request, topic: Any, by_id: bool) -> tuple[str, ErrorCode]:
+    """(name, error) of a topic in the request; the name is "" when there is none behind the id."""
+    if request.body.group_id in request.denied:
+        return "", ErrorCode.GROUP_AUTHORIZATION_FAILED
+    name = request.broker.image.topic_name(topic.topic_id) if by_id else topic.name
+    if name is None:
+        return "", ErrorCode.UNKNOWN_TOPIC_ID
+    if request.broker.denies(request, Operation.READ, Resource.TOPIC, [name]):
+        return name, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return name, ErrorCode.NONE
+
+
+def _check(request: Request, name: str, wanted: Any) -> ErrorCode:
+    topic = request.broker.image.topic(name)
+    if topic is None or not 0 <= wanted.partition_index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE
+
+
+def _offset(request: Request, name: str, wanted: Any) -> NewOffset:
+    return NewOffset(
+        name,
+        wanted.partition_index,
+        wanted.committed_offset,
+        wanted.committed_leader_epoch,
+        wanted.committed_metadata or "",
+        request.broker.image.topic_id(name),
+    )
