@@ -24,8 +24,9 @@ from duramen.storage.checkpoints import (
     replace_file,
 )
 from duramen.storage.journal import Journal
-from duramen.storage.log import Log, LogSync
+from duramen.storage.log import Log
 from duramen.storage.recovery_plan import LogKey
+from duramen.storage.syncing import LogSync
 
 SLICE_LOGS = 8
 """Logs synced by one job of a round while the journal has room."""

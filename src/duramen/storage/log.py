@@ -8,7 +8,6 @@ elsewhere and are completed here.
 from __future__ import annotations
 
 import posixpath
-from typing import Protocol
 
 from crc32c import crc32c
 
@@ -17,17 +16,13 @@ from duramen.model import INTERNAL_TOPICS, TopicId, TopicPartition, topic_id_tex
 from duramen.ports import Buffer, Disk
 from duramen.storage import kinds, loading, syncing
 from duramen.storage.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, encode_partition_metadata, replace_file
-from duramen.storage.epochs import EpochCache
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
-from duramen.storage.leases import Lease, Leases
+from duramen.storage.log_state import LogJournal, LogState
 from duramen.storage.logconfig import LogConfig
-from duramen.storage.producers import ProducerStates
-from duramen.storage.reader import Reader, segment_number
-from duramen.storage.reads import HotWindow, LogRead
+from duramen.storage.reads import HotWindow
 from duramen.storage.seal import SealJob
 from duramen.storage.segment import MAX_RELATIVE, SEAL, Segment
 from duramen.storage.syncing import LogSync
-from duramen.storage.times import TimeLookup, Timestamped, max_timestamp_lookup, timestamp_lookup
 from duramen.wire.batch import BatchHeader, read_marker
 
 COPIED_BYTES = 16 * 1024
@@ -36,60 +31,20 @@ SNAPSHOT_BYTES = 16 << 20
 """Appended bytes after which a checkpoint writes the producers too, so that an open has little to replay."""
 
 
-class LogJournal(Protocol):
-    """What a log needs of its directory's journal."""
-
-    def admit(self, length: int) -> None: ...
-
-    def append(
-        self,
-        kind: int,
-        log: Log,
-        offset: int,
-        epoch: int,
-        segment_base: int,
-        position: int,
-        data: Buffer | None = None,
-    ) -> int: ...
-
-
-class Log:
+class Log(LogState):
     """One partition's records on disk.
 
-    start_offset: first offset readers may ask for; end_offset: the next to be assigned; durable_end: all below is on
-    stable storage; recovery_point: all below is in synced segments. stable: appends are journaled; marked: the journal
-    knows from where on they are not (page-cache topics). snapshots: offsets of the producer snapshots, ascending; cuts:
-    how often the log was truncated.
+    stable: appends are journaled; marked: the journal knows from where on they are not (page-cache topics). See
+    LogState for the rest.
     """
 
     __slots__ = (
-        "_leases",
-        "_queue",
-        "_reader",
         "_roll_after_ms",
         "_rolls_at_entries",
-        "_unsnapshotted",
-        "active",
         "config",
-        "cuts",
-        "dirty",
-        "disk",
-        "durable_end",
-        "end_offset",
-        "epochs",
         "flush_queue",
-        "journal",
         "marked",
-        "names_changed",
-        "path",
-        "producers",
-        "recovery_point",
-        "segments",
-        "snapshots",
         "stable",
-        "start_offset",
-        "topic_id",
-        "tp",
     )
 
     def __init__(
@@ -104,28 +59,9 @@ class Log:
         hot: HotWindow | None = None,
     ) -> None:
         """An object without segments: use `create` or `open`."""
-        self.disk = disk
-        self.path = path
-        self.tp = tp
-        self.topic_id = topic_id
-        self.journal = journal
+        super().__init__(disk, path, tp, topic_id, journal, hot)
         self.flush_queue: list[Log] = [] if flush_queue is None else flush_queue
-        self.dirty = False
         self.marked = False
-        self.names_changed = False
-        self.start_offset = 0
-        self.end_offset = 0
-        self.durable_end = 0
-        self.recovery_point = 0
-        self.epochs = EpochCache()
-        self.producers = ProducerStates()
-        self.segments: list[Segment] = []
-        self.snapshots: list[int] = []
-        self.cuts = 0
-        self._queue: list[Buffer] = []
-        self._reader = Reader(HotWindow() if hot is None else hot)
-        self._leases = Leases()
-        self._unsnapshotted = 0
         self._take_over(config)
 
     # ---- birth -----------------------------------------------------------------------------------------------
@@ -291,19 +227,6 @@ class Log:
         active = self.active
         return self.journal.append(kind, self, offset, self.epochs.latest, active.base_offset, active.size, data)
 
-    def flush(self) -> None:
-        """Write everything queued with one call. OSError: nothing is forgotten, but the directory must be fenced."""
-        queue = self._queue
-        if queue:
-            segment = self.active
-            start = segment.flushed
-            segment.open_file().pwritev(queue, start)
-            self._queue = []
-            segment.flushed = segment.size
-            self._unsnapshotted += segment.size - start
-            self._reader.wrote(segment, start)
-        self.dirty = False
-
     def roll(self) -> Segment:
         """Close the active segment and start a new one at the end of the log; journaled. OSError."""
         self.flush()
@@ -326,67 +249,6 @@ class Log:
         self.active = segment
         self.names_changed = True
         return segment
-
-    # ---- reads -----------------------------------------------------------------------------------------------
-
-    @property
-    def size(self) -> int:
-        """Bytes of all segments."""
-        return sum(segment.size for segment in self.segments)
-
-    def read(self, offset: int, max_bytes: int, end: int, *, at_least_one: bool) -> LogRead:
-        """Whole batches from the one that contains `offset`; none that starts at `end` (a batch boundary) or later.
-
-        Raises KafkaError OFFSET_OUT_OF_RANGE below the log start or above the log end; CorruptLogError; OSError.
-        """
-        if offset < self.start_offset or offset > self.end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.tp}: offset {offset} is outside {self.start_offset}..{self.end_offset}",
-            )
-        if self._queue and end > self.active.base_offset:
-            self.flush()
-        return self._reader.read(self.segments, offset, max_bytes, min(end, self.end_offset), at_least_one=at_least_one)
-
-    def aborted(self, first: int, last: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of rolled-back transactions with records in first..last (last excluded)."""
-        found: list[tuple[int, int]] = []
-        for number in range(segment_number(self.segments, first), len(self.segments)):
-            for entry in self.segments[number].aborted():
-                if entry.last_offset >= first and entry.first_offset < last:
-                    found.append((entry.producer_id, entry.first_offset))
-                if entry.last_stable_offset >= last:
-                    return found
-        return found
-
-    def time_lookup(self, timestamp: int, end: int) -> TimeLookup:
-        """The job behind `offset_for_timestamp`, for the cold pool: `run()` returns what that would."""
-        self.flush()
-        return timestamp_lookup(self.segments, timestamp, self.start_offset, min(end, self.end_offset))
-
-    def offset_for_timestamp(self, timestamp: int, end: int) -> Timestamped | None:
-        """First record below `end` that is at least this young (ms): (offset, timestamp, leader epoch).
-
-        Reads and decodes one batch, waiting for the disk if need be. CorruptLogError, KafkaError, OSError.
-        """
-        return self.time_lookup(timestamp, end).run()
-
-    def max_timestamp_lookup(self, end: int) -> TimeLookup:
-        """The job behind `max_timestamp_offset`."""
-        self.flush()
-        return max_timestamp_lookup(self.segments, self.start_offset, min(end, self.end_offset))
-
-    def max_timestamp_offset(self, end: int) -> Timestamped | None:
-        """The (first) youngest record below `end`; None when there is none (KIP-734). Errors as above."""
-        return self.max_timestamp_lookup(end).run()
-
-    def lease(self, from_offset: int, expires_ms: int) -> Lease:
-        """Keep everything from an offset on from being deleted until released, or until that wall-clock time."""
-        return self._leases.grant(from_offset, expires_ms)
-
-    def leased_from(self, now_ms: int) -> int | None:
-        """Lowest offset under a lease; None without one. Leases that ran out are dropped."""
-        return self._leases.lowest(now_ms)
 
     # ---- cuts ------------------------------------------------------------------------------------------------
 
@@ -429,11 +291,6 @@ class Log:
         self._journal(kinds.TRUNCATE, self.end_offset)
 
     # ---- durability ------------------------------------------------------------------------------------------
-
-    def mark_durable(self, offset: int) -> None:
-        """Everything below `offset` is on stable storage; never moves back, never beyond the end."""
-        if offset > self.durable_end:
-            self.durable_end = min(offset, self.end_offset)
 
     def take_sync(self, full: bool = False) -> LogSync | None:
         """The job that makes everything appended so far durable in the segments; None when it is already."""

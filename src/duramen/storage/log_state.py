@@ -1,0 +1,180 @@
+"""What a log holds, and its reading side: segments, ends, producers, epochs; reads and look-ups by time.
+
+`storage/log.py` adds what changes it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from duramen.errors import ErrorCode, KafkaError
+from duramen.model import TopicId, TopicPartition
+from duramen.ports import Buffer, Disk
+from duramen.storage.epochs import EpochCache
+from duramen.storage.leases import Lease, Leases
+from duramen.storage.producers import ProducerStates
+from duramen.storage.reader import Reader, segment_number
+from duramen.storage.reads import HotWindow, LogRead
+from duramen.storage.segment import Segment
+from duramen.storage.times import TimeLookup, Timestamped, max_timestamp_lookup, timestamp_lookup
+
+
+class LogJournal(Protocol):
+    """What a log needs of its directory's journal."""
+
+    def admit(self, length: int) -> None: ...
+
+    def append(
+        self,
+        kind: int,
+        log: LogState,
+        offset: int,
+        epoch: int,
+        segment_base: int,
+        position: int,
+        data: Buffer | None = None,
+    ) -> int: ...
+
+
+class LogState:
+    """The state of one partition's log, and how it is read.
+
+    start_offset: first offset readers may ask for; end_offset: the next to be assigned; durable_end: all below is on
+    stable storage; recovery_point: all below is in synced segments. snapshots: offsets of the producer snapshots,
+    ascending; cuts: how often the log was truncated; names_changed: there are file names to be synced.
+    """
+
+    active: Segment
+
+    __slots__ = (
+        "_leases",
+        "_queue",
+        "_reader",
+        "_unsnapshotted",
+        "active",
+        "cuts",
+        "dirty",
+        "disk",
+        "durable_end",
+        "end_offset",
+        "epochs",
+        "journal",
+        "names_changed",
+        "path",
+        "producers",
+        "recovery_point",
+        "segments",
+        "snapshots",
+        "start_offset",
+        "topic_id",
+        "tp",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        tp: TopicPartition,
+        topic_id: TopicId,
+        journal: LogJournal,
+        hot: HotWindow | None = None,
+    ) -> None:
+        self.disk = disk
+        self.path = path
+        self.tp = tp
+        self.topic_id = topic_id
+        self.journal = journal
+        self.dirty = False
+        self.names_changed = False
+        self.start_offset = 0
+        self.end_offset = 0
+        self.durable_end = 0
+        self.recovery_point = 0
+        self.epochs = EpochCache()
+        self.producers = ProducerStates()
+        self.segments: list[Segment] = []
+        self.snapshots: list[int] = []
+        self.cuts = 0
+        self._queue: list[Buffer] = []
+        self._reader = Reader(HotWindow() if hot is None else hot)
+        self._leases = Leases()
+        self._unsnapshotted = 0
+
+    def flush(self) -> None:
+        """Write everything queued with one call. OSError: nothing is forgotten, but the directory must be fenced."""
+        queue = self._queue
+        if queue:
+            segment = self.active
+            start = segment.flushed
+            segment.open_file().pwritev(queue, start)
+            self._queue = []
+            segment.flushed = segment.size
+            self._unsnapshotted += segment.size - start
+            self._reader.wrote(segment, start)
+        self.dirty = False
+
+    def mark_durable(self, offset: int) -> None:
+        """Everything below `offset` is on stable storage; never moves back, never beyond the end."""
+        if offset > self.durable_end:
+            self.durable_end = min(offset, self.end_offset)
+
+    # ---- reads -----------------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    def read(self, offset: int, max_bytes: int, end: int, *, at_least_one: bool) -> LogRead:
+        """Whole batches from the one that contains `offset`; none that starts at `end` (a batch boundary) or later.
+
+        Raises KafkaError OFFSET_OUT_OF_RANGE below the log start or above the log end; CorruptLogError; OSError.
+        """
+        if offset < self.start_offset or offset > self.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.tp}: offset {offset} is outside {self.start_offset}..{self.end_offset}",
+            )
+        if self._queue and end > self.active.base_offset:
+            self.flush()
+        return self._reader.read(self.segments, offset, max_bytes, min(end, self.end_offset), at_least_one=at_least_one)
+
+    def aborted(self, first: int, last: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of rolled-back transactions with records in first..last (last excluded)."""
+        found: list[tuple[int, int]] = []
+        for number in range(segment_number(self.segments, first), len(self.segments)):
+            for entry in self.segments[number].aborted():
+                if entry.last_offset >= first and entry.first_offset < last:
+                    found.append((entry.producer_id, entry.first_offset))
+                if entry.last_stable_offset >= last:
+                    return found
+        return found
+
+    def time_lookup(self, timestamp: int, end: int) -> TimeLookup:
+        """The job behind `offset_for_timestamp`, for the cold pool: `run()` returns what that would."""
+        self.flush()
+        return timestamp_lookup(self.segments, timestamp, self.start_offset, min(end, self.end_offset))
+
+    def offset_for_timestamp(self, timestamp: int, end: int) -> Timestamped | None:
+        """First record below `end` that is at least this young (ms): (offset, timestamp, leader epoch).
+
+        Reads and decodes one batch, waiting for the disk if need be. CorruptLogError, KafkaError, OSError.
+        """
+        return self.time_lookup(timestamp, end).run()
+
+    def max_timestamp_lookup(self, end: int) -> TimeLookup:
+        """The job behind `max_timestamp_offset`."""
+        self.flush()
+        return max_timestamp_lookup(self.segments, self.start_offset, min(end, self.end_offset))
+
+    def max_timestamp_offset(self, end: int) -> Timestamped | None:
+        """The (first) youngest record below `end`; None when there is none (KIP-734). Errors as above."""
+        return self.max_timestamp_lookup(end).run()
+
+    def lease(self, from_offset: int, expires_ms: int) -> Lease:
+        """Keep everything from an offset on from being deleted until released, or until that wall-clock time."""
+        return self._leases.grant(from_offset, expires_ms)
+
+    def leased_from(self, now_ms: int) -> int | None:
+        """Lowest offset under a lease; None without one. Leases that ran out are dropped."""
+        return self._leases.lowest(now_ms)
