@@ -82,10 +82,7 @@ def checkpoint(directory: LogDirectory) -> None:
         force = False
         if job.files is not None:
             break
-    mark = directory.journal.take_idle_mark()
-    if mark is not None:
-        mark.run()
-        directory.journal.complete(mark)
+    commit(directory)
 
 
 def housekeep(directory: LogDirectory, now_ms: int = 2_000_000) -> None:

@@ -141,6 +141,7 @@ class LogDirectory:
                 recovery_point=ready.sound_below,
                 flush_queue=self._queue,
             )
+            log.producers.expiration_ms = settings.producer_id_expiration_ms
             self.logs[key_of(log)] = log
         points = {key: point_of(log) for key, log in self.logs.items()}
         self._checkpointer = Checkpointer(
@@ -177,6 +178,7 @@ class LogDirectory:
         except OSError as error:
             self.journal.fail(None, error)
             raise StorageError(f"{path} cannot be created: {error}") from error
+        log.producers.expiration_ms = self.settings.producer_id_expiration_ms
         self.journal.append(kinds.CREATE, log, 0, -1, 0, 0, tp.topic.encode())
         self._checkpointer.points[key_of(log)] = point_of(log)
         self.logs[key_of(log)] = log
@@ -223,9 +225,9 @@ class LogDirectory:
             raise
 
     def take_group(self) -> Group | None:
-        """`flush`, then the journal's next group."""
+        """`flush`, then the journal's next group; when there is nothing to commit, once, a mark that says so."""
         self.flush()
-        return self.journal.take_group()
+        return self.journal.take_group() or self.journal.take_idle_mark()
 
     # -- checkpoints
 

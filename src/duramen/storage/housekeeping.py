@@ -126,6 +126,7 @@ class Housekeeping:
         if self._last_retention_ms is None or now_ms - self._last_retention_ms >= interval_ms:
             self._last_retention_ms = now_ms
             for log in logs.values():
+                log.producers.expire(now_ms)
                 self._retain(log, now_ms)
         jobs += self._detach(logs)
         due = [removal for removal in self._removals if removal.due_ms <= now_ms]
@@ -157,21 +158,12 @@ class Housekeeping:
                 segments = log.detach_before(bound)
                 if segments:
                     delay = delete_delay_ms(log)
-                    jobs.append(
-                        RenameSegments(
-                            self._disk,
-                            log.path,
-                            segments,
-                            lambda job, delay=delay: self._renamed(job, delay),
-                            self._fail,
-                            [],
-                        )
-                    )
+                    jobs.append(RenameSegments(self._disk, segments, delay, self._renamed, self._fail))
         self._starting = waiting
         return jobs
 
-    def _renamed(self, job: RenameSegments, delay_ms: int) -> None:
-        self._removals.append(Removal(self._now_ms + delay_ms, job.paths, job.segments))
+    def _renamed(self, job: RenameSegments) -> None:
+        self._removals.append(Removal(self._now_ms + job.delay_ms, job.paths, job.segments))
 
     def _fail(self, error: BaseException) -> None:
         self._journal.fail(None, error)

@@ -95,7 +95,7 @@ class PartHeader(NamedTuple):
     """A part's first block."""
 
     generation: int
-    index: int
+    number: int
     seed: int
 
 
@@ -116,7 +116,7 @@ def parse_part_name(name: str) -> tuple[int, int] | None:
 
 def encode_part_header(header: PartHeader) -> bytes:
     """The header block, HEADER_BLOCK bytes."""
-    body = _PART.pack(PART_MAGIC, header.generation, header.index, header.seed, HEADER_BLOCK)
+    body = _PART.pack(PART_MAGIC, header.generation, header.number, header.seed, HEADER_BLOCK)
     return (body + _CRC.pack(crc32c(body))).ljust(HEADER_BLOCK, b"\x00")
 
 
@@ -125,8 +125,8 @@ def decode_part_header(block: bytes, path: str) -> PartHeader:
     size = _PART.size
     if len(block) < HEADER_BLOCK or block[:8] != PART_MAGIC or _CRC.unpack_from(block, size)[0] != crc32c(block[:size]):
         raise StorageError(f"{path}: this is not a readable journal part (its first block is damaged)")
-    _, generation, index, seed, _ = _PART.unpack_from(block)
-    return PartHeader(generation, index, seed)
+    _, generation, number, seed, _ = _PART.unpack_from(block)
+    return PartHeader(generation, number, seed)
 
 
 def encode_entry(

@@ -8,7 +8,7 @@ start is journaled and durable first, files are renamed, and removed after `file
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from duramen.ports import Disk
 from duramen.storage.log import Log
@@ -74,11 +74,11 @@ class RenameSegments:
     """Gives the files of detached segments their `.deleted` names, oldest first."""
 
     disk: Disk
-    directory: str
     segments: Sequence[Segment]
+    delay_ms: int
     done: Callable[[RenameSegments], None]
     failed: Callable[[BaseException], None]
-    paths: list[str]
+    paths: list[str] = field(default_factory=list)
 
     def run(self) -> None:
         """Rename; a file that is not there is no error (its topic may have been deleted meanwhile)."""

@@ -277,10 +277,7 @@ def test_a_missing_partition_directory_is_damage_unless_it_was_deleted() -> None
 def test_journal_damage_stops_the_start_and_names_the_way_out() -> None:
     disk, directory, log = fresh()
     fill(directory, log, 4)
-    mark = directory.journal.take_idle_mark()
-    assert mark is not None
-    mark.run()
-    directory.journal.complete(mark)
+    assert directory.journal.take_idle_mark() is None, "`commit` has written one"
     (part,) = [path for path in disk.contents() if path.endswith(".part")]
     disk.power_cut()
     disk.power_on()

@@ -1,0 +1,167 @@
+"""Retention: what may go, what keeps it, and that it goes in steps a crash may separate."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from duramen.errors import CorruptLogError
+from duramen.model import TopicPartition
+from duramen.sim.disk import CrashDisk
+from duramen.storage.directory import LogDirectory
+from duramen.storage.log import Log
+from duramen.storage.retention import removable_before
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
+
+from storage_workload import FIRST, append, commit, housekeep, read_all, small, start
+
+DAY = 86_400_000
+
+
+def log_of_segments(count: int) -> tuple[CrashDisk, LogDirectory, Log]:
+    """Segments of two records each; the timestamp of the record at offset n is 1000 + n ms."""
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TopicPartition("first", 0), FIRST, small())
+    for _ in range(2 * count):
+        append(log, b"v" * 1700)
+        commit(directory)
+    assert [segment.base_offset for segment in log.segments] == list(range(0, 2 * count, 2))
+    return disk, directory, log
+
+
+def configure(log: Log, **settings: object) -> None:
+    config = small()
+    for name, value in settings.items():
+        setattr(config, name, value)
+    log.configure(config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "now_ms", "expected"),
+    [
+        ({}, DAY, 0),
+        ({"retention_ms": 100}, 1000, 0),
+        ({"retention_ms": 100}, 1101, 0),
+        ({"retention_ms": 100}, 1102, 2),
+        ({"retention_ms": 100}, 1104, 4),
+        ({"retention_ms": 100}, DAY, 8),
+        ({"retention_ms": -1}, DAY, 0),
+        ({"retention_bytes": 0}, 0, 8),
+        ({"retention_bytes": 1 << 30}, 0, 0),
+        ({"retention_bytes": 7000}, 0, 6),
+        ({"retention_bytes": 0, "cleanup_policy": frozenset({"compact"})}, DAY, 0),
+    ],
+)
+def test_time_and_size(settings: dict[str, object], now_ms: int, expected: int) -> None:
+    _, _, log = log_of_segments(5)
+    configure(log, **settings)
+    assert removable_before(log, now_ms, log.end_offset) == expected
+
+
+def test_deleted_records_leases_and_the_high_watermark() -> None:
+    _, _, log = log_of_segments(5)
+    log.advance_start(5)
+    assert removable_before(log, 0, 10) == 4, "the segment that holds the log start stays"
+    assert removable_before(log, 0, 3) == 2, "nothing at or above the high watermark"
+    lease = log.lease(2, expires_ms=500)
+    assert removable_before(log, 400, 10) == 2
+    assert removable_before(log, 600, 10) == 4, "leases end"
+    lease = log.lease(0, expires_ms=500)
+    assert removable_before(log, 400, 10) == 0
+    lease.release()
+    assert removable_before(log, 400, 10) == 4
+
+
+def test_files_go_when_the_log_start_is_durable_and_the_delay_is_over() -> None:
+    disk, directory, log = log_of_segments(4)
+    configure(log, retention_bytes=7000, file_delete_delay_ms=50)
+    housekeep(directory, 2000)
+    assert log.start_offset == 4
+    assert not [path for path in disk.contents() if path.endswith(".deleted")], "not before the log start is durable"
+    commit(directory)
+    housekeep(directory, 2010)
+    deleted = [path for path in disk.contents() if path.endswith(".deleted")]
+    assert "/data/first-0/00000000000000000000.log.deleted" in deleted
+    assert "/data/first-0/00000000000000000002.log.deleted" in deleted
+    assert [segment.base_offset for segment in log.segments] == [4, 6]
+    housekeep(directory, 2059)
+    assert [path for path in disk.contents() if path.endswith(".deleted")] == deleted
+    housekeep(directory, 2060)
+    assert not [path for path in disk.contents() if path.endswith(".deleted")]
+    assert sorted(read_all(log)) == [4, 5, 6, 7]
+
+
+def test_an_expired_active_segment_is_rolled_away() -> None:
+    _, directory, log = log_of_segments(3)
+    configure(log, retention_ms=100)
+    housekeep(directory, DAY)
+    commit(directory)
+    housekeep(directory, DAY)
+    assert (log.start_offset, log.end_offset) == (6, 6)
+    assert [segment.base_offset for segment in log.segments] == [6]
+    assert append(log, b"next") == 6
+
+
+def test_what_expired_stays_gone_after_a_crash_between_the_steps() -> None:
+    for step in range(4):
+        disk, directory, log = log_of_segments(4)
+        configure(log, retention_bytes=7000)
+        steps = [
+            lambda directory=directory: housekeep(directory, 2000),
+            lambda directory=directory: commit(directory),
+            lambda directory=directory: housekeep(directory, 2010),
+            lambda directory=directory: housekeep(directory, 2020),
+        ]
+        for action in steps[: step + 1]:
+            action()
+        durable = log.start_offset if step else 0
+        disk.power_cut()
+        disk.power_on()
+        (log,) = start(disk).logs.values()
+        assert log.start_offset >= durable
+        assert sorted(read_all(log)) == list(range(log.start_offset, 8))
+
+
+def test_rolled_segments_are_sealed_once_they_are_synced() -> None:
+    disk, directory, log = log_of_segments(3)
+    housekeep(directory, 2000)
+    assert not [path for path in disk.contents() if path.endswith(".seal")]
+    while (job := directory.take_checkpoint(force=True)) is not None:
+        job.run()
+        directory.complete_checkpoint(job)
+        if job.files is not None:
+            break
+    jobs = directory.take_maintenance(2100)
+    assert len(jobs) == 2
+    assert [type(job) for job in directory.take_maintenance(2200)] == [], "a job under way is not given twice"
+    for job in jobs:
+        job.run()
+        job.complete()
+    seals = [path for path in disk.contents() if path.endswith(".seal")]
+    assert [path[-13:] for path in seals] == ["00000000.seal", "00000002.seal"]
+    assert all(segment.sealed for segment in log.segments[:-1])
+
+
+def test_damage_found_while_sealing_is_reported_and_fences_nothing() -> None:
+    disk, directory, log = log_of_segments(2)
+    while (job := directory.take_checkpoint(force=True)) is not None:
+        job.run()
+        directory.complete_checkpoint(job)
+        if job.files is not None:
+            break
+    disk.damage("/data/first-0/00000000000000000000.log", 900)
+    for job in directory.take_maintenance(2000):
+        try:
+            job.run()
+        except CorruptLogError as error:
+            job.fail(error)
+        else:
+            job.complete()
+    assert len(directory.recovery.damage) == 1
+    assert directory.journal.failed is None
+    append(log, b"on")
+    commit(directory)
