@@ -16,25 +16,29 @@ from duramen.errors import CorruptLogError, DuramenError, StorageError
 from duramen.model import TopicPartition
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import (
+    CHECKPOINT,
     CLEAN_SHUTDOWN,
+    LEADER_EPOCHS,
     LOCK,
+    META_PROPERTIES,
+    PARTITION_METADATA,
     RECOVERY_POINT,
     decode_meta,
     decode_partition_metadata,
     parse_partition_name,
     read_checkpoint,
+    read_epochs,
     read_file,
     read_offsets,
 )
 from duramen.storage.index import decode_offset_index, decode_time_index
 from duramen.storage.journal_reader import read_journal
+from duramen.storage.producer_files import decode_kafka, decode_ours
 from duramen.storage.scan import scan
 from duramen.storage.seal import BLOCK_BYTES, Seal, decode_seal
-from duramen.storage.segment import INDEX, SEAL, TIME_INDEX, file_name, log_name, parse_base
+from duramen.storage.segment import INDEX, PRODUCERS, SEAL, SNAPSHOT, TIME_INDEX, file_name, log_name, parse_base
 from duramen.wire.batch import BatchHeader, records
 
-META = "meta.properties"
-PARTITION_METADATA = "partition.metadata"
 DECODED_BYTES_MAX = 1 << 30
 """A batch that inflates to more than this counts as damaged."""
 _SEAL_READ_BYTES = 16 * BLOCK_BYTES
@@ -112,16 +116,19 @@ def verify_directory(
     only: the name of the one partition directory to look at. decode: open every record, not only check the batches'
     checksums. StorageError when it is no data directory.
     """
-    content = read_file(disk, posixpath.join(path, META))
+    content = read_file(disk, posixpath.join(path, META_PROPERTIES))
     if content is None:
-        raise StorageError(f"{path} is no data directory: it has no {META}")
-    meta = decode_meta(content, posixpath.join(path, META))
+        raise StorageError(f"{path} is no data directory: it has no {META_PROPERTIES}")
+    meta = decode_meta(content, posixpath.join(path, META_PROPERTIES))
     lock = disk.lock(posixpath.join(path, LOCK))
     try:
         clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
         report = DirectoryReport(path, meta.cluster_id, meta.node_id, clean)
         _verify_journal(disk, report)
         points = recovery_points(disk, path)
+        if disk.exists(posixpath.join(path, CHECKPOINT)) and read_checkpoint(disk, path) is None:
+            what = "it cannot be read"
+            report.findings.append(Finding("index", posixpath.join(path, CHECKPOINT), 0, 0, -1, what))
         for name in disk.list_directory(path):
             tp = parse_partition_name(name)
             if tp is not None and only in (None, name):
@@ -181,6 +188,7 @@ def verify_partition(
     if content is not None and topic_id is None:
         what = "it holds no topic id"
         report.findings.append(Finding("damage", posixpath.join(path, PARTITION_METADATA), 0, len(content), -1, what))
+    _verify_side_files(disk, path, report.findings)
     bases = segments_of(disk, path)
     expected = -1
     for base in bases:
@@ -189,6 +197,21 @@ def verify_partition(
         report.segments.append(segment)
         expected = segment.next_offset
     return report
+
+
+def _verify_side_files(disk: Disk, path: str, findings: list[Finding]) -> None:
+    """Producer snapshots and leader epochs: copies of what the batches say."""
+    for name in disk.list_directory(path):
+        inside = posixpath.join(path, name)
+        sound = True
+        if name == LEADER_EPOCHS:
+            sound = read_epochs(disk, inside) is not None
+        elif name.endswith((SNAPSHOT, PRODUCERS)):
+            content = read_file(disk, inside) or b""
+            decode = decode_kafka if name.endswith(SNAPSHOT) else decode_ours
+            sound = decode(content) is not None
+        if not sound:
+            findings.append(Finding("index", inside, 0, 0, -1, "it cannot be read"))
 
 
 class _SegmentCheck:

@@ -11,7 +11,6 @@ import click
 
 from duramen.cli.inspection import (
     DECODED_BYTES_MAX,
-    META,
     DirectoryReport,
     Finding,
     PartitionReport,
@@ -23,6 +22,7 @@ from duramen.cli.output import Progress, human_bytes, plural, print_json, print_
 from duramen.cli.records import Incoming, to_full, to_json
 from duramen.errors import DuramenError
 from duramen.ports import File
+from duramen.storage.checkpoints import META_PROPERTIES
 from duramen.storage.disk import RealDisk
 from duramen.storage.scan import scan
 from duramen.storage.segment import log_name, parse_base
@@ -78,7 +78,7 @@ def verify(paths: tuple[str, ...], decode: bool, as_json: bool) -> int:
                 progress.show(human_bytes(done))
 
             directory, only = path, None
-            if not disk.exists(posixpath.join(path, META)) and segments_of(disk, path):
+            if not disk.exists(posixpath.join(path, META_PROPERTIES)) and segments_of(disk, path):
                 directory, only = posixpath.split(posixpath.abspath(path))
             report = verify_directory(disk, directory, tick, decode=decode, only=only)
         wrong += sum(finding.kind != "tail" for finding in report.all_findings())

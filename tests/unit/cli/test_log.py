@@ -278,6 +278,19 @@ def test_directory_of_the_engine_is_sound(tmp_path: Path, capsys: pytest.Capture
     assert (report["journal_entries"] > 50) == (end == "crash")
 
 
+@pytest.mark.parametrize(
+    "pattern", ["events-*/*.snapshot", "events-*/*.producers", "events-*/leader-epoch-*", "duramen-c*"]
+)
+def test_damaged_side_files_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str], pattern: str) -> None:
+    data = tmp_path / "data"
+    subprocess.run([sys.executable, "-c", WRITER, str(data), "close"], check=True, timeout=60)
+    path = max(data.glob(pattern))
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    code, report = verify(capsys, str(data))
+    assert code == 1
+    assert [(f["kind"], f["path"]) for f in report["findings"]] == [("index", str(path))]
+
+
 def test_damaged_journal_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = tmp_path / "data"
     subprocess.run([sys.executable, "-c", WRITER, str(data), "crash"], check=True, timeout=60)
