@@ -15,7 +15,7 @@ from duramen.machines.contract import LogRecord
 from duramen.machines.metadata.commands import CreateTopics, NewTopic, TopicCreated
 from duramen.machines.metadata.image import MetadataImage, TopicImage
 from duramen.machines.metadata.machine import MetadataMachine
-from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, OFFSETS_TOPIC, TopicPartition
+from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, OFFSETS_TOPIC, TopicId, TopicPartition
 from duramen.partition.host import Host
 from duramen.partition.store import Store
 from duramen.ports import World
@@ -40,8 +40,8 @@ class Catalog:
         self.config = config
         self.machine = MetadataMachine(config)
         self.host: Host
-        self.on_deleted: list[Callable[[str], None]] = []
-        """Called with the name of each topic that is gone."""
+        self.on_deleted: list[Callable[[str, TopicId], None]] = []
+        """Called with name and id of each topic that is gone."""
         self.on_reconfigured: list[Callable[[BrokerConfig], None]] = []
         """Called when dynamic broker settings changed."""
         self._topic_configs: dict[str, TopicConfig] = {}
@@ -104,12 +104,12 @@ class Catalog:
             if lead and image.leader == self._node_id:
                 partition.lead(image.leader_epoch, image.replicas, image.isr)
 
-    def _remove(self, name: str, topic_id: bytes) -> None:
+    def _remove(self, name: str, topic_id: TopicId) -> None:
         for tp, partition in list(self._store.partitions.items()):
             if partition.topic_id == topic_id:
                 self._store.delete_partition(tp)
         for callback in self.on_deleted:
-            callback(name)
+            callback(name, topic_id)
 
     # ---- configuration ---------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from duramen.config import BrokerConfig
-from duramen.errors import DuramenError, KafkaError, StorageError
+from duramen.errors import DuramenError, StorageError
 from duramen.machines.metadata.commands import BrokerStopping, RegisterBroker, Registered
 from duramen.machines.metadata.image import Endpoint, MetadataImage, PartitionImage
 from duramen.model import TopicId, TopicPartition, topic_id_from_text
@@ -126,6 +126,7 @@ class Broker:
             raise answer if isinstance(answer, DuramenError) else StorageError(f"registration failed: {answer}")
         self.broker_epoch = answer.broker_epoch
         self.producer_ids = ProducerIdSource(self.metadata, self.node_id, self.broker_epoch)
+        self.coordinators.load_all()
         self.store.maintenance.start()
         self.door.open()
         self.ready = True
@@ -237,5 +238,7 @@ class Broker:
 
     def _directory_failed(self, directory: Any, error: BaseException) -> None:
         self._report("error", "directory-failed", {"directory": directory.path, "error": error})
+        failure = StorageError(f"{directory.path}: {error}")
+        self.coordinators.directory_failed(failure)
         if directory is self.store.home(METADATA_PARTITION):
-            self.metadata.fail(error if isinstance(error, KafkaError) else StorageError(f"{directory.path}: {error}"))
+            self.metadata.fail(failure)

@@ -7,6 +7,7 @@ lead it; until that is done its groups are told COORDINATOR_LOAD_IN_PROGRESS.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode, KafkaError
@@ -150,7 +151,7 @@ class Coordinators:
                 on_replies(answers)
 
         for number, host in enumerate(hosts):
-            host.submit(command, lambda answer, number=number: answered(number, answer))
+            host.submit(command, partial(answered, number))
 
     # ---- following -------------------------------------------------------------------------------------------
 
@@ -163,7 +164,7 @@ class Coordinators:
                 host.submit(TopicsDeleted(((name, topic_id),)), lambda _: None)
 
     def directory_failed(self, error: DuramenError) -> None:
-        """The disk under some partitions failed: their hosts end; nothing that waits is answered as if it had happened."""
+        """The disk under some partitions failed: their hosts end; what waits is told so."""
         for index, host in list(self._hosts.items()):
             if self._broker.store.home(TopicPartition(OFFSETS_TOPIC, index)).journal.failed is not None:
                 host.fail(error)

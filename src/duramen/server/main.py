@@ -57,8 +57,7 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
             log("info", "setting-without-meaning", {"key": key, "reason": reason})
         elapsed = int((time.monotonic() - started) * 1000)
         sys.stdout.write(
-            f"duramen {VERSION} is ready: {addresses}"
-            f" (data in {', '.join(config.strings('log.dirs'))}, {elapsed} ms)\n"
+            f"duramen {VERSION} is ready: {addresses} (data in {', '.join(config.strings('log.dirs'))}, {elapsed} ms)\n"
         )
         sys.stdout.flush()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode
@@ -32,6 +33,4 @@ def handle(request: Request) -> None:
         if name in request.denied:
             answered(name, [ErrorCode.GROUP_AUTHORIZATION_FAILED])
         else:
-            request.broker.coordinators.submit(
-                name, DeleteGroups((name,)), lambda answer, name=name: answered(name, answer)
-            )
+            request.broker.coordinators.submit(name, DeleteGroups((name,)), partial(answered, name))

@@ -5,6 +5,7 @@ v3 authorized operations (KIP-430) · v4 instance ids · v6 GROUP_ID_NOT_FOUND i
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode
@@ -38,9 +39,7 @@ def handle(request: Request) -> None:
         if name in request.denied:
             answered(number, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         else:
-            request.broker.coordinators.submit(
-                name, DescribeGroups((name,)), lambda answer, number=number: answered(number, answer)
-            )
+            request.broker.coordinators.submit(name, DescribeGroups((name,)), partial(answered, number))
 
 
 def _describe(request: Request, name: str, answer: Any) -> Any:

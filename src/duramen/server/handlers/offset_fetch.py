@@ -6,6 +6,7 @@ ids. What was never committed has offset -1 and no error.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode
@@ -55,9 +56,7 @@ def handle(request: Request) -> None:
                 if name is not None
                 for index in indexes
             )
-        request.broker.coordinators.submit(
-            group_id, FetchOffsets(group_id, partitions), lambda answer, number=number: answered(number, answer)
-        )
+        request.broker.coordinators.submit(group_id, FetchOffsets(group_id, partitions), partial(answered, number))
 
 
 def _named(request: Request, topic: Any) -> tuple[str | None, bytes, list[int]]:
@@ -103,10 +102,10 @@ def _topics(request: Request, topics: Any, answer: Any, failed: ErrorCode | None
     by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
     if topics is None:
         grouped: dict[str, list[int]] = {}
-        for name, index in sorted(positions):
-            grouped.setdefault(name, []).append(index)
+        for committed_topic, index in sorted(positions):
+            grouped.setdefault(committed_topic, []).append(index)
         rows: list[tuple[str | None, bytes, list[int]]] = [
-            (name, request.broker.image.topic_id(name), indexes) for name, indexes in grouped.items()
+            (topic, request.broker.image.topic_id(topic), indexes) for topic, indexes in grouped.items()
         ]
         if by_id:
             rows = [row for row in rows if row[1] != NO_TOPIC_ID]
