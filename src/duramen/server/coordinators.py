@@ -7,9 +7,10 @@ lead it; until that is done its groups are told COORDINATOR_LOAD_IN_PROGRESS.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
+from duramen.config import BrokerConfig
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.group.commands import TopicsDeleted
 from duramen.machines.group.machine import GroupMachine
@@ -19,6 +20,9 @@ from duramen.partition.host import Host
 
 if TYPE_CHECKING:
     from duramen.server.broker import Broker
+
+MAX_BATCH_BYTES = 8 << 20
+"""Largest batch of coordinator records: the generation of a large group must fit in one."""
 
 _APPEND_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -39,12 +43,13 @@ def group_error(error: DuramenError) -> ErrorCode:
 def java_hash(text: str) -> int:
     """String.hashCode of the text's UTF-16 units, as an unsigned number."""
     value = 0
-    units = text.encode("utf-16-be")
+    units = text.encode("utf-16-be", "surrogatepass")
     for index in range(0, len(units), 2):
         value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
     return value
 
 
+@lru_cache(maxsize=16_384)
 def partition_for(group_id: str, partitions: int) -> int:
     """The partition of `__consumer_offsets` that holds a group (Kafka's partitionFor: abs(hash) mod count)."""
     value = java_hash(group_id)
@@ -61,6 +66,7 @@ class Coordinators:
         self._machines: dict[int, GroupMachine] = {}
         self._creating: list[Callable[[ErrorCode], None]] = []
         broker.catalog.on_deleted.append(self._topic_deleted)
+        broker.catalog.on_reconfigured.append(self._reconfigured)
 
     # ---- finding ---------------------------------------------------------------------------------------------
 
@@ -104,6 +110,7 @@ class Coordinators:
             partition,
             machine,
             self._broker.clock,
+            max_batch_bytes=MAX_BATCH_BYTES,
             commit_timeout_ms=self._broker.config.integer("offsets.commit.timeout.ms"),
         )
         self._hosts[index] = host
@@ -162,6 +169,11 @@ class Coordinators:
         for host in list(self._hosts.values()):
             if host.loaded and host.failed is None:
                 host.submit(TopicsDeleted(((name, topic_id),)), lambda _: None)
+
+    def _reconfigured(self, config: BrokerConfig) -> None:
+        settings = GroupSettings.from_config(config)
+        for machine in self._machines.values():
+            machine.settings = settings
 
     def directory_failed(self, error: DuramenError) -> None:
         """The disk under some partitions failed: their hosts end; what waits is told so."""

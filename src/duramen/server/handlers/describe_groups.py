@@ -17,7 +17,13 @@ from duramen.wire.messages.describe_groups import DescribeGroupsResponse
 if TYPE_CHECKING:
     from duramen.server.request import Request
 
-GROUP_OPERATIONS = (Operation.READ, Operation.DELETE, Operation.DESCRIBE)
+GROUP_OPERATIONS = (
+    Operation.READ,
+    Operation.DELETE,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
 
 
 def handle(request: Request) -> None:

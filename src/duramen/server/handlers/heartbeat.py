@@ -19,6 +19,9 @@ def handle(request: Request) -> None:
 
     def answered(answer: ErrorCode | DuramenError) -> None:
         code = group_error(answer) if isinstance(answer, DuramenError) else answer
+        if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            # Sessions start anew when the load ends: nobody has to look elsewhere because of one.
+            code = ErrorCode.NONE
         request.reply(HeartbeatResponse.new(error_code=int(code)))
 
     if body.group_id in request.denied:

@@ -97,7 +97,7 @@ def _failure(answer: Any) -> ErrorCode | None:
 
 
 def _topics(request: Request, topics: Any, answer: Any, failed: ErrorCode | None, kinds: tuple[Any, Any]) -> list[Any]:
-    positions: Positions = {} if failed is not None else answer
+    positions: Positions = {} if failed is not None else _of_present_topics(request, answer)
     make_topic, make_partition = kinds
     by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
     if topics is None:
@@ -121,7 +121,7 @@ def _topics(request: Request, topics: Any, answer: Any, failed: ErrorCode | None
         elif topics is not None and request.broker.denies(request, Operation.DESCRIBE, Resource.TOPIC, [name]):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         partitions = [
-            _partition(make_partition, index, None if code or name is None else positions.get((name, index)), code)
+            _partition(make_partition, index, None if code else positions.get((name or "", index)), code)
             for index in indexes
         ]
         made = make_topic(name=name or "", partitions=partitions)
@@ -129,6 +129,16 @@ def _topics(request: Request, topics: Any, answer: Any, failed: ErrorCode | None
             made.topic_id = topic_id
         out.append(made)
     return out
+
+
+def _of_present_topics(request: Request, positions: Positions) -> Positions:
+    """Without offsets that a deleted topic of the same name left: their tombstones may still be under way."""
+    image = request.broker.image
+    return {
+        position: committed
+        for position, committed in positions.items()
+        if committed.topic_id in (NO_TOPIC_ID, image.topic_id(position[0]))
+    }
 
 
 def _partition(make: Any, index: int, committed: CommittedOffset | None, code: ErrorCode | None) -> Any:
