@@ -298,8 +298,8 @@ class Partition:
         """Take over the topic's changed configuration, the log included (`Store.configure` says when)."""
         self.config = config
         self.log.configure(config)
-        if not self.log.stable:
-            self.durable(self.log.end_offset)
+        # What was appended and not yet synced counts once it is written, which the next commit sees to.
+        self.touched()
 
     # ---- fetch -----------------------------------------------------------------------------------------------
 

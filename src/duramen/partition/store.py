@@ -229,8 +229,8 @@ class Store:
         self.statistics.groups += 1
         for log in directory.journal.complete(group):
             partition = self._by_log.get((log.topic_id, log.tp.partition))
-            if partition is not None:
-                partition.durable(partition.durable_end)
+            if partition is not None and log.stable:
+                partition.durable(log.durable_end)
         self._answer_synced()
         self.maintenance.make_room(directory)
         if directory.journal.has_pending:
