@@ -59,6 +59,12 @@ class JournaledLog(Protocol):
     path: str
 
     @property
+    def stable(self) -> bool: ...
+
+    @property
+    def durable_end(self) -> int: ...
+
+    @property
     def end_offset(self) -> int: ...
 
     @property
@@ -230,6 +236,7 @@ class Journal:
         self._open: Group | None = None
         self._inflight: Group | None = None
         self._growing = False
+        self._marking: dict[JournaledLog, int] = {}
         self._current: Part
         self.on_truncate: Callable[[JournaledLog, int, int, int], None] = lambda log, offset, base, position: None
 
@@ -298,7 +305,10 @@ class Journal:
             group.weight[log] = group.weight.get(log, 0) + size
         else:
             group.open.pop(log, None)
-            if kind == kinds.TRUNCATE:
+            if kind == kinds.DURABILITY:
+                group.ends.setdefault(log, 0)
+                self._marking[log] = lsn
+            elif kind == kinds.TRUNCATE:
                 self._forget_above(log, offset)
                 self.on_truncate(log, offset, segment_base, position)
         return lsn
@@ -456,6 +466,10 @@ class Journal:
             return None
         return self._launch(self._queue.popleft())
 
+    def knows(self, log: JournaledLog) -> bool:
+        """Whether recovery would find a page-cache log's records: no change of its durability waits for a group."""
+        return log not in self._marking
+
     def take_idle_mark(self) -> Group | None:
         """A group of nothing but a mark, once per idle spell and checkpoint: it tells damage to the
         last group from a torn tail, and lets recycled parts be used."""
@@ -496,6 +510,8 @@ class Journal:
             self._free.append(self._used.popleft())
         for log, end in group.ends.items():
             log.mark_durable(end)
+            if self._marking and self._marking.get(log, self.next_lsn) <= self.durable_lsn:
+                del self._marking[log]
         return list(group.ends)
 
     def fail(self, group: Group | None, error: BaseException) -> None:
