@@ -1,0 +1,69 @@
+"""`metrics.listener`: Prometheus text that a real parser reads, and the two health pages."""
+
+from __future__ import annotations
+
+import socket
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from prometheus_client.parser import text_string_to_metric_families
+from serving import Served
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def get(port: int, page: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{page}", timeout=10) as answer:
+        return str(answer.read(), "utf-8")
+
+
+def test_a_node_tells_its_numbers(tmp_path: Path) -> None:
+    port = free_port()
+    node = Served(tmp_path, {"metrics.listener": f"127.0.0.1:{port}", "group.initial.rebalance.delay.ms": "0"})
+    node.start()
+    try:
+        producer = Producer({"bootstrap.servers": node.bootstrap})
+        for number in range(100):
+            producer.produce("measured", b"%d" % number)
+        assert producer.flush(20) == 0
+        consumer = Consumer(
+            {"bootstrap.servers": node.bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"}
+        )
+        consumer.subscribe(["measured"])
+        got = 0
+        while got < 40:
+            message = consumer.poll(20)
+            assert message is not None
+            assert message.error() is None
+            got += 1
+        consumer.commit(message, asynchronous=False)
+        consumer.close()
+
+        assert get(port, "/healthz") == "ok\n"
+        assert get(port, "/readyz") == "ready\n"
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            get(port, "/nothing")
+        samples = {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for family in text_string_to_metric_families(get(port, "/metrics"))
+            for sample in family.samples
+        }
+        here = (("partition", "0"), ("topic", "measured"))
+        assert samples["duramen_log_end_offset", here] == 100
+        assert samples["duramen_high_watermark", here] == 100
+        assert samples["duramen_durability_stable", here] == 1
+        assert samples["duramen_topic_in_bytes_total", here] > 100
+        assert samples["duramen_group_lag_records", (("group", "readers"), *here)] == 60
+        assert samples["duramen_request_seconds_count", (("api", "Produce"),)] >= 1
+        assert samples["duramen_journal_sync_seconds_count", ()] >= 1
+        assert samples["duramen_connections_opened_total", ()] >= 2
+    finally:
+        node.kill()
