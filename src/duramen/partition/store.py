@@ -202,7 +202,8 @@ class Store:
                 self._start_group(directory)
         touched, self._touched = self._touched, {}
         for partition in touched:
-            if not partition.is_stable and self._homes[partition.tp].journal.failed is None:
+            journal = self._homes[partition.tp].journal
+            if not partition.is_stable and journal.failed is None and journal.knows(partition.log):
                 partition.durable(partition.log.end_offset)
         self._check_idle()
 

@@ -515,3 +515,17 @@ def test_from_page_cache_to_stable_and_back() -> None:
     (log,) = start(disk).logs.values()
     assert log.end_offset >= 10
     assert sorted(read_all(log)) == list(range(log.end_offset))
+
+
+def test_page_cache_records_count_once_recovery_would_find_them() -> None:
+    _, directory, log = loose()
+    append(log, b"first")
+    assert not directory.journal.knows(log)
+    group = directory.take_group()
+    assert group is not None
+    append(log, b"second")
+    group.run()
+    assert directory.journal.complete(group) == [log]
+    assert directory.journal.knows(log)
+    append(log, b"third")
+    assert directory.journal.knows(log), "one mark is enough until the next roll or checkpoint"
