@@ -31,7 +31,7 @@ from duramen.storage.checkpoints import (
     read_file,
     read_offsets,
 )
-from duramen.storage.index import decode_offset_index, decode_time_index
+from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
 from duramen.storage.journal_reader import read_journal
 from duramen.storage.producer_files import decode_kafka, decode_ours
 from duramen.storage.scan import scan
@@ -214,6 +214,14 @@ def _verify_side_files(disk: Disk, path: str, findings: list[Finding]) -> None:
             findings.append(Finding("index", inside, 0, 0, -1, "it cannot be read"))
 
 
+def _written(content: bytes, entry_size: int) -> bytes:
+    """An index file's whole entries without the megabytes of zeros that Kafka reserves behind them."""
+    if any(content[-entry_size:]):
+        return content
+    used = len(content.rstrip(b"\0"))
+    return content[: -(-used // entry_size) * entry_size]
+
+
 class _SegmentCheck:
     """Checks one segment: its batches front to back, then its seal and its indexes against them."""
 
@@ -340,7 +348,7 @@ class _SegmentCheck:
         content = read_file(self.disk, path)
         if content is None:
             return
-        index = decode_offset_index(content, end, report.next_offset - self.base)
+        index = decode_offset_index(_written(content, OFFSET_ENTRY_SIZE), end, report.next_offset - self.base)
         if index is None:
             self._find(
                 "index", path, 0, len(content), self.base, "its entries do not ascend or lie outside of the segment"
@@ -360,7 +368,7 @@ class _SegmentCheck:
         content = read_file(self.disk, path)
         if content is None:
             return
-        index = decode_time_index(content, report.next_offset - self.base)
+        index = decode_time_index(_written(content, TIME_ENTRY_SIZE), report.next_offset - self.base)
         if index is None:
             self._find(
                 "index", path, 0, len(content), self.base, "its entries do not ascend or lie outside of the segment"
