@@ -25,6 +25,7 @@ from duramen.storage.segment import (
     SNAPSHOT,
     SUFFIXES,
     TIME_INDEX,
+    TXN_INDEX,
     Segment,
     file_name,
     parse_name,
@@ -65,8 +66,9 @@ def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int) -> No
         _load_active(log, active, trusted=clean)
     log.end_offset = log.durable_end = log.recovery_point = log.active.next_offset
     log.start_offset = min(max(start_offset, log.segments[0].base_offset), log.end_offset)
+    sound = _check_aborted(log, present)
     log.snapshots = sorted(base for base, suffixes in present.items() if SNAPSHOT in suffixes or PRODUCERS in suffixes)
-    load_state(log, epochs_from=log.end_offset if clean else recovery_point, clean=clean)
+    load_state(log, epochs_from=log.end_offset if clean else recovery_point, clean=clean, whole=not sound)
     log.configure(log.config)
 
 
@@ -90,6 +92,24 @@ def _present(log: Log) -> dict[int, set[str]]:
     if removed:
         log.disk.sync_directory(log.path)
     return present
+
+
+def _check_aborted(log: Log, present: dict[int, set[str]]) -> bool:
+    """Drop `.txnindex` entries beyond their segment; False when a file was damaged and has to be made again."""
+    sound = True
+    for segment in log.segments:
+        if TXN_INDEX not in present.get(segment.base_offset, ()):
+            continue
+        try:
+            entries = segment.aborted()
+        except CorruptLogError:
+            sound = False
+            segment.rewrite_aborted([])
+            continue
+        kept = [entry for entry in entries if entry.last_offset < segment.next_offset]
+        if len(kept) != len(entries):
+            segment.rewrite_aborted(kept)
+    return sound
 
 
 # ---- segments --------------------------------------------------------------------------------------------------
@@ -243,12 +263,13 @@ def _write(log: Log, path: str, data: bytes) -> None:
 # ---- epochs and producers --------------------------------------------------------------------------------------
 
 
-def load_state(log: Log, *, epochs_from: int, clean: bool) -> None:
+def load_state(log: Log, *, epochs_from: int, clean: bool, whole: bool) -> None:
     """Leader epochs and producers: from their files, then from the batches that those do not cover.
 
     epochs_from: everything below is covered by the epoch file, if that can be read. clean: Kafka's producer snapshots
     may be used. They know one batch per producer; after a power cut one may be left where ours is lost, and whoever
-    then sends an older batch again would be refused instead of recognised.
+    then sends an older batch again would be refused instead of recognised. whole: walk the log from its first batch,
+    which also makes missing `.txnindex` entries again.
     """
     epochs = _read_epochs(log)
     log.epochs = epochs if epochs is not None else EpochCache()
@@ -257,6 +278,9 @@ def load_state(log: Log, *, epochs_from: int, clean: bool) -> None:
         epochs_from = log.segments[0].base_offset
         log.epochs.changed = True
     producers_from = _read_snapshot(log, _SNAPSHOT_KINDS if clean else _SNAPSHOT_KINDS[:1])
+    if whole:
+        log.producers.clear()
+        producers_from = log.segments[0].base_offset
     _replay(log, min(epochs_from, producers_from), producers_from)
     log.producers.map_end = log.end_offset
     log.producers.committed(log.end_offset)

@@ -10,7 +10,7 @@ import struct
 
 from crc32c import crc32c
 
-from duramen.storage.producers import NO_TRANSACTION, Producer, ProducerStates, StoredBatch
+from duramen.storage.producers import NO_TRANSACTION, Producer, ProducerStates
 
 _HEAD = struct.Struct(">hI")  # version, CRC32C of everything behind it
 _COUNT = struct.Struct(">i")
@@ -30,9 +30,9 @@ def encode_kafka(states: ProducerStates) -> bytes:
         body += _KAFKA_ENTRY.pack(
             producer.id,
             producer.epoch,
-            last.last_sequence if last else -1,
-            last.last_offset if last else -1,
-            last.last_offset - last.base_offset if last else 0,
+            last[1] if last else -1,
+            last[3] if last else -1,
+            last[3] - last[2] if last else 0,
             producer.last_timestamp,
             producer.coordinator_epoch,
             producer.transaction_start,
@@ -62,7 +62,7 @@ def decode_kafka(data: bytes) -> list[Producer] | None:
         producer.transaction_start = transaction if transaction >= 0 else NO_TRANSACTION
         if sequence >= 0:
             first = (sequence - delta) & 0x7FFFFFFF
-            producer.batches = (StoredBatch(first, sequence, offset - delta, offset, timestamp),)
+            producer.batches = ((first, sequence, offset - delta, offset, timestamp),)
         producers.append(producer)
     return producers
 
@@ -105,7 +105,7 @@ def decode_ours(data: bytes) -> list[Producer] | None:
             producer.transaction_start = transaction
             stored = []
             for _ in range(batches):
-                stored.append(StoredBatch(*_OUR_BATCH.unpack_from(data, position)))
+                stored.append(_OUR_BATCH.unpack_from(data, position))
                 position += _OUR_BATCH.size
             producer.batches = tuple(stored)
             producers.append(producer)

@@ -34,14 +34,9 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-class StoredBatch(NamedTuple):
-    """What is remembered of one batch."""
-
-    base_sequence: int
-    last_sequence: int
-    base_offset: int
-    last_offset: int
-    timestamp: int
+StoredBatch = tuple[int, int, int, int, int]
+"""What is remembered of one batch: base and last sequence, base and last offset, greatest timestamp. A plain tuple,
+because one is made for every batch of every idempotent producer."""
 
 
 class Producer:
@@ -61,11 +56,11 @@ class Producer:
     @property
     def last_sequence(self) -> int:
         """-1 when none is known for the epoch."""
-        return self.batches[-1].last_sequence if self.batches else -1
+        return self.batches[-1][1] if self.batches else -1
 
     @property
     def last_offset(self) -> int:
-        return self.batches[-1].last_offset if self.batches else -1
+        return self.batches[-1][3] if self.batches else -1
 
 
 class ProducerStates:
@@ -109,9 +104,9 @@ class ProducerStates:
         epoch = header.producer_epoch
         first, last = header.base_sequence, header.last_sequence
         if epoch == producer.epoch:
-            for batch in producer.batches:
-                if batch.base_sequence == first and batch.last_sequence == last:
-                    return Duplicate(batch.base_offset, batch.timestamp, batch.last_offset)
+            for base_sequence, last_sequence, base_offset, last_offset, timestamp in producer.batches:
+                if base_sequence == first and last_sequence == last:
+                    return Duplicate(base_offset, timestamp, last_offset)
             known = producer.last_sequence
             if first != (known + 1 if known != MAX_SEQUENCE else 0):
                 raise KafkaError(
@@ -147,7 +142,7 @@ class ProducerStates:
         last = base + header.last_offset_delta
         timestamp = header.max_timestamp
         sequence = header.base_sequence
-        batch = StoredBatch(sequence, (sequence + header.last_offset_delta) & MAX_SEQUENCE, base, last, timestamp)
+        batch = (sequence, (sequence + header.last_offset_delta) & MAX_SEQUENCE, base, last, timestamp)
         batches = producer.batches
         producer.batches = (*batches, batch) if len(batches) < REMEMBERED_BATCHES else (*batches[1:], batch)
         producer.last_timestamp = timestamp

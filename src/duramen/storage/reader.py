@@ -7,7 +7,7 @@ offset is found through the sparse index and a look at the headers behind it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, KafkaError
@@ -20,7 +20,7 @@ from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header
 REMEMBERED_POSITIONS = 64
 OPEN_CLOSED_SEGMENTS = 4
 """Files of closed segments that one log keeps open."""
-_PEEK_BYTES = 16 * 1024
+_PEEK_BYTES = 4 * 1024
 
 
 class Piece(NamedTuple):
@@ -123,14 +123,15 @@ class Reader:
     def _fit(self, segment: Segment, start: int, limit: int, offset: int, first: bool) -> tuple[int, int]:
         """(end position, next offset) of the batches from `start` that end at or before `limit`."""
         position = max(start, self._boundary(segment, limit))
-        while position < segment.flushed:
-            header = self._header(segment, position)
-            if position + header.size > limit:
+        # Most of what was asked for is there: the few bytes to the last batch that fits are not worth looking for.
+        enough = position > start and (limit - position) * 8 <= limit - start
+        for at, header in self._headers(segment, position):
+            position = at
+            if enough or position + header.size > limit:
                 if position == start:
                     return (position + header.size, header.next_offset) if first else (start, offset)
                 return position, header.base_offset
-            position += header.size
-        return position, segment.next_offset
+        return segment.flushed, segment.next_offset
 
     def _locate(self, segment: Segment, offset: int) -> int | None:
         """Position of the batch that holds `offset`, or of the first behind it; None when that needs a verified read.
@@ -147,13 +148,13 @@ class Reader:
         position = self._indexed(segment, offset)
         if not segment.hot_start <= position < segment.hot_end:
             return None
-        while position < segment.flushed:
-            header = self._header(segment, position)
+        for at, header in self._headers(segment, position):
+            if at == position and position and header.base_offset > offset:
+                return None  # the index leads too far: the verified read finds out why
             if header.next_offset > offset:
-                break
-            position += header.size
-        self.remember(offset, position)
-        return position
+                self.remember(offset, at)
+                return at
+        return segment.flushed
 
     def _indexed(self, segment: Segment, offset: int) -> int:
         index = segment.index
@@ -175,16 +176,25 @@ class Reader:
             return StoredOffsetIndex(lambda position, length: b"", 0)
         return StoredOffsetIndex(nowait(segment.open_index_file()), segment.index_entries)
 
-    def _header(self, segment: Segment, position: int) -> BatchHeader:
-        """The header at a hot position. These bytes were written or verified lately, so waiting is unlikely."""
+    def _headers(self, segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
+        """The batches from a hot position on. These bytes were written or verified lately, so waiting is unlikely."""
         file = segment.open_file()
-        buffer = memoryview(bytearray(HEADER_SIZE))
-        if file.pread_nowait(buffer, position) != HEADER_SIZE:
-            buffer = memoryview(file.pread(HEADER_SIZE, position))
-        try:
-            return parse_header(buffer)
-        except KafkaError as error:
-            raise CorruptLogError(segment.path, position, segment.flushed, error.message) from None
+        chunk = memoryview(b"")
+        chunk_start = position
+        while position < segment.flushed:
+            inside = position - chunk_start
+            if inside + HEADER_SIZE > len(chunk):
+                length = min(_PEEK_BYTES, segment.flushed - position)
+                chunk = memoryview(bytearray(length))
+                if file.pread_nowait(chunk, position) != length:
+                    chunk = memoryview(file.pread(length, position))
+                chunk_start, inside = position, 0
+            try:
+                header = parse_header(chunk, inside)
+            except KafkaError as error:
+                raise CorruptLogError(segment.path, position, segment.flushed, error.message) from None
+            yield position, header
+            position += header.size
 
     def _from_memory(
         self, segment: Segment, start: int | None, offset: int, room: int, bound: int, first: bool, active: bool
@@ -207,7 +217,8 @@ class Reader:
         )  # fmt: skip
         try:
             found = extract(plan, nowait(file), nowait(index_file or file))
-        except WouldBlockError:
+        except (WouldBlockError, CorruptLogError):
+            # Not in memory, or perhaps the index is damaged: the cold pool can afford to find out.
             pending = Pending(plan)
             return Piece(pending, pending.size, -1)
         size = len(found.data)

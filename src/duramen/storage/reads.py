@@ -88,7 +88,13 @@ class Pending:
                     file.drop_cache(position + start, len(piece))
             return buffer
 
-        return extract(self.plan, fetch, _blocking(self.plan.index_file))
+        try:
+            return extract(self.plan, fetch, _blocking(self.plan.index_file))
+        except CorruptLogError:
+            if self.plan.hint == 0:
+                raise
+        # The damage may be in the index alone: only a walk from the segment's first batch can tell.
+        return extract(self.plan._replace(hint=0), fetch, _blocking(None))
 
 
 class LogRead:
@@ -163,9 +169,11 @@ def nowait(file: File) -> Fetch:
 def extract(plan: ReadPlan, fetch: Fetch, read_index: Callable[[int, int], bytes | memoryview]) -> ColdRead:
     """The whole batches of a plan's segment, checked. Raises what `fetch` raises, CorruptLogError."""
     position = plan.hint
-    if position < 0:
+    by_index = position < 0
+    if by_index:
         stored = StoredOffsetIndex(read_index, plan.index_entries)
         position = stored.position_for(plan.offset - plan.base_offset)
+        by_index = position > 0
     want = min(plan.max_bytes, COLD_BYTES) + READ_AHEAD_BYTES
     while True:
         if position >= plan.size:
@@ -174,6 +182,11 @@ def extract(plan: ReadPlan, fetch: Fetch, read_index: Callable[[int, int], bytes
         inside = 0
         while inside + HEADER_SIZE <= len(data):
             header = _header(plan, data, inside, position + inside)
+            if by_index and header.base_offset > plan.offset:
+                raise CorruptLogError(
+                    plan.path, position, position + header.size, "its index leads too far", header.base_offset
+                )
+            by_index = False
             if header.next_offset > plan.offset:
                 return _collect(plan, fetch, data[inside:], position + inside, header)
             inside += header.size

@@ -520,6 +520,43 @@ def test_aborted_transactions_are_listed_and_survive(bench: Bench) -> None:
     assert not os.path.exists(bench.log.active.path_of(".txnindex"))
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_damaged_txnindex_is_made_again(bench: Bench, clean: bool) -> None:
+    bench.append(b"a", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    bench.fill(60)
+    end = bench.log.end_offset
+    bench.append_raw(build_marker(1, 0, ABORT, 0, 5, base_offset=end, leader_epoch=0))
+    bench.fill(60)
+    path = next(Path(bench.path, name) for name in os.listdir(bench.path) if name.endswith(".txnindex"))
+    good = path.read_bytes()
+    path.write_bytes(good[:-1])
+    bench.reopen(clean=clean)
+    assert bench.log.aborted(0, 10) == [(1, 0)]
+    assert path.read_bytes() == good
+    path.write_bytes(good + struct.pack(">hqqqq", 0, 5, 10**6, 10**6 + 1, 10**6))
+    bench.reopen(clean=clean)
+    assert path.read_bytes() == good
+
+
+@pytest.mark.parametrize("pool", [False, True])
+def test_an_index_that_lies_never_hides_records(bench: Bench, pool: bool) -> None:
+    bench.fill(100)
+    bench.sync(full=True)
+    bench.log.close()
+    segment = bench.log.segments[1]
+    path = Path(segment.path_of(".index"))
+    entries = list(struct.iter_unpack(">ii", path.read_bytes()))
+    wrong = [(offset - 2 if number else offset, position) for number, (offset, position) in enumerate(entries)]
+    wrong[0] = (entries[0][0], entries[0][1] + 7)
+    path.write_bytes(b"".join(struct.pack(">ii", *entry) for entry in wrong))
+    bench.reopen()
+    if pool:
+        without_nowait(bench)
+    for offset in range(segment.base_offset, segment.next_offset):
+        cold(bench)
+        assert bench.offsets(bench.read(offset, 1)) == [offset]
+
+
 # ---- times ---------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,171 @@
+"""Indexes, seals and scans of one segment file, and the hot window, each on its own."""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duramen.errors import CorruptLogError, StorageError
+from duramen.storage.disk import RealDisk
+from duramen.storage.index import (
+    OffsetIndex,
+    StoredOffsetIndex,
+    StoredTimeIndex,
+    TimeIndex,
+    decode_offset_index,
+    decode_time_index,
+)
+from duramen.storage.reads import HotWindow
+from duramen.storage.scan import CHUNK_BYTES, scan
+from duramen.storage.seal import BLOCK_BYTES, Seal, compute_seal, decode_seal
+from duramen.storage.segment import Segment, file_name, parse_base, parse_name
+from duramen.wire.batch import build_batch
+
+ASCENDING = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 5000)), max_size=40)
+
+
+@given(ASCENDING)
+def test_a_stored_index_answers_like_the_one_in_memory(steps: list[tuple[int, int]]) -> None:
+    index, times = OffsetIndex(), TimeIndex()
+    offset, position = 0, 0
+    for gap, length in steps:
+        offset += gap
+        position += length
+        index.add(offset, position)
+        times.add(position * 3, offset)
+    data, time_data = index.encode(), times.encode()
+    stored = StoredOffsetIndex(lambda at, length: data[at : at + length], len(index))
+    stored_times = StoredTimeIndex(lambda at, length: time_data[at : at + length], len(times))
+    for wanted in (0, 1, offset // 2, offset, offset + 1):
+        assert stored.position_for(wanted) == index.position_for(wanted)
+    for wanted in (0, 1, position // 2, position, position + 1):
+        assert stored.boundary(wanted) == index.boundary(wanted)
+        assert stored_times.offset_before(wanted * 3) == times.offset_before(wanted * 3)
+    again = decode_offset_index(data, position + 1, offset + 1)
+    assert again is not None
+    assert (again.offsets, again.positions, again.written) == (index.offsets, index.positions, len(index))
+    padded = decode_offset_index(data + bytes(80), position + 1, offset + 1)
+    assert padded is not None
+    assert padded.offsets == index.offsets
+    times_again = decode_time_index(time_data + bytes(120), offset + 1)
+    assert times_again is not None
+    assert times_again.timestamps == times.timestamps
+    if steps:
+        assert decode_offset_index(data[:-1], position + 1, offset + 1) is None
+        assert decode_offset_index(data, position, offset + 1) is None
+        assert decode_offset_index(data, position + 1, offset) is None
+        assert decode_offset_index(data + data, position + 1, offset + 1) is None
+        assert decode_time_index(time_data + time_data, offset + 1) is None
+        assert decode_time_index(time_data, offset) is None
+        half = len(index) // 2
+        assert index.encode(half) == data[half * 8 :]
+        index.truncate(offset, position)
+        assert index.encode() == data[:-8]
+
+
+def test_a_time_index_takes_only_what_is_younger() -> None:
+    times = TimeIndex()
+    for timestamp, offset in ((10, 0), (10, 3), (9, 4), (20, 7)):
+        times.add(timestamp, offset)
+    assert list(zip(times.timestamps, times.offsets, strict=True)) == [(10, 0), (20, 7)]
+    assert (times.last_before(7), times.last_before(8)) == (0, 7)
+
+
+def test_names() -> None:
+    assert file_name(42, ".log") == "00000000000000000042.log"
+    assert parse_name("00000000000000000042.index") == (42, ".index")
+    assert parse_base("00000000000000000042.log") == 42
+    for name in ("42.log", "00000000000000000042.index", "x" * 20 + ".log", "0000000000000000004².log", "meta"):
+        assert parse_base(name) is None
+
+
+def segment_file(tmp_path: Path, sizes: list[int]) -> tuple[Path, int]:
+    data = b"".join(
+        bytes(build_batch([(None, bytes([i % 251]) * size, [], 100 + i)], base_offset=i))
+        for i, size in enumerate(sizes)
+    )
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(data)
+    return path, len(data)
+
+
+@pytest.mark.parametrize("sizes", [[10] * 30, [CHUNK_BYTES + 5, 3, 2 * CHUNK_BYTES, 0], [CHUNK_BYTES - 130] * 4])
+def test_a_scan_meets_every_batch(tmp_path: Path, sizes: list[int]) -> None:
+    path, length = segment_file(tmp_path, sizes)
+    file = RealDisk().open(str(path))
+    for crc in (True, False):
+        found = list(scan(file, 0, length, crc=crc))
+        assert [header.base_offset for _, header, ok in found if ok and header] == list(range(len(sizes)))
+    partial = list(scan(file, 0, length - 1))
+    assert [ok for _, _, ok in partial] == [True] * (len(sizes) - 1) + [False]
+    assert partial[-1][0] == found[-1][0]
+    assert [ok for _, _, ok in scan(file, 0, length, expect_offset=1)] == [False]
+    file.close()
+
+
+@pytest.mark.parametrize("sizes", [[10] * 30, [CHUNK_BYTES + 5, 3, 2 * CHUNK_BYTES, 0]])
+def test_a_scan_stops_at_damage(tmp_path: Path, sizes: list[int]) -> None:
+    path, length = segment_file(tmp_path, sizes)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    file = RealDisk().open(str(path))
+    assert [ok for _, _, ok in scan(file, 0, length)] == [True] * (len(sizes) - 1) + [False]
+    assert all(ok for _, _, ok in scan(file, 0, length, crc=False))
+    file.close()
+
+
+def test_a_seal_tells_which_block_changed(tmp_path: Path) -> None:
+    path, length = segment_file(tmp_path, [5000] * 60)
+    file = RealDisk().open(str(path))
+    seal = decode_seal(compute_seal(file, length, 59).encode(), "s")
+    assert (seal.length, seal.last_offset, seal.max_timestamp) == (length, 59, 159)
+    assert len(seal.checksums) == -(-length // BLOCK_BYTES)
+    data = bytearray(path.read_bytes())
+    seal.check(memoryview(data), 0, "p", 0)
+    start, end = seal.block_range(BLOCK_BYTES + 1, length)
+    assert (start, end) == (BLOCK_BYTES, length)
+    for at in (0, BLOCK_BYTES, 2 * BLOCK_BYTES - 1, length - 1):
+        data[at] ^= 4
+        with pytest.raises(CorruptLogError) as caught:
+            seal.check(memoryview(data), 0, "p", 7)
+        assert caught.value.start <= at < caught.value.end
+        assert caught.value.offset == 7
+        data[at] ^= 4
+    with pytest.raises(CorruptLogError):
+        compute_seal(file, length, 58)
+    with pytest.raises(CorruptLogError):
+        compute_seal(file, length - 1, 59)
+    file.close()
+
+
+@given(st.data())
+def test_a_damaged_seal_is_refused(data: st.DataObject) -> None:
+
+    encoded = bytearray(Seal(3 * BLOCK_BYTES, 9, 9, array("I", [1, 2, 3])).encode())
+    encoded[data.draw(st.integers(0, len(encoded) - 1))] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(StorageError):
+        decode_seal(bytes(encoded), "p")
+    with pytest.raises(StorageError):
+        decode_seal(b"", "p")
+
+
+def test_the_hot_window_lets_go_of_what_is_oldest() -> None:
+    window = HotWindow(limit_bytes=100)
+    one, two = Segment(RealDisk(), "d", 0), Segment(RealDisk(), "d", 9)
+    window.add(one, 0, 40)
+    window.add(one, 40, 60)
+    assert (one.hot_start, one.hot_end) == (0, 60)
+    window.add(two, 0, 60)
+    assert (one.hot_start, one.hot_end) == (40, 60)
+    window.add(two, 60, 100)
+    assert one.hot_start == one.hot_end
+    assert (two.hot_start, two.hot_end) == (0, 100)
+    window.add(two, 10, 20)
+    assert (two.hot_start, two.hot_end) == (0, 100)
+    window.add(two, 150, 160)
+    assert (two.hot_start, two.hot_end) == (150, 160)
