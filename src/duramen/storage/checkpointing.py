@@ -30,6 +30,8 @@ from duramen.storage.syncing import LogSync
 
 SLICE_LOGS = 8
 """Logs synced by one job of a round while the journal has room."""
+MOST_SLICES = 20
+"""With very many logs, jobs of a round sync more than SLICE_LOGS each, so that it ends after about this many."""
 URGENT_FILL = 0.75
 """From this fill on a round syncs everything that is left in one job."""
 
@@ -88,10 +90,11 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class Round:
-    """A round under way: entries below `lsn` are being brought into synced segments."""
+    """A round under way: entries below `lsn` are being brought into synced segments; `share`: logs per job at least."""
 
     lsn: int
     waiting: list[Log]
+    share: int = 0
 
 
 @dataclass(slots=True)
@@ -119,15 +122,15 @@ class Checkpointer:
         if self._round is None:
             for log in self.logs.values():
                 log.marked = False
-            self._round = Round(self.journal.next_lsn, list(self.logs.values()))
+            waiting = list(self.logs.values())
+            self._round = Round(self.journal.next_lsn, waiting, len(waiting) // MOST_SLICES)
 
     def take(self, limit: int = SLICE_LOGS) -> Checkpoint | None:
         """The round's next job; None when no round is under way or a job of it is."""
         current = self._round
         if current is None or self._job is not None:
             return None
-        if self.journal.fill >= URGENT_FILL:
-            limit = len(current.waiting)
+        limit = len(current.waiting) if self.journal.fill >= URGENT_FILL else max(limit, current.share)
         syncs: list[tuple[Log, LogSync, LogPoint]] = []
         taken = 0
         for log in current.waiting:

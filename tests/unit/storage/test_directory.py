@@ -529,3 +529,13 @@ def test_page_cache_records_count_once_recovery_would_find_them() -> None:
     assert directory.journal.knows(log)
     append(log, b"third")
     assert directory.journal.knows(log), "one mark is enough until the next roll or checkpoint"
+
+
+def test_a_leader_epoch_without_records_survives() -> None:
+    disk, directory, log = fresh()
+    fill(directory, log, 2)
+    log.assign_epoch(6)
+    commit(directory)
+    (log,) = cut(disk).logs.values()
+    assert log.epochs.entries == [(0, 0), (6, 2)]
+    assert log.epochs.latest == 6

@@ -1,0 +1,128 @@
+"""Folding journal entries into a plan: what ends up in it, whatever happened on the way."""
+
+from __future__ import annotations
+
+from duramen.model import TopicPartition
+from duramen.storage import kinds
+from duramen.storage.checkpoints import LogPoint
+from duramen.storage.journal_format import Extent
+from duramen.storage.journal_reader import JournalEntry
+from duramen.storage.recovery import fold_epochs
+from duramen.storage.recovery_plan import Plan, Point, make_plans
+
+ID = bytes(16)
+KEY = (ID, 0)
+
+
+class Script:
+    """Builds entries with ascending LSNs."""
+
+    def __init__(self) -> None:
+        self.entries: list[JournalEntry] = []
+
+    def add(self, kind: int, offset: int, base: int = 0, position: int = 0, **more: object) -> Script:
+        fields: dict[str, object] = {"epoch": -1, "size": 0, "next_offset": -1, "extent": None, "stable": False}
+        fields.update(more)
+        self.entries.append(
+            JournalEntry(
+                lsn=len(self.entries) + 1,
+                kind=kind,
+                topic_id=ID,
+                partition=0,
+                offset=offset,
+                segment_base=base,
+                position=position,
+                part=0,
+                data_position=1000 * len(self.entries),
+                **fields,  # type: ignore[arg-type]
+            )
+        )
+        return self
+
+    def batch(self, offset: int, position: int, base: int = 0, epoch: int = 0) -> Script:
+        return self.add(kinds.BATCH, offset, base, position, size=100, next_offset=offset + 1, epoch=epoch)
+
+    def extent(self, offset: int, position: int, length: int) -> Script:
+        next_offset = offset + length // 100
+        return self.add(
+            kinds.EXTENT, offset, 0, position, next_offset=next_offset, extent=Extent(length, 7, next_offset)
+        )
+
+    def plan(self, point: LogPoint | None = None) -> Plan:
+        return make_plans(self.entries, {} if point is None else {KEY: point})[KEY]
+
+
+def point(recovery_point: int, position: int, base: int = 0, start: int = 0) -> LogPoint:
+    return LogPoint(TopicPartition("t", 0), start, recovery_point, base, position)
+
+
+def places(plan: Plan) -> dict[int, list[tuple[int, int]]]:
+    return {base: [(write.position, write.length) for write in writes] for base, writes in plan.writes.items()}
+
+
+def test_batches_and_rolls() -> None:
+    plan = Script().batch(5, 500).batch(6, 600).add(kinds.ROLL, 7, 7).batch(7, 0, base=7).plan(point(5, 500))
+    assert places(plan) == {0: [(500, 100), (600, 100)], 7: [(0, 100)]}
+    assert (plan.trusted, plan.end) == (Point(5, 0, 500), Point(8, 7, 100))
+
+
+def test_entries_that_a_newer_recovery_point_covers_are_skipped() -> None:
+    plan = Script().batch(5, 500).batch(6, 600).batch(7, 700).plan(point(7, 700))
+    assert places(plan) == {0: [(700, 100)]}
+    plan = Script().batch(5, 500).plan(point(7, 700))
+    assert (places(plan), plan.end) == ({}, Point(7, 0, 700))
+
+
+def test_after_a_truncation_all_entries_count_again() -> None:
+    script = Script().batch(5, 500).batch(6, 600).add(kinds.TRUNCATE, 5, 0, 500).batch(5, 500, epoch=2)
+    plan = script.plan(point(9, 900))
+    assert places(plan) == {0: [(500, 100)]}
+    assert (plan.trusted, plan.end) == (Point(5, 0, 500), Point(6, 0, 600))
+    assert fold_epochs([(0, 0), (1, 6)], plan.epochs) == [(0, 0), (2, 5)]
+
+
+def test_a_truncation_drops_later_segments_and_shortens_extents() -> None:
+    script = Script().extent(0, 0, 1000).add(kinds.ROLL, 10, 10).batch(10, 0, base=10).add(kinds.TRUNCATE, 4, 0, 400)
+    plan = script.plan(point(0, 0))
+    (write,) = plan.writes[0]
+    assert (write.position, write.length, write.crc) == (0, 400, None)
+    assert 10 not in plan.writes
+    assert plan.end == Point(4, 0, 400)
+
+
+def test_log_starts_only_advance_and_deletion_is_final() -> None:
+    plan = Script().add(kinds.LOG_START, 4).add(kinds.LOG_START, 9).add(kinds.LOG_START, 6).plan(point(20, 0, start=7))
+    assert plan.start == 9
+    plan = Script().batch(0, 0).add(kinds.DELETE, 1).plan()
+    assert plan.deleted
+
+
+def test_page_cache_marks_keep_the_earliest_position_until_stable_again() -> None:
+    script = Script().add(kinds.DURABILITY, 5, 0, 500).add(kinds.ROLL, 9, 9).add(kinds.DURABILITY, 9, 9, 0)
+    plan = script.plan(point(5, 500))
+    assert plan.accept_from == Point(5, 0, 500)
+    assert plan.accept_to is None
+    plan = script.add(kinds.DURABILITY, 12, 9, 300, stable=True).batch(12, 300, base=9).plan(point(5, 500))
+    assert plan.accept_from is None
+    assert (plan.trusted, plan.end) == (Point(12, 9, 300), Point(13, 9, 400))
+
+
+def test_a_truncation_limits_what_is_accepted_until_the_next_mark() -> None:
+    script = Script().add(kinds.DURABILITY, 5, 0, 500).add(kinds.TRUNCATE, 8, 0, 800)
+    plan = script.plan(point(5, 500))
+    assert (plan.accept_from, plan.accept_to) == (Point(5, 0, 500), Point(8, 0, 800))
+    plan = script.add(kinds.DURABILITY, 8, 0, 800).plan(point(5, 500))
+    assert (plan.accept_from, plan.accept_to) == (Point(5, 0, 500), None)
+
+
+def test_an_unknown_log_is_trusted_up_to_its_first_entry() -> None:
+    plan = Script().batch(41, 4100).plan()
+    assert plan.trusted == Point(41, 0, 4100)
+    created = Script().add(kinds.CREATE, 0).batch(0, 0).plan()
+    assert (created.created, created.trusted, created.end) == (True, Point(0, 0, 0), Point(1, 0, 100))
+
+
+def test_epochs_fold_like_assignments() -> None:
+    assert fold_epochs([], [(0, 0), (1, 5), (3, 5)]) == [(0, 0), (3, 5)]
+    assert fold_epochs([(0, 0), (1, 5)], [(1, 5), (2, 8)]) == [(0, 0), (1, 5), (2, 8)]
+    assert fold_epochs([(0, 0), (1, 5), (2, 8)], [(-1, 5), (4, 5)]) == [(0, 0), (4, 5)]
