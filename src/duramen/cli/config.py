@@ -7,7 +7,7 @@ from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, Conf
 
 from duramen.cli.connection import Cluster, call, cluster_options, json_option
 from duramen.cli.output import note, pairs, plural, print_json
-from duramen.cli.settings import alter_settings, described, node_resource, topic_resource
+from duramen.cli.settings import alter_settings, described, label, node_resource, topic_resource
 
 EPILOG = """\b
 Examples:
@@ -64,7 +64,7 @@ def describe(
     entries = described(cluster, admin, resource)
     missing = set(keys) - {entry.name for entry in entries}
     if missing:
-        raise click.ClickException(f"{resource.name} has no setting {min(missing)}.")
+        raise click.ClickException(f"{label(resource)} has no setting {min(missing)}.")
     if keys:
         entries = [entry for entry in entries if entry.name in keys]
     elif not every:
@@ -118,4 +118,4 @@ def alter(
     admin = cluster.admin()
     resource = _resource(cluster, admin, topic, node)
     alter_settings(cluster, admin, resource, changes, unset, added, taken)
-    note(f"changed {plural(count, 'setting')} of {resource.name}")
+    note(f"changed {plural(count, 'setting')} of {label(resource)}")

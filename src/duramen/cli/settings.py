@@ -25,11 +25,16 @@ def node_resource(node_id: int) -> ConfigResource:
     return ConfigResource(ResourceType.BROKER, str(node_id))
 
 
+def label(resource: ConfigResource) -> str:
+    """What messages call it: a topic by its name, a node as `node 1`."""
+    return f"node {resource.name}" if resource.restype is ResourceType.BROKER else str(resource.name)
+
+
 def described(cluster: Cluster, admin: AdminClient, resource: ConfigResource) -> list[ConfigEntry]:
     """All settings of a topic or node, sorted by name."""
     timeout = cluster.timeout
-    futures = call(cluster, resource.name, lambda: admin.describe_configs([resource], request_timeout=timeout))
-    entries = wait(cluster, resource.name, only(futures))
+    futures = call(cluster, label(resource), lambda: admin.describe_configs([resource], request_timeout=timeout))
+    entries = wait(cluster, label(resource), only(futures))
     return [entries[name] for name in sorted(entries)]
 
 
@@ -57,5 +62,5 @@ def alter_settings(
         ],
     )
     timeout = cluster.timeout
-    futures = call(cluster, resource.name, lambda: admin.incremental_alter_configs([wanted], request_timeout=timeout))
-    wait(cluster, resource.name, only(futures))
+    futures = call(cluster, label(resource), lambda: admin.incremental_alter_configs([wanted], request_timeout=timeout))
+    wait(cluster, label(resource), only(futures))
