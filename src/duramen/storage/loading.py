@@ -70,6 +70,7 @@ def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int) -> No
     log.snapshots = sorted(base for base, suffixes in present.items() if SNAPSHOT in suffixes or PRODUCERS in suffixes)
     load_state(log, epochs_from=log.end_offset if clean else recovery_point, clean=clean, whole=not sound)
     log.configure(log.config)
+    log.active.release_files()  # many partitions are opened, few are used: the first append or read opens it again
 
 
 def _present(log: Log) -> dict[int, set[str]]:

@@ -34,8 +34,7 @@ SNAPSHOT_BYTES = 16 << 20
 class Log(LogState):
     """One partition's records on disk.
 
-    stable: appends are journaled; marked: the journal knows from where on they are not (page-cache topics). See
-    LogState for the rest.
+    marked: the journal knows from where on appends are not journaled (page-cache topics). See LogState for the rest.
     """
 
     __slots__ = (
@@ -44,7 +43,6 @@ class Log(LogState):
         "config",
         "flush_queue",
         "marked",
-        "stable",
     )
 
     def __init__(

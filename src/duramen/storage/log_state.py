@@ -41,7 +41,8 @@ class LogState:
 
     start_offset: first offset readers may ask for; end_offset: the next to be assigned; durable_end: all below is on
     stable storage; recovery_point: all below is in synced segments. snapshots: offsets of the producer snapshots,
-    ascending; cuts: how often the log was truncated; names_changed: there are file names to be synced.
+    ascending; cuts: how often the log was truncated; stable: appends are journaled; names_changed: file names are to be
+    synced.
     """
 
     active: Segment
@@ -65,6 +66,7 @@ class LogState:
         "recovery_point",
         "segments",
         "snapshots",
+        "stable",
         "start_offset",
         "topic_id",
         "tp",
@@ -95,9 +97,10 @@ class LogState:
         self.segments: list[Segment] = []
         self.snapshots: list[int] = []
         self.cuts = 0
+        self.stable = True
         self._queue: list[Buffer] = []
         self._reader = Reader(HotWindow() if hot is None else hot)
-        self._leases = Leases()
+        self._leases: Leases | None = None
         self._unsnapshotted = 0
 
     def flush(self) -> None:
@@ -173,8 +176,10 @@ class LogState:
 
     def lease(self, from_offset: int, expires_ms: int) -> Lease:
         """Keep everything from an offset on from being deleted until released, or until that wall-clock time."""
+        if self._leases is None:
+            self._leases = Leases()
         return self._leases.grant(from_offset, expires_ms)
 
     def leased_from(self, now_ms: int) -> int | None:
         """Lowest offset under a lease; None without one. Leases that ran out are dropped."""
-        return self._leases.lowest(now_ms)
+        return None if self._leases is None else self._leases.lowest(now_ms)

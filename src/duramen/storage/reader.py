@@ -45,7 +45,7 @@ class Reader:
     def __init__(self, hot: HotWindow) -> None:
         self._hot = hot
         self._positions: dict[int, int] = {}
-        self._opened: list[Segment] = []
+        self._opened: tuple[Segment, ...] = ()
 
     def remember(self, offset: int, position: int) -> None:
         """The batch that starts (or will start) with `offset` is at `position` of its segment."""
@@ -228,13 +228,12 @@ class Reader:
         return Piece(found.data, size, found.next_offset)
 
     def _opened_closed(self, segment: Segment) -> None:
-        opened = self._opened
-        if segment not in opened:
-            opened.append(segment)
-            if len(opened) > OPEN_CLOSED_SEGMENTS:
-                opened.pop(0).release_files()
+        if segment not in self._opened:
+            self._opened = (*self._opened, segment)
+            if len(self._opened) > OPEN_CLOSED_SEGMENTS:
+                self._opened[0].release_files()
+                self._opened = self._opened[1:]
 
     def dropped(self, segment: Segment) -> None:
         """The segment is no longer part of the log."""
-        if segment in self._opened:
-            self._opened.remove(segment)
+        self._opened = tuple(opened for opened in self._opened if opened is not segment)

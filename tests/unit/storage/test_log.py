@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import struct
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,16 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from storage_helpers import TOPIC_ID, Bench, cold, without_nowait
+from storage_helpers import TOPIC_ID, TP, Bench, NoteJournal, cold, without_nowait
 
 from duramen.errors import CorruptLogError, ErrorCode, FencedDirectoryError, KafkaError
 from duramen.model import topic_id_text
 from duramen.ports import FileSpan
 from duramen.storage import kinds
-from duramen.storage.reads import Pending
+from duramen.storage.disk import RealDisk
+from duramen.storage.log import Log
+from duramen.storage.logconfig import PlainLogConfig
+from duramen.storage.reads import HotWindow, Pending
 from duramen.wire.batch import ABORT, COMMIT, build_batch, build_marker
 
 
@@ -318,6 +323,28 @@ def test_leases_name_the_lowest_offset_until_they_end(bench: Bench) -> None:
     first.release()
     first.release()
     assert bench.log.leased_from(0) is None
+
+
+def test_an_idle_log_is_two_kibibytes_at_most(tmp_path: Path) -> None:
+    disk, journal, config, hot = RealDisk(), NoteJournal(), PlainLogConfig(), HotWindow()
+    queue: list[Log] = []
+    for number in range(50):
+        path = str(tmp_path / str(number))
+        Log.create(disk, path, TP, TOPIC_ID, config, journal, flush_queue=queue, hot=hot).close()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        logs = [
+            Log.open(
+                disk, str(tmp_path / str(number)), TP, TOPIC_ID, config, journal,
+                clean=True, start_offset=0, recovery_point=0, flush_queue=queue, hot=hot,
+            )
+            for number in range(50)
+        ]  # fmt: skip
+        gc.collect()
+        assert (tracemalloc.get_traced_memory()[0] - before) / len(logs) <= 2048
+    finally:
+        tracemalloc.stop()
 
 
 # ---- damage --------------------------------------------------------------------------------------------------------
