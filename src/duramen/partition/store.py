@@ -200,12 +200,20 @@ class Store:
                     self.fail(directory, error)
                     continue
                 self._start_group(directory)
+        self._advance_page_cache()
+        self._check_idle()
+
+    def _advance_page_cache(self) -> None:
+        """Acknowledge what was written to page-cache topics, once the journal says where recovery finds it."""
         touched, self._touched = self._touched, {}
         for partition in touched:
             journal = self._homes[partition.tp].journal
-            if not partition.is_stable and journal.failed is None and journal.knows(partition.log):
+            if partition.is_stable or journal.failed is not None:
+                continue
+            if journal.knows(partition.log):
                 partition.durable(partition.log.end_offset)
-        self._check_idle()
+            else:
+                self._touched[partition] = None
 
     def _start_group(self, directory: LogDirectory) -> None:
         group = directory.take_group()
@@ -234,8 +242,8 @@ class Store:
                 partition.durable(log.durable_end)
         self._answer_synced()
         self.maintenance.make_room(directory)
-        if directory.journal.has_pending:
-            # Appended while the group was being written: no need to wait for the next event.
+        if directory.journal.has_pending or self._touched:
+            # Appended while the group was being written, or waiting for it: no need to wait for the next event.
             self.commit()
 
     def when_synced(self, tp: TopicPartition, callback: Callable[[KafkaError | None], None]) -> None:
