@@ -46,6 +46,10 @@ The commands that talk to a node use --bootstrap or DURAMEN_BOOTSTRAP (else
 """
 
 
+# Click 8.2 and later tell a missing command from other mistakes; before, the help is printed by Click itself.
+_NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called, so that help and completion stay fast."""
 
@@ -103,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as request:
         return request.exit_code
-    except click.exceptions.NoArgsIsHelpError as request:
+    except _NO_ARGUMENTS as request:
         request.show()
         return 2
     except click.ClickException as mistake:
