@@ -43,6 +43,7 @@ class DuramenBroker(BrokerProcess):
         found: dict[str, float] = {}
         for line in lines:
             name, _, value = line.rpartition(" ")
-            if "journal" in name and not line.startswith("#") and "_bucket" not in name:
-                found[name] = float(value)
+            metric = name.partition("{")[0]
+            if "journal" in metric and not line.startswith("#") and not metric.endswith("_bucket"):
+                found[metric] = found.get(metric, 0.0) + float(value)  # one log directory, so its label says nothing
         return found
