@@ -442,7 +442,7 @@ def _bytes_of(part: Any) -> Any:
         return part.file.pread(part.length, part.position)
     if isinstance(part, bytes | bytearray | memoryview):
         return part
-    return part.run()
+    return part.run().data
 
 
 def _plain(value: Any) -> bytes | None:

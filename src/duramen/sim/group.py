@@ -45,8 +45,17 @@ class Member:
             if self.leaves and scene.random.random() < 0.5:
                 yield from self._leave()
 
+    def _find(self) -> Script:
+        """Ask for the group's coordinator until there is one; the first question creates `__consumer_offsets`."""
+        while True:
+            found = yield call("FindCoordinator", 4, key_type=0, coordinator_keys=[self.group])
+            if found is not None and self._fine("find", found.coordinators[0].error_code):
+                return
+            yield RETRY_S
+
     def _join(self) -> Steps[list[TopicPartition] | None]:
-        """Join and sync; the value is this member's share, None when it must try again."""
+        """Find the coordinator, join and sync; the value is this member's share, None when it must try again."""
+        yield from self._find()
         joined = yield self._join_request()
         if joined is not None and joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = joined.member_id
