@@ -238,16 +238,6 @@ class Log(LogState):
         self._journal(kinds.ROLL, segment.base_offset)
         return segment
 
-    def add_segment(self, base_offset: int) -> Segment:
-        """A new, empty active segment; its name is synced with the next `take_sync`."""
-        segment = Segment(self.disk, self.path, base_offset)
-        segment.create_file()
-        segment.activate()
-        self.segments.append(segment)
-        self.active = segment
-        self.names_changed = True
-        return segment
-
     # ---- cuts ------------------------------------------------------------------------------------------------
 
     def advance_start(self, offset: int) -> None:

@@ -103,6 +103,16 @@ class LogState:
         self._leases: Leases | None = None
         self._unsnapshotted = 0
 
+    def add_segment(self, base_offset: int) -> Segment:
+        """A new, empty active segment; its name is synced with the next `take_sync`."""
+        segment = Segment(self.disk, self.path, base_offset)
+        segment.create_file()
+        segment.activate()
+        self.segments.append(segment)
+        self.active = segment
+        self.names_changed = True
+        return segment
+
     def flush(self) -> None:
         """Write everything queued with one call. OSError: nothing is forgotten, but the directory must be fenced."""
         queue = self._queue
