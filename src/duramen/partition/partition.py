@@ -25,7 +25,7 @@ from duramen.machines.replication import Replication
 from duramen.model import NO_TIMESTAMP, TopicPartition
 from duramen.partition.rewriting import needs_rewriting, rewrite
 from duramen.ports import Executor, Part
-from duramen.storage.log import Log
+from duramen.storage.log import COPIED_BYTES, Log
 from duramen.storage.reads import Pending
 from duramen.wire.batch import BatchHeader, check_produced, parse_header, stamp, stamp_append_time
 
@@ -148,12 +148,15 @@ class Partition:
     def append(self, view: memoryview, acks: int, now_ms: int, done: Done) -> None:
         """Append one producer's batch; `done(Appended | KafkaError)` when `acks` (-1, 0 or 1) is satisfied.
 
-        `view` must be writable and is kept until written. `done` may be called before this returns.
+        `view` must be writable; batches above COPIED_BYTES are kept by reference until written. `done` may be called
+        before this returns.
         """
         if self._rewriting:
             if len(self._queued) >= MAX_QUEUED_BEHIND_REWRITE:
                 done(KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{self.tp}: too many batches wait for recompression"))
                 return
+            if len(view) <= COPIED_BYTES:
+                view = memoryview(bytearray(view))  # what the log would copy, its owner may write over
             self._queued.append(lambda: self.append(view, acks, now_ms, done))
             return
         try:
@@ -255,7 +258,7 @@ class Partition:
             while self._queued and not self._rewriting:
                 self._queued.popleft()()
 
-        self._executor.submit("housekeeping", lambda: rewrite(copy, config, now_ms), finish)
+        self._executor.submit("rewriting", lambda: rewrite(copy, config, now_ms), finish)
 
     def _finish_rewrite(self, view: memoryview, acks: int, now_ms: int, done: Done) -> None:
         try:

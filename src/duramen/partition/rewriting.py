@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from duramen.config import TopicConfig
 from duramen.errors import ErrorCode, KafkaError
-from duramen.wire.batch import BatchHeader, build_batch, parse_header, records
+from duramen.model import NO_TIMESTAMP
+from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header, payload_records, replace_payload
+from duramen.wire.compression import compress, decompress
 
 CODECS = {"uncompressed": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
@@ -24,8 +26,13 @@ class RecordsRefusedError(KafkaError):
         self.errors = errors
 
 
-MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
-"""A batch that inflates beyond this is refused: it would be a decompression bomb, not data."""
+MAX_INFLATED_BYTES = 64 * 1024 * 1024
+INFLATION = 16
+"""A batch may inflate to this many times `max.message.bytes`, or to MAX_INFLATED_BYTES if that is more; beyond, it is a
+decompression bomb and not data."""
+
+MAX_RECORD_ERRORS = 100
+"""Records named in one refusal; the batch is refused as a whole anyway."""
 
 
 def needs_rewriting(config: TopicConfig, header: BatchHeader) -> bool:
@@ -41,40 +48,40 @@ def rewrite(batch: bytearray, config: TopicConfig, now_ms: int) -> bytearray:
     """Check each record against the topic's rules and recompress if its `compression.type` says so.
 
     Raises KafkaError INVALID_RECORD for a keyless record on a compacted topic, INVALID_TIMESTAMP for one older than
-    `message.timestamp.before.max.ms`, MESSAGE_TOO_LARGE when the recompressed batch outgrows `max.message.bytes`.
+    `message.timestamp.before.max.ms`, MESSAGE_TOO_LARGE when the recompressed batch outgrows `max.message.bytes` or
+    when it inflates beyond reason.
     """
-    view = memoryview(batch)
-    header = parse_header(view)
-    rows = list(records(view, header, max_bytes=MAX_DECOMPRESSED_BYTES))
-    compacted = "compact" in config.cleanup_policy
-    oldest = now_ms - config.message_timestamp_before_max_ms
-    bounded = config.message_timestamp_before_max_ms < NO_BOUND and config.message_timestamp_type == "CreateTime"
-    if compacted:
-        keyless = [
-            (index, "has no key, and the topic is compacted") for index, row in enumerate(rows) if row.key is None
-        ]
-        if keyless:
-            raise RecordsRefusedError(ErrorCode.INVALID_RECORD, keyless)
-    if bounded:
-        old = [
-            (i, "is older than message.timestamp.before.max.ms") for i, row in enumerate(rows) if row.timestamp < oldest
-        ]
-        if old:
-            raise RecordsRefusedError(ErrorCode.INVALID_TIMESTAMP, old)
-    if config.compression_type == "producer" or CODECS[config.compression_type] == header.compression:
+    header = parse_header(memoryview(batch))
+    limit = max(MAX_INFLATED_BYTES, INFLATION * config.max_message_bytes)
+    payload = decompress(header.compression, memoryview(batch)[HEADER_SIZE:], limit)
+    _check_records(payload, header, config, now_ms)
+    codec = header.compression if config.compression_type == "producer" else CODECS[config.compression_type]
+    if codec == header.compression:
         return batch
-    rebuilt = build_batch(
-        [(row.key, row.value, row.headers, row.timestamp) for row in rows],
-        base_offset=header.base_offset,
-        leader_epoch=header.leader_epoch,
-        compression=CODECS[config.compression_type],
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-    )
+    rebuilt = replace_payload(batch, codec, compress(codec, payload))
     if len(rebuilt) > config.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"the batch is {len(rebuilt)} bytes after recompression, max.message.bytes={config.max_message_bytes}",
         )
     return rebuilt
+
+
+def _check_records(payload: bytes, header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
+    """Each record against the topic's rules, one at a time: a small batch may hold millions."""
+    compacted = "compact" in config.cleanup_policy
+    bounded = config.message_timestamp_before_max_ms < NO_BOUND and config.message_timestamp_type == "CreateTime"
+    oldest = now_ms - config.message_timestamp_before_max_ms
+    keyless: list[tuple[int, str]] = []
+    old: list[tuple[int, str]] = []
+    for index, record in enumerate(payload_records(payload, header)):
+        if record.offset - header.base_offset != index:
+            raise KafkaError(ErrorCode.INVALID_RECORD, f"record {index} has another offset than its place says")
+        if compacted and record.key is None and len(keyless) < MAX_RECORD_ERRORS:
+            keyless.append((index, "has no key, and the topic is compacted"))
+        if bounded and NO_TIMESTAMP < record.timestamp < oldest and len(old) < MAX_RECORD_ERRORS:
+            old.append((index, "is older than message.timestamp.before.max.ms"))
+    if keyless:
+        raise RecordsRefusedError(ErrorCode.INVALID_RECORD, keyless)
+    if old:
+        raise RecordsRefusedError(ErrorCode.INVALID_TIMESTAMP, old)

@@ -14,7 +14,7 @@ from duramen.config import BrokerConfig
 from duramen.errors import DuramenError, StorageError
 from duramen.machines.metadata.commands import BrokerStopping, RegisterBroker, Registered
 from duramen.machines.metadata.image import Endpoint, MetadataImage, PartitionImage
-from duramen.model import TopicId, TopicPartition, topic_id_from_text
+from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicId, TopicPartition, topic_id_from_text
 from duramen.partition.catalog import METADATA_PARTITION, Catalog
 from duramen.partition.partition import Partition
 from duramen.partition.settings import directory_settings
@@ -122,6 +122,8 @@ class Broker:
         )
 
     def _registered(self, answer: Any, on_ready: Callable[[], None]) -> None:
+        if self.stopping:
+            return  # told to stop while starting
         if not isinstance(answer, Registered):
             raise answer if isinstance(answer, DuramenError) else StorageError(f"registration failed: {answer}")
         self.broker_epoch = answer.broker_epoch
@@ -165,11 +167,12 @@ class Broker:
         return self.catalog.image
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        """The partition if this broker has it."""
-        return self.store.partitions.get(TopicPartition(topic, index))
+        """The partition if this broker has it; the metadata log is not for clients, whatever they know of it."""
+        return None if topic == METADATA_TOPIC else self.store.partitions.get(TopicPartition(topic, index))
 
     def partition_by_id(self, topic_id: TopicId, index: int) -> Partition | None:
-        return self.store.partition_by_id(topic_id, index)
+        """The same by topic id."""
+        return None if topic_id == METADATA_TOPIC_ID else self.store.partition_by_id(topic_id, index)
 
     def _reconfigured(self, config: BrokerConfig) -> None:
         self.config = config

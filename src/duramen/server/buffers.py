@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-SMALLEST = 64 * 1024
+SMALLEST = 4 * 1024
 
 
 class BufferPool:

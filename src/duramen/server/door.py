@@ -32,6 +32,8 @@ HEADER = Struct(">hhih")
 REFUSED_PRODUCE_VERSIONS = (0, 1, 2)
 BUFFER_CAP_BYTES = 512 * 1024 * 1024
 IDLE_CHECK_SECONDS = 5.0
+UNFINISHED_SECONDS = 30
+"""How long a frame may take to arrive while others wait for its buffer."""
 
 
 class Door:
@@ -48,6 +50,7 @@ class Door:
             self._on_frame,
             self._on_closed,
             broker.clock.monotonic,
+            broker.clock.call_soon,
         )
         self.listeners: list[tuple[ListenerAddress, Listener]] = []
         self.connections: dict[Connection, None] = {}
@@ -115,11 +118,22 @@ class Door:
         if limit >= 0:
             oldest = self._clock.monotonic() - limit / 1000
             for connection in list(self.connections):
-                if connection.last_active < oldest and not connection.pending:
+                if connection.last_active < oldest and (connection.muted or not connection.pending):
                     connection.close(f"idle for {limit} ms (connections.max.idle.ms)")
         self.pool.reclaim()
+        if self.pool.exhausted:
+            self._shed()
         self.receiver.feed_starved()
         self._clock.call_later(IDLE_CHECK_SECONDS, self._check_idle)
+
+    def _shed(self) -> None:
+        """No buffer memory is left: end those who began a frame long ago and keep everybody else from reading."""
+        oldest = self._clock.monotonic() - UNFINISHED_SECONDS
+        begun = [(c.frame_started, c) for c in self.connections if c.frame_started is not None]
+        for started, connection in sorted(begun, key=lambda entry: entry[0]):
+            if started > oldest or not self.pool.exhausted:
+                return
+            connection.close(f"a frame unfinished after {UNFINISHED_SECONDS} s, while buffer memory is short")
 
     def close(self) -> None:
         """Stop listening and end every connection."""

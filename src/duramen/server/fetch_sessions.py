@@ -35,12 +35,15 @@ class Target:
         "key",
         "last_fetched_epoch",
         "max_bytes",
+        "name",
         "told_high_watermark",
         "told_log_start",
     )
 
     def __init__(self, key: Key, wanted: Any) -> None:
         self.key = key
+        self.name = key.name
+        """The topic's name; for one asked for by id the name it had when it was first found."""
         self.told_high_watermark = -1
         self.told_log_start = -1
         self.update(wanted)
@@ -112,6 +115,10 @@ class FetchSessions:
         if session.uses_topic_ids != by_id:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         self._update(session, body, by_id)
+        if not session.targets:
+            # Everything was forgotten: so is the session.
+            del self._sessions[session.id]
+            return FetchPlan([], None, NO_SESSION, False)
         session.epoch = 1 if session.epoch >= 2**31 - 1 else session.epoch + 1
         session.last_used = now
         return FetchPlan(list(session.targets.values()), session, session.id, True)
@@ -126,6 +133,9 @@ class FetchSessions:
                 known.update(wanted)
             elif len(session.targets) < MAX_PARTITIONS_PER_SESSION:
                 session.targets[key] = Target(key, wanted)
+            else:
+                del self._sessions[session.id]
+                raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "too many partitions for a session")
 
     def _create(self, targets: dict[Key, Target], by_id: bool, now: float) -> Session | None:
         """A new session, or None (the client then sends full requests) while no slot can be freed."""

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 SCRATCH_BYTES = 128 * 1024
 FIRST_GROWTH_BYTES = 1024 * 1024
+"""Most that is given at once to a frame of which little has arrived, if the last one was that large, too."""
+
+UNPROVEN_BYTES = 4096
+"""What the first unfinished frame of a connection gets: thousands of connections may begin a frame and stop."""
+
 RECEIVE_TURN_BYTES = 2 * 1024 * 1024
 """What one connection may bring before the loop turns to the next one."""
 
@@ -28,7 +33,8 @@ KEPT_BY_REFERENCE_BYTES = 16 * 1024
 """Frames above this may be referred to after their request was handled, so their buffer is not written over."""
 
 MAX_PENDING_REQUESTS = 256
-MAX_UNSENT_BYTES = 64 * 1024 * 1024
+MAX_UNSENT_BYTES = 8 * 1024 * 1024
+"""Replies a client has not read, beyond which its requests are not read either (Kafka: one reply)."""
 
 
 class ProtocolError(DuramenError):
@@ -45,14 +51,17 @@ class Receiver:
         on_frame: Callable[[Connection, memoryview], None],
         on_closed: Callable[[Connection, str], None],
         monotonic: Callable[[], float],
+        call_soon: Callable[[Callable[[], None]], None],
     ) -> None:
         self.pool = pool
         self.max_frame_bytes = max_frame_bytes
         self.on_frame = on_frame
         self.on_closed = on_closed
         self.monotonic = monotonic
+        self.call_soon = call_soon
         self.scratch = bytearray(SCRATCH_BYTES)
         self.scratch_view = memoryview(self.scratch)
+        self.scratch_kept = False
         self.starved: dict[Connection, None] = {}
         self.congested: Callable[[], bool] = lambda: False
         """Whether the store wants a pause from its writers."""
@@ -61,6 +70,7 @@ class Receiver:
 
     def retire_scratch(self) -> None:
         """Somebody may keep views of the scratch buffer: leave it to them and take another."""
+        self.scratch_kept = False
         self.scratch_view.release()
         self.pool.release(self.scratch)
         self.pool.lent_bytes += SCRATCH_BYTES
@@ -82,16 +92,19 @@ class Connection:
     __slots__ = (
         "_buffer",
         "_filled",
+        "_held",
         "_need",
         "_on_close",
         "_out",
         "_out_bytes",
         "_receiver",
         "_sending",
+        "_usual",
         "_waits_to_write",
         "client_bytes",
         "client_id",
         "closed",
+        "frame_started",
         "last_active",
         "listener",
         "muted",
@@ -117,6 +130,10 @@ class Connection:
         self._buffer: bytearray | None = None
         self._filled = 0
         self._need = 0
+        self._usual = UNPROVEN_BYTES
+        self._held: memoryview | None = None
+        self.frame_started: float | None = None
+        """When the unfinished frame began, if there is one with a buffer of its own."""
         self._out: list[Part] = []
         self._out_bytes = 0
         self._sending = False
@@ -144,6 +161,9 @@ class Connection:
             self.mute("memory")
             receiver.starved[self] = None
             return
+        if self._held is not None:
+            held, self._held = self._held, None
+            self._take_frames(held, len(held))
         budget = RECEIVE_TURN_BYTES
         while budget > 0 and not self.closed and not self.muted:
             if self._buffer is None:
@@ -164,30 +184,36 @@ class Connection:
         receiver = self._receiver
         view = receiver.scratch_view
         received = self.transport.recv_into(view)
-        if received <= 0:
-            return received
+        if received > 0:
+            try:
+                self._take_frames(view, received)
+            finally:
+                # Also when a later frame was garbage: what came before it may be on its way to the disk.
+                if receiver.scratch_kept:
+                    receiver.retire_scratch()
+        return received
+
+    def _take_frames(self, view: memoryview, received: int) -> None:
+        """Handle the whole frames in view[:received] and set aside the rest."""
+        receiver = self._receiver
         position = 0
-        keep = False
-        while received - position >= 4:
+        while received - position >= 4 and not self.muted:
             (size,) = unpack_from(">i", view, position)
             self._check_size(size)
             if received - position - 4 < size:
                 break
-            keep = keep or size > KEPT_BY_REFERENCE_BYTES
+            if size > KEPT_BY_REFERENCE_BYTES:
+                receiver.scratch_kept = True
             receiver.on_frame(self, view[position + 4 : position + 4 + size])
             position += 4 + size
             if self.closed:
-                return received
+                return
         left = received - position
-        if left:
+        if left and self.muted:
+            self._held = memoryview(bytearray(view[position:received]))
+        elif left:
             (size,) = unpack_from(">i", view, position) if left >= 4 else (0,)
-            self._start_frame(4 + size)
-            assert self._buffer is not None
-            self._buffer[:left] = view[position:received]
-            self._filled = left
-        if keep:
-            receiver.retire_scratch()
-        return received
+            self._start_frame(4 + size, view[position:received])
 
     def _check_size(self, size: int) -> None:
         if size <= 0 or size > self._receiver.max_frame_bytes:
@@ -196,10 +222,15 @@ class Connection:
                 " (socket.request.max.bytes)"
             )
 
-    def _start_frame(self, need: int) -> None:
+    def _start_frame(self, need: int, begun: memoryview) -> None:
         self._need = need
-        self._filled = 0
-        self._buffer = self._receiver.pool.acquire(min(need, FIRST_GROWTH_BYTES))
+        self._filled = len(begun)
+        self.frame_started = self.last_active
+        self._buffer = self._receiver.pool.acquire(max(self._first_bytes(need), len(begun)))
+        self._buffer[: self._filled] = begun
+
+    def _first_bytes(self, need: int) -> int:
+        return min(need, max(UNPROVEN_BYTES, min(self._usual, FIRST_GROWTH_BYTES)))
 
     def _receive_frame(self) -> tuple[int, int]:
         receiver = self._receiver
@@ -210,7 +241,7 @@ class Connection:
                 self.mute("memory")
                 receiver.starved[self] = None
                 return -1, 0
-            buffer = self._grow(buffer)
+            buffer = self._grow(buffer, min(self._need, 4 * len(buffer)))
         end = min(len(buffer), max(self._need, 4))
         received = self.transport.recv_into(memoryview(buffer)[self._filled : end])
         room = end - self._filled
@@ -221,15 +252,19 @@ class Connection:
             (size,) = unpack_from(">i", buffer, 0)
             self._check_size(size)
             self._need = 4 + size
+            if self._first_bytes(self._need) > len(buffer):
+                self._grow(buffer, self._first_bytes(self._need))
             return received, received  # the rest of the frame is probably there already
         if self._filled == self._need:
             self._buffer = None
+            self.frame_started = None
+            self._usual = self._need
             receiver.pool.release(buffer)
             receiver.on_frame(self, memoryview(buffer)[4 : self._need])
         return received, room
 
-    def _grow(self, buffer: bytearray) -> bytearray:
-        bigger = self._receiver.pool.acquire(min(self._need, 2 * len(buffer)))
+    def _grow(self, buffer: bytearray, size: int) -> bytearray:
+        bigger = self._receiver.pool.acquire(size)
         bigger[: self._filled] = memoryview(buffer)[: self._filled]
         self._receiver.pool.release(buffer)
         self._buffer = bigger
@@ -248,7 +283,7 @@ class Connection:
     # ---- muting ----------------------------------------------------------------------------------------------
 
     def mute(self, reason: str) -> None:
-        """Stop reading until every reason is gone: "throttle", "backlog", "memory"."""
+        """Take no more requests until every reason is gone: "throttle", "backlog", "memory", "cold"."""
         if not self.muted and not self.closed:
             self.transport.set_reader(None)
         self.muted.add(reason)
@@ -258,6 +293,13 @@ class Connection:
             self.muted.discard(reason)
             if not self.muted and not self.closed:
                 self.transport.set_reader(self.on_readable)
+                if self._held is not None:
+                    self._receiver.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        """Requests that arrived before the connection was muted: the socket will not tell of them again."""
+        if self._held is not None and not self.muted and not self.closed:
+            self.on_readable()
 
     # ---- replying --------------------------------------------------------------------------------------------
 
@@ -276,8 +318,14 @@ class Connection:
                 self._out_bytes += part.length if type(part) is FileSpan else len(part)
         if self._out and not self._sending and not self._waits_to_write:
             self.flush()
-        elif self._out_bytes > MAX_UNSENT_BYTES:
+        if self._out_bytes > MAX_UNSENT_BYTES:
             self.mute("backlog")
+        elif self.muted:
+            self._relieve()
+
+    def _relieve(self) -> None:
+        if self._out_bytes <= MAX_UNSENT_BYTES and len(self.pending) < MAX_PENDING_REQUESTS:
+            self.unmute("backlog")
 
     def flush(self) -> None:
         """Send what the socket takes; the rest when it is writable again."""
@@ -300,8 +348,8 @@ class Connection:
             if not self._waits_to_write:
                 self._waits_to_write = True
                 self.transport.set_writer(self.flush)
-        if self.muted and self._out_bytes < MAX_UNSENT_BYTES and len(self.pending) < MAX_PENDING_REQUESTS:
-            self.unmute("backlog")
+        if self.muted:
+            self._relieve()
 
     def _drop_sent(self, sent: int) -> None:
         index = 0
@@ -334,6 +382,8 @@ class Connection:
         if self._buffer is not None:
             self._receiver.pool.release(self._buffer)
             self._buffer = None
+        self.frame_started = None
+        self._held = None
         self._receiver.starved.pop(self, None)
         self._out.clear()
         self.pending.clear()

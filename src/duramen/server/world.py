@@ -126,7 +126,10 @@ class SocketTransport:
                             span = part
                             index += 1
                             break
-                        part = part.file.pread(part.length, part.position)
+                        span_bytes = part.file.pread(part.length, part.position)
+                        if len(span_bytes) < part.length:
+                            raise _ended(part)
+                        part = span_bytes
                     vectors.append(part)
                     wanted += len(part)
                     index += 1
@@ -156,8 +159,7 @@ class SocketTransport:
                     break
                 raise
             if sent == 0:
-                # The file is shorter than the span: what the header promised cannot be sent any more.
-                raise OSError(errno.EIO, f"{span.file.path} ended before {span.position + span.length}")
+                raise _ended(span)
             done += sent
         return done
 
@@ -181,6 +183,11 @@ class SocketTransport:
         self.set_reader(None)
         self.set_writer(None)
         self._socket.close()
+
+
+def _ended(span: FileSpan) -> OSError:
+    """The file is shorter than the span: what the header promised cannot be sent any more."""
+    return OSError(errno.EIO, f"{span.file.path} ended before {span.position + span.length}")
 
 
 class SocketListener:
@@ -209,7 +216,8 @@ class SocketListener:
                     return
                 raise
             sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with contextlib.suppress(OSError):  # macOS: the peer may be gone already, which the first read will tell
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._on_accept(SocketTransport(self._loop, sock, f"{address[0]}:{address[1]}"))
 
     def _resume(self) -> None:

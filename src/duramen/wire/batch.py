@@ -305,7 +305,11 @@ def records(view: _Buffer, header: BatchHeader | None = None, *, max_bytes: int)
     payload: _Buffer = memoryview(view)[HEADER_SIZE : header.size]
     if header.compression:
         payload = decompress(header.compression, payload, max_bytes)
-    data = bytes(payload)
+    yield from payload_records(bytes(payload), header)
+
+
+def payload_records(data: bytes, header: BatchHeader) -> Iterator[Record]:
+    """The records of a batch whose uncompressed payload is `data`. Raises KafkaError INVALID_RECORD as `records`."""
     position = 0
     for _ in range(header.count):
         record, position = _read_record(data, position, header)
@@ -440,6 +444,17 @@ def build_batch(
         len(new),
     )
     out += payload
+    _CRC.pack_into(out, 17, crc32c(memoryview(out)[CRC_START:]))
+    return out
+
+
+def replace_payload(batch: bytes | bytearray, codec: int, payload: bytes) -> bytearray:
+    """The batch with the same records compressed otherwise: new length, codec and CRC, all else as it was."""
+    out = bytearray(batch[:HEADER_SIZE])
+    out += payload
+    _EPOCH.pack_into(out, 8, len(out) - LOG_OVERHEAD)
+    (attributes,) = _ATTRIBUTES.unpack_from(out, CRC_START)
+    _ATTRIBUTES.pack_into(out, CRC_START, attributes & ~COMPRESSION_MASK | codec)
     _CRC.pack_into(out, 17, crc32c(memoryview(out)[CRC_START:]))
     return out
 

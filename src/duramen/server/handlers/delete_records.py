@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.model import TopicPartition
+from duramen.model import INTERNAL_TOPICS, TopicPartition
 from duramen.partition.positions import delete_records
 from duramen.wire.messages.delete_records import DeleteRecordsResponse
 
@@ -68,6 +68,8 @@ class _Synced:
 def _delete(request: Request, name: str, wanted: Any) -> int:
     if name in request.denied:
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if name in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal")
     partition = request.broker.partition(name, wanted.partition_index)
     if partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -36,7 +36,10 @@ def handle(request: Request) -> None:
                 DescribeLogDirsResponse.DescribeLogDirsPartition(partition_index=tp.partition, partition_size=log.size)
             )
         failed = directory.journal.failed is not None
-        free = broker.world.disk.free_bytes(directory.path)
+        try:
+            free = broker.world.disk.free_bytes(directory.path)
+        except OSError:
+            failed, free = True, 0
         used = sum(log.size for log in directory.logs.values())
         results.append(
             DescribeLogDirsResponse.DescribeLogDirsResult(

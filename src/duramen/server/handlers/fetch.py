@@ -54,11 +54,14 @@ class Answer:
 class FetchCall:
     """One Fetch request until it is answered: read, perhaps parked, perhaps waiting for cold bytes."""
 
-    __slots__ = ("done", "plan", "request", "timer", "waking", "watched")
+    __slots__ = ("_enough", "_most", "done", "plan", "request", "timer", "waking", "watched")
 
     def __init__(self, request: Request, plan: FetchPlan) -> None:
         self.request = request
         self.plan = plan
+        self._most = min(request.body.max_bytes, request.broker.fetch_max_bytes)
+        # Waiting for more than may be sent would always end with the time-out.
+        self._enough = min(request.body.min_bytes, self._most)
         self.timer: Timer | None = None
         self.watched: list[Partition] = []
         self.waking = False
@@ -70,7 +73,7 @@ class FetchCall:
         """Answer at once if there is enough, else park."""
         body = self.request.body
         answers, size, urgent = self._read_all()
-        if urgent or size >= body.min_bytes or body.max_wait_ms <= 0 or not self.plan.targets:
+        if urgent or size >= self._enough or body.max_wait_ms <= 0 or not self.plan.targets:
             self._answer(answers)
             return
         broker = self.request.broker
@@ -94,7 +97,7 @@ class FetchCall:
         if self.done:
             return
         answers, size, urgent = self._read_all()
-        if urgent or size >= self.request.body.min_bytes:
+        if urgent or size >= self._enough:
             self._answer(answers)
 
     def expire(self) -> None:
@@ -128,13 +131,11 @@ class FetchCall:
 
     def _read_all(self) -> tuple[list[Answer], int, bool]:
         """(answers, bytes found, whether something must be told at once)."""
-        body = self.request.body
-        budget = min(body.max_bytes, self.request.broker.fetch_max_bytes)
         total = 0
         urgent = False
         answers = []
         for target in self.plan.targets:
-            answer = self._read_one(target, budget - total, at_least_one=total == 0)
+            answer = self._read_one(target, self._most - total, at_least_one=total == 0)
             if answer.read is not None:
                 total += answer.read.size
             if answer.data.error_code or answer.data.diverging_epoch.end_offset >= 0:
@@ -173,13 +174,21 @@ class FetchCall:
     def _check(self, target: Target) -> Partition:
         """The partition, if this request may read it here; KafkaError otherwise."""
         request = self.request
-        name = request.broker.image.topic_name(target.key.topic_id) if request.version >= 13 else target.key.name
-        if name is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        if name in request.denied or (request.version >= 13 and request.broker.deny_topics(request, [name])):
+        by_id = request.version >= 13
+        image = request.broker.image
+        name = target.name
+        if by_id and not name:
+            found = image.topic_name(target.key.topic_id)
+            if found is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            target.name = name = found
+        if name in request.denied or (by_id and request.broker.deny_topics(request, [name])):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition = self._partition(target)
         if partition is None:
+            # In a session an id keeps the name it was first known by: who took the name since is another topic.
+            if by_id and image.topic(name) not in (None, image.topic_by_id(target.key.topic_id)):
+                raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         stale = partition.replication.epoch_error(target.current_leader_epoch)
         if stale is not None:
@@ -204,7 +213,7 @@ class FetchCall:
         corrupt = isinstance(error, CorruptLogError)
         data.error_code = int(ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.KAFKA_STORAGE_ERROR)
         data.records = NOTHING
-        self.request.broker.report("read-failed", partition=target.key.partition, topic=target.key.name, error=error)
+        self.request.broker.report("read-failed", partition=target.key.partition, topic=target.name, error=error)
 
     # ---- answering -------------------------------------------------------------------------------------------
 
@@ -215,26 +224,34 @@ class FetchCall:
             self._send(answers)
             return
 
-        def warmed(_: Any, error: BaseException | None) -> None:
+        connection = self.request.connection
+        # Cold bytes are memory until they are sent: one such reply at a time for a connection.
+        connection.mute("cold")
+
+        def warmed(failures: list[tuple[Answer, BaseException]] | None, error: BaseException | None) -> None:
             if error is not None:
-                for answer in cold:
-                    self._damaged(answer.target, answer.data, error)
+                failures = [(answer, error) for answer in cold]
+            for answer, failure in failures or ():
+                self._damaged(answer.target, answer.data, failure)
             self._send(answers)
+            connection.unmute("cold")
 
         executor = self.request.broker.world.executor
         executor.submit(f"cold-{cold[0].target.key.partition % 4}", lambda: self._read_cold(cold), warmed)
 
-    def _read_cold(self, cold: list[Answer]) -> None:
+    def _read_cold(self, cold: list[Answer]) -> list[tuple[Answer, BaseException]]:
         """Off the loop: replace what is not in memory by verified bytes; damage stays with its partition."""
+        failures: list[tuple[Answer, BaseException]] = []
         for answer in cold:
             parts: list[Any] = []
             try:
                 for part in answer.data.records.parts:
                     parts.append(part.run().data if isinstance(part, Pending) else part)
             except (CorruptLogError, OSError, StorageError) as error:
-                self._damaged(answer.target, answer.data, error)
+                failures.append((answer, error))
                 continue
             answer.data.records = Records(parts, sum(map(part_size, parts)))
+        return failures
 
     def _send(self, answers: list[Answer]) -> None:
         session = self.plan.session

@@ -62,11 +62,11 @@ def handle(request: Request) -> None:
 def _look_up(request: Request, name: str, wanted: Any, entry: Any) -> None:
     if name in request.denied:
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if wanted.timestamp < 0 and request.version < FIRST_VERSION.get(wanted.timestamp, 1 << 15):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     partition = request.broker.partition(name, wanted.partition_index)
     if partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if wanted.timestamp < 0 and request.version < FIRST_VERSION.get(wanted.timestamp, 1 << 15):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     stale = partition.replication.epoch_error(wanted.current_leader_epoch)
     if stale is not None:
         raise KafkaError(stale)

@@ -75,7 +75,9 @@ def _reply(request: Request, everything: bool, failures: dict[str, ErrorCode]) -
         denied = broker.deny_topics(request, image.names())
         topics = [_topic(request, image.topics[name]) for name in image.names() if name not in denied]
     else:
-        topics = [_wanted_topic(request, topic, failures) for topic in body.topics]
+        # Once each: the request may repeat a name for three bytes, the reply for thousands.
+        distinct = {(topic.name, topic.topic_id): topic for topic in body.topics}
+        topics = [_wanted_topic(request, topic, failures) for topic in distinct.values()]
     response = MetadataResponse.new(
         brokers=[
             MetadataResponse.MetadataResponseBroker(node_id=node, host=host, port=port, rack=rack)
@@ -92,6 +94,8 @@ def _reply(request: Request, everything: bool, failures: dict[str, ErrorCode]) -
 
 def _wanted_topic(request: Request, wanted: Any, failures: dict[str, ErrorCode]) -> Any:
     image = request.broker.image
+    if request.version < 12 and (wanted.name is None or wanted.topic_id != NO_TOPIC_ID):
+        return _refused(wanted.name or "", wanted.topic_id, ErrorCode.INVALID_REQUEST)
     by_id = wanted.name is None or (wanted.topic_id != NO_TOPIC_ID and request.version >= 12)
     image_topic = image.topic_by_id(wanted.topic_id) if by_id else image.topic(wanted.name)
     if image_topic is not None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.model import OFFSETS_TOPIC
+from duramen.model import INTERNAL_TOPICS
 from duramen.partition.partition import Appended, Partition
 from duramen.partition.rewriting import RecordsRefusedError
 from duramen.wire.messages.produce import ProduceResponse
@@ -196,9 +196,9 @@ def _refusal(body: Any) -> KafkaError | None:
 def _locate(request: Request, name: str | None, by_id: bool, data: Any) -> Partition | KafkaError:
     if name is None:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-    if name in request.denied:
+    if name in (request.broker.deny_topics(request, (name,)) if by_id else request.denied):
         return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"not allowed to write to {name}")
-    if name == OFFSETS_TOPIC and request.client_id != "__admin_client":
+    if name in INTERNAL_TOPICS:
         return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by its coordinator only")
     partition = request.broker.partition(name, data.index)
     if partition is None:
