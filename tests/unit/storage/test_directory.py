@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk
 from duramen.storage import checkpoints
 from duramen.storage.directory import DirectorySettings, LogDirectory
+from duramen.storage.disk import RealDisk
 from duramen.storage.log import Log
 from duramen.wire.batch import build_batch
 
@@ -24,6 +26,7 @@ from storage_workload import (
     LOOSE,
     SECOND,
     SETTINGS,
+    SeededEntropy,
     append,
     checkpoint,
     commit,
@@ -539,3 +542,27 @@ def test_a_leader_epoch_without_records_survives() -> None:
     (log,) = cut(disk).logs.values()
     assert log.epochs.entries == [(0, 0), (6, 2)]
     assert log.epochs.latest == 6
+
+
+def test_on_a_real_disk(tmp_path: Path) -> None:
+    """The same life on the machine's own file system: unclean stop, recovery, clean stop, and no descriptor left."""
+    disk = RealDisk()
+    path = str(tmp_path / "data")
+    descriptors = len(os.listdir("/dev/fd"))
+    settings = DirectorySettings(journal_first_part_bytes=1 << 20, bypass_bytes=100_000)
+    expected: dict[int, bytes] = {}
+    for clean in (False, True, False, False):
+        directory = LogDirectory.open(disk, path, settings, now_ms=1, entropy=SeededEntropy(len(expected)))
+        assert len(expected) == 0 or len(directory.logs) == 1
+        log = next(iter(directory.logs.values()), None) or directory.create_log(TP, FIRST, small())
+        log.configure(small())
+        log.assign_epoch(log.epochs.latest + 1)
+        assert read_all(log) == expected
+        for size in (10, 3000, 200_000, 10):
+            value = b"r" * size
+            expected[append(log, value)] = value
+            commit(directory)
+        checkpoint(directory)
+        housekeep(directory)
+        directory.close(clean=clean)
+    assert len(os.listdir("/dev/fd")) == descriptors

@@ -410,3 +410,31 @@ def test_record_data_that_holds_a_journal_entry_is_not_taken_for_one() -> None:
     contents = read(disk)
     assert contents.damage is None
     assert contents.next_lsn == journal.next_lsn
+
+
+def test_a_torn_first_group_of_a_new_lap_never_hides_what_recovery_needs() -> None:
+    """Checkpoints end while a group is in flight; then some later group is torn so that its first sector is garbage."""
+    laps = set()
+    for torn_group in range(2, 40):
+        disk = CrashDisk()
+        journal, log = start(disk), FakeLog(disk)
+        for number in range(torn_group):
+            put(journal, log, batch(5000))
+            group = journal.take_group()
+            assert group is not None
+            if number == torn_group - 1:
+                break
+            group.run()
+            if number % 3 == 2:
+                journal.recycle(group.first_lsn)
+            journal.complete(group)
+        laps.add(group.part.lap)
+        group.part.file.pwritev([b"\xff" * 512], group.position)
+        group.part.file.sync()
+        durable = journal.durable_lsn
+        disk.power_cut()
+        disk.power_on()
+        contents = read(disk)
+        assert contents.damage is None, torn_group
+        assert contents.next_lsn == durable + 1
+    assert max(laps) > 6
