@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 from tests.unit.machines.group_harness import Coordinator
 
 from duramen.errors import ErrorCode, KafkaError
@@ -56,7 +56,6 @@ class Client:
     member_id: str = ""
     joined: Joined | None = None
     assigned: dict[int, bytes] = field(default_factory=dict)
-    last_sign: int = -1
 
 
 class Crowd(RuleBasedStateMachine):
@@ -68,7 +67,7 @@ class Crowd(RuleBasedStateMachine):
         self.parked: list[Parked] = []
         self.generations: dict[str, int] = {}
         self.leaders: dict[tuple[str, int], set[str]] = {}
-        self.acknowledged: dict[tuple[str, int], int] = {}
+        self.crowd: list[Client] = []
 
     # ------------------------------------------------------------------ plumbing
 
@@ -97,20 +96,29 @@ class Crowd(RuleBasedStateMachine):
     def learn(self, client: Client, answer: Any) -> None:
         if isinstance(answer, Joined):
             self.learn_joined(client, answer)
-        elif isinstance(answer, Synced) and answer.error == ErrorCode.NONE and client.joined is not None:
+        elif isinstance(answer, Synced) and client.joined is not None:
+            if answer.error != ErrorCode.NONE:
+                client.joined = None
+                return
             generation = client.joined.generation
+            # A static member inherits what its earlier process was assigned, under the id that one had.
+            mine = f"for {client.instance_id or client.joined.member_id}".encode()
+            assert answer.assignment == b"" or answer.assignment.startswith(mine)
             known = client.assigned.setdefault(generation, answer.assignment)
             assert known == answer.assignment, "one generation gives a member one assignment"
             group = self.coordinator.machine.groups[client.group]
             assert group.generation >= generation
+            stored = self.coordinator.machine.stored[client.group]
+            assert stored.generation >= generation, "assignments are durable before anybody has one"
 
     def learn_joined(self, client: Client, joined: Joined) -> None:
         if joined.error == ErrorCode.MEMBER_ID_REQUIRED:
             client.member_id = joined.member_id
         elif joined.error == ErrorCode.NONE:
             client.member_id = joined.member_id
+            if client.joined is None or client.joined.generation != joined.generation:
+                client.assigned.pop(joined.generation, None)
             client.joined = joined
-            client.last_sign = self.now()
             assert joined.generation >= 1
             if joined.members and not joined.skip_assignment:
                 leaders = self.leaders.setdefault((client.group, joined.generation), set())
@@ -133,13 +141,58 @@ class Crowd(RuleBasedStateMachine):
         rebalance=st.sampled_from(REBALANCES),
     )
     def appear(self, group: str, instance: str | None, protocols: Any, session: int, rebalance: int) -> Client:
-        return Client(group, instance, protocols, session, rebalance)
+        client = Client(group, instance, protocols, session, rebalance)
+        self.crowd.append(client)
+        return client
+
+    @initialize(target=clients, sizes=st.tuples(st.integers(1, 3), st.integers(0, 2)), static=st.booleans())
+    def begin(self, sizes: tuple[int, int], static: bool) -> Any:
+        """Most that can go wrong goes wrong in groups that have been stable."""
+        for group, size in zip(GROUPS, sizes, strict=True):
+            for number in range(size):
+                instance = f"i{number}" if static and number < 2 else None
+                self.crowd.append(Client(group, instance, (("a", b"1"), ("b", b"1")), 10_000, 60_000))
+        self.behave(3)
+        return multiple(*self.crowd)
+
+    @rule(rounds=st.integers(1, 4))
+    def behave(self, rounds: int) -> None:
+        """Everybody does what a client in its place does next, again and again: this is how groups become stable."""
+        for _ in range(rounds):
+            for client in self.crowd:
+                self.act(client)
+            self.wait(3001)
+        for client in self.crowd:
+            self.heartbeat(client)
+
+    @rule(client=clients)
+    def act(self, client: Client) -> None:
+        """One client's next step; it does nothing while it waits."""
+        if any(parked.client is client for parked in self.parked):
+            return
+        if client.joined is None:
+            self.join(client, False)
+            if client.joined is None and client.member_id:
+                self.join(client, False)
+        elif client.joined.generation not in client.assigned:
+            self.sync(client)
+        else:
+            self.heartbeat(client)
+
+    @rule(client=clients)
+    def stumble(self, client: Client) -> None:
+        """A connection is lost and the client joins again although its request is parked."""
+        if client.member_id:
+            self.submit("join", client, self.join_command(client, False))
 
     @rule(client=clients, old=st.booleans())
     def join(self, client: Client, old: bool) -> None:
         if any(parked.client is client and parked.what == "join" for parked in self.parked) and not old:
             return
-        command = self.coordinator.join_command(
+        self.submit("join", client, self.join_command(client, old))
+
+    def join_command(self, client: Client, old: bool) -> Any:
+        return self.coordinator.join_command(
             client.member_id,
             client.group,
             instance_id=client.instance_id,
@@ -149,7 +202,6 @@ class Crowd(RuleBasedStateMachine):
             requires_member_id=not old,
             may_skip_assignment=not old,
         )
-        self.submit("join", client, command)
 
     @rule(client=clients, metadata=st.binary(max_size=2))
     def change_subscription(self, client: Client, metadata: bytes) -> None:
@@ -169,6 +221,10 @@ class Crowd(RuleBasedStateMachine):
         command = Heartbeat(client.group, joined.generation, client.member_id, client.instance_id)
         parked = self.submit("heartbeat", client, command)
         (answer,) = parked.answers
+        if answer != ErrorCode.NONE:
+            client.joined = None
+        if answer in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+            client.member_id = ""
         group = self.coordinator.machine.groups.get(client.group)
         member = group.members.get(client.member_id) if group is not None else None
         if member is not None and group is not None and group.generation == joined.generation:
@@ -200,6 +256,7 @@ class Crowd(RuleBasedStateMachine):
     @rule(client=consumes(clients))
     def vanish(self, client: Client) -> None:
         """Nothing is heard of it again; the answers it waited for go nowhere."""
+        self.crowd = [other for other in self.crowd if other is not client]
 
     @rule(client=clients, partition=st.integers(0, 2), offset=st.integers(0, 1000))
     def commit(self, client: Client, partition: int, offset: int) -> None:
@@ -209,7 +266,6 @@ class Crowd(RuleBasedStateMachine):
         command = CommitOffsets(client.group, member_id, instance, generation, (NewOffset("t", partition, offset),))
         parked = self.submit("commit", client, command)
         if parked.answers == [[ErrorCode.NONE]]:
-            self.acknowledged[(client.group, partition)] = offset
             committed = self.coordinator.machine.offsets.of(client.group)[("t", partition)]
             assert committed.offset == offset
 
@@ -257,6 +313,11 @@ class Crowd(RuleBasedStateMachine):
 
     @invariant()
     def groups_are_sound(self) -> None:
+        for name in GROUPS:
+            if name not in self.coordinator.machine.groups:
+                # Gone for good (deleted, expired, never joined): one of that name begins anew.
+                self.generations.pop(name, None)
+                self.leaders = {key: value for key, value in self.leaders.items() if key[0] != name}
         for name, group in self.coordinator.machine.groups.items():
             assert group.generation >= self.generations.get(name, 0), "generations only grow"
             self.generations[name] = group.generation
@@ -292,6 +353,6 @@ class Crowd(RuleBasedStateMachine):
 
 
 Crowd.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=40, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestCrowd = Crowd.TestCase
