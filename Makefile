@@ -55,6 +55,8 @@ $(VENV)/run.stamp: pyproject.toml
 	@echo "setting up $(VENV) ($$($(PYTHON) --version)) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install --editable .
+	@# Where PYTHONDONTWRITEBYTECODE is set, every start would compile the package anew.
+	@$(BIN)/python -m compileall -q src/duramen
 	@touch $@
 
 # What is needed to work on it.
