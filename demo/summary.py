@@ -104,13 +104,15 @@ def show_delays(console: Console, rows: list[Delay]) -> None:
 def show_next(console: Console, data: Path, topic: str, group: str) -> None:
     """Where the data lies and what to try with it."""
     command = ".venv/bin/duramen"
+    steps = {
+        f"{command} serve --set log.dirs={data}": "the node again, on 127.0.0.1:9092",
+        f"{command} topic describe {topic}": "in another terminal",
+        f"{command} consume {topic} --from earliest --count 3": "as any reader may, at any time",
+        f"{command} group describe {group}": "who has read how far",
+        f"{command} log verify {data}": "with the node stopped: every checksum",
+    }
     console.print(f"\n[bold]The data lies in[/bold] {data}. Try next:", highlight=False, soft_wrap=True)
-    for line in (
-        f"{command} serve --set log.dirs={data}            # this terminal: the node again, on 127.0.0.1:9092",
-        f"{command} topic describe {topic}                          # another terminal",
-        f"{command} consume {topic} --from earliest --count 3",
-        f"{command} group describe {group}",
-        f"{command} log verify {data}                      # with the node stopped: every checksum",
-    ):
-        console.print(f"  {line}", highlight=False, soft_wrap=True)
+    width = max(map(len, steps))
+    for step, why in steps.items():
+        console.print(f"  {step:<{width}}   [dim]# {why}[/dim]", highlight=False, soft_wrap=True)
     console.print()
