@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.ports import Clock, Timer
 from duramen.storage.directory import LogDirectory
-from duramen.storage.journal import Growth
+from duramen.storage.journal_ring import Growth
 
 if TYPE_CHECKING:
     from duramen.partition.store import Store

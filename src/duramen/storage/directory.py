@@ -26,9 +26,10 @@ from duramen.storage.checkpoints import (
 )
 from duramen.storage.directory_start import deleted_name, drop_leftover_directories, prepare
 from duramen.storage.housekeeping import Housekeeping, Job
-from duramen.storage.journal import Group, Journal, JournaledLog, JournalLimits
+from duramen.storage.journal import Group, Journal, JournaledLog
 from duramen.storage.journal_format import HEADER_BLOCK
 from duramen.storage.journal_parts import PartMaker, remove_parts
+from duramen.storage.journal_ring import JournalLimits
 from duramen.storage.log import Log
 from duramen.storage.logconfig import LogConfig, PlainLogConfig
 from duramen.storage.recovery import RecoveryReport

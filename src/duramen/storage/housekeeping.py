@@ -11,7 +11,8 @@ from typing import Protocol
 
 from duramen.errors import CorruptLogError
 from duramen.ports import Disk
-from duramen.storage.journal import Growth, Journal
+from duramen.storage.journal import Journal
+from duramen.storage.journal_ring import Growth
 from duramen.storage.log import Log
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.retention import (
