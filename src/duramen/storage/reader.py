@@ -83,7 +83,7 @@ class Reader:
                 if not result.parts:
                     result.parts.append(piece.part)
                     result.size = piece.size
-                    result.next_offset = -1
+                    result.next_offset = piece.next_offset
                 break
             if piece.part is not None and piece.size:
                 result.parts.append(piece.part)
@@ -220,7 +220,7 @@ class Reader:
         except (WouldBlockError, CorruptLogError):
             # Not in memory, or perhaps the index is damaged: the cold pool can afford to find out.
             pending = Pending(plan)
-            return Piece(pending, pending.size, -1)
+            return Piece(pending, pending.size, bound)
         size = len(found.data)
         if size:
             self._hot.add(segment, found.position, found.position + size)

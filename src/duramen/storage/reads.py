@@ -100,7 +100,7 @@ class Pending:
 class LogRead:
     """What a read found. parts: FileSpan | Buffer | Pending; size: their bytes (at most, while one is Pending).
 
-    first_offset: asked for; next_offset: behind the last whole batch (-1 while that is for a Pending to find out).
+    first_offset: asked for; next_offset: behind the last whole batch (while a part is Pending: as far as it can reach).
     """
 
     __slots__ = ("first_offset", "next_offset", "parts", "size")

@@ -12,7 +12,7 @@ import pytest
 from storage_helpers import Bench, cold, without_nowait
 
 from duramen.errors import CorruptLogError
-from duramen.wire.batch import ABORT, COMMIT, build_marker
+from duramen.wire.batch import ABORT, COMMIT, batches, build_marker
 
 
 @pytest.fixture
@@ -34,12 +34,10 @@ def whole(bench: Bench, start: int, step: int, end: int | None = None) -> list[i
     offset = start
     while offset < bound:
         found = bench.log.read(offset, step, bound, at_least_one=True)
-        got = bench.offsets(bench.bytes_of(found))
-        assert got, offset
-        seen += got
-        offset = bench.log.read(offset, step, bound, at_least_one=True).next_offset
-        if offset < 0:
-            offset = seen[-1] + 1
+        headers = [header for _, header in batches(bench.bytes_of(found))]
+        assert headers, offset
+        seen += [header.base_offset for header in headers]
+        offset = headers[-1].next_offset
     return seen
 
 
