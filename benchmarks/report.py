@@ -151,7 +151,8 @@ class Reporter:
 
     def print_tables(self) -> None:
         """The whole comparison, one table per durability, exactly 80 columns on any terminal."""
-        for title, entries in self._groups:
+        order = list(DURABILITY_TITLES.values())
+        for title, entries in sorted(self._groups, key=lambda group: [*order, group[0]].index(group[0])):
             self.console.print(Text(f"\n{title}", style="bold"))
             self.console.print(Text(_line("", OURS, THEIRS, "ratio", "aim"), style="dim"))
             self.console.print(Text("─" * WIDTH, style="dim"))

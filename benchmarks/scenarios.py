@@ -287,23 +287,23 @@ def _java(durability: Durability) -> list[Scenario]:
 
 
 def all_scenarios(full: bool) -> list[Scenario]:
-    """Everything there is to measure, most telling first; `full` takes longer rounds and the wider list."""
+    """All there is to measure, most telling first as time may run out; `full`: longer rounds and the wider list."""
     seconds = 4.0 if full else 1.5
     delay = 10.0 if full else 3.0
     listed = [
-        _batched("page-cache", 100, 150),
-        _batched("page-cache", 1000, 300),
-        _consume("page-cache", 100, 300),
-        _consume("page-cache", 1000, 600),
         _single("page-cache", 100, seconds),
-        _single("page-cache", 1000, seconds),
-        _delay("page-cache", 1000, delay),
         _single("fsync", 100, seconds, connections=64, partitions=50, aim=3.0),
-        _single("fsync", 100, seconds),
-        _single("fsync", 1000, seconds),
-        _batched("fsync", 100, 100),
+        _batched("page-cache", 1000, 300),
+        _consume("page-cache", 1000, 600),
         _batched("fsync", 1000, 200),
+        _single("fsync", 100, seconds),
+        _delay("page-cache", 1000, delay),
         _delay("fsync", 200, delay + 1),
+        _batched("page-cache", 100, 150),
+        _consume("page-cache", 100, 300),
+        _batched("fsync", 100, 100),
+        _single("page-cache", 1000, seconds),
+        _single("fsync", 1000, seconds),
         _consume("fsync", 100, 200, full_only=True),
         _consume("fsync", 1000, 400, full_only=True),
         _single("fsync", 100, seconds, connections=8, partitions=50, inflight=5, full_only=True),
@@ -315,6 +315,4 @@ def all_scenarios(full: bool) -> list[Scenario]:
         *_java("page-cache"),
         *_java("fsync"),
     ]
-    order: list[Durability] = ["page-cache", "fsync"]
-    listed.sort(key=lambda scenario: order.index(scenario.durability))
     return [scenario for scenario in listed if full or not scenario.full_only]
