@@ -1,0 +1,238 @@
+"""Connections without sockets: what is kept, what is paused, and in which order replies leave."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from duramen.ports import Part
+from duramen.server.buffers import BufferPool
+from duramen.server.network import (
+    KEPT_BY_REFERENCE_BYTES,
+    MAX_PENDING_REQUESTS,
+    MAX_UNSENT_BYTES,
+    SCRATCH_BYTES,
+    Connection,
+    Receiver,
+)
+
+
+class Wire:
+    """A transport whose peer is the test."""
+
+    def __init__(self) -> None:
+        self.peer = "127.0.0.1:1"
+        self.arrived: list[bytes] = []
+        self.sent = bytearray()
+        self.takes = 1 << 60
+        self.reader: Callable[[], None] | None = None
+        self.writer: Callable[[], None] | None = None
+        self.closed = False
+
+    def recv_into(self, view: memoryview) -> int:
+        if not self.arrived:
+            return -1
+        data = self.arrived[0][: len(view)]
+        view[: len(data)] = data
+        rest = self.arrived[0][len(data) :]
+        self.arrived[:1] = [rest] if rest else []
+        return len(data)
+
+    def send(self, parts: Sequence[Part]) -> int:
+        data = b"".join(bytes(part) for part in parts)[: self.takes]  # type: ignore[arg-type]
+        self.takes -= len(data)
+        self.sent += data
+        return len(data)
+
+    def set_reader(self, callback: Callable[[], None] | None) -> None:
+        self.reader = callback
+
+    def set_writer(self, callback: Callable[[], None] | None) -> None:
+        self.writer = callback
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Asked:
+    """Stands for a Request: the connection needs its `parts` only."""
+
+    def __init__(self, connection: Connection, view: memoryview) -> None:
+        self.connection = connection
+        self.view = view
+        self.parts: tuple[bytes, ...] | None = None
+
+    def answer(self, *parts: bytes) -> None:
+        self.parts = parts
+        self.connection.ready()
+
+
+class Server:
+    """A receiver whose frames land in `asked`; `auto` answers each at once."""
+
+    def __init__(self, auto: Callable[[Asked], None] | None = None, cap: int = 1 << 30) -> None:
+        self.asked: list[Asked] = []
+        self.auto = auto
+        self.closed: list[str] = []
+        self.agenda: list[Callable[[], None]] = []
+        self.pool = BufferPool(cap)
+        self.receiver = Receiver(
+            self.pool,
+            100 << 20,
+            self.on_frame,
+            lambda connection, reason: self.closed.append(reason),
+            lambda: 0.0,
+            self.agenda.append,
+        )
+
+    def on_frame(self, connection: Connection, view: memoryview) -> None:
+        request: Any = Asked(connection, view)
+        self.asked.append(request)
+        connection.expect(request)
+        if self.auto is not None:
+            self.auto(request)
+
+    def connect(self) -> tuple[Wire, Connection]:
+        wire = Wire()
+        return wire, Connection(self.receiver, wire, "PLAINTEXT", "User:ANONYMOUS")
+
+    def deliver(self, wire: Wire, data: bytes) -> None:
+        wire.arrived.append(data)
+        while wire.arrived and wire.reader is not None and not wire.closed:
+            wire.reader()
+
+    def run(self) -> None:
+        while self.agenda:
+            self.agenda.pop(0)()
+
+
+def frames(*payloads: bytes) -> bytes:
+    return b"".join(struct.pack(">i", len(payload)) + payload for payload in payloads)
+
+
+def payload(number: int, size: int = 100) -> bytes:
+    return struct.pack(">i", number) * (size // 4)
+
+
+def test_a_large_frame_stays_as_it_was_though_garbage_followed_it() -> None:
+    """Its bytes may be on their way to the disk: nobody may receive into the same buffer."""
+    for garbage in (struct.pack(">i", -1), frames(b"bad")):
+        server = Server(lambda asked: asked.connection.close("bad") if len(asked.view) < 10 else None)
+        wire, connection = server.connect()
+        big = payload(7, KEPT_BY_REFERENCE_BYTES + 4)
+        server.deliver(wire, frames(big) + garbage)
+        assert connection.closed
+        other, _ = server.connect()
+        server.deliver(other, frames(payload(9, SCRATCH_BYTES - 100)))
+        assert bytes(server.asked[0].view) == big
+
+
+def test_requests_behind_a_pause_wait_and_keep_their_order() -> None:
+    server = Server()
+    wire, _connection = server.connect()
+    count = 3 * MAX_PENDING_REQUESTS
+    server.deliver(wire, frames(*(payload(number) for number in range(count))))
+    assert len(server.asked) == MAX_PENDING_REQUESTS
+    assert wire.reader is None
+    answered = 0
+    while answered < count:
+        for asked in server.asked[answered:]:
+            asked.answer(bytes(asked.view[:4]))
+            answered += 1
+        server.run()
+    assert wire.sent == b"".join(struct.pack(">i", number) for number in range(count))
+    assert wire.reader is not None
+
+
+def test_requests_without_a_reply_do_not_pause_the_connection_for_ever() -> None:
+    server = Server()
+    wire, _ = server.connect()
+    server.deliver(wire, frames(*(payload(number) for number in range(MAX_PENDING_REQUESTS))))
+    assert wire.reader is None
+    for asked in server.asked:
+        asked.answer()
+    assert wire.reader is not None
+
+
+def test_replies_leave_in_the_order_of_the_requests() -> None:
+    server = Server()
+    wire, _ = server.connect()
+    server.deliver(wire, frames(*(payload(number) for number in range(5))))
+    for number in (4, 2, 0, 3, 1):
+        server.asked[number].answer(b"%d" % number)
+        assert wire.sent == {4: b"", 2: b"", 0: b"0", 3: b"0", 1: b"01234"}[number]
+
+
+def test_a_client_that_does_not_read_is_not_read() -> None:
+    reply = b"r" * (1 << 20)
+    server = Server(lambda asked: asked.answer(reply))
+    wire, connection = server.connect()
+    wire.takes = 1000
+    server.deliver(wire, frames(*(payload(number) for number in range(500))))
+    assert len(server.asked) <= MAX_UNSENT_BYTES // len(reply) + 2
+    assert wire.reader is None
+    assert wire.writer is not None
+    while len(wire.sent) < 500 * len(reply):
+        wire.takes = 700_001
+        if wire.writer is not None:
+            wire.writer()
+        server.run()
+    assert len(server.asked) == 500
+    assert wire.writer is None
+    assert not connection.muted
+
+
+def test_an_unfinished_frame_gets_memory_as_it_arrives() -> None:
+    server = Server()
+    wires = [server.connect()[0] for _ in range(100)]
+    lent = server.pool.lent_bytes
+    for wire in wires:
+        server.deliver(wire, struct.pack(">i", 50 << 20) + b"x" * 20)
+    assert server.pool.lent_bytes - lent <= 100 * 4096
+    server.deliver(wires[0], b"x" * 100_000)
+    assert server.pool.lent_bytes - lent <= 99 * 4096 + (1 << 19)
+
+
+def test_a_frame_arrives_whole_however_it_is_cut() -> None:
+    content = bytes(range(256)) * 2000
+    for cut in (1, 2, 3, 4, 5, 4095, 4096, 4097, 70_000, SCRATCH_BYTES - 1, SCRATCH_BYTES, 300_000):
+        server = Server()
+        wire, _ = server.connect()
+        stream = frames(content, b"next!")
+        server.deliver(wire, stream[:cut])
+        server.deliver(wire, stream[cut:])
+        assert [bytes(asked.view) for asked in server.asked] == [content, b"next!"], cut
+
+
+def test_without_buffer_memory_reading_pauses_until_there_is_some() -> None:
+    server = Server(cap=1 << 20)
+    held = server.pool.acquire(1 << 20)
+    wire, connection = server.connect()
+    content = payload(1, 600_000)
+    wire.arrived.append(frames(content))
+    assert wire.reader is not None
+    while wire.reader is not None and wire.arrived:
+        wire.reader()
+    assert connection.muted == {"memory"}
+    assert not server.asked
+    server.receiver.feed_starved()
+    assert connection.muted
+    server.pool.release(held)
+    server.receiver.feed_starved()
+    while wire.reader is not None and wire.arrived:
+        wire.reader()
+    assert bytes(server.asked[0].view) == content
+
+
+def test_what_was_received_before_a_pause_is_dropped_with_the_connection() -> None:
+    server = Server()
+    wire, connection = server.connect()
+    server.deliver(wire, frames(*(payload(number) for number in range(2 * MAX_PENDING_REQUESTS))))
+    connection.close("test")
+    for asked in server.asked:
+        asked.answer(b"x")
+    server.run()
+    assert wire.closed
+    assert not wire.sent
+    assert len(server.asked) == MAX_PENDING_REQUESTS
