@@ -115,7 +115,10 @@ class Coordinators:
         )
         self._hosts[index] = host
         self._machines[index] = machine
-        host.start_loading(lambda error: self._loaded(index, error))
+        if partition.log_start_offset == partition.log_end_offset == partition.high_watermark:
+            host.load()
+        else:
+            host.start_loading(partial(self._loaded, index))
         return host
 
     def _loaded(self, index: int, error: DuramenError | None) -> None:

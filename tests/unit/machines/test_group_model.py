@@ -353,6 +353,6 @@ class Crowd(RuleBasedStateMachine):
 
 
 Crowd.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=80, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestCrowd = Crowd.TestCase
