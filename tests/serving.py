@@ -43,7 +43,9 @@ class Served:
     def command(self) -> list[str]:
         if FOREIGN:
             return [word.format(port=self.port, data=self.data) for word in FOREIGN.split()]
-        settings = {"listeners": f"PLAINTEXT://{self.bootstrap}", "log.dirs": str(self.data), **self.settings}
+        address = f"PLAINTEXT://{self.bootstrap}"
+        own = {"listeners": address, "advertised.listeners": address, "log.dirs": str(self.data)}
+        settings = {**own, **self.settings}
         return [DURAMEN, "serve", *(word for k, v in settings.items() for word in ("--set", f"{k}={v}"))]
 
     def start(self) -> float:
