@@ -22,13 +22,13 @@ HASH_SEEDED = "import sys; from duramen.sim.simulation import simulate; print(si
 def test_every_promise_holds_and_the_history_repeats(seed: int) -> None:
     first = simulate(seed)
     assert simulate(seed).digest == first.digest
-    assert first.acknowledged > 0
+    assert first.facts > 0
 
 
 def test_the_seeds_differ_and_the_nodes_do_die() -> None:
     results = [simulate(seed) for seed in range(100, 106)]
     assert len({result.digest for result in results}) == len(results)
-    assert sum(result.starts for result in results) > 2 * len(results)
+    assert sum(result.deaths for result in results) > len(results)
 
 
 def test_no_order_comes_from_a_hash() -> None:
@@ -67,18 +67,18 @@ def test_a_removed_guard_comes_back(guard: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", [1, 5, 9, 13])
+@pytest.mark.parametrize("first", [1, 50])
 def test_a_power_cut_at_some_disk_calls_of_a_run_of_a_thousand_records(first: int) -> None:
     calls, runs = cut_everywhere(1, step=97, first=first)
-    assert calls > 500
-    assert runs > 5
+    assert calls > 1000
+    assert runs > 10
 
 
 def test_a_power_cut_at_every_disk_call_of_a_short_run() -> None:
     plan = Plan(records=3, members=0, page_cache=False, partitions=1, calm=True)
-    calls, runs = cut_everywhere(1, step=3, plan=plan)
-    assert calls > 50
-    assert runs == len(range(1, calls + 1, 3))
+    calls, runs = cut_everywhere(1, plan=plan)
+    assert calls > 100
+    assert runs == calls
 
 
 def test_the_command_ends_with_the_history(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from duramen.errors import check
 from duramen.sim.invariants import InvariantViolated
 from duramen.sim.simulation import Plan, simulate
 
-THOUSAND = Plan(records=500, members=1, page_cache=False, partitions=2, calm=True)
+THOUSAND = Plan(records=500, members=1, page_cache=False, partitions=2, calm=True, segment_bytes=20000)
 """A thousand records into one topic, and nothing goes wrong but the one cut."""
 
 
@@ -28,9 +29,10 @@ def cut_everywhere(
     runs = 0
     for number in range(first, calls + 1, step):
         try:
-            simulate(seed, replace(plan, cut_at=number))
+            result = simulate(seed, replace(plan, cut_at=number))
         except InvariantViolated as violated:
             raise InvariantViolated(violated.invariant, f"cut at call {number}: {violated.detail}") from violated
+        check(result.deaths == 1, f"the cut at call {number} happened")
         runs += 1
         if runs % 100 == 0:
             progress(f"{runs} cuts, at call {number} of {calls}")

@@ -87,8 +87,13 @@ class CrashDisk:
     def power_on(self) -> None:
         """The next process may use the disk; files opened before the crash stay unusable."""
         if self._dead is None:
-            self._die(Killed)
+            self.end_process()
         self._dead = None
+
+    def end_process(self) -> None:
+        """The process ended by itself: its files and locks are gone; a crash that was planned is still to come."""
+        self.incarnation += 1
+        self._locks.clear()
 
     def _die(self, how: type[NodeDied]) -> None:
         if how is PowerCut:
@@ -96,9 +101,8 @@ class CrashDisk:
             for inode in self.names.crash(random):
                 inode.crash(random)
             self.used = sum(len(inode.cache) for _, inode in self.names.walk())
-        self.incarnation += 1
+        self.end_process()
         self.cut_at = self.kill_at = None
-        self._locks.clear()
         self._dies_after = None
         self._dead = how
 

@@ -126,7 +126,7 @@ class Node:
         self._end(str(death), self._random.uniform(0.0, 0.5) if cut else 0.0, deliver=deliver)
 
     def _stopped(self) -> None:
-        self.disk.kill()
+        self.disk.end_process()
         self._end("stopped", 0.0, deliver=True)
 
     def _end(self, how: str, silence_s: float, *, deliver: bool) -> None:

@@ -53,6 +53,7 @@ class Plan:
 
     records: how many each producer makes, one producer a partition. partitions: of the stable topic. calm: no faults
     are drawn from the seed. cut_at: power fails in this disk call of the first start.
+    segment_bytes: of both topics; None draws it from the seed.
     """
 
     records: int = 40
@@ -63,19 +64,24 @@ class Plan:
     torn: bool = True
     calm: bool = False
     cut_at: int | None = None
+    segment_bytes: int | None = None
 
 
 @dataclass(slots=True)
 class Result:
-    """What a simulation that kept every promise came to. lines: the history, if it was asked for."""
+    """What a simulation that kept every promise came to.
+
+    facts: what clients learned and the invariants checked. deaths: kills and power cuts. lines: the history, if kept.
+    """
 
     seed: int
     digest: str
     disk_calls: int
     events: int
     starts: int
+    deaths: int
     virtual_s: float
-    acknowledged: int
+    facts: int
     lines: list[str] = field(default_factory=list)
 
 
@@ -100,7 +106,7 @@ class Simulation:
         self.port = SimPort(self.network, self.people)
         self.ledger = Ledger({STABLE})
         topics = {STABLE: plan.partitions} | ({PAGE_CACHE: 1} if plan.page_cache else {})
-        size = str(random.choice((1000, 3000, 10000)))
+        size = str(plan.segment_bytes or random.choice((1000, 3000, 10000)))
         configs = {
             STABLE: {"internal.segment.bytes": size},
             PAGE_CACHE: {"internal.segment.bytes": size, "duramen.ack.durability": "page-cache"},
@@ -154,6 +160,7 @@ class Simulation:
             self.disk.calls,
             self.loop.events_run,
             self.node.starts,
+            self.node.deaths,
             self.loop.now,
             self.ledger.facts,
             self.history.lines,
