@@ -11,6 +11,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # make test splits the tests over this many processes.
 WORKERS ?= 2
+SOURCES := $(wildcard src tests demo benchmarks examples)
 # Further pytest arguments: make test ARGS="-k group -x"
 ARGS ?=
 
@@ -29,16 +30,16 @@ test: $(VENV)/dev.stamp ## all tests, on 2 cores in less than 10 minutes
 
 .PHONY: check
 check: $(VENV)/dev.stamp ## format, lint, types, import contracts, tidy test
-	$(BIN)/ruff format --check $(wildcard src tests demo benchmarks)
-	$(BIN)/ruff check $(wildcard src tests demo benchmarks)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy --strict src demo
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q -p no:randomly -p no:cacheprovider tests/test_tidy.py
 
 .PHONY: format
 format: $(VENV)/dev.stamp ## rewrite the sources in the one format
-	$(BIN)/ruff format $(wildcard src tests demo benchmarks)
-	$(BIN)/ruff check --fix $(wildcard src tests demo benchmarks)
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
 
 .PHONY: conformance-kafka-python
 conformance-kafka-python: $(VENV)/dev.stamp ## kafka-python's own integration suite against a node
