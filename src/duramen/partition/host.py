@@ -15,39 +15,22 @@ from typing import Any, Final, Protocol
 
 from duramen.errors import ClosedError, DuramenError, ErrorCode, KafkaError, check
 from duramen.machines.contract import NO_TICKET, LogRecord, Machine, Outcome, TimerFired, TransactionMarks
-from duramen.model import TopicPartition
-from duramen.ports import Clock, FileSpan, Timer
+from duramen.partition.replay import ReadableLog, Replay
+from duramen.ports import Clock, Timer
 from duramen.wire import batch as batches
 
-LOAD_CHUNK_BYTES: Final = 1 << 20
-"""Bytes replayed in one go; a sliced load lets the loop serve others between two chunks."""
 DEFAULT_BATCH_BYTES: Final = 1 << 20
 RECORD_OVERHEAD_BYTES: Final = 32
 """Upper bound of what a record adds to its key and value in a batch: lengths, deltas, attributes, header count."""
-MAX_INFLATED_BYTES: Final = 64 << 20
 
 OnReply = Callable[[Any], None]
 
 
-class HostedLog(Protocol):
+class HostedLog(ReadableLog, Protocol):
     """What the host needs of a partition."""
-
-    tp: TopicPartition
-
-    @property
-    def high_watermark(self) -> int: ...
-
-    @property
-    def log_start_offset(self) -> int: ...
-
-    @property
-    def log_end_offset(self) -> int: ...
 
     def append_local(self, batch: bytearray, now_ms: int) -> int:
         """Append one batch of our own; returns the new log end. DuramenError or OSError when it is refused."""
-
-    def read(self, offset: int, max_bytes: int, isolation: int, *, at_least_one: bool = True) -> Any:
-        """Whole batches below the high watermark from the one that holds `offset`, as `.parts`."""
 
     def watch(self, callback: Callable[[], None]) -> None: ...
 
@@ -146,7 +129,7 @@ class Host:
         self._delivering = False
         self._agenda = _Agenda(clock, self._timer_fired)
         self._commit_timer: Timer | None = None
-        self._position = self._target = -1
+        self._began = False
         self._load_watch: Callable[[], None] | None = None
 
     @property
@@ -159,37 +142,42 @@ class Host:
     def load(self) -> None:
         """Replay the whole log, then start the machine.
 
-        Raises CorruptLogError or KafkaError when the log cannot be read, among them COORDINATOR_LOAD_IN_PROGRESS while
-        its end is not committed yet (`start_loading` waits for that).
+        Raises what `Replay.step` raises, and COORDINATOR_LOAD_IN_PROGRESS while the log's end is not committed yet
+        (`start_loading` waits for that).
         """
-        self._begin_load()
-        if self.partition.high_watermark < self._target:
+        replay = self._begin_load()
+        if not replay.is_committed:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.partition.tp} is not committed yet")
-        while not self._replay_chunk():
+        while not replay.step():
             pass
         self._finish_load()
 
     def start_loading(self, done: Callable[[DuramenError | None], None]) -> None:
         """Like `load`, but in slices of about a mebibyte with the loop free in between; `done(error)` at the end."""
-        self._begin_load()
-        if self.partition.high_watermark < self._target:
-            self.partition.watch(committed := partial(self._committed_for_load, done))
-            self._load_watch = committed
+        replay = self._begin_load()
+        if replay.is_committed:
+            self._clock.call_soon(partial(self._load_slice, replay, done))
         else:
-            self._clock.call_soon(partial(self._load_slice, done))
+            self._load_watch = partial(self._committed_for_load, replay, done)
+            self.partition.watch(self._load_watch)
 
-    def _committed_for_load(self, done: Callable[[DuramenError | None], None]) -> None:
-        if self._load_watch is not None and self.partition.high_watermark >= self._target:
+    def _begin_load(self) -> Replay:
+        check(not self._began, "a host is loaded once")
+        self._began = True
+        return Replay(self.partition, self.machine)
+
+    def _committed_for_load(self, replay: Replay, done: Callable[[DuramenError | None], None]) -> None:
+        if self._load_watch is not None and replay.is_committed:
             self.partition.unwatch(self._load_watch)
             self._load_watch = None
-            self._clock.call_soon(partial(self._load_slice, done))
+            self._clock.call_soon(partial(self._load_slice, replay, done))
 
-    def _load_slice(self, done: Callable[[DuramenError | None], None]) -> None:
+    def _load_slice(self, replay: Replay, done: Callable[[DuramenError | None], None]) -> None:
         if self.failed is not None:
             done(self.failed)
             return
         try:
-            complete = self._replay_chunk()
+            complete = replay.step()
             if complete:
                 self._finish_load()
         except DuramenError as error:
@@ -199,33 +187,7 @@ class Host:
         if complete:
             done(None)
         else:
-            self._clock.call_soon(partial(self._load_slice, done))
-
-    def _begin_load(self) -> None:
-        check(not self.loaded and self._position < 0, "a host is loaded once")
-        self._position = self.partition.log_start_offset
-        self._target = self.partition.log_end_offset
-
-    def _replay_chunk(self) -> bool:
-        """Apply the next chunk of the log; True when the log end is reached."""
-        partition = self.partition
-        if self._position >= self._target:
-            return True
-        read = partition.read(self._position, LOAD_CHUNK_BYTES, 0)
-        data = memoryview(b"".join(_bytes_of(part) for part in read.parts))
-        before = self._position
-        apply = self.machine.apply
-        for start, header in batches.batches(data):
-            self._position = header.next_offset
-            if header.is_control:
-                continue
-            view = data[start : start + header.size]
-            for record in batches.records(view, header, max_bytes=MAX_INFLATED_BYTES):
-                if record.offset >= before:
-                    apply(LogRecord(_plain(record.key), _plain(record.value)), record.offset, record.timestamp)
-        if self._position <= before:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{partition.tp}: no whole batch at offset {before}")
-        return self._position >= self._target
+            self._clock.call_soon(partial(self._load_slice, replay, done))
 
     def _finish_load(self) -> None:
         self.loaded = True
@@ -435,15 +397,3 @@ class Host:
 
 def _record_bytes(record: LogRecord) -> int:
     return len(record.key or b"") + len(record.value or b"") + RECORD_OVERHEAD_BYTES
-
-
-def _bytes_of(part: Any) -> Any:
-    if isinstance(part, FileSpan):
-        return part.file.pread(part.length, part.position)
-    if isinstance(part, bytes | bytearray | memoryview):
-        return part
-    return part.run().data
-
-
-def _plain(value: Any) -> bytes | None:
-    return None if value is None else bytes(value)

@@ -9,7 +9,7 @@ from typing import Any
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import TopicPartition
-from duramen.ports import Timer
+from duramen.ports import FileSpan, Timer
 from duramen.wire.batch import parse_header, stamp
 
 
@@ -56,6 +56,23 @@ class FakeClock:
                 callback()
         self.wall += end - self._now_ms
         self._now_ms = end
+
+
+class _MemoryFile:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def pread(self, length: int, offset: int) -> bytes:
+        return self._data[offset : offset + length]
+
+
+def _shaped(number: int, data: bytes) -> Any:
+    """The three shapes a log's answer has: bytes, a span of a file, a cold piece that must be run."""
+    if number % 3 == 0:
+        return data
+    if number % 3 == 1:
+        return FileSpan(_MemoryFile(b"xx" + data + b"yy"), 2, len(data))  # type: ignore[arg-type]
+    return SimpleNamespace(run=lambda: SimpleNamespace(data=data))
 
 
 class FakePartition:
@@ -105,13 +122,18 @@ class FakePartition:
                 break
             parts.append(data)
             size += len(data)
-        return SimpleNamespace(parts=parts)
+        return SimpleNamespace(parts=[_shaped(number, part) for number, part in enumerate(parts, offset)])
 
     def watch(self, callback: Callable[[], None]) -> None:
         self.watchers[callback] = None
 
     def unwatch(self, callback: Callable[[], None]) -> None:
         self.watchers.pop(callback, None)
+
+    def damage(self) -> None:
+        """Flip a bit in the last batch."""
+        first, end, data = self._batches[-1]
+        self._batches[-1] = (first, end, data[:-1] + bytes([data[-1] ^ 1]))
 
     def commit(self, end: int | None = None) -> None:
         """Move the high watermark to `end`, the log end by default."""

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from tests.unit.machines.fakes import FakeClock, FakePartition
 
-from duramen.errors import ClosedError, DuramenError, ErrorCode, KafkaError
+from duramen.errors import BugError, ClosedError, DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.machines.contract import LogRecord, Outcome, TimerFired, TransactionMarks
 from duramen.partition.host import Host
+from duramen.wire.batch import build_batch
 
 
 class Counter:
@@ -353,3 +354,53 @@ def test_a_failed_log_answers_all_waiters_with_its_error(clock: FakeClock, parti
     host.submit(("read",), answers.append)
     host.fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "sync failed"))
     assert [answer.code for answer in answers] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+
+
+def test_damage_in_the_log_fails_the_load(clock: FakeClock, partition: FakePartition) -> None:
+    writer = loaded(partition, clock)
+    writer.submit(("add", 1), lambda _: None)
+    writer.submit(("add", 2), lambda _: None)
+    partition.commit()
+    partition.damage()
+    with pytest.raises(KafkaError, match="CRC") as caught:
+        loaded(partition, clock)
+    assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+    host = Host(partition, Counter(), clock)
+    done: list[Any] = []
+    host.start_loading(done.append)
+    clock.advance(1)
+    assert [error.code for error in done] == [ErrorCode.CORRUPT_MESSAGE]
+    assert host.failed is done[0]
+
+
+def test_a_disk_that_fails_during_a_load_is_a_storage_error(
+    clock: FakeClock, partition: FakePartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded(partition, clock).submit(("add", 1), lambda _: None)
+    partition.commit()
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(partition, "read", fail)
+    host = Host(partition, Counter(), clock)
+    done: list[Any] = []
+    host.start_loading(done.append)
+    clock.advance(1)
+    assert isinstance(host.failed, StorageError)
+    assert done == [host.failed]
+
+
+def test_control_batches_are_not_the_machines(clock: FakeClock, partition: FakePartition) -> None:
+    partition.append_local(build_batch([(b"\0\0\0\2", b"leader", (), 0)], control=True), 0)
+    partition.commit()
+    machine = Counter()
+    host = loaded(partition, clock, machine)
+    host.submit(("add", 4), lambda _: None)
+    assert machine.applied == [1]
+
+
+def test_a_load_begins_once(clock: FakeClock, partition: FakePartition) -> None:
+    host = loaded(partition, clock)
+    with pytest.raises(BugError):
+        host.load()

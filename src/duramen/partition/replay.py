@@ -1,0 +1,86 @@
+"""Reads a machine's log back: every committed record, in order, checked, a mebibyte at a time."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+from duramen.errors import ErrorCode, KafkaError, StorageError
+from duramen.machines.contract import LogRecord, Machine
+from duramen.model import TopicPartition
+from duramen.ports import FileSpan
+from duramen.wire import batch as batches
+
+CHUNK_BYTES: Final = 1 << 20
+"""Bytes applied in one step; a sliced load lets the loop serve others between two steps."""
+MAX_INFLATED_BYTES: Final = 64 << 20
+
+
+class ReadableLog(Protocol):
+    """What a replay needs of a partition."""
+
+    tp: TopicPartition
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    def read(self, offset: int, max_bytes: int, isolation: int, *, at_least_one: bool = True) -> Any:
+        """Whole batches below the high watermark from the one that holds `offset`, as `.parts`."""
+
+
+class Replay:
+    """One pass over a log, up to the end it had when the pass began."""
+
+    def __init__(self, log: ReadableLog, machine: Machine) -> None:
+        self._log = log
+        self._machine = machine
+        self._position = log.log_start_offset
+        self._target = log.log_end_offset
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether everything up to the end is committed; nothing may be applied before."""
+        return self._log.high_watermark >= self._target
+
+    def step(self) -> bool:
+        """Apply the next chunk; True when the end is reached.
+
+        Raises CorruptLogError or KafkaError CORRUPT_MESSAGE for damage, StorageError when the disk fails.
+        """
+        if self._position >= self._target:
+            return True
+        first = self._position
+        try:
+            read = self._log.read(first, CHUNK_BYTES, 0)
+            data = memoryview(b"".join(_bytes_of(part) for part in read.parts))
+        except OSError as error:
+            raise StorageError(f"{self._log.tp}: {error}") from error
+        for start, header in batches.batches(data):
+            self._position = header.next_offset
+            view = data[start : start + header.size]
+            if not batches.check_crc(view, header):
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self._log.tp}: bad CRC at offset {header.base_offset}")
+            if not header.is_control:
+                self._apply(view, header, first)
+        if self._position <= first:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self._log.tp}: no whole batch at offset {first}")
+        return self._position >= self._target
+
+    def _apply(self, view: memoryview, header: batches.BatchHeader, first: int) -> None:
+        for record in batches.records(view, header, max_bytes=MAX_INFLATED_BYTES):
+            if record.offset >= first:
+                self._machine.apply(LogRecord(record.key, record.value), record.offset, record.timestamp)
+
+
+def _bytes_of(part: Any) -> Any:
+    """A part's bytes: in memory, in a file, or (cold) behind a checked read."""
+    if isinstance(part, FileSpan):
+        return part.file.pread(part.length, part.position)
+    if isinstance(part, bytes | bytearray | memoryview):
+        return part
+    return part.run().data

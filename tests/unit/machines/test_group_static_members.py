@@ -1,0 +1,128 @@
+"""Static members: they keep their place under an instance id, and fence whoever held it before (KIP-345, KIP-814)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.machines.group_harness import REBALANCE, Coordinator
+
+from duramen.errors import ErrorCode, KafkaError
+from duramen.machines.group import Joined, LeaveGroup, Leaver
+
+
+@pytest.fixture
+def coordinator() -> Coordinator:
+    return Coordinator()
+
+
+def static_pair(coordinator: Coordinator, **options: Any) -> list[Joined]:
+    parked = [coordinator.join(instance_id=name, **options) for name in ("i1", "i2")]
+    coordinator.clock.advance(6000)
+    joined = [answers[0] for answers in parked]
+    syncs = [coordinator.submit(coordinator.sync_command(answer)) for answer in reversed(joined)]
+    assert all(answers[0].error == ErrorCode.NONE for answers in syncs)
+    return joined
+
+
+def test_a_restarted_static_follower_takes_its_place_without_a_rebalance(coordinator: Coordinator) -> None:
+    leader, old = static_pair(coordinator)
+    answer = coordinator.ask(coordinator.join_command(instance_id="i2"))
+    assert (answer.error, answer.generation, answer.leader) == (ErrorCode.NONE, 1, leader.member_id)
+    assert (answer.members, answer.skip_assignment) == ((), False)
+    assert answer.member_id != old.member_id
+    assert coordinator.state() == "Stable"
+    synced = coordinator.ask(coordinator.sync_command(answer, instance_id="i2"))
+    assert synced.assignment == f"for {old.member_id}".encode()
+    assert coordinator.heartbeat(old, instance_id="i2") == ErrorCode.FENCED_INSTANCE_ID
+    assert coordinator.heartbeat(old) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert coordinator.heartbeat(answer, instance_id="i2") == ErrorCode.NONE
+    stored = {member.instance_id: member.member_id for member in coordinator.machine.stored["g"].members}
+    assert stored == {"i1": leader.member_id, "i2": answer.member_id}
+
+
+def test_a_restarted_static_leader_is_told_to_skip_the_assignment(coordinator: Coordinator) -> None:
+    old, follower = static_pair(coordinator)
+    answer = coordinator.ask(coordinator.join_command(instance_id="i1"))
+    assert (answer.leader, answer.skip_assignment) == (answer.member_id, True)
+    assert {member.member_id for member in answer.members} == {answer.member_id, follower.member_id}
+    synced = coordinator.ask(coordinator.sync_command(answer, instance_id="i1"))
+    assert synced.assignment == f"for {old.member_id}".encode()
+
+
+def test_an_old_client_that_is_the_restarted_static_leader_does_not_learn_that_it_leads(
+    coordinator: Coordinator,
+) -> None:
+    old, _ = static_pair(coordinator)
+    answer = coordinator.ask(coordinator.join_command(instance_id="i1", may_skip_assignment=False))
+    assert (answer.leader, answer.skip_assignment, answer.members) == (old.member_id, False, ())
+
+
+def test_a_static_member_with_other_protocols_rebalances(coordinator: Coordinator) -> None:
+    both = (("range", b"r"), ("sticky", b"s"))
+    leader, _ = static_pair(coordinator, protocols=both)
+    parked = coordinator.submit(coordinator.join_command(instance_id="i2", protocols=(("sticky", b"s"),)))
+    assert (parked, coordinator.state()) == ([], "PreparingRebalance")
+    coordinator.submit(coordinator.join_command(leader.member_id, instance_id="i1", protocols=both))
+    assert parked[0].protocol == "sticky"
+
+
+def test_a_static_member_replaced_while_its_join_is_parked_is_fenced(coordinator: Coordinator) -> None:
+    old = coordinator.join(instance_id="i")
+    new = coordinator.join(instance_id="i")
+    assert [answer.error for answer in old] == [ErrorCode.FENCED_INSTANCE_ID]
+    coordinator.clock.advance(3000)
+    assert new[0].error == ErrorCode.NONE
+    assert len(new[0].members) == 1
+
+
+def test_a_static_member_replaced_while_assignments_are_awaited_rebalances(coordinator: Coordinator) -> None:
+    parked = [coordinator.join(instance_id=name) for name in ("i1", "i2")]
+    coordinator.clock.advance(6000)
+    follower = coordinator.submit(coordinator.sync_command(parked[1][0], instance_id="i2"))
+    new = coordinator.submit(coordinator.join_command(instance_id="i2"))
+    assert [answer.error for answer in follower] == [ErrorCode.FENCED_INSTANCE_ID]
+    assert (new, coordinator.state()) == ([], "PreparingRebalance")
+    coordinator.submit(coordinator.join_command(parked[0][0].member_id, instance_id="i1"))
+    assert new[0].generation == 2
+
+
+def test_a_replacement_the_log_refuses_is_taken_back(coordinator: Coordinator) -> None:
+    leader, old = static_pair(coordinator)
+    coordinator.partition.refuse = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    answer = coordinator.ask(coordinator.join_command(instance_id="i2"))
+    coordinator.partition.refuse = None
+    assert answer.code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert coordinator.heartbeat(old, instance_id="i2") == ErrorCode.NONE
+    assert coordinator.heartbeat(leader, instance_id="i1") == ErrorCode.NONE
+
+
+def test_static_members_outlive_a_rebalance_they_missed_until_their_session_ends(coordinator: Coordinator) -> None:
+    leader, silent = static_pair(coordinator)
+    parked = coordinator.submit(coordinator.join_command(leader.member_id, instance_id="i1"))
+    for _ in range(REBALANCE // 5000):
+        coordinator.heartbeat(silent, instance_id="i2")
+        coordinator.clock.advance(5000)
+    assert {member.member_id for member in parked[0].members} == {leader.member_id, silent.member_id}
+    assert coordinator.machine.groups["g"].members.keys() == {leader.member_id, silent.member_id}
+
+
+def test_an_administrator_removes_static_members_by_instance(coordinator: Coordinator) -> None:
+    static_pair(coordinator)
+    command = LeaveGroup("g", (Leaver("", "i1"), Leaver("", "nobody"), Leaver("", None)))
+    assert coordinator.ask(command)[1] == [
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    ]
+    fenced = LeaveGroup("g", (Leaver("wrong", "i2"),))
+    assert coordinator.ask(fenced)[1] == [ErrorCode.FENCED_INSTANCE_ID]
+    assert list(coordinator.machine.groups["g"].static_ids) == ["i2"]
+
+
+def test_static_members_are_known_after_a_take_over(coordinator: Coordinator) -> None:
+    _, old = static_pair(coordinator)
+    coordinator = coordinator.reloaded()
+    answer = coordinator.ask(coordinator.join_command(instance_id="i2"))
+    assert (answer.error, answer.generation) == (ErrorCode.NONE, 1)
+    assert coordinator.heartbeat(old, instance_id="i2") == ErrorCode.FENCED_INSTANCE_ID
