@@ -48,7 +48,8 @@ class Store:
         self._stopping = False
         self._jobs = 0
         self._on_idle: Callable[[], None] | None = None
-        self._synced: list[tuple[Callable[[], bool], Callable[[KafkaError | None], None]]] = []
+        self._synced: list[tuple[LogDirectory, int, Callable[[KafkaError | None], None]]] = []
+        """(directory, LSN that has to be durable, whom to tell)."""
         self.statistics = CommitStatistics()
         self.congested = False
         """A journal is nearly full: whoever feeds this store should pause until `on_relief`."""
@@ -124,14 +125,20 @@ class Store:
         """Give an open partition its topic's new configuration.
 
         From page-cache to stable the log is synced first: once a record is acknowledged as stable, everything before
-        it has to be, too. A producer may append meanwhile, so the last of `rounds` syncs runs on the loop.
+        it has to be, too. A producer may append meanwhile; what came after `rounds` syncs is synced on the loop.
         """
         log = partition.log
+        home = self._homes[partition.tp]
         job = None
-        if not log.stable and config.durability == "stable":
-            job = log.take_sync(full=True)
+        try:
+            if rounds > 0 and not log.stable and config.durability == "stable" and home.journal.failed is None:
+                job = log.take_sync()
+            if job is None:
+                partition.configure(config)
+        except (OSError, StorageError) as error:
+            self.fail(home, error)
+            return
         if job is None:
-            partition.configure(config)
             self.commit_soon()
             return
 
@@ -139,20 +146,12 @@ class Store:
             if partition.closed:
                 return
             if error is not None:
-                self.fail(self._homes[partition.tp], error)
+                self.fail(home, error)
                 return
             log.complete_sync(job)
             self.configure(partition, config, rounds - 1)
 
-        if rounds > 0:
-            self.submit("checkpoint", job.run, synced)
-            return
-        try:
-            job.run()
-        except OSError as error:
-            self.fail(self._homes[partition.tp], error)
-            return
-        synced(None, None)
+        self.submit("checkpoint", job.run, synced)
 
     def home(self, tp: TopicPartition) -> LogDirectory:
         """The directory that holds this partition."""
@@ -255,15 +254,18 @@ class Store:
         elif directory.journal.durable_lsn >= target:
             callback(None)
         else:
-            self._synced.append((lambda: directory.journal.durable_lsn >= target, callback))
+            self._synced.append((directory, target, callback))
             self.commit_soon()
 
     def _answer_synced(self) -> None:
         if self._synced:
-            ready = [callback for is_synced, callback in self._synced if is_synced()]
-            self._synced = [entry for entry in self._synced if not entry[0]()]
-            for callback in ready:
-                callback(None)
+            waiting, self._synced = self._synced, []
+            for entry in waiting:
+                directory, target, callback = entry
+                if directory.journal.durable_lsn >= target:
+                    callback(None)
+                else:
+                    self._synced.append(entry)
 
     def fail(self, directory: LogDirectory, error: BaseException) -> None:
         """A write or sync failed: this directory takes no more writes until a restart (ENGINE.md §1)."""
@@ -276,9 +278,12 @@ class Store:
         for tp, partition in list(self.partitions.items()):
             if self._homes[tp] is directory:
                 partition.fail(reason)
-        synced, self._synced = self._synced, []
-        for _, callback in synced:
-            callback(reason)
+        waiting, self._synced = self._synced, []
+        for entry in waiting:
+            if entry[0] is directory:
+                entry[2](reason)
+            else:
+                self._synced.append(entry)
         self.on_failure(directory, error)
 
     # ---- work off the loop ---------------------------------------------------------------------------------

@@ -241,11 +241,15 @@ class Log(LogState):
     # ---- cuts ------------------------------------------------------------------------------------------------
 
     def advance_start(self, offset: int) -> None:
-        """Records below `offset` are gone for readers; journaled, files stay until `detach_before`."""
+        """Records below `offset` are gone for readers; journaled, files stay until `detach_before`.
+
+        Raises as `append` does when the journal takes no more; then nothing has changed.
+        """
         if offset <= self.start_offset:
             return
         if offset > self.end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.tp}: {offset} is above the end {self.end_offset}")
+        self.journal.admit(0)
         self.start_offset = offset
         self.epochs.truncate_from_start(offset)
         self._journal(kinds.LOG_START, offset)
