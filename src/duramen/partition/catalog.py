@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from duramen.config import BrokerConfig, TopicConfig
-from duramen.errors import DuramenError, KafkaError
+from duramen.errors import DuramenError
 from duramen.machines.contract import LogRecord
 from duramen.machines.metadata.commands import CreateTopics, NewTopic, TopicCreated
 from duramen.machines.metadata.image import MetadataImage, TopicImage
@@ -24,7 +24,7 @@ from duramen.wire.records import control
 
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 
-Created = Callable[["list[TopicCreated] | KafkaError"], None]
+Created = Callable[["list[TopicCreated] | DuramenError"], None]
 
 
 class Catalog:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from duramen.errors import ErrorCode, KafkaError
+from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.metadata.commands import AllocateProducerIds, ProducerIds
 from duramen.partition.host import Host
 
@@ -44,7 +44,7 @@ class ProducerIdSource:
             self._next, self._end = first, first + count
             self._serve()
             return
-        code = block.code if isinstance(block, KafkaError) else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        code = block.code if isinstance(block, DuramenError) else ErrorCode.COORDINATOR_NOT_AVAILABLE
         waiting, self._waiting = self._waiting, deque()
         for answer in waiting:
             answer(KafkaError(code, str(block)))

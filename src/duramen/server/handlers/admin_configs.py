@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from duramen.config import ConfigEntry, describe_broker, describe_broker_default, describe_topic
-from duramen.errors import ErrorCode, KafkaError
+from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.metadata.commands import ConfigChange, ConfigOperation, Operation, SetConfigs
 from duramen.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from duramen.machines.metadata.topics import name_problem
@@ -123,8 +123,8 @@ def handle_incremental(request: Request) -> None:
 
 def _alter(request: Request, changes: list[ConfigChange], message: Any) -> None:
     def answered(results: Any) -> None:
-        if isinstance(results, KafkaError):
-            outcomes = [(results.code, results.message)] * len(changes)
+        if isinstance(results, DuramenError):
+            outcomes = [(results.code, str(results))] * len(changes)
         else:
             outcomes = [(result.error, result.message) for result in results]
         request.reply(

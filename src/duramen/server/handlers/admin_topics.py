@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from duramen.config import describe_topic
-from duramen.errors import ErrorCode, KafkaError
+from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.metadata.commands import (
     CreatePartitions,
     CreateTopics,
@@ -48,9 +48,9 @@ def handle_create(request: Request) -> None:
     wanted = [topic for topic in body.topics if counts[topic.name] == 1 and topic.name not in request.denied]
     by_name = {topic.name: topic for topic in wanted}
 
-    def answered(results: list[TopicCreated] | KafkaError) -> None:
-        if isinstance(results, KafkaError):
-            entries = [_creation_refused(topic.name, results.code, results.message) for topic in wanted]
+    def answered(results: list[TopicCreated] | DuramenError) -> None:
+        if isinstance(results, DuramenError):
+            entries = [_creation_refused(topic.name, results.code, str(results)) for topic in wanted]
         else:
             entries = [_created(request, by_name[result.name], result) for result in results]
         request.reply(CreateTopicsResponse.new(topics=refused + entries))
@@ -126,9 +126,9 @@ def handle_delete(request: Request) -> None:
         else:
             allowed.append(ref)
 
-    def answered(results: list[TopicDeleted] | KafkaError) -> None:
-        if isinstance(results, KafkaError):
-            entries = [_deletion(ref, results.code, results.message) for ref in allowed]
+    def answered(results: list[TopicDeleted] | DuramenError) -> None:
+        if isinstance(results, DuramenError):
+            entries = [_deletion(ref, results.code, str(results)) for ref in allowed]
         else:
             entries = [_deletion(TopicRef(r.name, r.topic_id), r.result.error, r.result.message) for r in results]
         _reply_deleted(request, denied + entries)
@@ -161,8 +161,8 @@ def handle_create_partitions(request: Request) -> None:
     wanted = [topic for topic in body.topics if counts[topic.name] == 1 and topic.name not in request.denied]
 
     def answered(results: Any) -> None:
-        if isinstance(results, KafkaError):
-            settled = [(topic.name, results.code, results.message) for topic in wanted]
+        if isinstance(results, DuramenError):
+            settled = [(topic.name, results.code, str(results)) for topic in wanted]
         else:
             settled = [(name, result.error, result.message) for name, result in results]
         request.reply(

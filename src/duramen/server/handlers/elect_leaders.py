@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from duramen.errors import ErrorCode, KafkaError
+from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.metadata.commands import ElectLeaders
 from duramen.server.authorizer import CLUSTER_NAME
 from duramen.wire.messages.elect_leaders import ElectLeadersResponse
@@ -28,7 +28,7 @@ def handle(request: Request) -> None:
         partitions = tuple((topic.topic, index) for topic in body.topic_partitions for index in topic.partitions)
 
     def answered(results: Any) -> None:
-        if isinstance(results, KafkaError):
+        if isinstance(results, DuramenError):
             _refuse(request, results.code)
             return
         topics: dict[str, Any] = {}

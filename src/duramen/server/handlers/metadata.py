@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from duramen.errors import ErrorCode, KafkaError
+from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.metadata.commands import TopicCreated
 from duramen.machines.metadata.image import PartitionImage, TopicImage
 from duramen.machines.metadata.topics import name_problem
@@ -52,9 +52,9 @@ def handle(request: Request) -> None:
         _reply(request, everything, {})
         return
 
-    def created(results: list[TopicCreated] | KafkaError) -> None:
+    def created(results: list[TopicCreated] | DuramenError) -> None:
         failures: dict[str, ErrorCode] = {}
-        if isinstance(results, KafkaError):
+        if isinstance(results, DuramenError):
             failures = dict.fromkeys(missing, results.code)
         else:
             for result in results:
