@@ -11,6 +11,7 @@ from duramen.config import BrokerConfig, load_broker_config
 from duramen.model import TopicPartition
 from duramen.ports import World
 from duramen.server.broker import Broker
+from duramen.sim.churn import Recreator, trim
 from duramen.sim.client import Actor, Client, Script
 from duramen.sim.disk import Call as DiskCall
 from duramen.sim.disk import CrashDisk
@@ -61,6 +62,7 @@ class Plan:
     partitions: int = 2
     members: int = 2
     page_cache: bool = True
+    churn: bool = True
     torn: bool = True
     calm: bool = False
     cut_at: int | None = None
@@ -148,6 +150,9 @@ class Simulation:
         members = [Member(scene, "group", f"m{number}", stable) for number in range(plan.members)]
         watchers = [self.act(reader.name, reader.script()) for reader in readers]
         watchers += [self.act(member.name, member.script()) for member in members]
+        if plan.churn:
+            actors.append(self.act("recreator", Recreator(scene).script()))
+            actors.append(self.act("trimmer", trim(scene, lambda tp: self._needed_from(tp, readers, members))))
         self._until("everything is produced", lambda: all(actor.finished for actor in actors), faults)
         self._until("everything is read", lambda: self._all_read(readers, members, stable), faults)
         scene.reading_on = False
@@ -172,6 +177,13 @@ class Simulation:
 
     def _now(self) -> float:
         return self.loop.now
+
+    def _needed_from(self, tp: TopicPartition, readers: list[Reader], members: list[Member]) -> int:
+        """The first offset of the partition that some reader or the group has not had yet."""
+        positions = [reader.offset for reader in readers if reader.tp == tp]
+        if members:
+            positions.append(max(member.committed.get(tp, 0) for member in members))
+        return min(positions, default=0)
 
     def _all_read(self, readers: list[Reader], members: list[Member], stable: list[TopicPartition]) -> bool:
         stored = self.scene.stored

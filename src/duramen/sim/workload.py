@@ -56,17 +56,21 @@ def unexpected(what: str, code: int) -> InvariantViolated:
 def create_topics(scene: Scene) -> Script:
     """Create every topic of the scene, as often as it takes."""
     for name, partitions in sorted(scene.topics.items()):
-        while name not in scene.created:
-            wanted = call("CreateTopics", 7, topics=[_topic(name, partitions, scene.configs[name])], timeout_ms=5000)
-            response = yield wanted
-            code = response.topics[0].error_code if response is not None else None
-            scene.note(f"create {name}: {code}")
-            if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                scene.created.add(name)
-            elif code is None or ErrorCode(code).retriable:
-                yield RETRY_S
-            else:
-                raise unexpected(f"create {name}", code)
+        yield from create_topic(scene, name, partitions, scene.configs[name])
+        scene.created.add(name)
+
+
+def create_topic(scene: Scene, name: str, partitions: int, configs: dict[str, str]) -> Script:
+    """Create a topic, as often as it takes; that it exists already may be the work of a lost reply's request."""
+    while True:
+        response = yield call("CreateTopics", 7, topics=[_topic(name, partitions, configs)], timeout_ms=5000)
+        code = response.topics[0].error_code if response is not None else None
+        scene.note(f"create {name}: {code}")
+        if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            return
+        if code is not None and not ErrorCode(code).retriable:
+            raise unexpected(f"create {name}", code)
+        yield RETRY_S
 
 
 def _topic(name: str, partitions: int, configs: dict[str, str]) -> Any:
