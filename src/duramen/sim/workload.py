@@ -63,7 +63,7 @@ def create_topics(scene: Scene) -> Script:
 def create_topic(scene: Scene, name: str, partitions: int, configs: dict[str, str]) -> Script:
     """Create a topic, as often as it takes; that it exists already may be the work of a lost reply's request."""
     while True:
-        response = yield call("CreateTopics", 7, topics=[_topic(name, partitions, configs)], timeout_ms=5000)
+        response = yield call("CreateTopics", 7, topics=[new_topic(name, partitions, configs)], timeout_ms=5000)
         code = response.topics[0].error_code if response is not None else None
         scene.note(f"create {name}: {code}")
         if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
@@ -73,7 +73,8 @@ def create_topic(scene: Scene, name: str, partitions: int, configs: dict[str, st
         yield RETRY_S
 
 
-def _topic(name: str, partitions: int, configs: dict[str, str]) -> Any:
+def new_topic(name: str, partitions: int, configs: dict[str, str]) -> Any:
+    """What a CreateTopics request says of one topic."""
     request = call("CreateTopics", 7).api.request
     return request.CreatableTopic(
         name=name,
