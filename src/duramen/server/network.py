@@ -344,25 +344,12 @@ class Connection:
                 self._waits_to_write = False
                 self.transport.set_writer(None)
         else:
-            self._drop_sent(sent)
+            drop_sent(self._out, sent)
             if not self._waits_to_write:
                 self._waits_to_write = True
                 self.transport.set_writer(self.flush)
         if self.muted:
             self._relieve()
-
-    def _drop_sent(self, sent: int) -> None:
-        index = 0
-        for index, part in enumerate(self._out):
-            length = part.length if isinstance(part, FileSpan) else len(part)
-            if sent < length:
-                if sent and isinstance(part, FileSpan):
-                    self._out[index] = FileSpan(part.file, part.position + sent, length - sent)
-                elif sent:
-                    self._out[index] = memoryview(part)[sent:]  # type: ignore[arg-type]
-                break
-            sent -= length
-        del self._out[:index]
 
     # ---- the end ---------------------------------------------------------------------------------------------
 
@@ -391,3 +378,18 @@ class Connection:
         for callback in callbacks:
             callback()
         self._receiver.on_closed(self, reason)
+
+
+def drop_sent(parts: list[Part], sent: int) -> None:
+    """Take the first `sent` bytes, fewer than there are, from the front of `parts`."""
+    index = 0
+    for index, part in enumerate(parts):
+        length = part.length if isinstance(part, FileSpan) else len(part)
+        if sent < length:
+            if sent and isinstance(part, FileSpan):
+                parts[index] = FileSpan(part.file, part.position + sent, length - sent)
+            elif sent:
+                parts[index] = memoryview(part)[sent:]  # type: ignore[arg-type]
+            break
+        sent -= length
+    del parts[:index]

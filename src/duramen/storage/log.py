@@ -241,10 +241,7 @@ class Log(LogState):
     # ---- cuts ------------------------------------------------------------------------------------------------
 
     def advance_start(self, offset: int) -> None:
-        """Records below `offset` are gone for readers; journaled, files stay until `detach_before`.
-
-        Raises as `append` does when the journal takes no more; then nothing has changed.
-        """
+        """Records below `offset` are gone; journaled, files stay until `detach_before`. Raises as `append` does."""
         if offset <= self.start_offset:
             return
         if offset > self.end_offset:
