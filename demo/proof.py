@@ -109,6 +109,13 @@ def at_their_offsets(read: Read, writer: Writer) -> Finding:
     return finding(f"{read.group}: every acknowledged row lies where the acknowledgement said", wrong)
 
 
+def keyless(read: Read, expected: int) -> Finding:
+    """As many records without a key as the input has flights without a tail number."""
+    found = sum(not record.key.rstrip(b"\0") for record in read.records)
+    wrong = [] if found == expected else [f"{found:,} have none"]
+    return finding(f"{read.group}: {expected:,} flights have no key", wrong)
+
+
 def members_took_part(read: Read, members: Iterable[str]) -> Finding:
     """The group really was shared: each member, the guest included, processed something."""
     wrong = [f"{member} processed nothing" for member in members if not read.by_member.get(member)]
