@@ -15,11 +15,13 @@ from duramen.errors import ErrorCode, check
 class Replication:
     """The leader's view of one partition's replicas. Offsets are exclusive ends: all below them is there."""
 
-    __slots__ = ("_ends", "epoch", "epoch_start", "high_watermark", "isr", "leader", "local", "replicas")
+    __slots__ = ("_ends", "epoch", "epoch_start", "high_watermark", "is_leader", "isr", "leader", "local", "replicas")
 
     def __init__(self, local: int) -> None:
         self.local = local
         self.leader = -1
+        self.is_leader = False
+        """Whether this node may append: it was elected and nobody was elected since."""
         self.epoch = -1
         self.epoch_start = 0
         self.replicas: tuple[int, ...] = ()
@@ -27,15 +29,11 @@ class Replication:
         self.high_watermark = 0
         self._ends: dict[int, int] = {}
 
-    @property
-    def is_leader(self) -> bool:
-        """Whether this node may append: it was elected and nobody was elected since."""
-        return self.leader == self.local
-
     def lead(self, epoch: int, replicas: Iterable[int], isr: Iterable[int], log_end: int, durable_end: int) -> None:
         """Become leader of `epoch`, which must be newer than any this replica led; the log ends at `log_end`."""
         check(epoch > self.epoch or not self.is_leader, f"leader epoch {epoch} is not newer than {self.epoch}")
         self.leader = self.local
+        self.is_leader = True
         self.epoch = epoch
         self.epoch_start = log_end
         self.replicas = tuple(replicas)
@@ -46,6 +44,7 @@ class Replication:
     def resign(self, leader: int, epoch: int) -> None:
         """Somebody else leads from `epoch` on (-1: nobody)."""
         self.leader = leader
+        self.is_leader = leader == self.local
         self.epoch = max(self.epoch, epoch)
 
     def durable(self, node: int, end: int) -> bool:
@@ -56,7 +55,11 @@ class Replication:
 
     def _advance(self) -> bool:
         ends = self._ends
-        lowest = min([ends.get(node, -1) for node in self.isr], default=-1)
+        isr = self.isr
+        if len(isr) == 1:
+            lowest = ends.get(isr[0], -1)
+        else:
+            lowest = min([ends.get(node, -1) for node in isr], default=-1)
         if lowest > self.high_watermark:
             self.high_watermark = lowest
             return True

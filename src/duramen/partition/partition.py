@@ -23,7 +23,7 @@ from duramen.config import TopicConfig
 from duramen.errors import ErrorCode, KafkaError, StorageError
 from duramen.machines.replication import Replication
 from duramen.model import NO_TIMESTAMP, TopicPartition
-from duramen.partition.rewriting import needs_rewriting, rewrite
+from duramen.partition.rewriting import may_need_rewriting, needs_rewriting, rewrite
 from duramen.ports import Executor, Part
 from duramen.storage.log import COPIED_BYTES, Log
 from duramen.storage.reads import Pending
@@ -63,6 +63,7 @@ class Partition:
     """One partition led or followed by this process. Owned by the loop thread."""
 
     __slots__ = (
+        "_decodes",
         "_executor",
         "_on_touched",
         "_queued",
@@ -91,6 +92,7 @@ class Partition:
         self.topic_id = log.topic_id
         self.log = log
         self.config = config
+        self._decodes = may_need_rewriting(config)
         self.replication = Replication(node_id)
         self._executor = executor
         self._on_touched = on_touched
@@ -161,7 +163,7 @@ class Partition:
             return
         try:
             header = self._admit(view, acks, now_ms)
-            if needs_rewriting(self.config, header):
+            if self._decodes and needs_rewriting(self.config, header):
                 self._start_rewrite(view, acks, now_ms, done)
                 return
             self._append_checked(view, header, acks, now_ms, done)
@@ -300,6 +302,7 @@ class Partition:
     def configure(self, config: TopicConfig) -> None:
         """Take over the topic's changed configuration, the log included (`Store.configure` says when)."""
         self.config = config
+        self._decodes = may_need_rewriting(config)
         self.log.configure(config)
         # What was appended and not yet synced counts once it is written, which the next commit sees to.
         self.touched()

@@ -35,6 +35,15 @@ MAX_RECORD_ERRORS = 100
 """Records named in one refusal; the batch is refused as a whole anyway."""
 
 
+def may_need_rewriting(config: TopicConfig) -> bool:
+    """Whether this configuration can ask for decoding at all; most topics' cannot, and are spared the question."""
+    return (
+        config.compression_type != "producer"
+        or "compact" in config.cleanup_policy
+        or config.message_timestamp_before_max_ms < NO_BOUND
+    )
+
+
 def needs_rewriting(config: TopicConfig, header: BatchHeader) -> bool:
     """Whether this batch has to be decoded before it may be appended to a topic with this configuration."""
     if config.compression_type != "producer" and CODECS[config.compression_type] != header.compression:

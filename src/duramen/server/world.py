@@ -24,6 +24,7 @@ SENDFILE_BYTES = 64 * 1024
 """Spans below this are read and sent together with what surrounds them; a sendfile call of its own costs more."""
 
 MAX_VECTORS = 512
+MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
 SEND_TURN_BYTES = 4 * 1024 * 1024
 """What one connection may send before the loop turns to the next one."""
 
@@ -36,12 +37,11 @@ class LoopClock:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        # Asked several times a request: the functions themselves, without a method around them.
+        self.monotonic = time.monotonic
 
     def wall_ms(self) -> int:
         return int(time.time() * 1000)
-
-    def monotonic(self) -> float:
-        return time.monotonic()
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self._loop.call_soon(callback)
@@ -134,8 +134,10 @@ class SocketTransport:
                     wanted += len(part)
                     index += 1
                 if vectors:
-                    flags = socket.MSG_MORE if span is not None and hasattr(socket, "MSG_MORE") else 0
-                    sent = self._socket.sendmsg(vectors, (), flags)
+                    if span is None and len(vectors) == 1:
+                        sent = self._socket.send(vectors[0])
+                    else:
+                        sent = self._socket.sendmsg(vectors, (), 0 if span is None else MORE_FOLLOWS)
                     total += sent
                     if sent < wanted:
                         return total
