@@ -121,9 +121,7 @@ class Clock(Protocol):
 class Executor(Protocol):
     """Every thread but the loop's."""
 
-    def submit(
-        self, lane: str, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
-    ) -> None:
+    def submit(self, lane: str, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         """Run `work` off the loop, then `done(result, error)` on the loop.
 
         Work of one lane runs one after the other, in order; lanes run side by side. Lanes in use: "journal" (group
