@@ -145,9 +145,11 @@ class Plan:
     def _durability(self, point: Point, stable: bool) -> None:
         if stable:
             # The log was synced before the topic became stable again: everything so far is trusted.
+            # Batches journaled before are among it. Writing them again would cut off the page-cache ones behind them.
             self.accept_from = self.accept_to = None
             if self.trusted is None or self.trusted.offset < point.offset:
                 self.trusted = point
+                self.writes.clear()
         else:
             if self.accept_from is None:
                 self.accept_from = point
