@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
 from serving import Served
 
 README = Path(__file__).resolve().parent.parent / "README.md"

@@ -29,6 +29,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
+
 from serving import Served
 
 Names = Callable[[str], str]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import TopicAlreadyExistsError
+
 from serving import Served
 
 Names = Callable[[str], str]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import kafka_python_suite
 import pytest
+
 from serving import Served
 
 # One test of each kind, chosen so that together they take a few seconds.

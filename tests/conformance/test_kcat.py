@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
+
 from serving import Served
 
 KCAT = shutil.which("kcat") or shutil.which("kafkacat")

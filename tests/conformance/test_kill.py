@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
 from serving import FOREIGN, Served
 
 Serve = Callable[..., Served]
