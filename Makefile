@@ -31,7 +31,7 @@ test: $(VENV)/dev.stamp ## all tests, on 2 cores in less than 10 minutes
 .PHONY: check
 check: $(VENV)/dev.stamp ## format, lint, types, import contracts, tidy test
 	$(BIN)/ruff format --check $(SOURCES)
-	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff check --no-cache $(SOURCES)
 	$(BIN)/mypy --strict src demo
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q -p no:randomly -p no:cacheprovider tests/test_tidy.py
