@@ -1,0 +1,159 @@
+"""Reads of what is not in memory, and of what is no longer what was written."""
+
+from __future__ import annotations
+
+import pytest
+from partition_world import Bench, joined, plain
+
+from duramen.errors import CorruptLogError
+from duramen.ports import FileSpan
+from duramen.sim.disk import CrashDisk, CrashFile
+from duramen.storage.reads import Pending
+
+SEGMENT = 100_000
+VALUES = [b"%04d" % number * 1000 for number in range(60)]
+
+
+def sealed(disk: CrashDisk) -> Bench:
+    """A partition of several sealed segments that nobody has read since its process began."""
+    bench = Bench(disk, internal_segment_bytes=str(SEGMENT))
+    for value in VALUES:
+        bench.produce(plain(value))
+    for _ in range(2):
+        checkpoint = bench.directory.take_checkpoint(force=True)
+        if checkpoint is not None:
+            checkpoint.run()
+            bench.directory.complete_checkpoint(checkpoint)
+        for job in bench.directory.take_maintenance(bench.clock.wall_ms()):
+            job.run()
+            job.complete()
+        bench.run()
+    assert len([name for name in disk.list_directory("/data/t-0") if name.endswith(".seal")]) >= 2
+    disk.kill()
+    disk.power_on()
+    return Bench(disk, epoch=2, internal_segment_bytes=str(SEGMENT))
+
+
+def everything(bench: Bench, isolation: int = 0) -> list[bytes | None]:
+    values: list[bytes | None] = []
+    while len(values) < len(VALUES):
+        more = bench.values(len(values), isolation)
+        assert more, f"nothing at offset {len(values)}, and no error"
+        values += more
+    return values
+
+
+@pytest.fixture
+def cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No page is ever in memory."""
+    monkeypatch.setattr(CrashFile, "pread_nowait", lambda self, buffer, offset: -1)
+
+
+@pytest.mark.usefixtures("cold")
+@pytest.mark.parametrize("isolation", [0, 1])
+def test_what_is_not_in_memory_is_read_elsewhere(isolation: int) -> None:
+    bench = sealed(CrashDisk())
+    read = bench.partition.read(7, 1 << 20, isolation)
+    assert [type(part) for part in read.parts] == [Pending]
+    assert read.aborted == ([] if isolation else None)
+    assert everything(bench, isolation) == VALUES
+
+
+@pytest.mark.usefixtures("cold")
+def test_a_cold_read_keeps_to_its_limits() -> None:
+    bench = sealed(CrashDisk())
+    one = len(joined(bench.partition.read(3, 1, 0).parts))
+    assert 4000 < one < 4200
+    assert len(joined(bench.partition.read(3, 3 * one + 10, 0).parts)) == 3 * one
+    assert joined(bench.partition.read(3, one - 1, 0, at_least_one=False).parts) == b""
+    assert bench.partition.read(3, 1 << 30, 0).size <= SEGMENT + one
+
+
+def test_what_is_in_memory_is_answered_at_once_and_verified() -> None:
+    disk = CrashDisk()
+    bench = sealed(disk)
+    first = bench.partition.read(0, 50_000, 0).parts
+    assert not any(isinstance(part, Pending | FileSpan) for part in first)
+    assert everything(bench) == VALUES
+
+
+def damage(disk: CrashDisk, position: int, segment: str = "0" * 20) -> None:
+    file = disk.open(f"/data/t-0/{segment}.log", write=True)
+    before = file.pread(1, position)
+    file.pwritev([bytes([before[0] ^ 0x40])], position)
+    file.close()
+
+
+@pytest.mark.parametrize("force_cold", [True, False])
+@pytest.mark.parametrize(
+    "inside",
+    [
+        pytest.param(3000, id="a value"),
+        pytest.param(0, id="the base offset, which no batch CRC covers"),
+        pytest.param(9, id="the length"),
+        pytest.param(13, id="the leader epoch"),
+        pytest.param(16, id="the magic byte"),
+        pytest.param(18, id="the CRC"),
+    ],
+)
+def test_damage_in_a_sealed_segment_is_an_error_with_its_place(
+    monkeypatch: pytest.MonkeyPatch, inside: int, force_cold: bool
+) -> None:
+    disk = CrashDisk()
+    bench = sealed(disk)
+    batch_size = len(joined(bench.partition.read(0, 1, 0).parts))
+    if force_cold:
+        monkeypatch.setattr(CrashFile, "pread_nowait", lambda self, buffer, offset: -1)
+    damage(disk, 5 * batch_size + inside)
+    bench = Bench(_restarted(disk), epoch=3, internal_segment_bytes=str(SEGMENT))
+    with pytest.raises(CorruptLogError) as caught:
+        bench.values(5)
+    assert caught.value.start <= 5 * batch_size + inside < caught.value.end
+    assert caught.value.offset >= 0
+    assert caught.value.path.endswith("00000000000000000000.log")
+    # Other segments are served, and no value read anywhere is wrong.
+    second = bench.partition.log.segments[1].base_offset
+    assert bench.values(second)[0] == VALUES[second]
+
+
+def _restarted(disk: CrashDisk) -> CrashDisk:
+    disk.kill()
+    disk.power_on()
+    return disk
+
+
+def test_damage_in_the_active_segment_is_an_error_too() -> None:
+    disk = CrashDisk()
+    bench = sealed(disk)
+    active = bench.partition.log.active
+    checkpoint = bench.directory.take_checkpoint(force=True)
+    if checkpoint is not None:
+        checkpoint.run()
+        bench.directory.complete_checkpoint(checkpoint)
+    damage(disk, active.size - 100, f"{active.base_offset:020d}")
+    last = bench.partition.log_end_offset - 1
+    with pytest.raises(CorruptLogError):
+        bench.values(last)
+
+
+def test_a_segment_that_became_too_short_is_an_error() -> None:
+    disk = CrashDisk()
+    bench = sealed(disk)
+    size = bench.partition.log.segments[0].size
+    file = disk.open(f"/data/t-0/{'0' * 20}.log", write=True)
+    file.truncate(size // 2)
+    file.close()
+    with pytest.raises(CorruptLogError):
+        everything(bench)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_a_damaged_index_costs_time_and_nothing_else(suffix: str) -> None:
+    disk = CrashDisk()
+    bench = sealed(disk)
+    path = f"/data/t-0/{'0' * 20}{suffix}"
+    file = disk.open(path, write=True)
+    file.pwritev([b"\xff" * file.size()], 0)
+    file.close()
+    assert everything(bench) == VALUES
+    assert everything(Bench(_restarted(disk), epoch=3, internal_segment_bytes=str(SEGMENT))) == VALUES
