@@ -21,6 +21,9 @@ from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.journal import Group
 from duramen.storage.log import Log
 
+HARDENING_ROUNDS = 3
+"""Syncs off the loop by which a page-cache log catches up with its appends before it becomes stable."""
+
 
 @dataclass(slots=True)
 class CommitStatistics:
@@ -43,6 +46,8 @@ class Store:
         self._by_log: dict[tuple[TopicId, int], Partition] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
         self._touched: dict[Partition, None] = {}
+        self._hardening: dict[Partition, TopicConfig] = {}
+        """Page-cache partitions that are being synced because their topic became stable, and what it says now."""
         self._commit_scheduled = False
         self.maintenance = Maintenance(self, world.clock)
         self._stopping = False
@@ -121,12 +126,20 @@ class Store:
         """The partition of the topic with this id."""
         return self._by_log.get((topic_id, index))
 
-    def configure(self, partition: Partition, config: TopicConfig, rounds: int = 3) -> None:
+    def configure(self, partition: Partition, config: TopicConfig) -> None:
         """Give an open partition its topic's new configuration.
 
         From page-cache to stable the log is synced first: once a record is acknowledged as stable, everything before
-        it has to be, too. A producer may append meanwhile; what came after `rounds` syncs is synced on the loop.
+        it has to be, too. Until that is done nothing is acknowledged in the old way, for whoever made the change may
+        know of it already; a configuration that comes meanwhile is taken over afterwards.
         """
+        if partition in self._hardening:
+            self._hardening[partition] = config
+        else:
+            self._configure(partition, config, HARDENING_ROUNDS)
+
+    def _configure(self, partition: Partition, config: TopicConfig, rounds: int) -> None:
+        """A producer may append while a sync runs; what came after `rounds` of them is synced on the loop."""
         log = partition.log
         home = self._homes[partition.tp]
         job = None
@@ -141,15 +154,17 @@ class Store:
         if job is None:
             self.commit_soon()
             return
+        self._hardening[partition] = config
 
         def synced(_: Any, error: BaseException | None) -> None:
+            newest = self._hardening.pop(partition)
             if partition.closed:
                 return
             if error is not None:
                 self.fail(home, error)
                 return
             log.complete_sync(job)
-            self.configure(partition, config, rounds - 1)
+            self._configure(partition, newest, rounds - 1)
 
         self.submit("checkpoint", job.run, synced)
 
@@ -209,7 +224,7 @@ class Store:
             journal = self._homes[partition.tp].journal
             if partition.is_stable or journal.failed is not None:
                 continue
-            if journal.knows(partition.log):
+            if journal.knows(partition.log) and partition not in self._hardening:
                 partition.durable(partition.log.end_offset)
             else:
                 self._touched[partition] = None
