@@ -1,6 +1,7 @@
-"""Scripts that take things away: a topic that is deleted and created again under the same name, and records deleted.
+"""Scripts that change things under way: topics deleted and created again, records deleted, durability switched.
 
-What comes back after either would be a promise broken: the log start never goes back, and a new topic is empty.
+A new topic is empty, whatever its predecessor held. The log start never goes back. What a topic holds when it becomes
+stable, and what it acknowledges from then on, stays, also when it goes back to page-cache later.
 """
 
 from __future__ import annotations
@@ -15,7 +16,49 @@ from duramen.sim.invariants import InvariantViolated
 from duramen.sim.workload import RETRY_S, Scene, create_topic, decoded, delete_records, fetch, unexpected
 from duramen.wire.batch import build_batch
 
-FLEETING = "fleeting"
+FLEETING, HARDENING = "fleeting", "hardening"
+DURABILITY = "duramen.ack.durability"
+TOPIC_RESOURCE = 2
+
+
+def produce(scene: Scene, topic: str, value: bytes) -> Call:
+    """A Produce of one record without a producer id."""
+    wanted = call("Produce", 9, transactional_id=None, acks=-1, timeout_ms=30000)
+    kinds = wanted.api.request
+    batch = bytes(build_batch([(None, value, [], scene.clock.wall_ms())]))
+    data = kinds.PartitionProduceData(index=0, records=batch)
+    wanted.request.topic_data.append(kinds.TopicProduceData(name=topic, partition_data=[data]))
+    return wanted
+
+
+def until_done(what: str, make: Callable[[], Call], *, fine: tuple[int, ...] = (ErrorCode.NONE,)) -> Steps[Any]:
+    """Send the request until its one answer has a code in `fine`; the value is that answer."""
+    while True:
+        response = yield make()
+        if response is not None:
+            answer = response.responses[0]
+            answer = answer.partition_responses[0] if hasattr(answer, "partition_responses") else answer
+            if answer.error_code in fine:
+                return answer
+            if not ErrorCode(answer.error_code).retriable:
+                raise unexpected(what, answer.error_code)
+        yield RETRY_S
+
+
+def read_all(tp: TopicPartition) -> Steps[list[bytes]]:
+    """Every value from offset 0 to the high watermark."""
+    found: list[bytes] = []
+    while True:
+        response = yield fetch(tp, len(found))
+        answer = response.responses[0].partitions[0] if response is not None else None
+        if answer is None or answer.error_code != ErrorCode.NONE:
+            if answer is not None and not ErrorCode(answer.error_code).retriable:
+                raise unexpected(f"fetch {tp} at {len(found)}", answer.error_code)
+            yield RETRY_S
+            continue
+        found.extend(value for _, _, value in decoded(tp, answer.records, len(found)))
+        if len(found) >= answer.high_watermark:
+            return found
 
 
 class Recreator:
@@ -31,62 +74,80 @@ class Recreator:
         scene = self.scene
         while scene.faults_on:
             self.generation += 1
+            mine = f"g{self.generation}:".encode()
             yield from create_topic(scene, FLEETING, 1, {})
             stored: list[bytes] = []
             for number in range(scene.random.randint(1, 3)):
-                value = f"g{self.generation}:{number:06} ".encode()
-                yield from self._until_done("produce to", lambda value=value: self._produce(value))  # type: ignore[misc]
-                stored.append(value)
+                stored.append(mine + str(number).encode())
+                yield from until_done(f"produce to {FLEETING}", lambda: produce(scene, FLEETING, stored[-1]))  # noqa: B023
                 yield scene.random.uniform(0.0, 0.1)
-            yield from self._check(stored)
-            yield from self._until_done("delete", self._delete)
+            found = yield from read_all(self.tp)
+            if not set(stored) <= set(found):
+                raise InvariantViolated("AcknowledgedNeverLost", f"{self.tp}: {stored} was stored, {found} is there")
+            if not all(value.startswith(mine) for value in found):
+                raise InvariantViolated("DeletedStaysDeleted", f"{self.tp} of generation {mine!r} holds {found}")
+            gone = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            yield from until_done(f"delete {FLEETING}", self._delete, fine=gone)
             scene.note(f"{FLEETING} generation {self.generation} came and went")
-
-    def _until_done(self, what: str, make: Callable[[], Call]) -> Script:
-        while True:
-            response = yield make()
-            code = None if response is None else self._code(response)
-            if code == ErrorCode.NONE or (what == "delete" and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-                return
-            if code is not None and not ErrorCode(code).retriable:
-                raise unexpected(f"{what} {FLEETING}", code)
-            yield RETRY_S
-
-    def _code(self, response: Any) -> int:
-        answer = response.responses[0]
-        return int(
-            answer.partition_responses[0].error_code if hasattr(answer, "partition_responses") else answer.error_code
-        )
-
-    def _produce(self, value: bytes) -> Call:
-        wanted = call("Produce", 9, transactional_id=None, acks=-1, timeout_ms=30000)
-        kinds = wanted.api.request
-        batch = bytes(build_batch([(None, value, [], self.scene.clock.wall_ms())]))
-        data = kinds.PartitionProduceData(index=0, records=batch)
-        wanted.request.topic_data.append(kinds.TopicProduceData(name=FLEETING, partition_data=[data]))
-        return wanted
 
     def _delete(self) -> Call:
         return call("DeleteTopics", 5, topic_names=[FLEETING], timeout_ms=5000)
 
-    def _check(self, stored: list[bytes]) -> Steps[None]:
-        """The topic holds what was written since its creation, and nothing of its predecessors."""
-        found: list[bytes] = []
-        while not set(stored) <= set(found):
-            response = yield fetch(self.tp, len(found))
-            answer = response.responses[0].partitions[0] if response is not None else None
-            if answer is None or answer.error_code != ErrorCode.NONE:
-                if answer is not None and not ErrorCode(answer.error_code).retriable:
-                    raise unexpected(f"fetch {FLEETING}", answer.error_code)
-                yield RETRY_S
-                continue
-            records = list(decoded(self.tp, answer.records, len(found)))
-            if not records and len(found) >= answer.high_watermark:
-                raise InvariantViolated("AcknowledgedNeverLost", f"{self.tp}: {stored} was stored, {found} is there")
-            found.extend(value for _, _, value in records)
-        mine = f"g{self.generation}:".encode()
-        if not all(value.startswith(mine) for value in found):
-            raise InvariantViolated("DeletedStaysDeleted", f"{self.tp} in generation {self.generation} holds {found}")
+
+class Hardener:
+    """Writes to the topic `hardening`, switches it between page-cache and stable, and keeps book of what must stay."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.tp = TopicPartition(HARDENING, 0)
+        self.made = 0
+        self.promised: dict[int, bytes] = {}
+
+    def script(self) -> Script:
+        """Go on while there are faults to come, then look a last time."""
+        scene = self.scene
+        yield from create_topic(scene, HARDENING, 1, {DURABILITY: "page-cache", "internal.segment.bytes": "1000"})
+        while scene.faults_on:
+            yield from self._write(promises=False)
+            yield from self._switch("stable")
+            yield from self._write(promises=True)
+            found = yield from read_all(self.tp)
+            self._check(found)
+            self.promised.update(enumerate(found))
+            yield from self._switch("page-cache")
+        self._check((yield from read_all(self.tp)))
+
+    def _write(self, *, promises: bool) -> Script:
+        scene = self.scene
+        for _ in range(scene.random.randint(1, 4)):
+            value = f"h:{self.made:06}".encode() + b"." * scene.random.choice((0, 300))
+            self.made += 1
+            answer = yield from until_done("produce", lambda value=value: produce(scene, HARDENING, value))  # type: ignore[misc]
+            if promises:
+                self.promised[answer.base_offset] = value
+            yield scene.random.uniform(0.0, 0.04)
+
+    def _switch(self, durability: str) -> Script:
+        def alter() -> Call:
+            wanted = call("IncrementalAlterConfigs", 1)
+            kinds = wanted.api.request
+            change = kinds.AlterableConfig(name=DURABILITY, config_operation=0, value=durability)
+            resource = kinds.AlterConfigsResource(
+                resource_type=TOPIC_RESOURCE, resource_name=HARDENING, configs=[change]
+            )
+            wanted.request.resources.append(resource)
+            return wanted
+
+        yield from until_done(f"make {HARDENING} {durability}", alter)
+        self.scene.note(f"{HARDENING} is {durability}, {len(self.promised)} records are promised")
+
+    def _check(self, found: list[bytes]) -> None:
+        for offset, value in sorted(self.promised.items()):
+            there = found[offset] if offset < len(found) else None
+            if there != value:
+                raise InvariantViolated(
+                    "AcknowledgedNeverLost", f"{self.tp} offset {offset}: {value!r} became {there!r}"
+                )
 
 
 def trim(scene: Scene, safe: Callable[[TopicPartition], int]) -> Script:

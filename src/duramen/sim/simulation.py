@@ -11,7 +11,7 @@ from duramen.config import BrokerConfig, load_broker_config
 from duramen.model import TopicPartition
 from duramen.ports import World
 from duramen.server.broker import Broker
-from duramen.sim.churn import Recreator, trim
+from duramen.sim.churn import Hardener, Recreator, trim
 from duramen.sim.client import Actor, Client, Script
 from duramen.sim.disk import Call as DiskCall
 from duramen.sim.disk import CrashDisk
@@ -152,6 +152,7 @@ class Simulation:
         watchers += [self.act(member.name, member.script()) for member in members]
         if plan.churn:
             actors.append(self.act("recreator", Recreator(scene).script()))
+            actors.append(self.act("hardener", Hardener(scene).script()))
             actors.append(self.act("trimmer", trim(scene, lambda tp: self._needed_from(tp, readers, members))))
         self._until("everything is produced", lambda: all(actor.finished for actor in actors), faults)
         self._until("everything is read", lambda: self._all_read(readers, members, stable), faults)

@@ -354,6 +354,7 @@ def delete_records(scene: Scene, tp: TopicPartition, before: int) -> Script:
         scene.note(f"delete {tp} before {before}: {answer and answer.error_code}")
         if answer is not None and answer.error_code == ErrorCode.NONE:
             scene.ledger.start_seen(tp, answer.low_watermark, asked)
+            scene.ledger.deleted(tp, answer.low_watermark)
             return
         if answer is not None and not ErrorCode(answer.error_code).retriable:
             raise unexpected(f"delete records of {tp}", answer.error_code)

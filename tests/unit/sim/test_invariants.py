@@ -96,6 +96,9 @@ def test_a_repeated_record_is_noticed(ledger: Ledger) -> None:
 
 
 def test_deleted_records_stay_deleted(ledger: Ledger) -> None:
+    ledger.start_seen(STABLE, 9, ledger.facts)
+    ledger.start_seen(STABLE, 3, ledger.facts)
+    ledger.deleted(STABLE, 5)
     ledger.start_seen(STABLE, 5, ledger.facts)
     with broken("LogStartNeverGoesBack"):
         ledger.start_seen(STABLE, 4, ledger.facts)
