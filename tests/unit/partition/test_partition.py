@@ -368,18 +368,33 @@ def test_durability_changes_both_ways_and_nothing_acknowledged_as_stable_is_lost
     assert Bench(disk, epoch=3, duramen_ack_durability="page-cache").values()[:2] == [b"a", b"b"]
 
 
-def test_appends_while_the_topic_becomes_stable_are_answered() -> None:
+def test_appends_while_the_topic_becomes_stable_are_answered_when_it_is() -> None:
     bench = Bench(duramen_ack_durability="page-cache")
     bench.produce(plain(b"a"))
     bench.lanes.held.add("checkpoint")
     bench.store.configure(bench.partition, bench.config())
-    assert code(bench.produce(plain(b"b"))) is ErrorCode.NONE
+    answers = bench.send(plain(b"b"))
+    bench.run()
+    assert not answers, "whoever made the change may rely on it already"
     assert not bench.partition.is_stable
     bench.lanes.held.clear()
     bench.run()
     assert bench.partition.is_stable
+    assert [code(answer) for answer in answers] == [ErrorCode.NONE]
     assert code(bench.produce(plain(b"c"))) is ErrorCode.NONE
     assert bench.values() == [b"a", b"b", b"c"]
+
+
+def test_a_change_during_a_change_of_durability_is_the_one_that_stays() -> None:
+    bench = Bench(duramen_ack_durability="page-cache")
+    bench.produce(plain(b"a"))
+    bench.lanes.held.add("checkpoint")
+    bench.store.configure(bench.partition, bench.config())
+    bench.store.configure(bench.partition, bench.config(duramen_ack_durability="page-cache"))
+    bench.lanes.held.clear()
+    bench.run()
+    assert not bench.partition.is_stable
+    assert code(bench.produce(plain(b"b"))) is ErrorCode.NONE
 
 
 # ---- positions ---------------------------------------------------------------------------------------------------
