@@ -28,6 +28,7 @@ class Member:
         self.generation = -1
         self.positions: dict[TopicPartition, int] = {}
         self.committed: dict[TopicPartition, int] = {}
+        """Positions this member knows to be committed, by its own commits and by what it was told."""
         self.leaves = scene.random.random() < 0.3
 
     def script(self) -> Script:
@@ -129,6 +130,7 @@ class Member:
                 tp = TopicPartition(topic.name, partition.partition_index)
                 scene.ledger.position_fetched(self.group, tp, partition.committed_offset, asked)
                 self.positions[tp] = partition.committed_offset
+                self.committed[tp] = partition.committed_offset
         scene.note(f"{self.name} generation {self.generation}: " + " ".join(map(str, share)))
         for tp, position in self.positions.items():
             if position < 0:
