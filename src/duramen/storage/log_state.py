@@ -133,6 +133,11 @@ class LogState:
 
     # ---- reads -----------------------------------------------------------------------------------------------
 
+    def _flush_below(self, end: int) -> None:
+        """Write what a read up to `end` needs. One that needs nothing goes on where no write does any more."""
+        if self._queue and end > int.from_bytes(self._queue[0][:8], "big"):
+            self.flush()
+
     @property
     def size(self) -> int:
         """Bytes of all segments."""
@@ -148,8 +153,7 @@ class LogState:
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"{self.tp}: offset {offset} is outside {self.start_offset}..{self.end_offset}",
             )
-        if self._queue and end > self.active.base_offset:
-            self.flush()
+        self._flush_below(end)
         return self._reader.read(self.segments, offset, max_bytes, min(end, self.end_offset), at_least_one=at_least_one)
 
     def aborted(self, first: int, last: int) -> list[tuple[int, int]]:
@@ -165,7 +169,7 @@ class LogState:
 
     def time_lookup(self, timestamp: int, end: int) -> TimeLookup:
         """The job behind `offset_for_timestamp`, for the cold pool: `run()` returns what that would."""
-        self.flush()
+        self._flush_below(end)
         return timestamp_lookup(self.segments, timestamp, self.start_offset, min(end, self.end_offset))
 
     def offset_for_timestamp(self, timestamp: int, end: int) -> Timestamped | None:
@@ -177,7 +181,7 @@ class LogState:
 
     def max_timestamp_lookup(self, end: int) -> TimeLookup:
         """The job behind `max_timestamp_offset`."""
-        self.flush()
+        self._flush_below(end)
         return max_timestamp_lookup(self.segments, self.start_offset, min(end, self.end_offset))
 
     def max_timestamp_offset(self, end: int) -> Timestamped | None:

@@ -610,3 +610,26 @@ def test_a_failed_directory_leaves_the_other_alone() -> None:
     assert code(first[0]) is ErrorCode.KAFKA_STORAGE_ERROR
     assert [code(answer) for answer in answers] == [ErrorCode.NONE]
     assert synced == [None]
+
+
+@pytest.mark.parametrize(
+    ("operation", "suffix"),
+    [("open", ".log"), ("open", ".index"), ("open", ".snapshot"), ("pwritev", ".timeindex"), ("truncate", ".index")],
+)
+def test_a_roll_that_finds_no_room_is_tried_again(operation: str, suffix: str) -> None:
+    disk = CrashDisk()
+    bench = Bench(disk, internal_segment_bytes="5000")
+    for _ in range(4):
+        bench.produce(plain(b"x" * 1000))
+    disk.fault = lambda call: (
+        OSError(28, "No space left on device") if call.operation == operation and call.path.endswith(suffix) else None
+    )
+    for _ in range(3):
+        assert code(bench.produce(plain(b"y" * 1000))) is ErrorCode.KAFKA_STORAGE_ERROR
+    disk.fault = None
+    for number in range(3):
+        assert appended(bench.produce(plain(b"z" * 1000))).base_offset == 4 + number
+    assert [value and value[:1] for value in (*bench.values(0), *bench.values(4))] == [b"x"] * 4 + [b"z"] * 3
+    disk.power_cut()
+    disk.power_on()
+    assert Bench(disk, epoch=2).partition.log_end_offset == 7

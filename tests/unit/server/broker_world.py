@@ -1,0 +1,219 @@
+"""A whole broker without sockets, threads or time: what it planned happens in `run`, and the disk is in memory."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tests.unit.partition.partition_world import Lanes, Numbers, joined
+
+from duramen.config import load_broker_config
+from duramen.ports import Part, World
+from duramen.server.broker import Broker
+from duramen.sim.disk import CrashDisk
+from duramen.wire.batch import build_batch
+from duramen.wire.frame import encode_request, parse_response
+from duramen.wire.messages import API
+
+NOW = 1_760_000_000_000
+
+
+class Timer:
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class Agenda:
+    """The Clock port; `pass_ms` moves time on."""
+
+    def __init__(self) -> None:
+        self.now_ms = NOW
+        self.ready: list[Callable[[], None]] = []
+        self.timers: list[tuple[float, int, Timer]] = []
+        self.count = 0
+
+    def wall_ms(self) -> int:
+        return int(self.now_ms)
+
+    def monotonic(self) -> float:
+        return (self.now_ms - NOW) / 1000
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.ready.append(callback)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        timer = Timer(callback)
+        self.count += 1
+        heapq.heappush(self.timers, (self.monotonic() + seconds, self.count, timer))
+        return timer
+
+
+class Line:
+    """One connection, seen from the client."""
+
+    def __init__(self, server: InProcess) -> None:
+        self.peer = "127.0.0.1:5"
+        self._server = server
+        self._arrived = bytearray()
+        self._received = bytearray()
+        self._reader: Callable[[], None] | None = None
+        self.closed = False
+        self.number = 0
+
+    def recv_into(self, view: memoryview) -> int:
+        if not self._arrived:
+            return -1
+        count = min(len(view), len(self._arrived))
+        view[:count] = self._arrived[:count]
+        del self._arrived[:count]
+        return count
+
+    def send(self, parts: Sequence[Part]) -> int:
+        data = joined(list(parts))
+        self._received += data
+        return len(data)
+
+    def set_reader(self, callback: Callable[[], None] | None) -> None:
+        self._reader = callback
+
+    def set_writer(self, callback: Callable[[], None] | None) -> None: ...
+
+    def close(self) -> None:
+        self.closed = True
+
+    # ---- the client's side -----------------------------------------------------------------------------------
+
+    def ask(self, key: int, version: int, **fields: Any) -> None:
+        """Send a request; `answer` fetches the reply."""
+        self.number += 1
+        message = API[key].request.new(**fields)
+        self._arrived += b"".join(bytes(part) for part in encode_request(API[key], version, self.number, "c", message))  # type: ignore[arg-type]
+        self.deliver()
+
+    def deliver(self) -> bool:
+        """Let the server read what it wants to; whether there was any."""
+        moved = False
+        while self._arrived and self._reader is not None and not self.closed:
+            self._reader()
+            moved = True
+        return moved
+
+    def answer(self, key: int, version: int) -> Any:
+        """The next reply, None when there is none yet."""
+        if len(self._received) < 4:
+            return None
+        size = int.from_bytes(self._received[:4], "big")
+        frame = bytes(self._received[4 : 4 + size])
+        del self._received[: 4 + size]
+        return parse_response(API[key], version, memoryview(frame))[1]
+
+    def call(self, key: int, version: int, **fields: Any) -> Any:
+        self.ask(key, version, **fields)
+        self._server.run()
+        reply = self.answer(key, version)
+        assert reply is not None, "no reply, and nothing left to do"
+        return reply
+
+    def create_topic(self, name: str, **configs: str) -> None:
+        request = API[19].request
+        topic = request.CreatableTopic(
+            name=name,
+            num_partitions=1,
+            replication_factor=1,
+            configs=[request.CreatableTopicConfig(name=k.replace("_", "."), value=v) for k, v in configs.items()],
+        )
+        assert self.call(19, 7, topics=[topic], timeout_ms=1000).topics[0].error_code == 0
+
+    def ask_produce(self, topic: str, *values: bytes, acks: int = -1, timeout_ms: int = 1000) -> None:
+        request = API[0].request
+        records = build_batch([(b"k", value, (), NOW) for value in values])
+        data = request.TopicProduceData(
+            name=topic, partition_data=[request.PartitionProduceData(index=0, records=records)]
+        )
+        self.ask(0, 9, acks=acks, timeout_ms=timeout_ms, topic_data=[data])
+
+    def produced(self) -> Any:
+        reply = self.answer(0, 9)
+        return None if reply is None else reply.responses[0].partition_responses[0]
+
+    def produce(self, topic: str, *values: bytes) -> Any:
+        self.ask_produce(topic, *values)
+        self._server.run()
+        return self.produced()
+
+    def ask_fetch(self, topic: str, offset: int, *, wait: int = 0, most: int = 1 << 20, **fields: Any) -> None:
+        request = API[1].request
+        part = request.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=most)
+        topics = [request.FetchTopic(topic=topic, partitions=[part])]
+        self.ask(1, 12, max_wait_ms=wait, min_bytes=1, topics=topics, **fields)
+
+    def fetched(self) -> Any:
+        reply = self.answer(1, 12)
+        return None if reply is None else reply.responses[0].partitions[0]
+
+    def fetch(self, topic: str, offset: int, **fields: Any) -> Any:
+        self.ask_fetch(topic, offset, **fields)
+        self._server.run()
+        return self.fetched()
+
+
+class InProcess:
+    """A running broker on `disk`."""
+
+    def __init__(self, disk: CrashDisk | None = None, **settings: str) -> None:
+        self.disk = disk or CrashDisk()
+        self.clock = Agenda()
+        self.lanes = Lanes()
+        self.lines: list[Line] = []
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self._accept: Callable[[Any], None] = lambda transport: None
+        network: Any = self
+        world = World(self.disk, self.clock, network, self.lanes, Numbers())
+        overrides = {"log.dirs": "/data", **{name.replace("_", "."): value for name, value in settings.items()}}
+        self.broker = Broker(world, load_broker_config(None, overrides), self._report)
+        self.broker.start(lambda: None)
+        self.run()
+        assert self.broker.ready
+
+    def _report(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        assert "traceback" not in fields, fields
+        self.events.append((event, fields))
+
+    def listen(self, host: str, port: int, on_accept: Callable[[Any], None]) -> Any:
+        self._accept = on_accept
+        return self
+
+    host = "127.0.0.1"
+    port = 9092
+
+    def close(self) -> None: ...
+
+    def connect(self) -> Line:
+        line = Line(self)
+        self.lines.append(line)
+        self._accept(line)
+        return line
+
+    def run(self) -> None:
+        """Until nothing is left to do now but what the held lanes do."""
+        while True:
+            while self.clock.ready:
+                self.clock.ready.pop(0)()
+            if not any([line.deliver() for line in self.lines]) and not self.lanes.step():
+                return
+
+    def pass_ms(self, milliseconds: int) -> None:
+        """Time goes by, and with it what was planned for later."""
+        end = self.clock.now_ms + milliseconds
+        self.run()
+        while self.clock.timers and NOW + self.clock.timers[0][0] * 1000 <= end:
+            due, _, timer = heapq.heappop(self.clock.timers)
+            self.clock.now_ms = max(self.clock.now_ms, int(NOW + due * 1000))
+            if timer.callback is not None:
+                timer.callback()
+            self.run()
+        self.clock.now_ms = end

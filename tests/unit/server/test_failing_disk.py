@@ -1,0 +1,195 @@
+"""A whole broker whose disk is slow, cold, full or failing: what its clients are told, and that it goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.server.broker_world import InProcess
+
+from duramen.errors import ErrorCode
+from duramen.sim.disk import CrashDisk, CrashFile
+from duramen.wire.batch import batches
+from duramen.wire.messages import API
+
+KAFKA_STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def offsets(entry: Any) -> list[int]:
+    return [header.base_offset for _, header in batches(memoryview(entry.records or b""))]
+
+
+def test_nothing_is_acknowledged_or_shown_before_it_is_synced() -> None:
+    server = InProcess()
+    producer, consumer = server.connect(), server.connect()
+    producer.create_topic("t")
+    server.lanes.held.add("journal")
+    producer.ask_produce("t", b"a", timeout_ms=30_000)
+    consumer.ask_fetch("t", 0, wait=30_000)
+    server.pass_ms(1000)
+    assert producer.produced() is None
+    assert consumer.fetched() is None
+    server.lanes.held.clear()
+    server.run()
+    assert producer.produced().base_offset == 0
+    assert offsets(consumer.fetched()) == [0]
+
+
+def test_a_produce_that_takes_too_long_is_told_that_the_outcome_is_unknown() -> None:
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t")
+    server.lanes.held.add("journal")
+    line.ask_produce("t", b"a", timeout_ms=1500)
+    server.pass_ms(1300)
+    assert line.produced() is None
+    server.pass_ms(400)
+    assert line.produced().error_code == ErrorCode.REQUEST_TIMED_OUT
+    server.lanes.held.clear()
+    server.run()
+    assert line.produced() is None, "one request, one reply"
+    assert offsets(line.fetch("t", 0)) == [0], "the outcome was that it was stored"
+
+
+@pytest.mark.parametrize("operation", ["sync", "pwritev"])
+@pytest.mark.parametrize("errno", [5, 28])
+def test_a_disk_that_fails_refuses_writes_and_serves_reads(operation: str, errno: int) -> None:
+    disk = CrashDisk()
+    server = InProcess(disk)
+    line, waiting = server.connect(), server.connect()
+    line.create_topic("t")
+    assert line.produce("t", b"kept").error_code == 0
+    waiting.ask_fetch("t", 1, wait=60_000)
+    disk.fault = lambda call: OSError(errno, "the disk is gone") if call.operation == operation else None
+    line.ask_produce("t", b"first")
+    line.ask_produce("t", b"second")
+    server.run()
+    assert [line.produced().error_code for _ in range(2)] == [KAFKA_STORAGE_ERROR] * 2
+    assert line.produce("t", b"refused").error_code == KAFKA_STORAGE_ERROR
+    entry = line.fetch("t", 0)
+    assert (entry.error_code, offsets(entry)) == (0, [0])
+    assert waiting.fetched() is None, "a reader of what does not come goes on waiting"
+    reply = line.call(3, 12, topics=None)
+    assert [topic.name for topic in reply.topics] == ["t"]
+    described = line.call(35, 4, topics=None)
+    assert described.results[0].error_code == KAFKA_STORAGE_ERROR
+    assert [event for event, _ in server.events].count("directory-failed") >= 1
+    without_acks = server.connect()
+    without_acks.ask_produce("t", b"refused", acks=0)
+    assert without_acks.closed
+    # Nothing that was acknowledged is lost, and the next process goes on.
+    disk.fault = None
+    disk.power_cut()
+    disk.power_on()
+    line = InProcess(disk).connect()
+    entry = line.fetch("t", 0)
+    assert (entry.error_code, offsets(entry)[0]) == (0, 0)
+    assert line.produce("t", b"again").error_code == 0
+
+
+def test_admin_requests_on_a_failed_disk_are_answered() -> None:
+    disk = CrashDisk()
+    server = InProcess(disk)
+    line = server.connect()
+    line.create_topic("t")
+    line.produce("t", b"x")
+    disk.fault = lambda call: OSError(5, "EIO") if call.operation == "sync" else None
+    line.produce("t", b"lost")
+    request = API[19].request.CreatableTopic(name="new", num_partitions=1, replication_factor=1)
+    line.ask(19, 7, topics=[request], timeout_ms=1000)
+    server.pass_ms(60_000)
+    reply = line.answer(19, 7)
+    assert reply is not None
+    assert reply.topics[0].error_code not in (0, ErrorCode.UNKNOWN_SERVER_ERROR)
+    state = API[20].request.DeleteTopicState(name="t")
+    line.ask(20, 6, topics=[state], timeout_ms=1000)
+    server.pass_ms(60_000)
+    assert line.answer(20, 6).responses[0].error_code not in (0, ErrorCode.UNKNOWN_SERVER_ERROR)
+    cut = API[21].request.DeleteRecordsPartition(partition_index=0, offset=1)
+    topic = API[21].request.DeleteRecordsTopic(name="t", partitions=[cut])
+    reply = line.call(21, 2, topics=[topic], timeout_ms=1000)
+    assert reply.topics[0].partitions[0].error_code == KAFKA_STORAGE_ERROR
+    assert offsets(line.fetch("t", 0)) == [0]
+    line.ask(22, 4, transactional_id=None, transaction_timeout_ms=1000)
+    server.pass_ms(60_000)
+    assert line.answer(22, 4) is not None
+
+
+def test_cold_bytes_are_read_elsewhere_and_replies_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = CrashDisk()
+    line = InProcess(disk).connect()
+    line.create_topic("t")
+    for _ in range(5):
+        line.produce("t", b"x" * 1000)
+    disk.kill()
+    disk.power_on()
+    monkeypatch.setattr(CrashFile, "pread_nowait", lambda self, buffer, offset: -1)
+    server = InProcess(disk)
+    line = server.connect()
+    lanes = [f"cold-{number}" for number in range(4)]
+    server.lanes.held.update(lanes)
+    line.ask_fetch("t", 2)
+    line.ask(3, 12, topics=[])
+    server.run()
+    assert line.fetched() is None
+    other = server.connect()
+    assert other.call(3, 12, topics=[]).topics == []
+    server.lanes.held.clear()
+    server.run()
+    assert offsets(line.fetched()) == [2, 3, 4]
+    assert line.answer(3, 12).topics == []
+    assert offsets(line.fetch("t", 4)) == [4]
+
+
+def test_a_connection_that_ends_during_a_cold_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = CrashDisk()
+    line = InProcess(disk).connect()
+    line.create_topic("t")
+    line.produce("t", b"x" * 1000)
+    disk.kill()
+    disk.power_on()
+    monkeypatch.setattr(CrashFile, "pread_nowait", lambda self, buffer, offset: -1)
+    server = InProcess(disk)
+    line = server.connect()
+    server.lanes.held.update(f"cold-{number}" for number in range(4))
+    line.ask_fetch("t", 0)
+    server.run()
+    for connection in list(server.broker.door.connections):
+        connection.close("test")
+    server.lanes.held.clear()
+    server.run()
+    assert offsets(server.connect().fetch("t", 0)) == [0]
+
+
+@pytest.mark.parametrize("version", [4, 12])
+def test_damage_is_told_with_its_place_in_the_log_and_never_silent(version: int) -> None:
+    disk = CrashDisk()
+    line = InProcess(disk).connect()
+    line.create_topic("t", internal_segment_bytes="5000")
+    for _ in range(20):
+        line.produce("t", b"x" * 1000)
+    server = InProcess(_stopped(disk))
+    log = next(log for log in server.broker.store.directories[0].logs.values() if log.tp.topic == "t")
+    damaged = log.segments[1]
+    file = disk.open(damaged.path, write=True)
+    file.pwritev([b"\xff"], 500)
+    file.close()
+    line = server.connect()
+    request = API[1].request
+    part = request.FetchPartition(partition=0, fetch_offset=damaged.base_offset, partition_max_bytes=1 << 20)
+    topic = request.FetchTopic(topic="t", partitions=[part])
+    reply = line.call(1, version, max_wait_ms=0, min_bytes=1, topics=[topic])
+    entry = reply.responses[0].partitions[0]
+    assert (entry.error_code, entry.records or b"") == (ErrorCode.CORRUPT_MESSAGE, b"")
+    told = [str(fields["error"]) for event, fields in server.events if event == "read-failed"]
+    assert told
+    assert damaged.path in told[0]
+    assert f"first offset affected: {damaged.base_offset}" in told[0]
+    assert offsets(line.fetch("t", 0)) == list(range(damaged.base_offset)), "what lies before is served"
+    assert offsets(line.fetch("t", log.segments[2].base_offset))[0] == log.segments[2].base_offset
+
+
+def _stopped(disk: CrashDisk) -> CrashDisk:
+    disk.kill()
+    disk.power_on()
+    return disk
