@@ -97,6 +97,41 @@ def test_producers_keep_five_batches_whichever_of_their_files_a_power_cut_leaves
         assert duplicate.base_offset == sequence
 
 
+def test_a_segment_that_was_only_named_in_memory_is_named_durably_by_the_recovery_that_keeps_it() -> None:
+    """After a kill its file is there; the recovery synced its bytes and dropped the journal, but not its name."""
+    disk = CrashDisk()
+    directory = open_directory(disk)
+    log = directory.create_log(TP, TOPIC_ID, PlainLogConfig(segment_bytes=1000))
+    log.assign_epoch(0)
+    for sequence in range(4):
+        write(directory, log, sequence)
+    assert len(log.segments) > 1
+    disk.kill()
+    disk.power_on()
+    (log,) = open_directory(disk).logs.values()
+    assert log.end_offset == 4
+    disk.power_cut()
+    disk.power_on()
+    (log,) = open_directory(disk).logs.values()
+    assert log.end_offset == 4
+
+
+def test_batches_journaled_before_a_page_cache_spell_do_not_cut_it_off_once_it_is_stable() -> None:
+    """stable, page-cache, stable within one journal: recovery wrote the first batches again and cut behind them."""
+    disk = CrashDisk()
+    directory = open_directory(disk)
+    log = directory.create_log(TP, TOPIC_ID, PlainLogConfig())
+    log.assign_epoch(0)
+    for sequence, durability in enumerate(("stable", "page-cache", "stable")):
+        log.configure(PlainLogConfig(durability=durability))
+        write(directory, log, sequence)
+        log.flush()
+    disk.power_cut()
+    disk.power_on()
+    (log,) = open_directory(disk).logs.values()
+    assert log.end_offset == 3
+
+
 class OneNode:
     """A node and one client in a calm world."""
 

@@ -91,7 +91,9 @@ class PartitionRecovery:
             if base <= end.segment_base:
                 self._apply(base, plan.writes.get(base, []), tails.get(base), limit, present=base in bases)
         self._side_files(end)
-        if self._dirty_names:
+        if self._dirty_names or self._changed:
+            # Also where no name is new: a segment that was there after a kill may have been created and never named
+            # durably, and the journal that could make it again is about to go.
             self._disk.sync_directory(self._path)
         for base, position in tails.items():
             self._disk.remove(self._file(_tail_name(base, position)))
