@@ -7,6 +7,7 @@ from typing import NamedTuple
 from duramen.errors import ErrorCode, FencedDirectoryError, KafkaError
 from duramen.model import NO_EPOCH, NO_TIMESTAMP
 from duramen.partition.partition import Partition
+from duramen.storage.times import TimeLookup
 
 LATEST = -1
 EARLIEST = -2
@@ -30,18 +31,27 @@ def list_offset(partition: Partition, timestamp: int, isolation: int | None) -> 
     isolation None asks for a replica's view. (-1, -1, -1) when no record is that young.
     """
     log = partition.log
+    if is_lookup(timestamp):
+        best = lookup(partition, timestamp, isolation).run()
+        return Found(-1, NO_TIMESTAMP, NO_EPOCH) if best is None else Found(*best)
     if timestamp == LATEST:
         return Found(partition.bound(isolation or 0), NO_TIMESTAMP, partition.replication.epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return Found(log.start_offset, NO_TIMESTAMP, _epoch_at(partition, log.start_offset))
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return Found(-1, NO_TIMESTAMP, NO_EPOCH)
+    return Found(-1, NO_TIMESTAMP, NO_EPOCH)  # LATEST_TIERED, EARLIEST_PENDING_UPLOAD: nothing is tiered
+
+
+def is_lookup(timestamp: int) -> bool:
+    """Whether `list_offset` has to look into a batch for this timestamp."""
+    return timestamp >= 0 or timestamp == MAX_TIMESTAMP
+
+
+def lookup(partition: Partition, timestamp: int, isolation: int | None) -> TimeLookup:
+    """The job behind `list_offset` for a timestamp that `is_lookup`; it reads and decodes, so run it off the loop."""
     bound = partition.bound(isolation or 0)
     if timestamp == MAX_TIMESTAMP:
-        best = log.max_timestamp_offset(bound)
-    else:
-        best = log.offset_for_timestamp(timestamp, bound)
-    return Found(-1, NO_TIMESTAMP, NO_EPOCH) if best is None else Found(*best)
+        return partition.log.max_timestamp_lookup(bound)
+    return partition.log.time_lookup(timestamp, bound)
 
 
 def _epoch_at(partition: Partition, offset: int) -> int:

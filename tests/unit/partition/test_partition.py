@@ -629,7 +629,7 @@ def test_a_roll_that_finds_no_room_is_tried_again(operation: str, suffix: str) -
     disk.fault = None
     for number in range(3):
         assert appended(bench.produce(plain(b"z" * 1000))).base_offset == 4 + number
-    assert [value and value[:1] for value in (*bench.values(0), *bench.values(4))] == [b"x"] * 4 + [b"z"] * 3
+    assert [value and value[:1] for value in bench.values()] == [b"x"] * 4 + [b"z"] * 3
     disk.power_cut()
     disk.power_on()
     assert Bench(disk, epoch=2).partition.log_end_offset == 7

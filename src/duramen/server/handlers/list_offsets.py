@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from duramen.errors import ErrorCode, KafkaError, StorageError
+from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.partition.positions import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -16,8 +16,12 @@ from duramen.partition.positions import (
     LATEST,
     LATEST_TIERED,
     MAX_TIMESTAMP,
+    Found,
+    is_lookup,
     list_offset,
+    lookup,
 )
+from duramen.storage.times import TimeLookup, Timestamped
 from duramen.wire.messages.list_offsets import ListOffsetsResponse
 
 if TYPE_CHECKING:
@@ -42,6 +46,7 @@ def handle(request: Request) -> None:
             key = (topic.name, wanted.partition_index)
             seen[key] = seen.get(key, 0) + 1
     topics = []
+    lookups: list[tuple[Any, TimeLookup]] = []
     for topic in request.body.topics:
         entries = []
         for wanted in topic.partitions:
@@ -49,17 +54,53 @@ def handle(request: Request) -> None:
             try:
                 if seen[(topic.name, wanted.partition_index)] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
-                _look_up(request, topic.name, wanted, entry)
-            except KafkaError as error:
-                entry.error_code = int(error.code)
-            except (OSError, StorageError):
-                entry.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
+                found = _look_up(request, topic.name, wanted)
+                if isinstance(found, Found):
+                    _fill(request, entry, found)
+                else:
+                    lookups.append((entry, found))
+            except (KafkaError, OSError, StorageError) as error:
+                _refuse(entry, error)
             entries.append(entry)
         topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=entries))
-    request.reply(ListOffsetsResponse.new(topics=topics))
+    response = ListOffsetsResponse.new(topics=topics)
+    if not lookups:
+        request.reply(response)
+        return
+
+    def looked_up(results: list[Timestamped | Exception | None] | None, error: BaseException | None) -> None:
+        for number, (entry, _) in enumerate(lookups):
+            result = error if results is None else results[number]
+            if isinstance(result, BaseException):
+                _refuse(entry, result)
+            elif result is not None:
+                _fill(request, entry, Found(*result))
+        request.reply(response)
+
+    jobs = [job for _, job in lookups]
+    request.broker.world.executor.submit("lookups", lambda: [_run(job) for job in jobs], looked_up)
 
 
-def _look_up(request: Request, name: str, wanted: Any, entry: Any) -> None:
+def _run(job: TimeLookup) -> Timestamped | Exception | None:
+    try:
+        return job.run()
+    except (KafkaError, OSError, StorageError) as error:
+        return error
+
+
+def _refuse(entry: Any, error: BaseException) -> None:
+    entry.error_code = int(error.code if isinstance(error, DuramenError) else ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def _fill(request: Request, entry: Any, found: Found) -> None:
+    entry.offset = found.offset
+    entry.timestamp = found.timestamp
+    if request.version >= 4:
+        entry.leader_epoch = found.leader_epoch
+
+
+def _look_up(request: Request, name: str, wanted: Any) -> Found | TimeLookup:
+    """The position, or the job that finds it; KafkaError when there is none to be found."""
     if name in request.denied:
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if wanted.timestamp < 0 and request.version < FIRST_VERSION.get(wanted.timestamp, 1 << 15):
@@ -70,8 +111,6 @@ def _look_up(request: Request, name: str, wanted: Any, entry: Any) -> None:
     stale = partition.replication.epoch_error(wanted.current_leader_epoch)
     if stale is not None:
         raise KafkaError(stale)
-    found = list_offset(partition, wanted.timestamp, request.body.isolation_level)
-    entry.offset = found.offset
-    entry.timestamp = found.timestamp
-    if request.version >= 4:
-        entry.leader_epoch = found.leader_epoch
+    if is_lookup(wanted.timestamp):
+        return lookup(partition, wanted.timestamp, request.body.isolation_level)
+    return list_offset(partition, wanted.timestamp, request.body.isolation_level)

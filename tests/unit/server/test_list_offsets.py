@@ -1,0 +1,76 @@
+"""ListOffsets: special timestamps at once, times looked up off the loop, each partition failing alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.server.broker_world import NOW, InProcess, Line
+
+from duramen.errors import ErrorCode
+from duramen.wire.messages import API
+
+KEY = 2
+REQUEST = API[KEY].request
+
+
+def wanted(timestamp: int, partition: int = 0) -> Any:
+    return REQUEST.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+
+
+def ask(line: Line, version: int, *partitions: Any, **fields: Any) -> list[Any]:
+    topics = [REQUEST.ListOffsetsTopic(name="t", partitions=list(partitions))]
+    return list(line.call(KEY, version, topics=topics, **fields).topics[0].partitions)
+
+
+@pytest.fixture
+def server() -> InProcess:
+    made = InProcess()
+    line = made.connect()
+    line.create_topic("t")
+    for value in (b"a", b"b", b"c"):
+        line.produce("t", value)
+    return made
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_special_timestamps_by_version(server: InProcess, version: int) -> None:
+    line = server.connect()
+    first = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9, -6: 11, -7: 99}
+    offsets = {-1: 3, -2: 0, -3: 0, -4: 0, -5: -1, -6: -1}
+    for timestamp, since in first.items():
+        (entry,) = ask(line, version, wanted(timestamp))
+        if version < since:
+            assert (entry.error_code, entry.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+        else:
+            assert (entry.error_code, entry.offset) == (0, offsets[timestamp])
+
+
+@pytest.mark.parametrize("version", [1, 4, 11])
+def test_times_are_looked_up_off_the_loop(server: InProcess, version: int) -> None:
+    line, other = server.connect(), server.connect()
+    server.lanes.held.add("lookups")
+    topics = [REQUEST.ListOffsetsTopic(name="t", partitions=[wanted(NOW), wanted(-1, 7)])]
+    line.ask(KEY, version, topics=topics)
+    server.run()
+    assert line.answer(KEY, version) is None
+    assert ask(other, version, wanted(-1))[0].offset == 3
+    server.lanes.held.clear()
+    server.run()
+    found, nowhere = line.answer(KEY, version).topics[0].partitions
+    assert (found.error_code, found.offset, found.timestamp) == (0, 0, NOW)
+    assert nowhere.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    (none,) = ask(line, version, wanted(NOW + 1))
+    assert (none.error_code, none.offset, none.timestamp) == (0, -1, -1)
+
+
+def test_a_partition_named_twice_is_refused(server: InProcess) -> None:
+    codes = [entry.error_code for entry in ask(server.connect(), 7, wanted(-1), wanted(-2), wanted(-1, 3))]
+    assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_a_disk_that_fails_during_a_look_up_is_told(server: InProcess) -> None:
+    line = server.connect()
+    server.disk.fault = lambda call: OSError(5, "EIO") if call.operation == "pread" else None
+    (entry,) = ask(line, 7, wanted(NOW))
+    assert (entry.error_code, entry.offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
