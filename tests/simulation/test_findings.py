@@ -103,7 +103,13 @@ def test_a_segment_that_was_only_named_in_memory_is_named_durably_by_the_recover
     directory = open_directory(disk)
     log = directory.create_log(TP, TOPIC_ID, PlainLogConfig(segment_bytes=1000))
     log.assign_epoch(0)
-    for sequence in range(4):
+    write(directory, log, 0)
+    force = True
+    while (job := directory.take_checkpoint(force)) is not None:
+        job.run()
+        directory.complete_checkpoint(job)
+        force = False
+    for sequence in range(1, 4):
         write(directory, log, sequence)
     assert len(log.segments) > 1
     disk.kill()
