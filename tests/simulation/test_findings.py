@@ -198,8 +198,10 @@ def test_the_first_batch_of_a_page_cache_topic_is_answered_without_a_second_one(
     world = OneNode()
     codes: list[int] = []
     world.answers(create("loose", codes, **{"duramen.ack.durability": "page-cache"}))
+    asked = world.loop.now
     world.answers(produce("loose", codes))
     assert codes == [ErrorCode.NONE, ErrorCode.NONE]
+    assert world.loop.now - asked < 0.5, "it was answered by chance, when something else was committed"
 
 
 def test_a_metadata_log_of_several_cold_segments_is_replayed() -> None:
