@@ -54,7 +54,6 @@ class Store:
         self._jobs = 0
         self._on_idle: Callable[[], None] | None = None
         self._synced: list[tuple[LogDirectory, int, Callable[[KafkaError | None], None]]] = []
-        """(directory, LSN that has to be durable, whom to tell)."""
         self.statistics = CommitStatistics()
         self.congested = False
         """A journal is nearly full: whoever feeds this store should pause until `on_relief`."""
@@ -148,11 +147,9 @@ class Store:
                 job = log.take_sync()
             if job is None:
                 partition.configure(config)
+                return
         except (OSError, StorageError) as error:
             self.fail(home, error)
-            return
-        if job is None:
-            self.commit_soon()
             return
         self._hardening[partition] = config
 
@@ -254,7 +251,8 @@ class Store:
             partition = self._by_log.get((log.topic_id, log.tp.partition))
             if partition is not None and log.stable:
                 partition.durable(log.durable_end)
-        self._answer_synced()
+        if self._synced:
+            self._answer_synced()
         self.maintenance.make_room(directory)
         if directory.journal.has_pending or self._touched:
             # Appended while the group was being written, or waiting for it: no need to wait for the next event.
@@ -272,15 +270,17 @@ class Store:
             self._synced.append((directory, target, callback))
             self.commit_soon()
 
-    def _answer_synced(self) -> None:
-        if self._synced:
-            waiting, self._synced = self._synced, []
-            for entry in waiting:
-                directory, target, callback = entry
-                if directory.journal.durable_lsn >= target:
-                    callback(None)
-                else:
-                    self._synced.append(entry)
+    def _answer_synced(self, failed: LogDirectory | None = None, reason: KafkaError | None = None) -> None:
+        """Call back those whose entries are durable, and with the reason those whose directory failed."""
+        waiting, self._synced = self._synced, []
+        for entry in waiting:
+            directory, target, callback = entry
+            if directory is failed:
+                callback(reason)
+            elif directory.journal.durable_lsn >= target:
+                callback(None)
+            else:
+                self._synced.append(entry)
 
     def fail(self, directory: LogDirectory, error: BaseException) -> None:
         """A write or sync failed: this directory takes no more writes until a restart (ENGINE.md §1)."""
@@ -293,12 +293,7 @@ class Store:
         for tp, partition in list(self.partitions.items()):
             if self._homes[tp] is directory:
                 partition.fail(reason)
-        waiting, self._synced = self._synced, []
-        for entry in waiting:
-            if entry[0] is directory:
-                entry[2](reason)
-            else:
-                self._synced.append(entry)
+        self._answer_synced(directory, reason)
         self.on_failure(directory, error)
 
     # ---- work off the loop ---------------------------------------------------------------------------------

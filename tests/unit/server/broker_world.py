@@ -203,7 +203,8 @@ class InProcess:
         while True:
             while self.clock.ready:
                 self.clock.ready.pop(0)()
-            if not any([line.deliver() for line in self.lines]) and not self.lanes.step():
+            moved = sum(line.deliver() for line in self.lines)
+            if not moved and not self.lanes.step():
                 return
 
     def pass_ms(self, milliseconds: int) -> None:
