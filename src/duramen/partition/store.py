@@ -251,8 +251,7 @@ class Store:
             partition = self._by_log.get((log.topic_id, log.tp.partition))
             if partition is not None and log.stable:
                 partition.durable(log.durable_end)
-        if self._synced:
-            self._answer_synced()
+        self._answer_synced()
         self.maintenance.make_room(directory)
         if directory.journal.has_pending or self._touched:
             # Appended while the group was being written, or waiting for it: no need to wait for the next event.
