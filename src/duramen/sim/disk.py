@@ -237,6 +237,7 @@ class CrashDisk:
     def free_bytes(self, path: str) -> int:
         """See ports.Disk."""
         self.enter("free_bytes", path)
+        self.leave("free_bytes", path)
         return max(0, self.capacity - self.used)
 
     # -- looking at it from outside (no calls counted)
@@ -296,6 +297,7 @@ class CrashFile:
     def size(self) -> int:
         """See ports.File."""
         self._enter("size")
+        self._disk.leave("size", self.path)
         return len(self._inode.cache)
 
     def pread(self, length: int, offset: int) -> bytes:
@@ -308,7 +310,9 @@ class CrashFile:
     def pread_nowait(self, buffer: memoryview, offset: int) -> int:
         """See ports.File."""
         self._enter("pread_nowait", len(buffer))
-        return self._inode.read_resident(buffer, offset)
+        count = self._inode.read_resident(buffer, offset)
+        self._disk.leave("pread_nowait", self.path)
+        return count
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         """See ports.File; on a full disk a prefix is written before ENOSPC."""
@@ -366,6 +370,7 @@ class CrashFile:
         """See ports.File."""
         self._enter("drop_cache", length)
         self._inode.drop(offset, length)
+        self._disk.leave("drop_cache", self.path)
 
     def close(self) -> None:
         """Close; also of a dead process's file, so that `finally` clauses run through."""
