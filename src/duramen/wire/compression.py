@@ -34,6 +34,8 @@ _LZ4_HEADER = _LZ4_MAGIC + b"\x60\x40\x82"
 _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_STORED = 0x80000000
 _FIRST_GUESS_BYTES = 64 * 1024
+_MAX_GZIP_MEMBERS = 1000
+"""Each member costs a copy of everything behind it, and empty ones are 20 bytes."""
 
 
 def compress(codec: int, data: _Buffer, level: int | None = None) -> bytes:
@@ -94,6 +96,8 @@ def _gunzip(data: _Buffer, max_bytes: int) -> bytes:
     room = max_bytes
     rest: _Buffer = data
     while rest:
+        if len(pieces) == _MAX_GZIP_MEMBERS:
+            raise _damaged("gzip", f"it has more than {_MAX_GZIP_MEMBERS} members")
         inflater = zlib.decompressobj(31)
         try:
             # One byte more than allowed tells "exactly the limit" from "beyond it"; 0 would mean "no limit".

@@ -67,6 +67,13 @@ def test_concatenated_gzip_members_are_one_stream() -> None:
     assert zlib.decompress(compression.compress(compression.GZIP, b"data", level=9), 31) == b"data"
 
 
+def test_gzip_members_without_end_are_refused() -> None:
+    """50,000 empty ones fit into a megabyte, and looking at them all would copy gigabytes."""
+    with pytest.raises(KafkaError) as caught:
+        compression.decompress(compression.GZIP, gzip.compress(b"") * 5000, 1 << 20)
+    assert caught.value.code is ErrorCode.INVALID_RECORD
+
+
 @given(data=PAYLOADS)
 def test_aiokafka_reads_what_we_compress_and_the_other_way_round(data: bytes) -> None:
     pairs = [
