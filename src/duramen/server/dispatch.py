@@ -36,6 +36,7 @@ from duramen.server.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    reassignments,
     sync_group,
 )
 from duramen.wire.messages import API, ApiMessage
@@ -135,12 +136,14 @@ _TABLE: list[tuple[int, Callable[[Request], None], Operation, Resource, Callable
     (23, offset_for_leader_epoch.handle, Operation.DESCRIBE, Resource.TOPIC, _nothing),
     (32, admin_configs.handle_describe, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
     (33, admin_configs.handle_alter, Operation.ALTER_CONFIGS, Resource.CLUSTER, _cluster),
+    (34, reassignments.handle_log_dirs, Operation.ALTER, Resource.CLUSTER, _cluster),
     (35, describe_log_dirs.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
     (37, admin_topics.handle_create_partitions, Operation.ALTER, Resource.TOPIC, _topics),
     (42, delete_groups.handle, Operation.DELETE, Resource.GROUP, _group_names),
     (43, elect_leaders.handle, Operation.ALTER, Resource.CLUSTER, _cluster),
     (44, admin_configs.handle_incremental, Operation.ALTER_CONFIGS, Resource.CLUSTER, _cluster),
-    (46, describe_quorum.handle_reassignments, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    (45, reassignments.handle_alter, Operation.ALTER, Resource.CLUSTER, _cluster),
+    (46, reassignments.handle_list, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
     (47, offset_delete.handle, Operation.DELETE, Resource.GROUP, _group),
     (55, describe_quorum.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
     (60, describe_cluster.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),

@@ -1,4 +1,4 @@
-"""DescribeQuorum and ListPartitionReassignments: the metadata quorum as it is, and replicas on the move (none)."""
+"""DescribeQuorum: the metadata quorum as it is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from duramen.errors import ErrorCode
 from duramen.model import METADATA_TOPIC
 from duramen.server.authorizer import CLUSTER_NAME
 from duramen.wire.messages.describe_quorum import DescribeQuorumResponse
-from duramen.wire.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 
 if TYPE_CHECKING:
     from duramen.server.request import Request
@@ -75,30 +74,3 @@ def _quorum(request: Request, kind: Any) -> Any:
         current_voters=[replica],
         observers=[],
     )
-
-
-def handle_reassignments(request: Request) -> None:
-    """Partitions whose replicas are moving: those whose image says so (KIP-455). Version 0."""
-    if CLUSTER_NAME in request.denied:
-        code = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        request.reply(ListPartitionReassignmentsResponse.new(error_code=code, error_message=None, topics=[]))
-        return
-    image = request.broker.image
-    asked = None
-    if request.body.topics is not None:
-        asked = {(topic.name, index) for topic in request.body.topics for index in topic.partition_indexes}
-    topics = []
-    for name in image.names():
-        moving = [
-            ListPartitionReassignmentsResponse.OngoingPartitionReassignment(
-                partition_index=index,
-                replicas=list(partition.replicas),
-                adding_replicas=list(partition.adding),
-                removing_replicas=list(partition.removing),
-            )
-            for index, partition in enumerate(image.topics[name].partitions)
-            if (partition.adding or partition.removing) and (asked is None or (name, index) in asked)
-        ]
-        if moving:
-            topics.append(ListPartitionReassignmentsResponse.OngoingTopicReassignment(name=name, partitions=moving))
-    request.reply(ListPartitionReassignmentsResponse.new(error_message=None, topics=topics))
