@@ -2,8 +2,7 @@
 
 The archive lacks two files that its tests import; this module writes stand-ins for them. Which tests must pass stands
 in kafka_python_suite.txt: the list may only grow. Not on it: tests of ACLs, SASL, SSL and transactions; the one that
-takes the broker's version from its API versions and compares with 4.2 (ours are those of 4.3.1, which fails it too);
-and two for APIs that a single node does not serve (AlterReplicaLogDirs, AlterPartitionReassignments).
+takes the broker's version from its API versions and compares with 4.2 (ours are those of 4.3.1, which fails it too).
 
     make conformance-kafka-python        the whole suite; says which tests could join the list
 """
