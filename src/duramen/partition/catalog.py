@@ -24,6 +24,9 @@ from duramen.wire.records import control
 
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 
+CREATED_AT_ONCE = 200
+"""Partitions made by one job; others get their turn in between, and a crash leaves less to do."""
+
 Created = Callable[["list[TopicCreated] | DuramenError"], None]
 
 
@@ -45,6 +48,9 @@ class Catalog:
         self.on_reconfigured: list[Callable[[BrokerConfig], None]] = []
         """Called when dynamic broker settings changed."""
         self._topic_configs: dict[str, TopicConfig] = {}
+        self._incomplete: dict[TopicId, None] = {}
+        self._creating = False
+        self._when_open: list[Callable[[], None]] = []
 
     @property
     def image(self) -> MetadataImage:
@@ -68,8 +74,10 @@ class Catalog:
         partition.append_local(leader_change(self._node_id, now), now)
         self.reconfigure()
         for topic in self.image.topics.values():
-            self._open_partitions(topic, lead=False)
+            self._open_partitions(topic)
         for directory, log in list(self._store.unclaimed()):
+            if self.image.topic_by_id(log.topic_id) is not None:
+                continue  # it could not be opened, which was reported; its records stay
             self._report("log-of-deleted-topic", topic=log.tp.topic, partition=log.tp.partition)
             self._store.delete_log(directory, log)
 
@@ -85,29 +93,95 @@ class Catalog:
         for topic_id in changes.partitions:
             topic = self.image.topic_by_id(topic_id)
             if topic is not None:
-                self._open_partitions(topic, lead=True)
+                self._lead(topic)
+                self._incomplete[topic_id] = None
+        self._create_missing()
         for name in changes.topic_configs:
             self.configure(name)
 
-    def _open_partitions(self, topic: TopicImage, *, lead: bool) -> None:
-        """Open or create this node's partitions of the topic and lead those the image says it leads."""
+    def _lead(self, topic: TopicImage) -> None:
+        """Lead those open partitions of the topic that the image says this node leads."""
+        for index, image in enumerate(topic.partitions):
+            partition = self._store.partition_by_id(topic.id, index)
+            if partition is not None and image.leader == self._node_id:
+                partition.lead(image.leader_epoch, image.replicas, image.isr)
+
+    def _create_missing(self) -> None:
+        """Make the partitions that topics of the image lack here, off the loop, a slice at a time.
+
+        One creation is under way at a time, and the next looks at the image anew: a topic deleted and re-created
+        meanwhile never meets its predecessor's directory.
+        """
+        if self._creating:
+            return
+        wanted: list[tuple[TopicPartition, TopicId, TopicConfig]] = []
+        for topic_id in list(self._incomplete):
+            missing = self._missing(topic_id)
+            if not missing:
+                del self._incomplete[topic_id]
+            wanted += missing[: CREATED_AT_ONCE - len(wanted)]
+        if not wanted:
+            waiting, self._when_open = self._when_open, []
+            for callback in waiting:
+                callback()
+            return
+        self._creating = True
+        self._store.create_partitions(wanted, lambda error: self._created(wanted, error))
+
+    def _missing(self, topic_id: TopicId) -> list[tuple[TopicPartition, TopicId, TopicConfig]]:
+        topic = self.image.topic_by_id(topic_id)
+        if topic is None:
+            return []
+        config = self.topic_config(topic.name)
+        return [
+            (TopicPartition(topic.name, index), topic_id, config)
+            for index, image in enumerate(topic.partitions)
+            if self._node_id in image.replicas and self._store.partition_by_id(topic_id, index) is None
+        ]
+
+    def _created(self, wanted: list[tuple[TopicPartition, TopicId, TopicConfig]], error: BaseException | None) -> None:
+        self._creating = False
+        for tp, topic_id, _ in wanted:
+            topic = self.image.topic_by_id(topic_id)
+            if error is not None:
+                self._report("partition-offline", topic=tp.topic, partition=tp.partition, error=error)
+                self._incomplete.pop(topic_id, None)
+            elif topic is None:
+                self._store.delete_partition(tp)
+        for topic_id in dict.fromkeys(each[1] for each in wanted):
+            topic = self.image.topic_by_id(topic_id)
+            if topic is not None:
+                self._lead(topic)
+                self.configure(topic.name)
+        self._create_missing()
+
+    def when_open(self, callback: Callable[[], None]) -> None:
+        """Call back once no committed partition is still being made: now, or when the last one is there."""
+        if self._creating or self._incomplete:
+            self._when_open.append(callback)
+        else:
+            callback()
+
+    def _open_partitions(self, topic: TopicImage) -> None:
+        """At start: open this node's partitions of the topic, or make them if a crash came before that."""
         config = self.topic_config(topic.name)
         for index, image in enumerate(topic.partitions):
             if self._node_id not in image.replicas:
                 continue
             tp = TopicPartition(topic.name, index)
             try:
-                partition = self._store.open_partition(tp, topic.id, config)
+                self._store.open_partition(tp, topic.id, config)
             except (OSError, DuramenError) as error:
                 self._report("partition-offline", topic=topic.name, partition=index, error=error)
-                continue
-            if lead and image.leader == self._node_id:
-                partition.lead(image.leader_epoch, image.replicas, image.isr)
 
     def _remove(self, name: str, topic_id: TopicId) -> None:
         for tp, partition in list(self._store.partitions.items()):
             if partition.topic_id == topic_id:
-                self._store.delete_partition(tp)
+                try:
+                    self._store.delete_partition(tp)
+                except (OSError, DuramenError) as error:
+                    # Its directory failed: the next start finds a log whose topic is gone, and deletes it.
+                    self._report("partition-not-deleted", topic=name, partition=tp.partition, error=error)
         for callback in self.on_deleted:
             callback(name, topic_id)
 
@@ -150,16 +224,18 @@ class Catalog:
     # ---- creating topics -------------------------------------------------------------------------------------
 
     def create(self, topics: list[NewTopic], done: Created) -> None:
-        """Create topics with the broker's defaults where they leave something open."""
-        self.host.submit(
-            CreateTopics(
-                tuple(topics),
-                False,
-                self.config.integer("num.partitions"),
-                self.config.integer("default.replication.factor"),
-            ),
-            done,
+        """Create topics with the broker's defaults where they leave something open; answers when they can be used."""
+        command = CreateTopics(
+            tuple(topics),
+            False,
+            self.config.integer("num.partitions"),
+            self.config.integer("default.replication.factor"),
         )
+        self.submit(command, done)
+
+    def submit(self, command: Any, done: Callable[[Any], None]) -> None:
+        """Have the metadata machine decide; `done(answer)` once that is committed and its partitions are there."""
+        self.host.submit(command, lambda answer: self.when_open(lambda: done(answer)))
 
     def new_topic(self, name: str, partitions: int = -1, configs: dict[str, str] | None = None) -> NewTopic:
         """A topic of this name; internal topics get the partitions and settings they are born with."""

@@ -17,6 +17,7 @@ from duramen.model import TopicId, TopicPartition
 from duramen.partition.maintenance import Maintenance
 from duramen.partition.partition import Partition
 from duramen.ports import World
+from duramen.storage.creation import NewLog
 from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.journal import Group
 from duramen.storage.log import Log
@@ -49,6 +50,8 @@ class Store:
         self._hardening: dict[Partition, TopicConfig] = {}
         """Page-cache partitions that are being synced because their topic became stable, and what it says now."""
         self._commit_scheduled = False
+        self._failed: list[LogDirectory] = []
+        """Directories of whose failure everybody was told."""
         self.maintenance = Maintenance(self, world.clock)
         self._stopping = False
         self._jobs = 0
@@ -73,6 +76,7 @@ class Store:
             entropy=self._world.entropy,
         )
         directory.high_watermark = self._high_watermark
+        directory.journal.on_failed = self.commit_soon
         self.directories.append(directory)
         return directory
 
@@ -114,12 +118,50 @@ class Store:
         else:
             directory, log = found
             log.configure(config)
+        return self._open(directory, log, config)
+
+    def _open(self, directory: LogDirectory, log: Log, config: TopicConfig) -> Partition:
+        tp, topic_id = log.tp, log.topic_id
         partition = Partition(log, config, self._node_id, self._world.executor, self._touch)
         self.partitions[tp] = partition
         self._by_log[(topic_id, tp.partition)] = partition
         self._homes[tp] = directory
         self.commit_soon()
         return partition
+
+    def create_partitions(
+        self, new: list[tuple[TopicPartition, TopicId, TopicConfig]], done: Callable[[BaseException | None], None]
+    ) -> None:
+        """Make new partitions off the loop, in the directory with the fewest, then open them; `done(error)`.
+
+        One call at a time. An error fences the directory: after a failed sync nothing on it is certain.
+        """
+        writable = [directory for directory in self.directories if directory.journal.failed is None]
+        if not writable:
+            done(StorageError("no log directory takes writes"))
+            return
+        directory = min(writable, key=lambda each: len(each.logs))
+        try:
+            job = directory.take_creation([NewLog(*each) for each in new])
+        except StorageError as error:
+            done(error)
+            return
+
+        def created(_: Any, error: BaseException | None) -> None:
+            if error is not None:
+                self.fail(directory, error)
+                done(error)
+                return
+            try:
+                logs = directory.complete_creation(job)
+            except StorageError as refused:
+                done(refused)
+                return
+            for log, (_, _, config) in zip(logs, new, strict=True):
+                self._open(directory, log, config)
+            done(None)
+
+        self.submit("creation", job.run, created)
 
     def partition_by_id(self, topic_id: TopicId, index: int) -> Partition | None:
         """The partition of the topic with this id."""
@@ -204,13 +246,16 @@ class Store:
         """Write what was appended, start the journal's next group, advance page-cache topics."""
         self._commit_scheduled = False
         for directory in self.directories:
-            if directory.journal.failed is None:
-                try:
-                    directory.flush()
-                except (OSError, StorageError) as error:
-                    self.fail(directory, error)
-                    continue
+            failure = directory.journal.failed
+            if failure is not None:
+                if directory not in self._failed:
+                    self.fail(directory, failure)  # by a job, a creation or a deletion: nobody was told yet
+                continue
+            try:
+                directory.flush()
                 self._start_group(directory)
+            except (OSError, StorageError) as error:
+                self.fail(directory, error)
         self._advance_page_cache()
         self._check_idle()
 
@@ -284,6 +329,8 @@ class Store:
     def fail(self, directory: LogDirectory, error: BaseException) -> None:
         """A write or sync failed: this directory takes no more writes until a restart (ENGINE.md §1)."""
         self.statistics.failures += 1
+        if directory not in self._failed:
+            self._failed.append(directory)
         if directory.journal.failed is None:
             directory.journal.fail(None, error)
         reason = KafkaError(

@@ -24,6 +24,7 @@ from duramen.storage.checkpoints import (
     remove_file,
     replace_file,
 )
+from duramen.storage.creation import Creation, NewLog
 from duramen.storage.directory_start import deleted_name, drop_leftover_directories, prepare
 from duramen.storage.housekeeping import Housekeeping, Job
 from duramen.storage.journal import Group, Journal, JournaledLog
@@ -168,22 +169,33 @@ class LogDirectory:
     # -- logs
 
     def create_log(self, tp: TopicPartition, topic_id: TopicId, config: LogConfig) -> Log:
-        """A new empty log, its names durable, its creation journaled before anything that is appended to it."""
-        self._check_usable()
-        path = posixpath.join(self.path, str(tp))
-        if (topic_id, tp.partition) in self.logs or self.disk.exists(path):
-            raise StorageError(f"{path} exists already; remove it or create the topic under another name")
+        """A new empty log, at once and on this thread: `take_creation` and what belongs to it."""
+        job = self.take_creation([NewLog(tp, topic_id, config)])
         try:
-            log = Log.create(self.disk, path, tp, topic_id, config, self.journal, flush_queue=self._queue)
-            self.disk.sync_directory(self.path)
+            job.run()
         except OSError as error:
             self.journal.fail(None, error)
-            raise StorageError(f"{path} cannot be created: {error}") from error
-        log.producers.expiration_ms = self.settings.producer_id_expiration_ms
-        self.journal.append(kinds.CREATE, log, 0, -1, 0, 0, tp.topic.encode())
-        self._checkpointer.points[key_of(log)] = point_of(log)
-        self.logs[key_of(log)] = log
-        return log
+            raise StorageError(f"{posixpath.join(self.path, str(tp))} cannot be created: {error}") from error
+        return self.complete_creation(job)[0]
+
+    def take_creation(self, new: list[NewLog]) -> Creation:
+        """The job that makes new, empty logs whose names are durable. One at a time; none for a path that exists."""
+        self._check_usable()
+        for tp, topic_id, _ in new:
+            path = posixpath.join(self.path, str(tp))
+            if (topic_id, tp.partition) in self.logs or self.disk.exists(path):
+                raise StorageError(f"{path} exists already; remove it or create the topic under another name")
+        return Creation(self.disk, self.path, self.journal, self._queue, new)
+
+    def complete_creation(self, job: Creation) -> list[Log]:
+        """The job has run: creation is journaled before anything that is appended to the logs."""
+        self._check_usable()
+        for log in job.logs:
+            log.producers.expiration_ms = self.settings.producer_id_expiration_ms
+            self.journal.append(kinds.CREATE, log, 0, -1, 0, 0, log.tp.topic.encode())
+            self._checkpointer.points[key_of(log)] = point_of(log)
+            self.logs[key_of(log)] = log
+        return job.logs
 
     def delete_log(self, log: Log) -> str:
         """Forget the log and give its directory its `-delete` name, which is returned; files go later."""
@@ -194,12 +206,14 @@ class LogDirectory:
             self._queue.remove(log)
         self.journal.append(kinds.DELETE, log, log.end_offset, -1, 0, 0)
         target = posixpath.join(self.path, deleted_name(log.tp, self.entropy))
+        source = log.path
+        log.move(target)
         try:
-            self.disk.rename(log.path, target)
+            self.disk.rename(source, target)
             self.disk.sync_directory(self.path)
         except OSError as error:
             self.journal.fail(None, error)
-            raise StorageError(f"{log.path} cannot be deleted: {error}") from error
+            raise StorageError(f"{source} cannot be deleted: {error}") from error
         self._housekeeping.remove_later(self._now_ms, log, target)
         return target
 

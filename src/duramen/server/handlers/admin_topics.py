@@ -55,7 +55,7 @@ def handle_create(request: Request) -> None:
             entries = [_created(request, by_name[result.name], result) for result in results]
         request.reply(CreateTopicsResponse.new(topics=refused + entries))
 
-    broker.metadata.submit(
+    broker.catalog.submit(
         CreateTopics(
             tuple(_new_topic(topic, broker.catalog.new_uuid()) for topic in wanted),
             body.validate_only,
@@ -184,4 +184,4 @@ def handle_create_partitions(request: Request) -> None:
         )
         for topic in wanted
     )
-    request.broker.metadata.submit(CreatePartitions(topics, body.validate_only), answered)
+    request.broker.catalog.submit(CreatePartitions(topics, body.validate_only), answered)
