@@ -29,12 +29,13 @@ def _resource(cluster: Cluster, admin: AdminClient, topic: str | None, node: int
         raise click.UsageError("give --topic or --node, not both.")
     if topic is not None:
         return topic_resource(topic)
-    if node is None:
-        nodes = sorted(call(cluster, "cannot list nodes", lambda: admin.list_topics(timeout=cluster.timeout)).brokers)
-        if len(nodes) != 1:
-            raise click.UsageError(f"which one? Give --topic NAME or --node ID; the nodes are {nodes}.")
-        node = nodes[0]
-    return node_resource(node)
+    nodes = sorted(call(cluster, "cannot list nodes", lambda: admin.list_topics(timeout=cluster.timeout)).brokers)
+    listed = ", ".join(map(str, nodes))
+    if node is not None and node not in nodes:
+        raise click.ClickException(f"there is no node {node}; there is {listed}.")
+    if node is None and len(nodes) != 1:
+        raise click.UsageError(f"which one? Give --topic NAME or --node ID; there are the nodes {listed}.")
+    return node_resource(nodes[0] if node is None else node)
 
 
 def _source(entry: ConfigEntry) -> str:
@@ -42,12 +43,13 @@ def _source(entry: ConfigEntry) -> str:
 
 
 @command.command(
+    short_help="Show settings and where each value comes from.",
     epilog="""\b
 Examples:
   duramen config describe --topic flights
   duramen config describe --node 1 --all
   duramen config describe --topic flights --key retention.ms --json
-"""
+""",
 )
 @click.option("-t", "--topic", help="The topic.")
 @click.option("-n", "--node", type=int, help="The node's id; may be left out when there is only one.")
@@ -64,7 +66,7 @@ def describe(
     entries = described(cluster, admin, resource)
     missing = set(keys) - {entry.name for entry in entries}
     if missing:
-        raise click.ClickException(f"{label(resource)} has no setting {min(missing)}.")
+        raise click.ClickException(f"{label(resource)} has no setting {min(missing)}; --all shows those it has.")
     if keys:
         entries = [entry for entry in entries if entry.name in keys]
     elif not every:

@@ -89,7 +89,7 @@ class Cluster(NamedTuple):
         last: OSError | None = None
         for address in self.bootstrap.split(","):
             match = _ADDRESS.fullmatch(address.strip())
-            if match is None:
+            if match is None or int(match[2]) > 65535:
                 raise click.UsageError(f"--bootstrap {address.strip()}: expected host:port.")
             try:
                 with socket.create_connection((match[1].strip("[]"), int(match[2])), timeout=min(self.timeout, 5)):
@@ -165,7 +165,12 @@ def explain(error: BaseException, what: str = "") -> str:
 
 def failure(error: BaseException, what: str = "") -> click.ClickException:
     """The exception that ends a command with this error."""
-    return click.ClickException(f"{explain(error, what)}.")
+    return click.ClickException(sentence(explain(error, what)))
+
+
+def sentence(text: str) -> str:
+    """The text with a full stop, unless it ends in a mark of its own."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def call(cluster: Cluster, what: str, work: Callable[[], _T]) -> _T:
@@ -184,6 +189,14 @@ def wait(cluster: Cluster, what: str, future: Future[_T]) -> _T:
         return future.result(cluster.timeout + 5)
     except KafkaException as error:
         raise failure(error, what) from None
+    except FutureTimeoutError:
+        raise click.ClickException(f"{what}: {_REMEDIES['_TIMED_OUT']}.") from None
+
+
+def failed(cluster: Cluster, what: str, future: Future[Any]) -> BaseException | None:
+    """How a request failed, for those who know what to do about it; None if it did not. No answer ends the command."""
+    try:
+        return future.exception(cluster.timeout + 5)
     except FutureTimeoutError:
         raise click.ClickException(f"{what}: {_REMEDIES['_TIMED_OUT']}.") from None
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import click
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
 from duramen.cli.connection import (
@@ -16,6 +16,7 @@ from duramen.cli.connection import (
     at_time,
     call,
     cluster_options,
+    failure,
     json_option,
     offsets_at,
     only,
@@ -64,7 +65,11 @@ def group_rows(cluster: Cluster, admin: AdminClient) -> list[tuple[str, str, int
     """Each group's name, state, number of members and lag (None where nothing was committed)."""
     timeout = cluster.timeout
     future = call(cluster, "cannot list groups", lambda: admin.list_consumer_groups(request_timeout=timeout))
-    names = sorted(group.group_id for group in wait(cluster, "cannot list groups", future).valid)
+    listed = wait(cluster, "cannot list groups", future)
+    if listed.errors:
+        # Each node is asked for its own groups; one that does not answer would be missing silently.
+        raise failure(KafkaException(listed.errors[0]), "cannot list groups")
+    names = sorted(group.group_id for group in listed.valid)
     rows = []
     for name, told in zip(names, _describe(cluster, admin, names), strict=True):
         lags = [row.lag for row in _positions(cluster, admin, told) if row.lag is not None]
@@ -81,8 +86,8 @@ def _describe(cluster: Cluster, admin: AdminClient, names: list[str]) -> list[Co
 
 
 def state_name(group: ConsumerGroupDescription) -> str:
-    """The group's state in words: Stable, Empty, Dead, …"""
-    return group.state.name.replace("_", " ").title().replace(" ", "")
+    """The group's state as Kafka names it: Stable, Empty, PreparingRebalance, …"""
+    return group.state.name.replace("_", " ").title().replace(" ", "").replace("Rebalancing", "Rebalance")
 
 
 class GroupPosition(NamedTuple):
@@ -123,7 +128,10 @@ def _positions(cluster: Cluster, admin: AdminClient, group: ConsumerGroupDescrip
     return rows
 
 
-@command.command(epilog="\b\nExamples:\n  duramen group describe audit\n  duramen group describe audit --json\n")
+@command.command(
+    short_help="Show groups' members, offsets and lag.",
+    epilog="\b\nExamples:\n  duramen group describe audit\n  duramen group describe audit --json\n",
+)
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True)
 @json_option
 @cluster_options
@@ -319,7 +327,10 @@ class Target(NamedTuple):
         return {tp: min(max(wanted[tp], first[tp]), last[tp]) for tp in chosen}
 
 
-@command.command(epilog="\b\nExamples:\n  duramen group delete audit\n  duramen group delete audit --yes\n")
+@command.command(
+    short_help="Delete groups without members.",
+    epilog="\b\nExamples:\n  duramen group delete audit\n  duramen group delete audit --yes\n",
+)
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @cluster_options

@@ -112,14 +112,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except click.ClickException as mistake:
         return _refuse(mistake)
-    except (KeyboardInterrupt, click.Abort):
-        return _interrupted()
+    except click.Abort:
+        # Click has ended the line that shows ^C.
+        return 130
+    except KeyboardInterrupt:
+        click.echo(err=True)
+        return 130
     except BrokenPipeError:
         return _reader_left()
     except ConfigError as error:
         return _say(str(error), 2)
-    except (DuramenError, OSError) as error:
+    except DuramenError as error:
         return _say(str(error), 1)
+    except OSError as error:
+        said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+        return _say(said or type(error).__name__, 1)
     except Exception as error:
         if os.environ.get("DURAMEN_TRACEBACK"):
             raise
@@ -128,7 +135,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _refuse(mistake: click.ClickException) -> int:
     if isinstance(mistake, click.UsageError) and mistake.ctx is not None:
-        return _say(f"{mistake.format_message()} See `{mistake.ctx.command_path} --help`.", mistake.exit_code)
+        text = mistake.format_message()
+        stop = "" if text.endswith((".", "?", "!", ")")) else "."
+        return _say(f"{text}{stop} See `{mistake.ctx.command_path} --help`.", mistake.exit_code)
     return _say(mistake.format_message(), mistake.exit_code)
 
 
@@ -138,11 +147,6 @@ def _reader_left() -> int:
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
     return 0
-
-
-def _interrupted() -> int:
-    click.echo(err=True)
-    return 130
 
 
 def _say(message: str, code: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ from typing import Any, BinaryIO
 import click
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from duramen.cli.connection import Cluster, call, cluster_options, explain, failure, partitions_of
+from duramen.cli.connection import Cluster, call, cluster_options, explain, failure, partitions_of, sentence
 from duramen.cli.output import Progress, human_bytes, note, pairs, plural, print_json
 from duramen.cli.records import Headers, Outgoing, from_json, from_line, from_object, unescape
 
@@ -27,6 +29,41 @@ Formats: `lines` makes each line a value; `json` reads objects with key,
 value, headers and timestamp, as `consume --format json` writes them; `file`
 makes each whole file one record.
 """
+
+
+MAX_RECORD_BYTES = 100 * 1024 * 1024
+"""Kafka's largest request (socket.request.max.bytes) unless told otherwise: input without a line end stops here."""
+
+
+class Interrupt:
+    """Ctrl-C that waits while the client library runs: an exception out of a delivery report would be lost in it."""
+
+    def __init__(self) -> None:
+        self._sheltered = False
+        self._wanted = False
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """SIGINT comes here inside of this; raises KeyboardInterrupt where it is no longer sheltered."""
+        before = signal.signal(signal.SIGINT, self._arrived)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _arrived(self, *_: object) -> None:
+        if not self._sheltered:
+            raise KeyboardInterrupt
+        self._wanted = True
+
+    def __enter__(self) -> None:
+        self._sheltered = True
+
+    def __exit__(self, *_: object) -> None:
+        self._sheltered = False
+        if self._wanted:
+            self._wanted = False
+            raise KeyboardInterrupt
 
 
 class Delivery:
@@ -78,9 +115,12 @@ class Shape:
     def records(self, file: BinaryIO, name: str) -> Iterator[Outgoing]:
         """The records in a file; a line that is none ends the command with its place."""
         if self.kind == "file":
-            yield Outgoing(self.key, file.read(), self.headers)
+            yield Outgoing(self.key, _bounded(file.read(MAX_RECORD_BYTES + 1), name), self.headers)
             return
-        for number, raw in enumerate(file, 1):
+        number = 0
+        while raw := file.readline(MAX_RECORD_BYTES + 1):
+            number += 1
+            _bounded(raw, f"{name}, line {number}")
             line = raw.removesuffix(b"\n").removesuffix(b"\r")
             if (self.kind == "json" or self.key_field is not None) and not line.strip():
                 continue
@@ -99,6 +139,12 @@ class Shape:
         else:
             record = from_line(line, self.separator, self.key, self.null)
         return record._replace(headers=record.headers + self.headers) if self.headers else record
+
+
+def _bounded(content: bytes, place: str) -> bytes:
+    if len(content) > MAX_RECORD_BYTES:
+        raise click.ClickException(f"{place}: it is longer than {human_bytes(MAX_RECORD_BYTES)}; no record can be.")
+    return content
 
 
 @click.command(epilog=EPILOG)
@@ -167,15 +213,20 @@ def command(
     call(cluster, topic, lambda: producer.list_topics(topic, timeout=cluster.timeout))
     delivery = Delivery()
     started = time.monotonic()
+    interrupt = Interrupt()
     try:
-        _send(producer, delivery, topic, partition, shape, files)
+        with interrupt.taken():
+            try:
+                _send(producer, delivery, interrupt, topic, partition, shape, files)
+            finally:
+                # What was read before an interruption or a bad line is still delivered; a second Ctrl-C gives it up.
+                _flush(producer, delivery, interrupt)
     except KeyboardInterrupt:
-        _flush(producer, delivery, cluster)
-        note(f"\ninterrupted after {plural(delivery.records, 'record')}")
+        left = f"; {len(producer):,} more may or may not be" if len(producer) else ""
+        note(f"\ninterrupted: {plural(delivery.records, 'record')} written{left}")
         raise
-    finally:
-        # What was read before an interruption or a bad line is still delivered.
-        _flush(producer, delivery, cluster)
+    except click.ClickException as mistake:
+        raise click.ClickException(f"{mistake.message} Written: {plural(delivery.records, 'record')}.") from None
     _summarise(delivery, topic, time.monotonic() - started, as_json)
 
 
@@ -196,6 +247,7 @@ def _check_partition(cluster: Cluster, topic: str, partition: int) -> None:
 def _send(
     producer: Producer,
     delivery: Delivery,
+    interrupt: Interrupt,
     topic: str,
     partition: int | None,
     shape: Shape,
@@ -206,7 +258,8 @@ def _send(
     with Progress("writing") as progress:
         for file in files or (sys.stdin.buffer,):
             for record in shape.records(file, getattr(file, "name", "stdin")):
-                _produce(producer, delivery, topic, partition, record)
+                with interrupt:
+                    _produce(producer, delivery, topic, partition, record)
                 progress.show(f"{delivery.records:,} records, {human_bytes(delivery.bytes)}")
                 if delivery.error is not None:
                     return
@@ -238,9 +291,12 @@ def _produce(producer: Producer, delivery: Delivery, topic: str, partition: int 
             raise failure(error, topic) from None
 
 
-def _flush(producer: Producer, delivery: Delivery, cluster: Cluster) -> None:
+def _flush(producer: Producer, delivery: Delivery, interrupt: Interrupt) -> None:
     with Progress("delivering") as progress:
-        while (left := producer.flush(0.2)) and delivery.error is None:
+        left = len(producer)
+        while left and delivery.error is None:
+            with interrupt:
+                left = producer.flush(0.2)
             progress.show(f"{left:,} records left")
     if delivery.error is not None:
         producer.purge()
@@ -263,8 +319,8 @@ def _summarise(delivery: Delivery, topic: str, seconds: float, as_json: bool) ->
             }
         )
     if delivery.error is not None:
-        text = explain(KafkaException(delivery.error), topic)
-        raise click.ClickException(f"{text}. {plural(delivery.records, 'record')} written, {delivery.failed:,} not.")
+        text = sentence(explain(KafkaException(delivery.error), topic))
+        raise click.ClickException(f"{text} {plural(delivery.records, 'record')} written, {delivery.failed:,} not.")
     if not as_json:
         rate = f", {human_bytes(delivery.bytes / seconds)}/s" if seconds >= 1 else ""
         note(f"wrote {plural(delivery.records, 'record')} ({human_bytes(delivery.bytes)}{rate}) to {topic}")

@@ -155,7 +155,14 @@ def _watch(cluster: Cluster, admin: AdminClient, status: Status, interval: float
             parts.append(rich_table(_GROUP_HEADINGS, groups, set(_GROUP_HEADINGS[2:])))
         return Group(*parts, Text("Ctrl-C ends", style="dim"))
 
-    with Live(drawn(status), console=Console(highlight=False), auto_refresh=False) as live:
+    console = Console(highlight=False)
+    if console.is_dumb_terminal:
+        # It cannot go back to draw over what it shows: one look below the other.
+        while True:
+            console.print(drawn(status))
+            time.sleep(interval)
+            status = look(cluster, admin, status)
+    with Live(drawn(status), console=console, auto_refresh=False) as live:
         while True:
             time.sleep(interval)
             status = look(cluster, admin, status)

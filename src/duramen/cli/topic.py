@@ -17,6 +17,7 @@ from duramen.cli.connection import (
     call,
     cluster_options,
     error_name,
+    failed,
     failure,
     json_option,
     offsets_at,
@@ -47,7 +48,7 @@ def command() -> None:
 Examples:
   duramen topic create flights
   duramen topic create flights --partitions 6 --config retention.ms=86400000
-  duramen topic create state --config cleanup.policy=compact --if-not-exists
+  duramen topic create events --config segment.bytes=67108864 --if-not-exists
 """
 )
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
@@ -70,7 +71,7 @@ def create(
     new = [NewTopic(name, partitions or -1, replication_factor or -1, config=config) for name in names]
     futures = call(cluster, "cannot create", lambda: admin.create_topics(new, operation_timeout=cluster.timeout))
     for name, future in futures.items():
-        known = future.exception(cluster.timeout + 5)
+        known = failed(cluster, name, future)
         if known is not None and if_not_exists and error_name(known) == "TOPIC_ALREADY_EXISTS":
             note(f"{name} exists")
             continue
@@ -105,7 +106,10 @@ def list_(cluster: Cluster, internal: bool, as_json: bool) -> None:
         note("there are no topics; `duramen topic create NAME` makes one")
 
 
-@command.command(epilog="\b\nExamples:\n  duramen topic describe flights\n  duramen topic describe flights --json\n")
+@command.command(
+    short_help="Show topics' partitions, offsets and settings.",
+    epilog="\b\nExamples:\n  duramen topic describe flights\n  duramen topic describe flights --json\n",
+)
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
 @json_option
 @cluster_options
@@ -218,7 +222,7 @@ def delete(cluster: Cluster, names: tuple[str, ...], yes: bool, if_exists: bool)
         cluster, "cannot delete", lambda: admin.delete_topics(list(names), operation_timeout=cluster.timeout)
     )
     for name, future in futures.items():
-        error = future.exception(cluster.timeout + 5)
+        error = failed(cluster, name, future)
         if error is None:
             note(f"deleted {name}")
         elif if_exists and error_name(error) == "UNKNOWN_TOPIC_OR_PART":
@@ -233,4 +237,5 @@ def confirm(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError("this cannot be undone; add --yes to do it without being asked.")
-    click.confirm(question, abort=True, err=True)
+    if not click.confirm(question, err=True):
+        raise click.ClickException("nothing was done.")

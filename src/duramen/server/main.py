@@ -98,14 +98,18 @@ def raise_descriptor_limit() -> None:
 def explain(error: BaseException, config: BrokerConfig) -> str:
     """One line that says what is wrong and what to do about it."""
     if isinstance(error, DirectoryLockedError):
-        return f"{error}. Stop the other process, or give this one its own directory: --set log.dirs=DIR"
+        return f"{error} (--set log.dirs=DIR)"
     if isinstance(error, OSError):
         if error.errno == errno.EADDRINUSE:
             taken = ", ".join(str(listener) for listener in config.listeners)
+            if config.metrics_listener is not None:
+                taken += " or metrics.listener {}:{}".format(*config.metrics_listener)
             return f"{taken} is in use. Stop who listens there, or choose a port: --set listeners=PLAINTEXT://127.0.0.1:PORT"
         if error.errno in (errno.EACCES, errno.EPERM):
             where = error.filename or ", ".join(str(listener) for listener in config.listeners)
             return f"no permission for {where}. Choose a directory you own (--set log.dirs=DIR) or a port above 1023"
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EROFS) and error.filename:
+            return f"{error.filename}: {error.strerror}. Choose a directory that can be created: --set log.dirs=DIR"
         if error.errno == errno.ENOSPC:
             return f"the disk of {', '.join(config.strings('log.dirs'))} is full. Free some space and start again"
     return str(error)

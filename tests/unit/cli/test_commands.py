@@ -10,6 +10,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -130,6 +131,11 @@ def test_settings(run: Run, topic: str) -> None:
     node = {entry["name"]: entry for entry in run("config", "describe", "--all", "--json")}
     assert node["node.id"]["read_only"]
     assert node["log.dirs"]["source"] == "static-broker"
+
+
+def test_a_node_or_setting_that_is_not_there(run: Run) -> None:
+    assert "there is no node 77; there is " in run("config", "describe", "--node", "77", code=1)
+    assert "no setting retention; --all" in run("config", "describe", "--key", "retention", code=1)
 
 
 def test_produce_and_consume(run: Run, topic: str, lines: Callable[..., str]) -> None:
@@ -317,3 +323,55 @@ def test_following_ends_with_the_reader(bootstrap: str, topic: str, run: Run, li
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_bad_line_says_what_was_written_before_it(run: Run, topic: str, lines: Callable[..., str]) -> None:
+    run("topic", "create", topic)
+    said = run("produce", topic, lines("a:1", "b:2", "none"), "-K", ":", code=1)
+    assert "line 3: there is no key separator" in said
+    assert "Written: 2 records." in said
+
+
+def test_input_without_a_line_end_is_bounded(run: Run, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("duramen.cli.produce.MAX_RECORD_BYTES", 1024 * 1024)
+    run("topic", "create", topic)
+    assert "line 1: it is longer than 1.0 MiB" in run("produce", topic, "/dev/zero", code=1)
+    assert "/dev/zero: it is longer than 1.0 MiB" in run("produce", topic, "/dev/zero", "--format", "file", code=1)
+
+
+def test_interrupted_writing_says_how_far_it_came(bootstrap: str, topic: str, run: Run, tmp_path: Path) -> None:
+    run("topic", "create", topic)
+    endless = tmp_path / "lines"
+    endless.write_bytes(b"x\n" * 4_000_000)
+    process = subprocess.Popen(
+        [*RUN, "produce", topic, str(endless), "--bootstrap", bootstrap], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        deadline = time.monotonic() + 30
+        while not any(row["topic"] == topic and row["records"] for row in run("topic", "list", "--json")):
+            assert time.monotonic() < deadline
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130, said
+    written = re.fullmatch(r"\ninterrupted: ([0-9,]+) records written\n\n", said)
+    assert written is not None, said
+    assert len(run("consume", topic).split()) == int(written[1].replace(",", ""))
+
+
+def test_a_node_that_does_not_answer(run: Run) -> None:
+    # Something that accepts connections and never says a word: a stopped process looks like that.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"127.0.0.1:{silent.getsockname()[1]}"
+        for arguments in (
+            ("group", "list"),
+            ("topic", "list"),
+            ("topic", "create", "t"),
+            ("topic", "delete", "t", "-y"),
+        ):
+            said = run(*arguments, "--bootstrap", where, "--timeout", "0.5", code=1)
+            assert "node" in said
+            assert "?" in said
+            assert "?." not in said

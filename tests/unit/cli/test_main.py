@@ -70,6 +70,8 @@ def test_neither_help_nor_serve_loads_a_client_or_rich(arguments: tuple[str, ...
         (["serve", "--config", "/does/not/exist"], 2, "does not exist"),
         (["topic", "list", "--bootstrap", "nowhere"], 2, "expected host:port"),
         (["topic", "list", "--bootstrap", "127.0.0.1:1"], 1, "duramen serve"),
+        (["topic", "list", "--bootstrap", "127.0.0.1:99999"], 2, "expected host:port"),
+        (["produce", "t", "/does/not/exist"], 2, "No such file or directory. See"),
         (["topic", "alter", "t"], 2, "nothing to change"),
         (["topic", "delete", "t"], 2, "--yes"),
         (["consume", "t", "--from", "yesterday"], 2, "neither an offset nor a time"),
@@ -109,9 +111,9 @@ class Failing:
     ("error", "code", "message"),
     [
         (StorageError("the disk\nfailed"), 1, "duramen: the disk failed\n"),
-        (PermissionError(13, "Permission denied", "data"), 1, "duramen: [Errno 13] Permission denied: 'data'\n"),
+        (PermissionError(13, "Permission denied", "data"), 1, "duramen: data: Permission denied\n"),
         (KeyboardInterrupt(), 130, "\n"),
-        (click.Abort(), 130, "\n"),
+        (click.Abort(), 130, ""),
         (ZeroDivisionError("x"), 1, "duramen: ZeroDivisionError: x (a bug; DURAMEN_TRACEBACK=1 shows where)\n"),
     ],
 )
