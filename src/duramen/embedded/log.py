@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from duramen.config import load_broker_config
@@ -31,6 +32,7 @@ from duramen.partition.settings import directory_settings
 from duramen.partition.store import Store
 from duramen.ports import FileSpan
 from duramen.storage.checkpoints import META_PROPERTIES, decode_meta, read_file
+from duramen.storage.directory import LogDirectory
 from duramen.storage.disk import RealDisk
 from duramen.storage.reads import Pending
 from duramen.wire.batch import batches, build_batch, records
@@ -70,6 +72,7 @@ class EmbeddedLog:
                 self._store = Store(self._world, config.integer("node.id"))
                 self._store.open_directory(path, directory_settings(config, None))
                 self._catalog = Catalog(self._world, self._store, config, config.integer("node.id"), silent)
+                self._store.on_failure = self._directory_failed
                 self._catalog.start()
                 if len(self._catalog.image.brokers) > 1:
                     raise StorageError(f"{path} belongs to a cluster of several nodes; use a client of that cluster")
@@ -85,6 +88,11 @@ class EmbeddedLog:
         except (OSError, DuramenError, TimeoutError):
             self._abandon()
             raise
+
+    def _directory_failed(self, directory: LogDirectory, error: BaseException) -> None:
+        """Whoever waits for a change of topics is told at once, as appends are."""
+        if hasattr(self._catalog, "host"):
+            self._catalog.host.fail(StorageError(f"{directory.path}: {error}"))
 
     def _abandon(self) -> None:
         self._closed = True
@@ -146,7 +154,8 @@ class EmbeddedLog:
         if self._closed:
             return
         self._check()
-        self._call(BrokerStopping(self._node_id, self._epoch))
+        with suppress(DuramenError):  # on a failed disk nothing can be said any more; the files close all the same
+            self._call(BrokerStopping(self._node_id, self._epoch))
         self._closed = True
         with self._turn:
             self._catalog.host.close()

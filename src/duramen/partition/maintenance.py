@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from duramen.errors import StorageError
 from duramen.ports import Clock, Timer
 from duramen.storage.directory import LogDirectory
 from duramen.storage.journal_ring import Growth
@@ -39,15 +40,19 @@ class Maintenance:
     def _maintain(self) -> None:
         if self._stopped:
             return
+        self._timer = self._clock.call_later(MAINTENANCE_SECONDS, self._maintain)
         for directory in self._store.directories:
             if directory.journal.failed is None:
                 self._checkpoint(directory)
                 self._house_keep(directory)
         self._store.commit()
-        self._timer = self._clock.call_later(MAINTENANCE_SECONDS, self._maintain)
 
     def _checkpoint(self, directory: LogDirectory) -> None:
-        checkpoint = directory.take_checkpoint()
+        try:
+            checkpoint = directory.take_checkpoint()
+        except (OSError, StorageError) as error:
+            self._store.fail(directory, error)
+            return
         if checkpoint is None:
             return
 
@@ -62,7 +67,12 @@ class Maintenance:
         self._store.submit("checkpoint", checkpoint.run, done)
 
     def _house_keep(self, directory: LogDirectory) -> None:
-        for job in directory.take_maintenance(self._clock.wall_ms()):
+        try:
+            jobs = directory.take_maintenance(self._clock.wall_ms())
+        except (OSError, StorageError) as error:
+            self._store.fail(directory, error)
+            return
+        for job in jobs:
 
             def done(_: Any, error: BaseException | None, job: Any = job) -> None:
                 if error is None:

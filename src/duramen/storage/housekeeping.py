@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from duramen.errors import CorruptLogError
+from duramen.errors import CorruptLogError, KafkaError
 from duramen.ports import Disk
 from duramen.storage.journal import Journal
 from duramen.storage.journal_ring import Growth
@@ -110,7 +111,9 @@ class Housekeeping:
         """A deleted log's directory goes once `file.delete.delay.ms` has passed."""
         self._starting = [each for each in self._starting if each[1] is not log]
         self._sealing -= {each for each in self._sealing if each[0] is log}
-        self._removals.append(Removal(now_ms + delete_delay_ms(log), [path], list(log.segments)))
+        # Not before the deletion is durable: recovery would miss a directory that the journal speaks of.
+        removal = Removal(now_ms + delete_delay_ms(log), [path], list(log.segments), self._journal.last_lsn)
+        self._removals.append(removal)
 
     def take(self, logs: Mapping[LogKey, Log], now_ms: int, interval_ms: int) -> list[Job]:
         """Everything that is due at `now_ms`."""
@@ -128,11 +131,13 @@ class Housekeeping:
             self._last_retention_ms = now_ms
             for log in logs.values():
                 log.producers.expire(now_ms)
-                self._retain(log, now_ms)
+                with suppress(KafkaError):  # the journal is full: what may go now may go later, too
+                    self._retain(log, now_ms)
         jobs += self._detach(logs)
-        due = [removal for removal in self._removals if removal.due_ms <= now_ms]
+        durable = self._journal.durable_lsn
+        due = [removal for removal in self._removals if removal.due_ms <= now_ms and removal.lsn <= durable]
         if due:
-            self._removals = [removal for removal in self._removals if removal.due_ms > now_ms]
+            self._removals = [removal for removal in self._removals if removal not in due]
             jobs += [RemoveFiles(self._disk, removal, self._fail) for removal in due]
         return jobs
 
@@ -159,7 +164,7 @@ class Housekeeping:
                 segments = log.detach_before(bound)
                 if segments:
                     delay = delete_delay_ms(log)
-                    jobs.append(RenameSegments(self._disk, segments, delay, self._renamed, self._fail))
+                    jobs.append(RenameSegments(self._disk, log, segments, delay, self._renamed, self._fail))
         self._starting = waiting
         return jobs
 

@@ -413,8 +413,11 @@ class Journal(PartRing):
 
     def fail(self, group: Group | None, error: BaseException) -> None:
         """The disk failed: fence the directory until a restart has recovered it. A failed sync is never retried."""
-        if self.failed is None:
+        first = self.failed is None
+        if first:
             self.failed = error
         self._inflight = None
         self._open = None
         self._queue.clear()
+        if first:
+            self.on_failed()

@@ -51,7 +51,10 @@ class Part:
 
 
 class PartMaker:
-    """Creates the parts of one generation in one directory; `make` may run on any thread, one call at a time."""
+    """Creates the parts of one generation in one directory. `reserve` on the loop, `make` on any thread.
+
+    Two calls may overlap (the journal grows on the spot while a job makes its next part): each has its own name.
+    """
 
     def __init__(self, disk: Disk, directory: str, generation: int, seed: int) -> None:
         self.disk = disk
@@ -60,15 +63,26 @@ class PartMaker:
         self.seed = seed
         self._made = 0
 
-    def make(self, size: int) -> Part:
-        """A part of `size` bytes: zeros written and synced, then named durably. OSError leaves nothing behind."""
-        name = part_name(self.generation, self._made)
+    def reserve(self) -> int:
+        """The number of the next part; never given out again."""
+        number = self._made
+        self._made += 1
+        return number
+
+    def make(self, size: int, number: int | None = None) -> Part:
+        """A part of `size` bytes: zeros written and synced, then named durably. OSError leaves nothing behind.
+
+        number: as reserved; None (on the loop only) reserves one.
+        """
+        if number is None:
+            number = self.reserve()
+        name = part_name(self.generation, number)
         path = posixpath.join(self.directory, name)
         temporary = path + TEMPORARY
         file = self.disk.open(temporary, create=True, write=True)
         try:
             file.truncate(0)
-            header = PartHeader(self.generation, self._made, self.seed)
+            header = PartHeader(self.generation, number, self.seed)
             file.pwritev([encode_part_header(header)], 0)
             self.disk.preallocate(file, size)
             self.disk.rename(temporary, path)
@@ -79,7 +93,6 @@ class PartMaker:
             raise
         finally:
             file.close()
-        self._made += 1
         return Part(name, self.disk.open(path, write=True), size)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from duramen.errors import ErrorCode, KafkaError, StorageError, check
@@ -40,6 +41,8 @@ class PartRing:
         self.checkpoint_lsn = next_lsn
         self.laps = self._first_lap = laps
         self.failed: BaseException | None = None
+        self.on_failed: Callable[[], None] = lambda: None
+        """Called once, when the directory is fenced: whoever waits for it has to be told."""
         self.growth_error: BaseException | None = None
         self.maker = maker
         self._recorded_lsn = next_lsn
@@ -99,7 +102,7 @@ class PartRing:
         ):
             return None
         self._growing = True
-        return Growth(self.maker, self._growth_size)
+        return Growth(self.maker, self._growth_size, self.maker.reserve())
 
     def complete_growth(self, job: Growth) -> None:
         """The new part may be used."""
@@ -159,13 +162,14 @@ class PartRing:
 class Growth:
     """Makes one part; `run` on any thread, then Journal.complete_growth or fail_growth."""
 
-    __slots__ = ("_maker", "_size", "part")
+    __slots__ = ("_maker", "_number", "_size", "part")
 
-    def __init__(self, maker: PartMaker, size: int) -> None:
+    def __init__(self, maker: PartMaker, size: int, number: int) -> None:
         self._maker = maker
         self._size = size
+        self._number = number
         self.part: Part | None = None
 
     def run(self) -> None:
         """Preallocate and name the part; OSError when there is no room."""
-        self.part = self._maker.make(self._size)
+        self.part = self._maker.make(self._size, self._number)

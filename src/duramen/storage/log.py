@@ -21,7 +21,7 @@ from duramen.storage.log_state import LogJournal, LogState
 from duramen.storage.logconfig import LogConfig
 from duramen.storage.reads import HotWindow
 from duramen.storage.seal import SealJob
-from duramen.storage.segment import MAX_RELATIVE, SEAL, Segment
+from duramen.storage.segment import MAX_RELATIVE, Segment
 from duramen.storage.syncing import LogSync
 from duramen.wire.batch import BatchHeader, read_marker
 
@@ -122,7 +122,8 @@ class Log(LogState):
     def configure(self, config: LogConfig) -> None:
         """Take over a changed topic configuration. A change of durability is journaled.
 
-        To stable: the segments are synced here first, because recovery trusts everything before that entry. OSError.
+        To stable: the segments are synced here first, because recovery trusts everything before that entry. To
+        page-cache: batches still under way to the journal are acknowledged behind the mark that follows them. OSError.
         """
         stable = self.stable
         self._take_over(config)
@@ -135,6 +136,9 @@ class Log(LogState):
                     self.complete_sync(sync)
                 self.mark_durable(self.end_offset)
                 self._journal(kinds.DURABILITY, self.end_offset, b"stable")
+            elif self.durable_end < self.end_offset:
+                self.marked = True
+                self._journal(kinds.DURABILITY, self.end_offset)
 
     def _take_over(self, config: LogConfig) -> None:
         self.config = config
@@ -231,8 +235,8 @@ class Log(LogState):
         old = self.active
         check(old.size > 0, "an empty segment is never rolled")
         self._write_sidecars()
-        old.close_indexes()
         segment = self.add_segment(self.end_offset)
+        old.close_indexes()  # last: a roll that failed leaves a segment that can still grow
         self.marked = False
         self._set_roll_time()
         self._journal(kinds.ROLL, segment.base_offset)
@@ -303,8 +307,7 @@ class Log(LogState):
         """Jobs that seal the segments which are rolled and synced but not sealed."""
         return [
             SealJob(
-                self.disk, segment.open_file(), segment.path_of(SEAL), segment.base_offset, segment.size,
-                segment.next_offset - 1,
+                segment, segment.open_file(), segment.size, segment.next_offset - 1,
             )
             for segment in self.segments[:-1]
             if not segment.sealed and segment.synced == segment.size and segment.next_offset <= self.recovery_point

@@ -113,6 +113,12 @@ class LogState:
         self.names_changed = True
         return segment
 
+    def move(self, path: str) -> None:
+        """The directory is about to get another name: jobs under way go there, or find out that they come too late."""
+        self.path = path
+        for segment in self.segments:
+            segment.directory = path
+
     def flush(self) -> None:
         """Write everything queued with one call. OSError: nothing is forgotten, but the directory must be fenced."""
         queue = self._queue

@@ -7,12 +7,13 @@ start is journaled and durable first, files are renamed, and removed after `file
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from duramen.ports import Disk
 from duramen.storage.log import Log
-from duramen.storage.segment import Segment
+from duramen.storage.segment import SUFFIXES, Segment, file_name
 
 DELETED_SUFFIX = ".deleted"
 DEFAULT_DELETE_DELAY_MS = 60_000
@@ -74,6 +75,7 @@ class RenameSegments:
     """Gives the files of detached segments their `.deleted` names, oldest first."""
 
     disk: Disk
+    log: Log
     segments: Sequence[Segment]
     delay_ms: int
     done: Callable[[RenameSegments], None]
@@ -81,9 +83,13 @@ class RenameSegments:
     paths: list[str] = field(default_factory=list)
 
     def run(self) -> None:
-        """Rename; a file that is not there is no error (its topic may have been deleted meanwhile)."""
+        """Rename; a file that is not there is no error (its topic may have been deleted meanwhile).
+
+        The log is asked where it is for every file: after a deletion its old name may be another topic's.
+        """
         for segment in self.segments:
-            for path in segment.files():
+            for suffix in SUFFIXES:
+                path = posixpath.join(self.log.path, file_name(segment.base_offset, suffix))
                 target = path + DELETED_SUFFIX
                 try:
                     self.disk.rename(path, target)
@@ -102,11 +108,12 @@ class RenameSegments:
 
 @dataclass(slots=True)
 class Removal:
-    """Files or directories to remove from `due_ms` on."""
+    """Files or directories to remove from `due_ms` on, once the journal's entry `lsn` is durable."""
 
     due_ms: int
     paths: list[str]
     segments: Sequence[Segment] = ()
+    lsn: int = -1
 
 
 @dataclass(slots=True)
@@ -128,7 +135,7 @@ class RemoveFiles:
     def complete(self) -> None:
         """On the loop: release descriptors."""
         for segment in self.removal.segments:
-            segment.close()
+            segment.forget()
 
     def fail(self, error: BaseException) -> None:
         """On the loop: the disk refused; the files are removed at the next start."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
+from typing import Protocol
 
 from crc32c import crc32c
 
@@ -97,23 +98,36 @@ def compute_seal(file: File, length: int, last_offset: int) -> Seal:
     return Seal(length, last_offset, timestamp, checksums)
 
 
+class SealedSegment(Protocol):
+    """What a seal needs of its segment."""
+
+    disk: Disk
+    base_offset: int
+
+    def path_of(self, suffix: str) -> str: ...
+
+
 class SealJob:
     """Seals one segment: `run` on any thread, then `Log.complete_seal` on the owner's."""
 
-    __slots__ = ("_disk", "_file", "_last_offset", "_length", "base_offset", "path", "result")
+    __slots__ = ("_file", "_last_offset", "_length", "_segment", "base_offset", "result")
 
-    def __init__(self, disk: Disk, file: File, path: str, base_offset: int, length: int, last_offset: int) -> None:
-        self._disk = disk
+    def __init__(self, segment: SealedSegment, file: File, length: int, last_offset: int) -> None:
+        self._segment = segment
         self._file = file
         self._length = length
         self._last_offset = last_offset
-        self.path = path
-        self.base_offset = base_offset
+        self.base_offset = segment.base_offset
         self.result: Seal | None = None
+
+    @property
+    def path(self) -> str:
+        """Where the sidecar goes now: a deletion may move the segment, and its old name may be another topic's."""
+        return self._segment.path_of(".seal")
 
     def run(self) -> Seal:
         """Checksum the segment and make the sidecar durable. OSError, CorruptLogError."""
         seal = compute_seal(self._file, self._length, self._last_offset)
-        replace_file(self._disk, self.path, seal.encode())
+        replace_file(self._segment.disk, self.path, seal.encode())
         self.result = seal
         return seal

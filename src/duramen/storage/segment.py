@@ -287,6 +287,11 @@ class Segment:
         self.index_file = None
         self.seal = None
 
+    def forget(self) -> None:
+        """The segment is gone: its files close when nobody reads, syncs or sends from them any more."""
+        self._file = None
+        self.index_file = None
+
     def close(self) -> None:
         """Close the files for good."""
         for file in (self._file, self.index_file):

@@ -6,7 +6,9 @@ first and synced only when a clean stop is going to rely on them.
 
 from __future__ import annotations
 
+import errno
 import posixpath
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from duramen.ports import Disk
@@ -61,9 +63,10 @@ def collect(log: Log, *, final: bool, full: bool) -> Sidecars:
     return Sidecars(writes, epochs, removed, counts, snapshot)
 
 
-def write(disk: Disk, sidecars: Sidecars, *, sync: bool) -> None:
-    """Write the collected bytes, but not the epochs. OSError."""
+def write(disk: Disk, sidecars: Sidecars, *, sync: bool, still_there: Callable[[], None] = lambda: None) -> None:
+    """Write the collected bytes, but not the epochs; `still_there` is asked before each file. OSError."""
     for path, position, data in sidecars.writes:
+        still_there()
         file = disk.open(path, create=True, write=True)
         try:
             if position == 0:
@@ -75,6 +78,7 @@ def write(disk: Disk, sidecars: Sidecars, *, sync: bool) -> None:
         finally:
             file.close()
     for path in sidecars.removed:
+        still_there()
         if disk.exists(path):
             disk.remove(path)
 
@@ -127,8 +131,12 @@ class LogSync:
         log.epochs.changed = False
 
     def run(self) -> None:
-        """Write the sidecars, sync the segments in order, then the names. OSError."""
-        write(self._disk, self._sidecars, sync=self._full)
+        """Write the sidecars, sync the segments in order, then the names. OSError.
+
+        FileNotFoundError when the log was deleted meanwhile: its old name may be another topic's.
+        """
+        write(self._disk, self._sidecars, sync=self._full, still_there=self._still_there)
+        self._still_there()
         if self._sidecars.epochs is not None:
             path = posixpath.join(self._path, LEADER_EPOCHS)
             replace_file(self._disk, path, self._sidecars.epochs, durable_name=False)
@@ -136,6 +144,10 @@ class LogSync:
             file.sync()
         if self._names_changed or self._sidecars.epochs is not None:
             self._disk.sync_directory(self._path)
+
+    def _still_there(self) -> None:
+        if self.log.path != self._path:
+            raise FileNotFoundError(errno.ENOENT, "the log was deleted", self._path)
 
     def apply(self) -> bool:
         """Account for what has become durable; False when the log was cut meanwhile, so that nothing is known."""
