@@ -24,6 +24,9 @@ from duramen.wire.records import control
 
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 
+SMALLEST_SEGMENT_BYTES = 1024 * 1024
+"""Kafka accepts a smaller `offsets.topic.segment.bytes` for the broker than `segment.bytes` for a topic."""
+
 CREATED_AT_ONCE = 200
 """Partitions made by one job; others get their turn in between, and a crash leaves less to do."""
 
@@ -245,7 +248,7 @@ class Catalog:
             settings = [
                 ("cleanup.policy", "compact"),
                 ("compression.type", "producer"),
-                ("segment.bytes", str(self.config.integer("offsets.topic.segment.bytes"))),
+                ("segment.bytes", str(max(self.config.integer("offsets.topic.segment.bytes"), SMALLEST_SEGMENT_BYTES))),
             ]
         return NewTopic(name, self.new_uuid(), partitions, -1, (), tuple(settings))
 

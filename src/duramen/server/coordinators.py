@@ -82,8 +82,11 @@ class Coordinators:
 
     def _created(self, results: Any) -> None:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if isinstance(results, list) and results[0].result.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+        created = results[0].result if isinstance(results, list) else None
+        if created is not None and created.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             code = ErrorCode.NONE
+        else:
+            self._broker.report("offsets-topic-refused", error=created.message if created is not None else results)
         waiting, self._creating = self._creating, []
         for done in waiting:
             done(code)
