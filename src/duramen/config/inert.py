@@ -423,14 +423,6 @@ _TABLE = (
         """,
     ),
     (
-        "acknowledged records are on stable storage already, and page-cache topics are synced with each checkpoint",
-        """
-        log.flush.interval.messages long 9223372036854775807 1..
-        log.flush.interval.ms long -
-        log.flush.scheduler.interval.ms long 9223372036854775807
-        """,
-    ),
-    (
         "segments grow as they are written; the journal reserves the space",
         """
         log.preallocate boolean false

@@ -251,6 +251,32 @@ _GROUPS = (
     ),
 )
 
+_FLUSHING = (
+    Setting(
+        "log.flush.interval.messages",
+        "long",
+        str(LONG_MAX),
+        "Records after which a page-cache topic is synced, off the loop. Stable topics need no such sync.",
+        low=1,
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "log.flush.interval.ms",
+        "long",
+        None,
+        "Longest time that a page-cache topic's records stay unsynced; log.flush.scheduler.interval.ms when unset.",
+        unit="ms",
+        update=_DYNAMIC,
+    ),
+    Setting(
+        "log.flush.scheduler.interval.ms",
+        "long",
+        str(LONG_MAX),
+        "Takes the place of log.flush.interval.ms where that is not set.",
+        unit="ms",
+    ),
+)
+
 _LOG = (
     Setting(
         "log.dirs",
@@ -414,4 +440,6 @@ _OURS = (
     ),
 )
 
-SERVED_BROKER_SETTINGS: tuple[Setting, ...] = _IDENTITY + _LISTENERS + _TOPICS + _FETCH + _GROUPS + _LOG + _OURS
+SERVED_BROKER_SETTINGS: tuple[Setting, ...] = (
+    _IDENTITY + _LISTENERS + _TOPICS + _FETCH + _GROUPS + _LOG + _FLUSHING + _OURS
+)

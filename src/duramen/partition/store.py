@@ -14,6 +14,7 @@ from typing import Any
 from duramen.config import TopicConfig
 from duramen.errors import ErrorCode, KafkaError, StorageError, check
 from duramen.model import TopicId, TopicPartition
+from duramen.partition.flushing import Flushing
 from duramen.partition.maintenance import Maintenance
 from duramen.partition.partition import Partition
 from duramen.ports import World
@@ -53,6 +54,7 @@ class Store:
         self._failed: list[LogDirectory] = []
         """Directories of whose failure everybody was told."""
         self.maintenance = Maintenance(self, world.clock)
+        self._flushing = Flushing(self, world.clock)
         self._stopping = False
         self._jobs = 0
         self._on_idle: Callable[[], None] | None = None
@@ -268,6 +270,7 @@ class Store:
                 continue
             if journal.knows(partition.log) and partition not in self._hardening:
                 partition.durable(partition.log.end_offset)
+                self._flushing.appended(partition)
             else:
                 self._touched[partition] = None
 
@@ -361,6 +364,7 @@ class Store:
         """Begin no more maintenance; `on_idle` once all that was appended is settled and no job is under way."""
         self._stopping = True
         self.maintenance.stop()
+        self._flushing.stop()
         self._on_idle = on_idle
         self.commit()
         self._check_idle()
@@ -378,6 +382,7 @@ class Store:
         """Close every directory; `clean` (only after `stop`) leaves it so that the next start replays nothing."""
         self._stopping = True
         self.maintenance.stop()
+        self._flushing.stop()
         for partition in self.partitions.values():
             partition.close()
         for directory in self.directories:

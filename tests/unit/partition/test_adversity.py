@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 import pytest
-from partition_world import NOW, TOPIC_ID, TP, Bench
+from partition_world import NOW, TOPIC_ID, TP, Bench, NoTimer
 
 from duramen.errors import ErrorCode, KafkaError, StorageError
 from duramen.partition.catalog import Catalog
@@ -182,3 +183,86 @@ def test_a_topic_whose_directory_failed_can_be_deleted_without_harm_to_others() 
     catalog._remove("t", TOPIC_ID)
     assert reports == ["partition-not-deleted"]
     assert TP not in bench.store.partitions
+
+
+class Timers:
+    """Delayed calls that come when the test says so."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[float, Callable[[], None]]] = []
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> NoTimer:
+        self.calls.append((seconds, callback))
+        return NoTimer()
+
+
+@pytest.mark.parametrize(("messages", "left"), [("3", 3), ("1", 4), (str(2**63 - 1), 0)])
+def test_flush_messages_bounds_what_a_power_cut_takes_from_a_page_cache_topic(messages: str, left: int) -> None:
+    bench = Bench(duramen_ack_durability="page-cache", flush_messages=messages)
+    for _ in range(4):
+        assert isinstance(bench.produce(batch()), Appended)
+    bench.disk.power_cut()
+    bench.disk.power_on()
+    assert Bench(bench.disk, epoch=2, duramen_ack_durability="page-cache").partition.log_end_offset == left
+
+
+def test_flush_ms_syncs_what_was_appended_until_then() -> None:
+    timers = Timers()
+    bench = Bench(duramen_ack_durability="page-cache", flush_ms="1500")
+    bench.clock.call_later = timers.later  # type: ignore[method-assign]
+    for _ in range(2):
+        assert isinstance(bench.produce(batch()), Appended)
+    assert [seconds for seconds, _ in timers.calls] == [1.5], "from the first unsynced record on"
+    timers.calls.pop()[1]()
+    bench.run()
+    assert isinstance(bench.produce(batch()), Appended)
+    assert len(timers.calls) == 1
+    bench.disk.power_cut()
+    bench.disk.power_on()
+    assert Bench(bench.disk, epoch=2, duramen_ack_durability="page-cache").partition.log_end_offset == 2
+
+
+def test_flush_settings_add_nothing_to_a_stable_topic() -> None:
+    bench = Bench(flush_messages="1", flush_ms="1")
+    bench.produce(batch())
+    bench.disk.record = []
+    assert isinstance(bench.produce(batch()), Appended)
+    syncs = [call.path for call in bench.disk.record if call.operation == "sync"]
+    assert syncs
+    assert all("journal" in path for path in syncs)
+
+
+def test_a_failed_extra_sync_fences_the_directory_and_a_deleted_topic_is_no_failure() -> None:
+    bench = Bench(duramen_ack_durability="page-cache", flush_messages="1")
+    bench.lanes.held.add("checkpoint")
+    assert isinstance(bench.produce(batch()), Appended)
+    bench.store.delete_partition(TP)
+    bench.lanes.held.clear()
+    bench.run()
+    assert not bench.failures
+    bench = Bench(duramen_ack_durability="page-cache", flush_messages="1")
+    bench.disk.fault = refuse("sync", within=".log")  # type: ignore[assignment]
+    bench.produce(batch())
+    assert bench.failures
+
+
+def test_a_leased_segment_survives_retention_end_to_end() -> None:
+    bench = Bench(segment_bytes="1048576", retention_ms="1000", file_delete_delay_ms="0")
+    for _ in range(4):
+        assert isinstance(bench.produce(batch(b"x" * 600_000)), Appended)
+    lease = bench.partition.log.lease(1, NOW + 60 * MINUTE)
+
+    def retain() -> list[str]:
+        for _ in range(6):
+            bench.clock.now_ms += 6 * MINUTE
+            maintain(bench)
+            bench.run()
+        return sorted(path[-24:] for path in bench.disk.contents() if path.endswith((".log", ".log.deleted")))
+
+    bench.clock.now_ms += 2 * MINUTE
+    names = retain()
+    assert names[0] == "00000000000000000001.log", "what the lease does not cover went"
+    assert "00000000000000000002.log" in names
+    assert bench.partition.log_start_offset == 1
+    lease.release()
+    assert not {"00000000000000000001.log", "00000000000000000002.log"} & set(retain())

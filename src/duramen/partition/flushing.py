@@ -1,0 +1,78 @@
+"""Syncs of page-cache topics that `flush.messages` and `flush.ms` ask for: off the loop, one of a partition at a time.
+
+They bound what a power cut may take; nobody waits for them. Stable topics, which lose nothing, get none.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from duramen.partition.partition import Partition
+from duramen.ports import Clock, Timer
+
+if TYPE_CHECKING:
+    from duramen.partition.store import Store
+
+NEVER_MS = 1 << 41
+"""Seventy years: a `flush.ms` of this or more (Kafka's default) asks for nothing."""
+
+
+class Flushing:
+    """The extra syncs of one store."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._timers: dict[Partition, Timer] = {}
+        self._syncing: dict[Partition, None] = {}
+        self._stopped = False
+
+    def appended(self, partition: Partition) -> None:
+        """Something was written to a page-cache partition: sync it now, later or not at all."""
+        log, config = partition.log, partition.config
+        unsynced = log.end_offset - log.recovery_point
+        if unsynced <= 0 or partition in self._syncing or self._stopped:
+            return
+        if unsynced >= config.flush_messages:
+            self._sync(partition)
+        elif config.flush_ms < NEVER_MS and partition not in self._timers:
+            self._timers[partition] = self._clock.call_later(config.flush_ms / 1000, partial(self._sync, partition))
+
+    def _sync(self, partition: Partition) -> None:
+        timer = self._timers.pop(partition, None)
+        if timer is not None:
+            timer.cancel()
+        if partition.closed or partition.is_stable or self._stopped or partition in self._syncing:
+            return
+        home = self._store.home(partition.tp)
+        if home.journal.failed is not None:
+            return
+        try:
+            job = partition.log.take_sync()
+        except OSError as error:
+            self._store.fail(home, error)
+            return
+        if job is None:
+            return
+        self._syncing[partition] = None
+
+        def synced(_: Any, error: BaseException | None) -> None:
+            del self._syncing[partition]
+            if partition.closed:
+                return
+            if error is not None:
+                self._store.fail(home, error)
+                return
+            partition.log.complete_sync(job)
+            if not partition.is_stable:
+                self.appended(partition)
+
+        self._store.submit("checkpoint", job.run, synced)  # the lane of all syncs of segments: they never overlap
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self._stopped = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
