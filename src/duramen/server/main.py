@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from duramen.config import BrokerConfig
-from duramen.errors import DirectoryLockedError, DuramenError
+from duramen.errors import CorruptLogError, DirectoryLockedError, DuramenError
 from duramen.server.broker import Broker
 from duramen.server.eventlog import EventLog
 from duramen.server.pulse import Pulse
@@ -30,8 +30,7 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
     gc.set_threshold(*GC_THRESHOLDS)
     raise_descriptor_limit()
     log = EventLog(log_json)
-    loop = asyncio.new_event_loop()
-    world, executor = real_world(loop)
+    loop, world, executor = real_world()
     broker = Broker(world, config, log)
     exit_code = 0
 
@@ -99,6 +98,9 @@ def explain(error: BaseException, config: BrokerConfig) -> str:
     """One line that says what is wrong and what to do about it."""
     if isinstance(error, DirectoryLockedError):
         return f"{error} (--set log.dirs=DIR)"
+    if isinstance(error, CorruptLogError):
+        # Stored and acknowledged bytes changed: nothing here may choose which records to give up.
+        return f"{error}. Put {error.path} back from a copy; `duramen log verify` shows everything that is damaged"
     if isinstance(error, OSError):
         if error.errno == errno.EADDRINUSE:
             taken = ", ".join(str(listener) for listener in config.listeners)

@@ -11,8 +11,10 @@ import contextlib
 import errno
 import os
 import random
+import selectors
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -32,19 +34,43 @@ ACCEPTS_PER_TURN = 64
 WOULD_BLOCK = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
 
 
-class LoopClock:
-    """Clock port on an asyncio loop."""
+class TurnSelector(selectors.DefaultSelector):
+    """asyncio's poller, which first ends the turn: it runs what the turn's events left to do (`call_soon`).
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    asyncio's own call_soon would run in a turn of its own, with another poll before it. What is left over here, and
+    timers set meanwhile, are seen at once, because this poll then does not wait.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.soon: deque[Callable[[], None]] = deque()
+        self.on_error: Callable[[Exception], None] = lambda error: None
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        soon = self.soon
+        if soon:
+            timeout = 0
+            for _ in range(len(soon)):
+                try:
+                    soon.popleft()()
+                except Exception as error:  # noqa: BLE001 as asyncio does for its callbacks: report, and go on
+                    self.on_error(error)
+        ready: list[tuple[selectors.SelectorKey, int]] = super().select(timeout)
+        return ready
+
+
+class LoopClock:
+    """Clock port on an asyncio loop and its selector."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, selector: TurnSelector) -> None:
         self._loop = loop
+        # At the end of the turn, not in a turn of its own.
+        self.call_soon = selector.soon.append
         # Asked several times a request: the functions themselves, without a method around them.
         self.monotonic = time.monotonic
 
     def wall_ms(self) -> int:
         return int(time.time() * 1000)
-
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        self._loop.call_soon(callback)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         return self._loop.call_later(seconds, callback)
@@ -260,11 +286,14 @@ class SocketNetwork:
         return SocketTransport(self._loop, sock, f"{host}:{port}")
 
 
-def real_world(loop: asyncio.AbstractEventLoop) -> tuple[World, ThreadExecutor]:
-    """The five ports of this machine on `loop`; close the executor when the loop has ended."""
+def real_world() -> tuple[asyncio.AbstractEventLoop, World, ThreadExecutor]:
+    """A loop and the five ports of this machine on it; close the executor when the loop has ended."""
+    selector = TurnSelector()
+    loop = asyncio.SelectorEventLoop(selector)
+    selector.on_error = lambda error: loop.call_exception_handler({"message": "a callback failed", "exception": error})
     executor = ThreadExecutor(loop)
-    clock: Clock = LoopClock(loop)
+    clock: Clock = LoopClock(loop, selector)
     network: Network = SocketNetwork(loop)
     entropy: Entropy = SystemEntropy()
     lanes: Executor = executor
-    return World(RealDisk(), clock, network, lanes, entropy), executor
+    return loop, World(RealDisk(), clock, network, lanes, entropy), executor
