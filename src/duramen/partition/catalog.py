@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from duramen.config import BrokerConfig, TopicConfig
-from duramen.errors import DuramenError
+from duramen.errors import DuramenError, StorageError
 from duramen.machines.contract import LogRecord
 from duramen.machines.metadata.commands import CreateTopics, NewTopic, TopicCreated
 from duramen.machines.metadata.image import MetadataImage, TopicImage
@@ -29,6 +29,9 @@ SMALLEST_SEGMENT_BYTES = 1024 * 1024
 
 CREATED_AT_ONCE = 200
 """Partitions made by one job; others get their turn in between, and a crash leaves less to do."""
+
+METADATA_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""No setting of the broker's reaches the metadata log: a topic whose records went would be forgotten."""
 
 Created = Callable[["list[TopicCreated] | DuramenError"], None]
 
@@ -66,9 +69,14 @@ class Catalog:
 
         Nothing is led yet: that begins when this node's registration is committed.
         """
-        config = TopicConfig(self.config, {"cleanup.policy": "delete", "retention.ms": "-1"})
+        config = TopicConfig(self.config, METADATA_CONFIG)
         partition = self._store.open_partition(METADATA_PARTITION, METADATA_TOPIC_ID, config)
         self.partition = partition
+        if partition.log_start_offset > 0:
+            raise StorageError(
+                f"{partition.log.path} begins at offset {partition.log_start_offset}: Kafka keeps what came before in "
+                "a snapshot, which this release cannot read; no record was touched, Kafka can be started here again"
+            )
         partition.lead(max(partition.log.epochs.latest + 1, 1), (self._node_id,), (self._node_id,))
         self.host = Host(partition, self.machine, self._world.clock)
         self.host.load()
@@ -79,10 +87,12 @@ class Catalog:
         for topic in self.image.topics.values():
             self._open_partitions(topic)
         for directory, log in list(self._store.unclaimed()):
-            if self.image.topic_by_id(log.topic_id) is not None:
-                continue  # it could not be opened, which was reported; its records stay
-            self._report("log-of-deleted-topic", topic=log.tp.topic, partition=log.tp.partition)
-            self._store.delete_log(directory, log)
+            if log.topic_id in self.machine.removed:
+                self._report("log-of-deleted-topic", topic=log.tp.topic, partition=log.tp.partition)
+                self._store.delete_log(directory, log)
+            elif self.image.topic_by_id(log.topic_id) is None:
+                # Nobody deleted it (Kafka's directory, whose metadata is elsewhere): its records are not ours to delete.
+                self._report("log-of-unknown-topic", topic=log.tp.topic, partition=log.tp.partition)
 
     # ---- following the log -----------------------------------------------------------------------------------
 

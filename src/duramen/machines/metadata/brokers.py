@@ -31,10 +31,19 @@ UNCLEAN: Final = 1
 
 
 def register(image: MetadataImage, command: RegisterBroker) -> list[LogRecord]:
-    """Records of a start; its broker epoch is the offset of the last of them."""
+    """Records of a start; its broker epoch is the offset of the last of them.
+
+    Kafka leaves partitions without a leader when their last replica stops. The broker leads again those of which it
+    holds everything that was committed (it was in sync, or eligible: KIP-966), before its registration begins an epoch.
+    """
     records = []
     if not image.features:
         records.append(codec.feature(*METADATA_VERSION))
+    for name, index in _all_partitions(image):
+        topic = image.topics[name]
+        partition = topic.partitions[index]
+        if partition.leader == NO_LEADER and command.node_id in (*partition.isr, *partition.elr):
+            records.append(codec.new_leader(topic.id, index, command.node_id, unclean=not partition.isr))
     epoch = image.next_offset + len(records)
     records.append(codec.register_broker(command, epoch))
     return records

@@ -101,6 +101,8 @@ def new_leader(topic_id: bytes, index: int, leader: int, *, unclean: bool) -> Lo
         topic_id=topic_id,
         leader=leader,
         isr=[leader] if unclean else None,
+        eligible_leader_replicas=[] if unclean else None,
+        last_known_elr=[] if unclean else None,
     )
 
 

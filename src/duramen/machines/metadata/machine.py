@@ -60,6 +60,8 @@ class MetadataMachine:
         self.transaction_marks: TransactionMarks | None = codec.TRANSACTION_MARKS
         self._open_transaction: list[tuple[LogRecord, int]] | None = None
         self._removed_names: dict[TopicId, str] = {}
+        self.removed: frozenset[TopicId] = frozenset()
+        """Topics that the log says were deleted before it was loaded."""
 
     # ------------------------------------------------------------------ decisions
 
@@ -73,6 +75,7 @@ class MetadataMachine:
 
     def on_loaded(self, now: int) -> Outcome:
         """Close a transaction that a crash left open, so that nothing written later becomes part of it."""
+        self.removed = frozenset(self._removed_names)
         self._removed_names.clear()
         if self._open_transaction is None:
             return Outcome()

@@ -1,0 +1,63 @@
+"""What a start may delete: logs of topics that the metadata log says were deleted, and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import duramen
+from duramen.embedded.records import Record
+from duramen.errors import StorageError
+from duramen.storage.log import Log
+
+LOG = "00000000000000000000.log"
+
+
+def test_logs_that_nobody_deleted_are_kept(tmp_path: Path) -> None:
+    with duramen.open(str(tmp_path / "log")) as log:
+        log.topic("t").append([Record(b"v")])
+    before = (tmp_path / "log" / "t-0" / LOG).read_bytes()
+    for name in ("__cluster_metadata-0", "duramen-checkpoint"):
+        path = tmp_path / "log" / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for _ in range(2):
+        with duramen.open(str(tmp_path / "log")) as log:
+            assert log.topics() == []
+        assert (tmp_path / "log" / "t-0" / LOG).read_bytes() == before
+
+
+def test_a_log_whose_deletion_a_crash_interrupted_goes(tmp_path: Path) -> None:
+    with duramen.open(str(tmp_path / "log")) as log:
+        log.topic("t").append([Record(b"v")])
+    shutil.copytree(tmp_path / "log" / "t-0", tmp_path / "kept")
+    with duramen.open(str(tmp_path / "log")) as log:
+        log.delete_topic("t")
+    shutil.rmtree(tmp_path / "log" / "t-0", ignore_errors=True)
+    shutil.copytree(tmp_path / "kept", tmp_path / "log" / "t-0")
+    with duramen.open(str(tmp_path / "log")) as log:
+        assert log.topics() == []
+        assert not (tmp_path / "log" / "t-0").exists()
+
+
+def test_no_retention_reaches_the_metadata_log(tmp_path: Path) -> None:
+    with duramen.open(str(tmp_path / "log"), {"log.retention.bytes": "1"}) as log:
+        config = log._catalog.partition.config
+        assert (config.retention_bytes, config.retention_ms) == (-1, -1)
+
+
+def test_a_metadata_log_without_its_beginning_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with duramen.open(str(tmp_path / "log")) as log:
+        log.topic("t").append([Record(b"v")])
+    opened = Log.open
+
+    def shortened(*args, **more):  # type: ignore[no-untyped-def]
+        found = opened(*args, **more)
+        if found.tp.topic == "__cluster_metadata":
+            found.start_offset = 2
+        return found
+
+    monkeypatch.setattr(Log, "open", shortened)
+    with pytest.raises(StorageError, match="snapshot"):
+        duramen.open(str(tmp_path / "log"))
