@@ -47,6 +47,8 @@ _REMEDIES = {
     "REQUEST_TIMED_OUT": "no answer in time; is the node busy? --timeout waits longer",
     "_TRANSPORT": "the connection broke; is the node still running?",
     "_ALL_BROKERS_DOWN": "no node can be reached any more; is it still running?",
+    "INVALID_MSG": "the bytes stored there are damaged; the node's log says where, and `duramen log verify` how far",
+    "KAFKA_STORAGE_ERROR": "the node's disk failed; its log says what happened",
     "MSG_SIZE_TOO_LARGE": "a record is larger than the topic's max.message.bytes",
     "UNSUPPORTED_VERSION": "the broker does not serve this request",
     "_UNSUPPORTED_FEATURE": "the broker does not serve this request",

@@ -249,7 +249,7 @@ def _print_all(
 
 
 def _record(message: Message, ends: Ends) -> Incoming | None:
-    """The record in a message; None when it only says that a partition's end was reached. KafkaException."""
+    """The record in a message; None when it only says that a partition's end was reached."""
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     error = message.error()
     if error is not None:
@@ -259,6 +259,8 @@ def _record(message: Message, ends: Ends) -> Incoming | None:
         if error.retriable():
             # The client library tries again by itself: a node may restart while somebody follows it.
             return None
+        if topic is not None and partition is not None and partition >= 0:
+            raise failure(KafkaException(error), f"{topic}-{partition}, offset {offset}")
         raise KafkaException(error)
     if topic is None or partition is None or offset is None:
         return None

@@ -235,6 +235,7 @@ class _SegmentCheck:
         self.findings = findings
         self.tick = tick
         self.decode = decode
+        self.damaged = False
         self.starts: dict[int, int] = {}
         """Base offset of the batch at each position."""
         self.youngest: list[tuple[int, int]] = []
@@ -260,28 +261,40 @@ class _SegmentCheck:
                 self._check_seal(file, seal, report)
         finally:
             file.close()
-        self._check_offset_index(end, report)
-        self._check_time_index(report)
+        if not self.damaged:
+            # Entries can only be judged by the batches they lead to.
+            self._check_offset_index(end, report)
+            self._check_time_index(report)
         return report
 
     def _find(self, kind: str, path: str, start: int, end: int, offset: int, what: str) -> None:
         self.findings.append(Finding(kind, path, start, end, offset, what))
 
     def _walk(self, file: File, report: SegmentReport, synced: int | None) -> int:
-        """Every batch up to the first that is not sound; returns where that is."""
-        position = 0
-        for position, header, ok in scan(file, 0, report.size, expect_offset=self.base):
+        """Every batch, past damaged ones where another follows; returns where the last sound one ends."""
+        start: int | None = 0
+        end = 0
+        while start is not None:
+            start, end = self._walk_sound(file, report, start, synced)
+        return end
+
+    def _walk_sound(self, file: File, report: SegmentReport, start: int, synced: int | None) -> tuple[int | None, int]:
+        """The batches from `start` up to one that is not sound; where to go on behind it (None: nowhere), and it."""
+        for position, header, ok in scan(file, start, report.size, expect_offset=report.next_offset):
             if not ok or header is None:
                 if self._only_zeros(file, position, report.size):
-                    return position
+                    return None, position
                 what = (
                     "no whole batch is here"
                     if header is None
                     else f"the batch at offset {header.base_offset} is damaged"
                 )
                 kind = "damage" if synced is None or report.next_offset < synced else "tail"
-                self._find(kind, self.path, position, report.size, report.next_offset, what)
-                return position
+                # Behind a tail there may be sound batches too, which a power cut let through; the next start decides.
+                behind = self._sound_behind(file, position, header, report) if header and kind == "damage" else None
+                self._find(kind, self.path, position, behind or report.size, report.next_offset, what)
+                self.damaged = True
+                return behind, position
             self.tick(header.size)
             self.starts[position] = header.base_offset
             report.batches += 1
@@ -291,7 +304,15 @@ class _SegmentCheck:
             self.youngest.append((header.last_offset, report.max_timestamp))
             if self.decode:
                 self._decode(file, position, header)
-        return report.size
+        return None, report.size
+
+    def _sound_behind(self, file: File, position: int, header: BatchHeader, report: SegmentReport) -> int | None:
+        """Where the next batch starts if the length in a damaged one's header can be believed: a sound one is there."""
+        behind = position + header.size
+        if header.size <= 0 or behind >= report.size:
+            return None
+        found = next(scan(file, behind, report.size, expect_offset=report.next_offset + 1), None)
+        return behind if found is not None and found[2] else None
 
     def _only_zeros(self, file: File, start: int, end: int) -> bool:
         """Whether the rest is space that was reserved and never written (`preallocate`)."""

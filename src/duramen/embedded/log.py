@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from duramen.config import load_broker_config
-from duramen.embedded.records import Record, StoredRecord, partition_for
+from duramen.embedded.records import Record, StoredRecord, check_record, partition_for
 from duramen.embedded.world import Turn, local_world
 from duramen.errors import ClosedError, ConfigError, DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.machines.metadata.commands import (
@@ -50,7 +50,11 @@ def open_log(path: str | os.PathLike[str], settings: Mapping[str, str] | None = 
     Raises DirectoryLockedError while another process has it, StorageError when it cannot be used, CorruptLogError for
     damage, ConfigError for a setting that is wrong.
     """
-    return EmbeddedLog(os.fspath(path), settings or {})
+    where = os.fspath(path)
+    try:
+        return EmbeddedLog(where, settings or {})
+    except OSError as error:
+        raise StorageError(f"{where}: {error.strerror or error}") from error
 
 
 class EmbeddedLog:
@@ -213,7 +217,7 @@ class Topic:
         """Like `append`, but returns at once with a future of the offsets."""
         self._log._check()
         now = self._turn.wall_ms()
-        rows = list(records)
+        rows = [check_record(row) for row in records]
         return _Appending(self, rows, self._spread(rows, partition), now).future
 
     def _spread(self, rows: list[Record], partition: int | None) -> dict[int, list[int]]:

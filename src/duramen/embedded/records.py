@@ -30,6 +30,24 @@ class StoredRecord:
     partition: int
 
 
+def check_record(row: object) -> Record:
+    """The record, if it is one that can be written; TypeError that names what is wrong with it."""
+    if not isinstance(row, Record):
+        raise TypeError(f"records are duramen.Record objects, not {type(row).__name__}")
+    for name, content in (("key", row.key), ("value", row.value)):
+        _check_bytes(f"a record's {name}", content)
+    for header in row.headers:
+        if not isinstance(header, tuple | list) or len(header) != 2 or not isinstance(header[0], str | bytes):
+            raise TypeError(f"a header is a pair of a name and bytes, not {header!r:.80}")
+        _check_bytes(f"the value of the header {header[0]!r:.80}", header[1])
+    return row
+
+
+def _check_bytes(what: str, content: object) -> None:
+    if content is not None and not isinstance(content, bytes | bytearray | memoryview):
+        raise TypeError(f"{what} is bytes or None, not {type(content).__name__}; encode it first")
+
+
 def murmur2(data: bytes) -> int:
     """The 32-bit hash of Kafka's default partitioner, as a signed number (Utils.murmur2)."""
     length = len(data)

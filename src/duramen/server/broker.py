@@ -47,6 +47,9 @@ def _silent(level: str, event: str, fields: dict[str, Any]) -> None:
     """The default log: nowhere."""
 
 
+_ERRORS = frozenset({"damage", "read-failed", "partition-offline", "partition-not-deleted", "coordinator-load-failed"})
+
+
 class Broker:
     """A broker on the five ports. All methods run on the loop thread."""
 
@@ -232,8 +235,8 @@ class Broker:
     # ---- telling ---------------------------------------------------------------------------------------------
 
     def report(self, event: str, **fields: Any) -> None:
-        """One line of the broker's log."""
-        self._report("info", event, fields)
+        """One line of the broker's log: an error where stored data or a partition is not to be had."""
+        self._report("error" if event in _ERRORS else "info", event, fields)
 
     def report_bug(self, event: str, error: BaseException, **fields: Any) -> None:
         """Something that should be impossible; the log keeps the traceback."""

@@ -135,6 +135,19 @@ def test_one_flipped_bit_is_found(
     assert found[0]["path"] == str(path)
 
 
+def test_damage_ends_where_the_next_sound_batch_starts(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = data / "flights-0" / file_name(6, ".log")
+    sound = verify(capsys, str(data))[1]["partitions"][0]["segments"][1]
+    flip(path, 80)
+    code, report = verify(capsys, str(data))
+    assert code == 1
+    (finding,) = report["findings"]
+    assert (finding["kind"], finding["start"], finding["offset"]) == ("damage", 0, 6)
+    assert 0 < finding["end"] < path.stat().st_size
+    damaged = report["partitions"][0]["segments"][1]
+    assert (damaged["end_offset"], damaged["batches"]) == (sound["end_offset"], sound["batches"] - 1)
+
+
 def test_every_bit_of_a_sealed_segment_counts(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = data / "flights-0" / file_name(0, ".log")
     sound = path.read_bytes()

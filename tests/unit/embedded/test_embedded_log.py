@@ -137,6 +137,30 @@ def test_refusals_say_what_is_wrong(tmp_path: Path) -> None:
         log.topic("a")
 
 
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        (b"x", "records are duramen.Record objects, not bytes"),
+        (duramen.Record(value="x"), "a record's value is bytes or None, not str"),  # type: ignore[arg-type]
+        (duramen.Record(key="k"), "a record's key is bytes or None, not str"),  # type: ignore[arg-type]
+        (duramen.Record(headers={"h": b"1"}), "a header is a pair"),  # type: ignore[arg-type]
+        (duramen.Record(headers=[("h", "1")]), "the value of the header 'h' is bytes"),  # type: ignore[list-item]
+    ],
+)
+def test_what_is_no_record_is_a_type_error(tmp_path: Path, row: duramen.Record, what: str) -> None:
+    with duramen.open(tmp_path) as log:
+        events = log.topic("events")
+        with pytest.raises(TypeError, match=what):
+            events.append([duramen.Record(value=b"good"), row])
+        assert events.end_offset(0) == 0
+
+
+def test_a_place_that_holds_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(duramen.StorageError, match="file: Not a directory"):
+        duramen.open(tmp_path / "file")
+
+
 def test_a_fork_must_not_use_its_parents_log(tmp_path: Path) -> None:
     with duramen.open(tmp_path) as log:
         topic = log.topic("a")
