@@ -13,7 +13,7 @@ from duramen.errors import CorruptLogError, StorageError
 from duramen.storage.checkpoints import LEADER_EPOCHS, read_file
 from duramen.storage.epochs import EpochCache
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
-from duramen.storage.producer_files import decode_kafka, decode_ours
+from duramen.storage.producer_files import decode_aborted, decode_kafka, decode_ours
 from duramen.storage.producers import Producer
 from duramen.storage.scan import scan
 from duramen.storage.segment import (
@@ -68,6 +68,7 @@ def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int) -> No
     log.start_offset = min(max(start_offset, log.segments[0].base_offset), log.end_offset)
     sound = _check_aborted(log, present)
     log.snapshots = sorted(base for base, suffixes in present.items() if SNAPSHOT in suffixes or PRODUCERS in suffixes)
+    sound = sound and not _lost_aborted(log, present) and (clean or not _has_markers(log, recovery_point))
     load_state(log, epochs_from=log.end_offset if clean else recovery_point, clean=clean, whole=not sound)
     log.configure(log.config)
     log.active.release_files()  # many partitions are opened, few are used: the first append or read opens it again
@@ -111,6 +112,28 @@ def _check_aborted(log: Log, present: dict[int, set[str]]) -> bool:
         if len(kept) != len(entries):
             segment.rewrite_aborted(kept)
     return sound
+
+
+def _lost_aborted(log: Log, present: dict[int, set[str]]) -> bool:
+    """Whether a segment that had a `.txnindex` at the newest producer snapshot of ours has none any more."""
+    for offset in reversed(log.snapshots):
+        data = read_file(log.disk, posixpath.join(log.path, file_name(offset, PRODUCERS)))
+        if data is not None and decode_ours(data) is not None:
+            bases = {segment.base_offset for segment in log.segments}
+            return any(base in bases and TXN_INDEX not in present[base] for base in decode_aborted(data))
+    return False
+
+
+def _has_markers(log: Log, recovery_point: int) -> bool:
+    """Whether a transaction ends in a segment whose side files recovery did not trust."""
+    for segment in log.segments:
+        if segment.next_offset > recovery_point and segment.size:
+            for _, header, ok in scan(segment.open_file(), 0, segment.size, crc=False):
+                if ok and header is not None and header.is_control and header.producer_id >= 0:
+                    return True
+            if segment is not log.active:
+                segment.release_files()
+    return False
 
 
 # ---- segments --------------------------------------------------------------------------------------------------

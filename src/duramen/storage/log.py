@@ -289,7 +289,8 @@ class Log(LogState):
         """The job that makes everything appended so far durable in the segments; None when it is already."""
         self.flush()
         unsynced = [segment for segment in self.segments if segment.synced < segment.size]
-        if not unsynced and not full and not self.names_changed and not self.epochs.changed:
+        aborted = any(segment.aborted_unsynced for segment in self.segments)
+        if not (unsynced or full or aborted or self.names_changed or self.epochs.changed):
             return None
         snapshot = full or self._unsnapshotted > SNAPSHOT_BYTES
         if snapshot:

@@ -7,6 +7,7 @@ that Kafka wrote, and what Kafka finds in ours. Either can be deleted: the state
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from crc32c import crc32c
 
@@ -14,8 +15,9 @@ from duramen.storage.producers import NO_TRANSACTION, Producer, ProducerStates
 
 _HEAD = struct.Struct(">hI")  # version, CRC32C of everything behind it
 _COUNT = struct.Struct(">i")
+_BASE = struct.Struct(">q")
 _KAFKA_ENTRY = struct.Struct(">qhiqiqiq")
-_OUR_MAGIC = b"DPRD"
+_OUR_MAGIC = b"DPR2"
 _OUR_ENTRY = struct.Struct(">qhiqqb")
 _OUR_BATCH = struct.Struct(">iiqqq")
 _KAFKA_VERSION = 1
@@ -67,8 +69,8 @@ def decode_kafka(data: bytes) -> list[Producer] | None:
     return producers
 
 
-def encode_ours(states: ProducerStates) -> bytes:
-    """A `.producers` file."""
+def encode_ours(states: ProducerStates, aborted: Sequence[int] = ()) -> bytes:
+    """A `.producers` file. aborted: base offsets of the segments that have a `.txnindex`, so that a lost one shows."""
     body = bytearray()
     count = 0
     for producer in states.active():
@@ -83,12 +85,24 @@ def encode_ours(states: ProducerStates) -> bytes:
         )
         for batch in producer.batches:
             body += _OUR_BATCH.pack(*batch)
+    body += _COUNT.pack(len(aborted)) + b"".join(map(_BASE.pack, aborted))
     head = _OUR_MAGIC + _COUNT.pack(count)
     return head + bytes(body) + crc32c(head + body).to_bytes(4, "big")
 
 
 def decode_ours(data: bytes) -> list[Producer] | None:
     """The producers in a `.producers` file; None when it is damaged."""
+    found = _decode_ours(data)
+    return None if found is None else found[0]
+
+
+def decode_aborted(data: bytes) -> list[int]:
+    """Base offsets of the segments that had a `.txnindex` when this `.producers` file was written."""
+    found = _decode_ours(data)
+    return [] if found is None else found[1]
+
+
+def _decode_ours(data: bytes) -> tuple[list[Producer], list[int]] | None:
     if len(data) < 12 or data[:4] != _OUR_MAGIC or crc32c(data[:-4]).to_bytes(4, "big") != data[-4:]:
         return None
     (count,) = _COUNT.unpack_from(data, 4)
@@ -109,6 +123,10 @@ def decode_ours(data: bytes) -> list[Producer] | None:
                 position += _OUR_BATCH.size
             producer.batches = tuple(stored)
             producers.append(producer)
+        (segments,) = _COUNT.unpack_from(data, position)
+        position += _COUNT.size
     except struct.error:
         return None
-    return producers if position == len(data) - 4 else None
+    if position + segments * _BASE.size != len(data) - 4:
+        return None
+    return producers, [base for (base,) in _BASE.iter_unpack(data[position:-4])]

@@ -71,6 +71,7 @@ class Segment:
     __slots__ = (
         "_aborted",
         "_file",
+        "aborted_unsynced",
         "base_offset",
         "directory",
         "disk",
@@ -114,6 +115,7 @@ class Segment:
         self.sealed = False
         self.seal: Seal | None = None
         self._aborted: list[AbortedTransaction] | None = None
+        self.aborted_unsynced = False
         self._file: File | None = None
         self.index_file: File | None = None
 
@@ -215,6 +217,12 @@ class Segment:
         finally:
             file.close()
         known.append(entry)
+        self.aborted_unsynced = True
+
+    @property
+    def has_aborted(self) -> bool:
+        """Whether a rolled-back transaction ends here, as far as `.txnindex` was looked into (opening a log does)."""
+        return bool(self._aborted)
 
     def aborted(self) -> list[AbortedTransaction]:
         """Entries of `.txnindex`, in the order of their markers, read once; CorruptLogError."""
@@ -240,6 +248,7 @@ class Segment:
     def rewrite_aborted(self, entries: list[AbortedTransaction]) -> None:
         """Replace `.txnindex`; no file when there is nothing to say. OSError."""
         self._aborted = entries
+        self.aborted_unsynced = False
         path = self.path_of(TXN_INDEX)
         if not entries:
             if self.disk.exists(path):
@@ -251,6 +260,7 @@ class Segment:
             file.pwritev([b"".join(_TXN_ENTRY.pack(0, *entry) for entry in entries)], 0)
         finally:
             file.close()
+        self.aborted_unsynced = True
 
     # ---- files -----------------------------------------------------------------------------------------------
 

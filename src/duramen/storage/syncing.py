@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from duramen.ports import Disk
 from duramen.storage.checkpoints import LEADER_EPOCHS, replace_file
 from duramen.storage.producer_files import encode_kafka, encode_ours
-from duramen.storage.segment import PRODUCERS, SNAPSHOT, Segment, file_name
+from duramen.storage.segment import PRODUCERS, SNAPSHOT, TXN_INDEX, Segment, file_name
 
 if TYPE_CHECKING:
     from duramen.storage.log import Log
@@ -53,7 +53,8 @@ def collect(log: Log, *, final: bool, full: bool) -> Sidecars:
     snapshot = -1
     if full and log.end_offset not in log.snapshots[-1:]:
         snapshot = log.end_offset
-        for suffix, data in ((SNAPSHOT, encode_kafka(log.producers)), (PRODUCERS, encode_ours(log.producers))):
+        ours = encode_ours(log.producers, [segment.base_offset for segment in log.segments if segment.has_aborted])
+        for suffix, data in ((SNAPSHOT, encode_kafka(log.producers)), (PRODUCERS, ours)):
             writes.append(Write(posixpath.join(log.path, file_name(snapshot, suffix)), 0, data))
         bases = {segment.base_offset for segment in log.segments}
         for old in log.snapshots:
@@ -109,6 +110,7 @@ class LogSync:
         "_path",
         "_segments",
         "_sidecars",
+        "_transactions",
         "end_offset",
         "log",
         "position",
@@ -125,7 +127,10 @@ class LogSync:
         self._path = log.path
         self._segments = [(segment, segment.open_file(), segment.size) for segment in unsynced]
         self._sidecars = sidecars
-        self._names_changed = log.names_changed or sidecars.snapshot >= 0
+        self._transactions = [segment.path_of(TXN_INDEX) for segment in log.segments if segment.aborted_unsynced]
+        for segment in log.segments:
+            segment.aborted_unsynced = False
+        self._names_changed = log.names_changed or sidecars.snapshot >= 0 or bool(self._transactions)
         self._full = full
         log.names_changed = False
         log.epochs.changed = False
@@ -140,6 +145,16 @@ class LogSync:
         if self._sidecars.epochs is not None:
             path = posixpath.join(self._path, LEADER_EPOCHS)
             replace_file(self._disk, path, self._sidecars.epochs, durable_name=False)
+        for path in self._transactions:
+            self._still_there()
+            try:
+                index = self._disk.open(path, write=True)
+            except FileNotFoundError:
+                continue  # its segment went with retention
+            try:
+                index.sync()
+            finally:
+                index.close()
         for _, file, _ in self._segments:
             file.sync()
         if self._names_changed or self._sidecars.epochs is not None:

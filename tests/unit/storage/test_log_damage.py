@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from storage_helpers import Bench, cold, without_nowait
+from storage_helpers import TOPIC_ID, TP, Bench, NoteJournal, cold, without_nowait
 
 from duramen.errors import CorruptLogError
-from duramen.wire.batch import ABORT, COMMIT, batches, build_marker
+from duramen.sim.disk import CrashDisk
+from duramen.storage.log import Log
+from duramen.storage.logconfig import PlainLogConfig
+from duramen.wire.batch import ABORT, COMMIT, batches, build_batch, build_marker, parse_header
 
 
 @pytest.fixture
@@ -254,6 +257,10 @@ def test_a_damaged_txnindex_is_made_again(bench: Bench, clean: bool) -> None:
     bench.reopen(clean=clean)
     assert bench.log.aborted(0, 10) == [(1, 0)]
     assert path.read_bytes() == good
+    path.unlink()
+    bench.reopen(clean=clean)
+    assert bench.log.aborted(0, 10) == [(1, 0)]
+    assert path.read_bytes() == good
     path.write_bytes(good + struct.pack(">hqqqq", 0, 5, 10**6, 10**6 + 1, 10**6))
     bench.reopen(clean=clean)
     assert path.read_bytes() == good
@@ -276,3 +283,23 @@ def test_an_index_that_lies_never_hides_records(bench: Bench, pool: bool) -> Non
     for offset in range(segment.base_offset, segment.next_offset):
         cold(bench)
         assert bench.offsets(bench.read(offset, 1)) == [offset]
+
+
+def test_a_checkpoint_makes_the_txnindex_durable() -> None:
+    disk = CrashDisk()
+    disk.make_directories("/data")
+    disk.sync_directory("/")
+    config = PlainLogConfig()
+    log = Log.create(disk, "/data/events-3", TP, TOPIC_ID, config, NoteJournal())
+    disk.sync_directory("/data")
+    batch = build_batch([(None, b"a", [], 1000)], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    for data in (batch, build_marker(1, 0, ABORT, 0, 5, base_offset=1, leader_epoch=0)):
+        log.append(memoryview(data), parse_header(memoryview(data)), 0)
+    job = log.take_sync()
+    assert job is not None
+    job.run()
+    log.complete_sync(job)
+    assert log.take_sync() is None
+    disk.power_cut()
+    disk.power_on()
+    assert len(disk.contents()["/data/events-3/00000000000000000000.txnindex"]) == 34

@@ -1,0 +1,126 @@
+"""Directories handed over between us and Apache Kafka, run from its jars; skipped where there is no Java or Maven."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks.kafka_peer import DUMP_LOG, KafkaPeer, PeerUnavailableError, jars, tool
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from serving import Served
+
+TOPIC = "handed-over"
+RECORDS = 400
+pytestmark = pytest.mark.timeout(300)  # a JVM takes seconds to start
+
+
+@pytest.fixture(autouse=True)
+def kafka_jars() -> None:
+    try:
+        jars(timeout=90)
+    except PeerUnavailableError as reason:
+        pytest.skip(str(reason))
+
+
+def fill(bootstrap: str) -> None:
+    """Two segments of records in one partition, and a group that has read some of them."""
+    configs = {"segment.bytes": "1048576", "retention.ms": "-1"}
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(TOPIC, 1, 1, config=configs)])[TOPIC].result(30)
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "batch.size": 65536})
+    for number in range(RECORDS):
+        producer.produce(TOPIC, (b"%d:" % number).ljust(4000, b"x"), partition=0)
+        if number % 20 == 19:
+            producer.flush(30)
+    assert producer.flush(30) == 0
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"})
+    consumer.subscribe([TOPIC])
+    assert len(consumer.consume(100, timeout=60)) == 100
+    consumer.commit(asynchronous=False)
+    consumer.close()
+
+
+def numbers(bootstrap: str) -> list[int]:
+    """The records' numbers as a consumer gets them, CRCs checked."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "all", "auto.offset.reset": "earliest", "check.crcs": True}
+    )
+    consumer.subscribe([TOPIC])
+    found: list[int] = []
+    while len(found) < RECORDS:
+        messages = consumer.consume(RECORDS - len(found), timeout=30)
+        assert messages, f"only {len(found)} records came"
+        assert all(message.error() is None for message in messages)
+        found += [int(message.value().partition(b":")[0]) for message in messages]
+    consumer.close()
+    return found
+
+
+def test_every_file_of_ours_is_what_kafkas_own_tool_reads(tmp_path: Path) -> None:
+    node = Served(tmp_path)
+    node.start()
+    try:
+        fill(node.bootstrap)
+    finally:
+        assert node.stop() == 0
+    files: dict[str, list[str]] = {"": [], "--cluster-metadata-decoder": [], "--offsets-decoder": []}
+    for path in sorted(node.data.rglob("0*")):
+        decoder = {"__cluster_metadata-0": "--cluster-metadata-decoder"}.get(path.parent.name, "")
+        if path.parent.name.startswith("__consumer_offsets"):
+            if path.suffix != ".log" or path.stat().st_size == 0:
+                continue
+            decoder = "--offsets-decoder"
+        if path.suffix in (".log", ".index", ".timeindex", ".snapshot", ".txnindex"):
+            files[decoder].append(str(path))
+    assert len([path for path in files[""] if path.endswith(".log")]) >= 2
+    for decoder, paths in files.items():
+        assert paths, decoder
+        words = ["--files", ",".join(paths), *([decoder] if decoder else [])]
+        ran = tool(DUMP_LOG, *words, "--deep-iteration", timeout=120, check=False)
+        text = ran.stdout + ran.stderr
+        assert ran.returncode == 0, text[-2000:]
+        for sign in ("isvalid: false", "Found timestamp mismatch", "Mismatches in", "Exception", "Could not"):
+            assert sign not in text, text[-3000:]
+
+
+def test_kafkas_directory_after_its_clean_stop_is_ours_with_all_records(tmp_path: Path) -> None:
+    kafka = KafkaPeer(tmp_path / "kafka")
+    kafka.prepare()
+    kafka.start()
+    try:
+        fill(kafka.bootstrap)
+    finally:
+        kafka.stop()
+    assert (kafka.directory / "data" / ".kafka_cleanshutdown").exists()
+    node = Served(tmp_path, {"node.id": "1"})
+    shutil.copytree(kafka.directory / "data", node.data)
+    node.start()
+    try:
+        assert numbers(node.bootstrap) == list(range(RECORDS))
+    finally:
+        assert node.stop() == 0
+
+
+def test_kafka_opens_our_directory_after_our_clean_stop(tmp_path: Path) -> None:
+    node = Served(tmp_path, {"node.id": "1"})
+    node.start()
+    try:
+        fill(node.bootstrap)
+    finally:
+        assert node.stop() == 0
+    kafka = KafkaPeer(tmp_path / "kafka")
+    kafka.prepare()
+    shutil.rmtree(kafka.directory / "data")
+    shutil.copytree(node.data, kafka.directory / "data")
+    kafka.start()
+    try:
+        assert numbers(kafka.bootstrap) == list(range(RECORDS))
+    finally:
+        kafka.stop()
