@@ -135,9 +135,26 @@ def verify_directory(
                 inside = posixpath.join(path, name)
                 synced = None if clean else points.get(tp, 0)
                 report.partitions.append(verify_partition(disk, inside, tick, synced=synced, decode=decode))
+        if clean:
+            _verify_ends(report, read_offsets(disk, posixpath.join(path, RECOVERY_POINT)), only)
         return report
     finally:
         lock.release()
+
+
+def _verify_ends(report: DirectoryReport, points: dict[TopicPartition, int], only: str | None) -> None:
+    """After a clean stop every log reaches as far as the checkpoint written then says; what is gone is damage."""
+    ends = {partition.name: partition.segments[-1].next_offset for partition in report.partitions if partition.segments}
+    damaged = {finding.path for finding in report.all_findings() if finding.kind == "damage"}
+    for tp, offset in sorted(points.items()):
+        name = f"{tp.topic}-{tp.partition}"
+        inside = posixpath.join(report.path, name)
+        if only not in (None, name) or any(posixpath.dirname(path) == inside for path in damaged):
+            continue
+        end = ends.get(name, 0)
+        if end < offset:
+            what = f"it went up to offset {offset} at the last clean stop and now ends at {end}"
+            report.findings.append(Finding("damage", inside, 0, 0, end, what))
 
 
 def recovery_points(disk: Disk, path: str) -> dict[TopicPartition, int]:

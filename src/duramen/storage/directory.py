@@ -144,6 +144,9 @@ class LogDirectory:
                 flush_queue=self._queue,
             )
             log.producers.expiration_ms = settings.producer_id_expiration_ms
+            if state.clean and log.end_offset < ready.sound_below:
+                what = f"it ends at offset {log.end_offset}; at the last clean stop it went up to {ready.sound_below}"
+                self.recovery.damage.append(f"{log.path}: {what}")
             self.logs[key_of(log)] = log
         points = {key: point_of(log) for key, log in self.logs.items()}
         self._checkpointer = Checkpointer(

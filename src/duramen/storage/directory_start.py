@@ -97,7 +97,7 @@ def prepare(disk: Disk, path: str, node_id: int, cluster_id: str | None, entropy
             for partition in found:
                 _check_magic(disk, partition)
         if state.clean:
-            state.ready = _clean(disk, path, checkpoint, found)
+            state.ready = _clean(disk, path, checkpoint, found, state.report)
         else:
             state.ready = _recover(disk, path, checkpoint, found, deleted, state)
     finally:
@@ -234,7 +234,9 @@ def _bases(disk: Disk, path: str) -> list[int]:
     return sorted(base for base in map(parse_base, disk.list_directory(path)) if base is not None)
 
 
-def _clean(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, found: list[Found]) -> list[Ready]:
+def _clean(
+    disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, found: list[Found], report: RecoveryReport
+) -> list[Ready]:
     starts = read_offsets(disk, posixpath.join(path, LOG_START))
     points = read_offsets(disk, posixpath.join(path, RECOVERY_POINT))
     ready = []
@@ -244,6 +246,11 @@ def _clean(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, found:
         if known is not None:
             start = max(start, known.start_offset)
         ready.append(Ready(partition, start, points.get(partition.tp, 0)))
+    present = {partition.tp for partition in found}
+    for tp, offset in sorted(points.items()):
+        if offset > 0 and tp not in present:
+            directory = posixpath.join(path, f"{tp.topic}-{tp.partition}")
+            report.damage.append(f"{directory}: it is missing; it went up to offset {offset} at the last clean stop")
     return ready
 
 

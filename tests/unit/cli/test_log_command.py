@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -289,6 +290,27 @@ def test_directory_of_the_engine_is_sound(tmp_path: Path, capsys: pytest.Capture
     assert report["clean"] == (end == "close")
     assert sum(p["records"] for p in report["partitions"] if p["partition"].startswith("events-")) == 50
     assert (report["journal_entries"] > 50) == (end == "crash")
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_is_gone_since_a_clean_stop_is_damage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], whole: bool
+) -> None:
+    data = tmp_path / "data"
+    subprocess.run([sys.executable, "-c", WRITER, str(data), "close"], check=True, timeout=60)
+    gone = data / "events-0"
+    if whole:
+        shutil.rmtree(gone)
+    else:
+        os.truncate(gone / file_name(0, ".log"), 0)
+        for index in gone.glob("*index"):
+            index.unlink()
+    code, report = verify(capsys, str(data))
+    assert code == 1
+    (finding,) = report["findings"]
+    assert (finding["kind"], finding["path"], finding["offset"]) == ("damage", str(gone), 0)
+    assert "at the last clean stop" in finding["what"]
+    assert verify(capsys, str(data / "events-1"))[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,28 @@ def test_a_clean_stop_leaves_what_kafka_expects() -> None:
     assert (log.start_offset, log.end_offset, directory.clean_start) == (2, 5, True)
 
 
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [("whole", "it is missing; it went up to offset 20"), ("tail", "it ends at offset ")],
+)
+def test_what_is_gone_since_a_clean_stop_is_said_once(gone: str, said: str) -> None:
+    disk, directory, log = fresh()
+    fill(directory, log, 20)
+    directory.close(clean=True)
+    last = max(name for name in disk.list_directory("/data/first-0") if name.endswith(".log"))
+    if gone == "whole":
+        disk.remove("/data/first-0")
+    else:
+        file = disk.open(f"/data/first-0/{last}", write=True)
+        file.truncate(0)
+        file.close()
+    directory = start(disk)
+    (damage,) = directory.recovery.damage
+    assert damage.startswith(f"/data/first-0: {said}")
+    directory.close(clean=True)
+    assert start(disk).recovery.damage == []
+
+
 SIDE_FILES = [
     "meta.properties",
     "recovery-point-offset-checkpoint",
