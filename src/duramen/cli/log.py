@@ -41,7 +41,7 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @click.group(epilog=EPILOG)
 def command() -> None:
-    """Look into a data directory and check it. No node may use it meanwhile; Kafka's directories work too."""
+    """Look into a data directory and check it. `verify` needs it for itself; Kafka's directories work too."""
 
 
 @command.command(

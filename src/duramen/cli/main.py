@@ -101,6 +101,10 @@ def program() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    if sys.stdout is None or sys.stderr is None:
+        # Started with a stream closed (`>&-`, some supervisors): what is said there goes nowhere.
+        nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (for as long as the process lives)
+        sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
     try:
         code = program.main(args=arguments, prog_name="duramen", standalone_mode=False)
         sys.stdout.flush()

@@ -189,3 +189,12 @@ def test_commands_and_options_complete() -> None:
     assert completions("duramen t", 1) == {"topic", "truncate"}
     assert completions("duramen topic d", 2) == {"describe", "delete"}
     assert "--key-separator" in completions("duramen produce x --k", 3)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams_change_no_exit_code(closed: str) -> None:
+    for arguments, code in (("--help", 0), ("nonsense", 2), ("topic list --bootstrap 127.0.0.1:1", 1)):
+        line = f'"{sys.executable}" -m duramen.cli.main {arguments} {closed}'
+        done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=60)
+        assert done.returncode == code, done.stderr
+        assert "bug" not in done.stderr
