@@ -11,7 +11,7 @@ from benchmarks.kafka_peer import DUMP_LOG, KafkaPeer, PeerUnavailableError, jar
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from serving import Served
@@ -63,6 +63,14 @@ def numbers(bootstrap: str) -> list[int]:
     return found
 
 
+def committed(bootstrap: str) -> int:
+    """How far the group that `fill` left has come."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "readers"})
+    (found,) = consumer.committed([TopicPartition(TOPIC, 0)], timeout=30)
+    consumer.close()
+    return int(found.offset)
+
+
 def test_every_file_of_ours_is_what_kafkas_own_tool_reads(tmp_path: Path) -> None:
     node = Served(tmp_path)
     node.start()
@@ -104,6 +112,7 @@ def test_kafkas_directory_after_its_clean_stop_is_ours_with_all_records(tmp_path
     node.start()
     try:
         assert numbers(node.bootstrap) == list(range(RECORDS))
+        assert committed(node.bootstrap) == 100
     finally:
         assert node.stop() == 0
 
@@ -122,5 +131,6 @@ def test_kafka_opens_our_directory_after_our_clean_stop(tmp_path: Path) -> None:
     kafka.start()
     try:
         assert numbers(kafka.bootstrap) == list(range(RECORDS))
+        assert committed(kafka.bootstrap) == 100
     finally:
         kafka.stop()

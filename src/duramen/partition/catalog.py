@@ -91,7 +91,7 @@ class Catalog:
                 self._report("log-of-deleted-topic", topic=log.tp.topic, partition=log.tp.partition)
                 self._store.delete_log(directory, log)
             elif self.image.topic_by_id(log.topic_id) is None:
-                # Nobody deleted it (Kafka's directory, whose metadata is elsewhere): its records are not ours to delete.
+                # Nobody deleted it (a Kafka directory, its metadata elsewhere): its records are not ours to delete.
                 self._report("log-of-unknown-topic", topic=log.tp.topic, partition=log.tp.partition)
 
     # ---- following the log -----------------------------------------------------------------------------------

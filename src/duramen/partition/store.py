@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from duramen.config import TopicConfig
-from duramen.errors import ErrorCode, KafkaError, StorageError, check
+from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError, check
 from duramen.model import TopicId, TopicPartition
 from duramen.partition.flushing import Flushing
 from duramen.partition.maintenance import Maintenance
@@ -156,7 +156,7 @@ class Store:
                 return
             try:
                 logs = directory.complete_creation(job)
-            except StorageError as refused:
+            except DuramenError as refused:  # fenced meanwhile, or the journal has no room
                 done(refused)
                 return
             for log, (_, _, config) in zip(logs, new, strict=True):

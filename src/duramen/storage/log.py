@@ -128,7 +128,7 @@ class Log(LogState):
         stable = self.stable
         self._take_over(config)
         if self.stable != stable:
-            self.marked = False
+            self.marked = not self.stable and self.durable_end < self.end_offset
             if self.stable:
                 sync = self.take_sync()
                 if sync is not None:
@@ -136,8 +136,7 @@ class Log(LogState):
                     self.complete_sync(sync)
                 self.mark_durable(self.end_offset)
                 self._journal(kinds.DURABILITY, self.end_offset, b"stable")
-            elif self.durable_end < self.end_offset:
-                self.marked = True
+            elif self.marked:
                 self._journal(kinds.DURABILITY, self.end_offset)
 
     def _take_over(self, config: LogConfig) -> None:
@@ -289,8 +288,7 @@ class Log(LogState):
         """The job that makes everything appended so far durable in the segments; None when it is already."""
         self.flush()
         unsynced = [segment for segment in self.segments if segment.synced < segment.size]
-        aborted = any(segment.aborted_unsynced for segment in self.segments)
-        if not (unsynced or full or aborted or self.names_changed or self.epochs.changed):
+        if not (unsynced or full or self.names_changed or self.epochs.changed or self.has_unsynced_aborted):
             return None
         snapshot = full or self._unsnapshotted > SNAPSHOT_BYTES
         if snapshot:

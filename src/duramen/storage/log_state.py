@@ -149,6 +149,11 @@ class LogState:
         """Bytes of all segments."""
         return sum(segment.size for segment in self.segments)
 
+    @property
+    def has_unsynced_aborted(self) -> bool:
+        """Whether a `.txnindex` changed since the last sync."""
+        return any(segment.aborted_unsynced for segment in self.segments)
+
     def read(self, offset: int, max_bytes: int, end: int, *, at_least_one: bool) -> LogRead:
         """Whole batches from the one that contains `offset`; none that starts at `end` (a batch boundary) or later.
 
