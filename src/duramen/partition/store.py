@@ -15,6 +15,7 @@ from duramen.config import TopicConfig
 from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError, check
 from duramen.model import TopicId, TopicPartition
 from duramen.partition.flushing import Flushing
+from duramen.partition.hardening import Hardening
 from duramen.partition.maintenance import Maintenance
 from duramen.partition.partition import Partition
 from duramen.ports import World
@@ -22,9 +23,6 @@ from duramen.storage.creation import NewLog
 from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.journal import Group
 from duramen.storage.log import Log
-
-HARDENING_ROUNDS = 3
-"""Syncs off the loop by which a page-cache log catches up with its appends before it becomes stable."""
 
 
 @dataclass(slots=True)
@@ -48,8 +46,7 @@ class Store:
         self._by_log: dict[tuple[TopicId, int], Partition] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
         self._touched: dict[Partition, None] = {}
-        self._hardening: dict[Partition, TopicConfig] = {}
-        """Page-cache partitions that are being synced because their topic became stable, and what it says now."""
+        self._hardening = Hardening(self)
         self._commit_scheduled = False
         self._failed: list[LogDirectory] = []
         """Directories of whose failure everybody was told."""
@@ -176,38 +173,7 @@ class Store:
         it has to be, too. Until that is done nothing is acknowledged in the old way, for whoever made the change may
         know of it already; a configuration that comes meanwhile is taken over afterwards.
         """
-        if partition in self._hardening:
-            self._hardening[partition] = config
-        else:
-            self._configure(partition, config, HARDENING_ROUNDS)
-
-    def _configure(self, partition: Partition, config: TopicConfig, rounds: int) -> None:
-        """A producer may append while a sync runs; what came after `rounds` of them is synced on the loop."""
-        log = partition.log
-        home = self._homes[partition.tp]
-        job = None
-        try:
-            if rounds > 0 and not log.stable and config.durability == "stable" and home.journal.failed is None:
-                job = log.take_sync()
-            if job is None:
-                partition.configure(config)
-                return
-        except (OSError, StorageError) as error:
-            self.fail(home, error)
-            return
-        self._hardening[partition] = config
-
-        def synced(_: Any, error: BaseException | None) -> None:
-            newest = self._hardening.pop(partition)
-            if partition.closed:
-                return
-            if error is not None:
-                self.fail(home, error)
-                return
-            log.complete_sync(job)
-            self._configure(partition, newest, rounds - 1)
-
-        self.submit("checkpoint", job.run, synced)
+        self._hardening.configure(partition, config)
 
     def home(self, tp: TopicPartition) -> LogDirectory:
         """The directory that holds this partition."""

@@ -1,0 +1,63 @@
+"""Changes of a partition's configuration: from page-cache to stable its log is synced first, off the loop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from duramen.config import TopicConfig
+from duramen.errors import DuramenError
+from duramen.partition.partition import Partition
+
+if TYPE_CHECKING:
+    from duramen.partition.store import Store
+
+ROUNDS = 3
+"""Syncs off the loop by which a page-cache log catches up with its appends before it becomes stable."""
+
+
+class Hardening:
+    """The partitions of one store that are becoming stable."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._pending: dict[Partition, TopicConfig] = {}
+        """What their topics say now."""
+
+    def __contains__(self, partition: Partition) -> bool:
+        return partition in self._pending
+
+    def configure(self, partition: Partition, config: TopicConfig) -> None:
+        """Take the configuration over, now or when the log is synced; one that comes meanwhile counts instead."""
+        if partition in self._pending:
+            self._pending[partition] = config
+        else:
+            self._configure(partition, config, ROUNDS)
+
+    def _configure(self, partition: Partition, config: TopicConfig, rounds: int) -> None:
+        """A producer may append while a sync runs; what came after `rounds` of them is synced on the loop."""
+        log = partition.log
+        home = self._store.home(partition.tp)
+        job = None
+        try:
+            if rounds > 0 and not log.stable and config.durability == "stable" and home.journal.failed is None:
+                job = log.take_sync()
+            if job is None:
+                partition.configure(config)
+                return
+        except (OSError, DuramenError) as error:
+            # A journal that cannot take the change, either: how the log stands could not be told from disk.
+            self._store.fail(home, error)
+            return
+        self._pending[partition] = config
+
+        def synced(_: Any, error: BaseException | None) -> None:
+            newest = self._pending.pop(partition)
+            if partition.closed:
+                return
+            if error is not None:
+                self._store.fail(home, error)
+                return
+            log.complete_sync(job)
+            self._configure(partition, newest, rounds - 1)
+
+        self._store.submit("checkpoint", job.run, synced)
