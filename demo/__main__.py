@@ -216,8 +216,31 @@ def main() -> int:
     options = parser.parse_args()
     console = Console()
     console.print("[bold]Duramen[/bold]: a year of flights through one node that is killed on the way\n")
-    with alone(options.data):
-        return perform(console, options.server, options.data, options.rows)
+    with alone(options.data), interruptible() as interrupted:
+        try:
+            return perform(console, options.server, options.data, options.rows)
+        except (KeyboardInterrupt, SystemError):
+            # The client library makes a SystemError of a Ctrl-C that comes while it reports deliveries.
+            if not interrupted:
+                raise
+            console.print("\nstopped; the next run starts from the beginning")
+            return 130
+
+
+@contextmanager
+def interruptible() -> Iterator[list[int]]:
+    """Fills the list it gives when Ctrl-C comes, beside raising KeyboardInterrupt."""
+    arrived: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        arrived.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield arrived
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def perform(console: Console, command: str, data: Path, rows: int) -> int:
