@@ -11,7 +11,12 @@ import pytest
 
 from serving import Served
 
-SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "500"}
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
+    # Some tests write records of 1970, which retention would delete under them.
+    "log.retention.ms": "-1",
+}
 _NUMBERS = itertools.count(1)
 
 

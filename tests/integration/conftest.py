@@ -14,7 +14,8 @@ from serving import Served
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A running server with Kafka's defaults, but few threads' worth of offsets partitions."""
     folder: Path = tmp_path_factory.mktemp("served")
-    server = Served(folder, {"offsets.topic.num.partitions": "2"})
+    # Batches made by hand have fixed timestamps, which retention would find too old.
+    server = Served(folder, {"offsets.topic.num.partitions": "2", "log.retention.ms": "-1"})
     server.start()
     yield server
     server.stop()

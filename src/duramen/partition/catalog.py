@@ -6,7 +6,7 @@ the partitions, so nothing on disk ever follows a change that a power cut could 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from duramen.config import BrokerConfig, TopicConfig
@@ -15,7 +15,8 @@ from duramen.machines.contract import LogRecord
 from duramen.machines.metadata.commands import CreateTopics, NewTopic, TopicCreated
 from duramen.machines.metadata.image import MetadataImage, TopicImage
 from duramen.machines.metadata.machine import MetadataMachine
-from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, OFFSETS_TOPIC, TopicId, TopicPartition
+from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, OFFSETS_TOPIC, TopicId, TopicPartition, topic_id_text
+from duramen.partition.creating import create_partitions
 from duramen.partition.host import Host
 from duramen.partition.store import Store
 from duramen.ports import World
@@ -102,7 +103,14 @@ class Catalog:
         if changes.broker_configs:
             self.reconfigure()
         for name, topic_id in changes.removed:
+            self._report("topic-deleted", topic=name, id=topic_id_text(topic_id))
             self._remove(name, topic_id)
+        for topic_id in changes.created:
+            made = self.image.topic_by_id(topic_id)
+            if made is not None:
+                self._report(
+                    "topic-created", topic=made.name, id=topic_id_text(topic_id), partitions=len(made.partitions)
+                )
         for topic_id in changes.partitions:
             topic = self.image.topic_by_id(topic_id)
             if topic is not None:
@@ -110,7 +118,11 @@ class Catalog:
                 self._incomplete[topic_id] = None
         self._create_missing()
         for name in changes.topic_configs:
+            self._report("topic-configured", topic=name, settings=_listed(self.image.topic_config(name)))
             self.configure(name)
+        for name in changes.broker_configs:
+            settings = self.image.broker_config(None if name == "" else int(name))
+            self._report("broker-configured", node=name or "every", settings=_listed(settings))
 
     def _lead(self, topic: TopicImage) -> None:
         """Lead those open partitions of the topic that the image says this node leads."""
@@ -139,7 +151,7 @@ class Catalog:
                 callback()
             return
         self._creating = True
-        self._store.create_partitions(wanted, lambda error: self._created(wanted, error))
+        create_partitions(self._store, wanted, lambda error: self._created(wanted, error))
 
     def _missing(self, topic_id: TopicId) -> list[tuple[TopicPartition, TopicId, TopicConfig]]:
         topic = self.image.topic_by_id(topic_id)
@@ -268,6 +280,11 @@ class Catalog:
             raw = self._world.entropy.random_bytes(16)
             if raw[0] & 0xFC != 0xF8 and any(raw[:15]):
                 return raw
+
+
+def _listed(settings: Mapping[str, str]) -> str:
+    """Settings for a log line: all that are set on the resource now."""
+    return ",".join(f"{name}={value}" for name, value in sorted(settings.items())) or "defaults"
 
 
 def leader_change(node_id: int, now_ms: int) -> bytearray:

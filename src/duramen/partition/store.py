@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from duramen.config import TopicConfig
-from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError, check
+from duramen.errors import ErrorCode, KafkaError, StorageError, check
 from duramen.model import TopicId, TopicPartition
 from duramen.partition.flushing import Flushing
 from duramen.partition.hardening import Hardening
 from duramen.partition.maintenance import Maintenance
 from duramen.partition.partition import Partition
 from duramen.ports import World
-from duramen.storage.creation import NewLog
 from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.journal import Group
 from duramen.storage.log import Log
@@ -117,9 +116,10 @@ class Store:
         else:
             directory, log = found
             log.configure(config)
-        return self._open(directory, log, config)
+        return self.adopt(directory, log, config)
 
-    def _open(self, directory: LogDirectory, log: Log, config: TopicConfig) -> Partition:
+    def adopt(self, directory: LogDirectory, log: Log, config: TopicConfig) -> Partition:
+        """The partition on a log that is in one of the directories."""
         tp, topic_id = log.tp, log.topic_id
         partition = Partition(log, config, self._node_id, self._world.executor, self._touch)
         self.partitions[tp] = partition
@@ -127,40 +127,6 @@ class Store:
         self._homes[tp] = directory
         self.commit_soon()
         return partition
-
-    def create_partitions(
-        self, new: list[tuple[TopicPartition, TopicId, TopicConfig]], done: Callable[[BaseException | None], None]
-    ) -> None:
-        """Make new partitions off the loop, in the directory with the fewest, then open them; `done(error)`.
-
-        One call at a time. An error fences the directory: after a failed sync nothing on it is certain.
-        """
-        writable = [directory for directory in self.directories if directory.journal.failed is None]
-        if not writable:
-            done(StorageError("no log directory takes writes"))
-            return
-        directory = min(writable, key=lambda each: len(each.logs))
-        try:
-            job = directory.take_creation([NewLog(*each) for each in new])
-        except StorageError as error:
-            done(error)
-            return
-
-        def created(_: Any, error: BaseException | None) -> None:
-            if error is not None:
-                self.fail(directory, error)
-                done(error)
-                return
-            try:
-                logs = directory.complete_creation(job)
-            except DuramenError as refused:  # fenced meanwhile, or the journal has no room
-                done(refused)
-                return
-            for log, (_, _, config) in zip(logs, new, strict=True):
-                self._open(directory, log, config)
-            done(None)
-
-        self.submit("creation", job.run, created)
 
     def partition_by_id(self, topic_id: TopicId, index: int) -> Partition | None:
         """The partition of the topic with this id."""

@@ -26,6 +26,9 @@ from duramen.storage.retention import (
 )
 from duramen.storage.seal import SealJob
 
+FIRST_RETENTION_DELAY_MS = 30_000
+"""Milliseconds from the first maintenance to the first look at retention."""
+
 
 class Job(Protocol):
     """Work for the housekeeping lane: `run` on any thread, then `complete` or `fail` on the loop."""
@@ -127,7 +130,10 @@ class Housekeeping:
                 if (log, seal.base_offset) not in self._sealing:
                     self._sealing.add((log, seal.base_offset))
                     jobs.append(SealSegment(log, seal, self._sealing, self._fail, self._damage))
-        if self._last_retention_ms is None or now_ms - self._last_retention_ms >= interval_ms:
+        if self._last_retention_ms is None:
+            # The first look comes a while after the start, as Kafka's does (log.initial.task.delay.ms).
+            self._last_retention_ms = now_ms - interval_ms + min(FIRST_RETENTION_DELAY_MS, interval_ms)
+        if now_ms - self._last_retention_ms >= interval_ms:
             self._last_retention_ms = now_ms
             for log in logs.values():
                 log.producers.expire(now_ms)

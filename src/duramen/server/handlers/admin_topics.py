@@ -20,7 +20,8 @@ from duramen.machines.metadata.commands import (
     TopicDeleted,
     TopicRef,
 )
-from duramen.model import NO_TOPIC_ID
+from duramen.model import NO_TOPIC_ID, OFFSETS_TOPIC
+from duramen.partition.catalog import Catalog
 from duramen.wire.messages.create_partitions import CreatePartitionsResponse
 from duramen.wire.messages.create_topics import CreateTopicsResponse
 from duramen.wire.messages.delete_topics import DeleteTopicsResponse
@@ -57,7 +58,7 @@ def handle_create(request: Request) -> None:
 
     broker.catalog.submit(
         CreateTopics(
-            tuple(_new_topic(topic, broker.catalog.new_uuid()) for topic in wanted),
+            tuple(_new_topic(broker.catalog, topic) for topic in wanted),
             body.validate_only,
             broker.config.integer("num.partitions"),
             broker.config.integer("default.replication.factor"),
@@ -66,10 +67,13 @@ def handle_create(request: Request) -> None:
     )
 
 
-def _new_topic(topic: Any, topic_id: bytes) -> NewTopic:
+def _new_topic(catalog: Catalog, topic: Any) -> NewTopic:
+    if topic.name == OFFSETS_TOPIC:
+        # Whoever makes it: compacted, or retention would drop what groups have committed.
+        return catalog.new_topic(topic.name)
     return NewTopic(
         topic.name,
-        topic_id,
+        catalog.new_uuid(),
         topic.num_partitions,
         topic.replication_factor,
         tuple((assignment.partition_index, tuple(assignment.broker_ids)) for assignment in topic.assignments),
