@@ -66,7 +66,8 @@ class Crowd(RuleBasedStateMachine):
         self.coordinator = Coordinator(SETTINGS)
         self.parked: list[Parked] = []
         self.generations: dict[str, int] = {}
-        self.leaders: dict[tuple[str, int], set[str]] = {}
+        self.leaders: dict[tuple[str, int, int], set[str]] = {}
+        self.lives: dict[str, tuple[object, int]] = {}
         self.crowd: list[Client] = []
 
     # ------------------------------------------------------------------ plumbing
@@ -111,6 +112,15 @@ class Crowd(RuleBasedStateMachine):
             stored = self.coordinator.machine.stored[client.group]
             assert stored.generation >= generation, "assignments are durable before anybody has one"
 
+    def life_of(self, name: str) -> int:
+        """Counts a group's lives: one the log holds nothing of is forgotten when all leave, and begins anew at 1."""
+        group = self.coordinator.machine.groups.get(name)
+        known, life = self.lives.get(name, (None, 0))
+        if group is not known:
+            life += 1
+            self.lives[name] = (group, life)
+        return life
+
     def learn_joined(self, client: Client, joined: Joined) -> None:
         if joined.error == ErrorCode.MEMBER_ID_REQUIRED:
             client.member_id = joined.member_id
@@ -121,7 +131,8 @@ class Crowd(RuleBasedStateMachine):
             client.joined = joined
             assert joined.generation >= 1
             if joined.members and not joined.skip_assignment:
-                leaders = self.leaders.setdefault((client.group, joined.generation), set())
+                life = self.life_of(client.group)
+                leaders = self.leaders.setdefault((client.group, life, joined.generation), set())
                 leaders.add(joined.member_id)
                 assert joined.leader == joined.member_id
                 assert joined.member_id in {member.member_id for member in joined.members}
