@@ -58,6 +58,15 @@ class Client:
     assigned: dict[int, bytes] = field(default_factory=dict)
 
 
+def life_of(lives: dict[str, tuple[object, int]], name: str, group: object) -> int:
+    """Counts a group's lives: one the log holds nothing of is forgotten when all leave, and begins anew at 1."""
+    known, life = lives.get(name, (None, 0))
+    if group is not known:
+        life += 1
+        lives[name] = (group, life)
+    return life
+
+
 class Crowd(RuleBasedStateMachine):
     clients = Bundle("clients")
 
@@ -112,15 +121,6 @@ class Crowd(RuleBasedStateMachine):
             stored = self.coordinator.machine.stored[client.group]
             assert stored.generation >= generation, "assignments are durable before anybody has one"
 
-    def life_of(self, name: str) -> int:
-        """Counts a group's lives: one the log holds nothing of is forgotten when all leave, and begins anew at 1."""
-        group = self.coordinator.machine.groups.get(name)
-        known, life = self.lives.get(name, (None, 0))
-        if group is not known:
-            life += 1
-            self.lives[name] = (group, life)
-        return life
-
     def learn_joined(self, client: Client, joined: Joined) -> None:
         if joined.error == ErrorCode.MEMBER_ID_REQUIRED:
             client.member_id = joined.member_id
@@ -131,7 +131,7 @@ class Crowd(RuleBasedStateMachine):
             client.joined = joined
             assert joined.generation >= 1
             if joined.members and not joined.skip_assignment:
-                life = self.life_of(client.group)
+                life = life_of(self.lives, client.group, self.coordinator.machine.groups.get(client.group))
                 leaders = self.leaders.setdefault((client.group, life, joined.generation), set())
                 leaders.add(joined.member_id)
                 assert joined.leader == joined.member_id
