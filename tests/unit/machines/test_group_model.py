@@ -74,7 +74,7 @@ class Crowd(RuleBasedStateMachine):
         super().__init__()
         self.coordinator = Coordinator(SETTINGS)
         self.parked: list[Parked] = []
-        self.generations: dict[str, int] = {}
+        self.generations: dict[tuple[str, int], int] = {}
         self.leaders: dict[tuple[str, int, int], set[str]] = {}
         self.lives: dict[str, tuple[object, int]] = {}
         self.crowd: list[Client] = []
@@ -293,7 +293,6 @@ class Crowd(RuleBasedStateMachine):
     def delete_group(self, group: str) -> None:
         (answer,) = self.coordinator.ask(DeleteGroups((group,)))
         if answer == ErrorCode.NONE:
-            self.generations.pop(group, None)
             self.leaders = {key: value for key, value in self.leaders.items() if key[0] != group}
 
     @rule()
@@ -317,7 +316,7 @@ class Crowd(RuleBasedStateMachine):
         self.coordinator = self.coordinator.reloaded()
         self.coordinator._uuid = uuid
         assert self.coordinator.durable() == before
-        self.generations = {name: group.generation for name, group in self.coordinator.machine.groups.items()}
+        self.generations = {}
         self.leaders = {}
 
     # ------------------------------------------------------------------ what always holds
@@ -327,11 +326,11 @@ class Crowd(RuleBasedStateMachine):
         for name in GROUPS:
             if name not in self.coordinator.machine.groups:
                 # Gone for good (deleted, expired, never joined): one of that name begins anew.
-                self.generations.pop(name, None)
                 self.leaders = {key: value for key, value in self.leaders.items() if key[0] != name}
         for name, group in self.coordinator.machine.groups.items():
-            assert group.generation >= self.generations.get(name, 0), "generations only grow"
-            self.generations[name] = group.generation
+            life = name, life_of(self.lives, name, group)
+            assert group.generation >= self.generations.get(life, 0), "generations only grow"
+            self.generations[life] = group.generation
             assert (group.state.value == "Empty") <= (not group.members)
             if group.members:
                 assert group.leader in group.members
