@@ -1,1 +1,1 @@
-"""client"""
+"""The Kafka protocol from the other side, for raw batches between brokers. Empty until there are several brokers."""

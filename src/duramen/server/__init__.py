@@ -1,1 +1,1 @@
-"""server"""
+"""The shell around the engine: sockets, the dispatch table, handlers, coordinators, metrics."""

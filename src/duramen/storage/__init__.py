@@ -1,1 +1,1 @@
-"""storage"""
+"""Files: disk port, journal, segments, logs, recovery, checkpoints, retention. Synchronous."""

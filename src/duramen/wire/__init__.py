@@ -1,1 +1,1 @@
-"""wire"""
+"""Bytes and values, pure: messages, frames, record batches, compression, internal records."""

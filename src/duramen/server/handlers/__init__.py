@@ -1,1 +1,1 @@
-"""server/handlers"""
+"""One module per API (or family of APIs): a decoded request in, a reply now or later."""
