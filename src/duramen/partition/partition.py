@@ -180,9 +180,10 @@ class Partition:
         if not replication.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here")
         config = self.config
-        if acks == -1 and len(replication.isr) < config.min_insync_replicas:
+        too_few = replication.in_sync_error(config.min_insync_replicas) if acks == -1 else None
+        if too_few is not None:
             raise KafkaError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
+                too_few,
                 f"{self.tp}: {len(replication.isr)} in-sync replicas, min.insync.replicas={config.min_insync_replicas}",
             )
         header = check_produced(view, config.max_message_bytes)

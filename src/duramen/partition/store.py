@@ -30,7 +30,6 @@ class CommitStatistics:
 
     groups: int = 0
     failures: int = 0
-    last_sync_seconds: float = 0.0
     observers: list[Callable[[float], None]] = field(default_factory=list)
 
 
@@ -214,7 +213,6 @@ class Store:
 
         def done(_: Any, error: BaseException | None) -> None:
             elapsed = self._world.clock.monotonic() - started
-            self.statistics.last_sync_seconds = elapsed
             for observe in self.statistics.observers:
                 observe(elapsed)
             self._group_done(directory, group, error)

@@ -89,7 +89,6 @@ class Broker:
 
     def start(self, on_ready: Callable[[], None]) -> None:
         """Recover and serve; `on_ready` once clients are served. Raises DuramenError or OSError when it cannot."""
-        self.metrics.started_ms = self.clock.wall_ms()
         for path in self.config.strings("log.dirs"):
             directory = self.store.open_directory(path, directory_settings(self.config, self.cluster_id or None))
             self.cluster_id = directory.cluster_id

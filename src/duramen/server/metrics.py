@@ -29,16 +29,6 @@ class Histogram:
     def count(self) -> int:
         return sum(self.counts)
 
-    def quantile(self, fraction: float) -> float:
-        """Upper bound in seconds of the bucket that holds the quantile; 0 without observations."""
-        wanted = fraction * self.count
-        seen = 0
-        for bound, count in zip((*SECONDS_BUCKETS, float("inf")), self.counts, strict=True):
-            seen += count
-            if count and seen >= wanted:
-                return bound
-        return 0.0
-
 
 class Metrics:
     """One broker's numbers."""
@@ -56,7 +46,6 @@ class Metrics:
         self.loop_lag = Histogram()
         """How late a timer of the loop was."""
         self.gc_pause = Histogram()
-        self.started_ms = 0
 
     def request(self, api_key: int, seconds: float) -> None:
         """A request was answered."""
