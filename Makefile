@@ -66,4 +66,4 @@ $(VENV)/dev.stamp: $(VENV)/run.stamp
 	@$(PIP) install --editable '.[dev]'
 	@touch $@
 
--include benchmarks/targets.mk tests/simulation/targets.mk
+-include $(wildcard benchmarks/*.mk tests/*/*.mk)
