@@ -13,6 +13,7 @@ from duramen.config import BrokerConfig, TopicConfig
 from duramen.errors import DuramenError, StorageError
 from duramen.machines.contract import LogRecord
 from duramen.machines.metadata.commands import CreateTopics, NewTopic, TopicCreated
+from duramen.machines.metadata.following import Follower
 from duramen.machines.metadata.image import MetadataImage, TopicImage
 from duramen.machines.metadata.machine import MetadataMachine
 from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, OFFSETS_TOPIC, TopicId, TopicPartition, topic_id_text
@@ -49,6 +50,7 @@ class Catalog:
         self._report = report
         self.config = config
         self.machine = MetadataMachine(config)
+        self._follower = Follower(MetadataImage())
         self.host: Host
         self.on_deleted: list[Callable[[str, TopicId], None]] = []
         """Called with name and id of each topic that is gone."""
@@ -61,7 +63,8 @@ class Catalog:
 
     @property
     def image(self) -> MetadataImage:
-        return self.machine.image
+        """What is committed; a power cut takes nothing of it back."""
+        return self._follower.image
 
     # ---- start -----------------------------------------------------------------------------------------------
 
@@ -81,6 +84,7 @@ class Catalog:
         partition.lead(max(partition.log.epochs.latest + 1, 1), (self._node_id,), (self._node_id,))
         self.host = Host(partition, self.machine, self._world.clock)
         self.host.load()
+        self._follower = Follower(self.machine.image.copy())
         self.host.observers.append(self._committed)
         now = self._world.clock.wall_ms()
         partition.append_local(leader_change(self._node_id, now), now)
@@ -97,9 +101,9 @@ class Catalog:
 
     # ---- following the log -----------------------------------------------------------------------------------
 
-    def _committed(self, records: list[LogRecord]) -> None:
+    def _committed(self, records: list[LogRecord], end: int) -> None:
         self._topic_configs.clear()
-        changes = self.machine.changes(records)
+        changes = self._follower.follow(records, end)
         if changes.broker_configs:
             self.reconfigure()
         for name, topic_id in changes.removed:

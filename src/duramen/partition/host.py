@@ -113,8 +113,8 @@ class Host:
     ) -> None:
         self.partition = partition
         self.machine = machine
-        self.observers: list[Callable[[list[LogRecord]], None]] = []
-        """Called in log order with records that are now committed, before the answers that waited for them."""
+        self.observers: list[Callable[[list[LogRecord], int], None]] = []
+        """Called in log order with records that are now committed and the offset behind them, before their answers."""
         self.loaded = False
         self.failed: DuramenError | None = None
         """Why this host takes no more commands; None while it does."""
@@ -319,7 +319,7 @@ class Host:
         while uncommitted and uncommitted[0].end <= watermark:
             entry = uncommitted.popleft()
             if entry.records:
-                self._ready.append((self._observed, entry.records))
+                self._ready.append((self._observed, entry))
             self._answer(entry.replies)
         if not uncommitted and self._commit_timer is not None:
             self._commit_timer.cancel()
@@ -353,9 +353,9 @@ class Host:
             if on_reply is not None:
                 self._ready.append((on_reply, answer))
 
-    def _observed(self, records: list[LogRecord]) -> None:
+    def _observed(self, entry: _Uncommitted) -> None:
         for observer in self.observers:
-            observer(records)
+            observer(entry.records, entry.end)
 
     def _deliver(self) -> None:
         """Call observers and callers, in order even when one of them submits the next command from its callback."""

@@ -23,6 +23,8 @@ from duramen.machines.metadata import (
     DeleteTopics,
     ElectLeaders,
     Endpoint,
+    Follower,
+    MetadataImage,
     MetadataMachine,
     MorePartitions,
     NewTopic,
@@ -408,7 +410,8 @@ def test_a_barrier_answers_once_what_is_applied_is_committed(cluster: Cluster) -
 
 def test_changes_tell_what_committed_records_did(cluster: Cluster) -> None:
     seen: list[Any] = []
-    cluster.host.observers.append(lambda records: seen.append(cluster.machine.changes(records)))
+    follower = Follower(cluster.image.copy())
+    cluster.host.observers.append(lambda records, end: seen.append(follower.follow(records, end)))
     cluster.create("t", configs=(("retention.ms", "5"),))
     assert (seen[-1].created, seen[-1].partitions, seen[-1].topic_configs) == ([topic_id(1)], [topic_id(1)], ["t"])
     cluster.ask(CreatePartitions((MorePartitions("t", 3),)))
@@ -419,6 +422,38 @@ def test_changes_tell_what_committed_records_did(cluster: Cluster) -> None:
     assert seen[-1].broker_configs == [""]
     cluster.ask(DeleteTopics((TopicRef("t"),)))
     assert seen[-1].removed == [("t", topic_id(1))]
+    assert follower.image.version == cluster.image.version
+    assert everything(follower.image) == everything(cluster.image)
+
+
+def everything(image: MetadataImage) -> dict[str, Any]:
+    """An image's content in a form that compares."""
+    topics = {name: (topic.id, topic.partitions) for name, topic in image.topics.items()}
+    return {**vars(image), "topics": topics, "topics_by_id": sorted(image.topics_by_id)}
+
+
+def test_what_is_committed_stands_still_while_the_machine_is_ahead(cluster: Cluster) -> None:
+    cluster.create("kept", partitions=2)
+    follower = Follower(cluster.image.copy())
+    cluster.host.observers.append(follower.follow)
+    before = everything(follower.image.copy())
+    cluster.partition.commit_at_once = False
+    answers: list[Any] = []
+    for command in (
+        CreateTopics((NewTopic("dotted.name", topic_id(2)),)),
+        CreatePartitions((MorePartitions("kept", 3),)),
+        change("kept", ("retention.ms", 0, "5")),
+        registration(),
+        DeleteTopics((TopicRef("kept"),)),
+    ):
+        cluster.host.submit(command, answers.append)
+    assert everything(follower.image) == before
+    assert everything(cluster.image) != before
+    assert answers == []
+    cluster.partition.commit()
+    assert len(answers) == 5
+    assert everything(follower.image) == everything(cluster.image)
+    assert list(follower.image.topics) == ["dotted.name"]
 
 
 def test_a_large_creation_spans_batches_and_is_all_or_nothing(config: BrokerConfig) -> None:

@@ -154,7 +154,7 @@ def test_a_late_commit_is_answered_with_outcome_unknown_and_still_observed(
 ) -> None:
     host = loaded(partition, clock, commit_timeout_ms=1000)
     seen: list[Any] = []
-    host.observers.append(seen.extend)
+    host.observers.append(lambda records, end: seen.extend(records))
     answers: list[Any] = []
     host.submit(("add", 5), answers.append)
     clock.advance(600)
@@ -175,7 +175,7 @@ def test_a_late_commit_is_answered_with_outcome_unknown_and_still_observed(
 def test_observers_hear_of_records_before_the_answers_leave(clock: FakeClock, partition: FakePartition) -> None:
     host = loaded(partition, clock)
     events: list[Any] = []
-    host.observers.append(lambda records: events.append([record.value for record in records]))
+    host.observers.append(lambda records, end: events.append([record.value for record in records]))
     host.submit(("add", 1), events.append)
     host.submit(("add", 2), events.append)
     partition.commit()

@@ -23,6 +23,7 @@ from duramen.machines.metadata.commands import (
     TopicDeleted,
     TopicRef,
 )
+from duramen.machines.metadata.following import Changes, Follower
 from duramen.machines.metadata.image import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
@@ -32,7 +33,7 @@ from duramen.machines.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from duramen.machines.metadata.machine import Changes, MetadataMachine
+from duramen.machines.metadata.machine import MetadataMachine
 from duramen.machines.metadata.topics import name_problem
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "DeleteTopics",
     "ElectLeaders",
     "Endpoint",
+    "Follower",
     "MetadataImage",
     "MetadataMachine",
     "MorePartitions",

@@ -1,7 +1,7 @@
 """The cluster's metadata as the log says it is now: topics, partitions, brokers, configurations, features.
 
-Handlers read the one image in place, without copies; only `MetadataMachine.apply` changes it. What it shows is applied,
-not necessarily committed: an answer that must not be taken back goes through the host.
+There are two of them: the machine decides by the one that has every applied record, everybody else reads the one that
+has only committed records (`following.py`). Partitions and brokers are immutable, so that copies share them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ TOPIC_RESOURCE: Final = 2
 """Resource types as DescribeConfigs and ConfigRecord number them (ConfigResource.Type)."""
 
 
-@dataclass(slots=True)
-class PartitionImage:
+class PartitionImage(NamedTuple):
     """One partition. Epochs only grow; node ids are in order of preference."""
 
     leader: int
@@ -65,8 +64,7 @@ class Endpoint(NamedTuple):
     security_protocol: int
 
 
-@dataclass(slots=True)
-class BrokerImage:
+class BrokerImage(NamedTuple):
     """One registered broker. epoch: the offset of its last registration in the metadata log."""
 
     id: int
@@ -101,6 +99,8 @@ class MetadataImage:
         self.brokers: dict[int, BrokerImage] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.features: dict[str, int] = {}
+        self.carried: list[bytes] = []
+        """Records that mean nothing here (Kafka's ACLs, quotas, credentials), kept for whoever reads a snapshot."""
         self.next_producer_id = 0
         self.next_offset = 0
         """Offset behind the last applied record."""
@@ -109,6 +109,23 @@ class MetadataImage:
         self.partition_count = 0
         self._sorted_names: list[str] = []
         self._colliding: dict[str, list[str]] = {}
+
+    def copy(self) -> MetadataImage:
+        """An image of its own with the same content; O(topics + settings), for what is immutable is shared."""
+        other = MetadataImage()
+        other.topics = {name: TopicImage(name, topic.id, topic.partitions[:]) for name, topic in self.topics.items()}
+        other.topics_by_id = {topic.id: topic for topic in other.topics.values()}
+        other.brokers = dict(self.brokers)
+        other.configs = {resource: dict(settings) for resource, settings in self.configs.items()}
+        other.features = dict(self.features)
+        other.carried = self.carried[:]
+        other.next_producer_id = self.next_producer_id
+        other.next_offset = self.next_offset
+        other.version = self.version
+        other.partition_count = self.partition_count
+        other._sorted_names = self._sorted_names[:]
+        other._colliding = {key: names[:] for key, names in self._colliding.items()}
+        return other
 
     # ------------------------------------------------------------------ reading
 
@@ -207,10 +224,12 @@ class MetadataImage:
         """
         self.brokers[broker.id] = broker
         for topic in self.topics.values():
-            for partition in topic.partitions:
+            for index, partition in enumerate(topic.partitions):
                 if partition.leader == broker.id:
-                    partition.leader_epoch = max(partition.leader_epoch, NO_EPOCH) + 1
-                    partition.partition_epoch += 1
+                    topic.partitions[index] = partition._replace(
+                        leader_epoch=max(partition.leader_epoch, NO_EPOCH) + 1,
+                        partition_epoch=partition.partition_epoch + 1,
+                    )
 
 
 _NOTHING_SET: Final[dict[str, str]] = {}
