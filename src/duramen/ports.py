@@ -126,7 +126,8 @@ class Executor(Protocol):
 
         Work of one lane runs one after the other, in order; lanes run side by side. Lanes in use: "journal" (group
         commit), "checkpoint" (segment syncs, rolls), "cold" (reads that miss the cache), "housekeeping" (deletion,
-        retention), "lookups" (offsets by time), "rewriting" (batches that must be decoded).
+        retention), "scrub" (re-reading sealed segments), "lookups" (offsets by time), "rewriting" (batches that must be
+        decoded).
         """
 
 

@@ -438,6 +438,23 @@ _OURS = (
         unit="bytes",
         low=1 << 20,
     ),
+    Setting(
+        "duramen.scrub.bytes.per.second",
+        "long",
+        str(8 << 20),
+        "Bytes a second that the scrubber reads of each log directory, to compare finished segments with their "
+        "checksums; 0 turns it off.",
+        unit="bytes",
+        low=0,
+    ),
+    Setting(
+        "duramen.scrub.interval.ms",
+        "long",
+        str(7 * 86_400_000),
+        "From the beginning of one round of the scrubber to that of the next.",
+        unit="ms",
+        low=1000,
+    ),
 )
 
 SERVED_BROKER_SETTINGS: tuple[Setting, ...] = (

@@ -1,4 +1,4 @@
-"""What a store does besides committing: checkpoints, the journal's growth, sealing, retention, deletion.
+"""What a store does besides committing: checkpoints, the journal's growth, sealing, retention, deletion, scrubbing.
 
 Everything long runs off the loop as a job. Once a second is enough for most of it; a journal that fills faster is
 checkpointed at once, and while it is nearly full the store asks its writers to pause.
@@ -45,6 +45,7 @@ class Maintenance:
             if directory.journal.failed is None:
                 self._checkpoint(directory)
                 self._house_keep(directory)
+            self._scrub(directory)
         self._store.commit()
 
     def _checkpoint(self, directory: LogDirectory) -> None:
@@ -81,6 +82,19 @@ class Maintenance:
                     job.fail(error)
 
             self._store.submit("housekeeping", job.run, done)
+
+    def _scrub(self, directory: LogDirectory) -> None:
+        job = directory.take_scrub(self._clock.wall_ms())
+        if job is None:
+            return
+
+        def done(_: Any, error: BaseException | None) -> None:
+            if error is None:
+                directory.complete_scrub(job)
+            else:
+                directory.scrubber.fail(error)
+
+        self._store.submit("scrub", job.run, done)
 
     def make_room(self, directory: LogDirectory) -> None:
         """Keep the journal ahead of its writers: grow it, and checkpoint early when it fills."""

@@ -17,6 +17,8 @@ def directory_settings(config: BrokerConfig, cluster_id: str | None) -> Director
         dirty_max_bytes=config.integer("duramen.dirty.max.bytes"),
         retention_check_interval_ms=config.integer("log.retention.check.interval.ms"),
         producer_id_expiration_ms=config.integer("producer.id.expiration.ms"),
+        scrub_bytes_per_second=config.integer("duramen.scrub.bytes.per.second"),
+        scrub_interval_ms=config.integer("duramen.scrub.interval.ms"),
         node_id=config.integer("node.id"),
         cluster_id=cluster_id,
     )

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from duramen.config import TopicConfig
-from duramen.errors import ErrorCode, KafkaError, StorageError, check
+from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError, check
 from duramen.model import TopicId, TopicPartition
 from duramen.partition.flushing import Flushing
 from duramen.partition.hardening import Hardening
 from duramen.partition.maintenance import Maintenance
 from duramen.partition.partition import Partition
 from duramen.ports import World
+from duramen.storage.damage import damage_of
 from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.journal import Group
 from duramen.storage.log import Log
@@ -143,6 +144,12 @@ class Store:
     def home(self, tp: TopicPartition) -> LogDirectory:
         """The directory that holds this partition."""
         return self._homes[tp]
+
+    def found_damage(self, tp: TopicPartition, error: CorruptLogError) -> None:
+        """A read met damage: its directory keeps the finding and tells it once."""
+        home = self._homes.get(tp)
+        if home is not None:
+            home.findings.add(damage_of(error))
 
     def delete_partition(self, tp: TopicPartition) -> None:
         """Forget the partition and delete its files; whoever waits is told that it is gone."""

@@ -28,6 +28,7 @@ from duramen.server.fetch_sessions import FetchSessions
 from duramen.server.handlers.produce_reply import ProduceReplies
 from duramen.server.metrics import Metrics
 from duramen.server.producer_ids import ProducerIdSource
+from duramen.storage.damage import Damage
 
 if TYPE_CHECKING:
     from duramen.server.handlers.fetch import FetchCall
@@ -92,6 +93,7 @@ class Broker:
         for path in self.config.strings("log.dirs"):
             directory = self.store.open_directory(path, directory_settings(self.config, self.cluster_id or None))
             self.cluster_id = directory.cluster_id
+            directory.findings.on_found = self._found_damage
             recovery = directory.recovery
             self.report(
                 "recovered",
@@ -240,6 +242,9 @@ class Broker:
     def report_bug(self, event: str, error: BaseException, **fields: Any) -> None:
         """Something that should be impossible; the log keeps the traceback."""
         self._report("error", event, {**fields, "error": repr(error), "traceback": error})
+
+    def _found_damage(self, damage: Damage) -> None:
+        self.report("damage", **damage.fields())
 
     def _directory_failed(self, directory: Any, error: BaseException) -> None:
         self._report("error", "directory-failed", {"directory": directory.path, "error": error})

@@ -25,6 +25,7 @@ from duramen.storage.checkpoints import (
     replace_file,
 )
 from duramen.storage.creation import Creation, NewLog
+from duramen.storage.damage import Findings
 from duramen.storage.directory_start import deleted_name, drop_leftover_directories, prepare
 from duramen.storage.housekeeping import Housekeeping, Job
 from duramen.storage.journal import Group, Journal, JournaledLog
@@ -35,6 +36,7 @@ from duramen.storage.log import Log
 from duramen.storage.logconfig import LogConfig, PlainLogConfig
 from duramen.storage.recovery import RecoveryReport
 from duramen.storage.recovery_plan import LogKey
+from duramen.storage.scrubbing import Scrubber, ScrubJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class DirectorySettings:
     checkpoint_interval_ms: int = 60_000
     retention_check_interval_ms: int = 300_000
     producer_id_expiration_ms: int = 86_400_000
+    scrub_bytes_per_second: int = 8 << 20
+    scrub_interval_ms: int = 604_800_000
     default_config: LogConfig = field(default_factory=PlainLogConfig)
 
     @property
@@ -75,7 +79,8 @@ class LogDirectory:
     """See the module. `open` is the constructor.
 
     path, directory_id, cluster_id; clean_start: the last stop was clean; recovery: what the start did.
-    logs: by topic id and partition. high_watermark: asked before anything is deleted and for Kafka's checkpoint.
+    logs: by topic id and partition. findings: damage that was met since. high_watermark: asked before anything is
+    deleted and for Kafka's checkpoint.
     """
 
     def __init__(self, disk: Disk, path: str, settings: DirectorySettings, entropy: Entropy) -> None:
@@ -87,6 +92,7 @@ class LogDirectory:
         self.directory_id = ""
         self.clean_start = True
         self.recovery = RecoveryReport()
+        self.findings = Findings()
         self.logs: dict[LogKey, Log] = {}
         self.high_watermark: Callable[[Log], int] = lambda log: log.durable_end
         self.journal: Journal
@@ -159,8 +165,9 @@ class LogDirectory:
         remove_file(self.disk, posixpath.join(self.path, CLEAN_SHUTDOWN))
         self.disk.sync_directory(self.path)
         journal.on_truncate = self._truncated
-        self._housekeeping = Housekeeping(
-            self.disk, self.path, journal, self._mark_of, state.leftovers, self.recovery.damage
+        self._housekeeping = Housekeeping(self.disk, self.path, journal, self._mark_of, state.leftovers, self.findings)
+        self.scrubber = Scrubber(
+            self.disk, self.path, self.findings, settings.scrub_bytes_per_second, settings.scrub_interval_ms
         )
 
     def _mark_of(self, log: Log) -> int:
@@ -218,6 +225,7 @@ class LogDirectory:
             self.journal.fail(None, error)
             raise StorageError(f"{source} cannot be deleted: {error}") from error
         self._housekeeping.remove_later(self._now_ms, log, target)
+        self.findings.forget(source)
         return target
 
     def _check_usable(self) -> None:
@@ -291,6 +299,14 @@ class LogDirectory:
         if self.journal.failed is not None or self._closed:
             return []
         return self._housekeeping.take(self.logs, now_ms, self.settings.retention_check_interval_ms)
+
+    def take_scrub(self, now_ms: int) -> ScrubJob | None:
+        """The scrubber's next job for a lane of its own, None when there is none; a failed directory is read, too."""
+        return None if self._closed else self.scrubber.take(self.logs, now_ms)
+
+    def complete_scrub(self, job: ScrubJob) -> None:
+        """The job has run."""
+        self.scrubber.complete(job, self.logs)
 
     def close(self, clean: bool) -> None:
         """Stop using the directory. clean: sync everything, drain the journal and say so, so that nothing is replayed.

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from duramen.errors import CorruptLogError, KafkaError
 from duramen.ports import Disk
+from duramen.storage.damage import Findings, damage_of
 from duramen.storage.journal import Journal
 from duramen.storage.journal_ring import Growth
 from duramen.storage.log import Log
@@ -68,7 +69,7 @@ class SealSegment:
     job: SealJob
     pending: set[tuple[Log, int]]
     failed: Callable[[BaseException], None]
-    damage: list[str]
+    findings: Findings
 
     def run(self) -> None:
         """Read the segment and write its sidecar."""
@@ -82,7 +83,7 @@ class SealSegment:
     def fail(self, error: BaseException) -> None:
         """The segment is damaged (said once, and it stays unsealed), was deleted meanwhile, or the disk failed."""
         if isinstance(error, CorruptLogError):
-            self.damage.append(str(error))
+            self.findings.add(damage_of(error))
         elif not isinstance(error, FileNotFoundError):
             self.failed(error)
 
@@ -97,7 +98,7 @@ class Housekeeping:
         journal: Journal,
         high_watermark: Callable[[Log], int],
         leftovers: list[str],
-        damage: list[str],
+        findings: Findings,
     ) -> None:
         self._disk = disk
         self._directory = directory
@@ -105,7 +106,7 @@ class Housekeeping:
         self._high_watermark = high_watermark
         self._removals: list[Removal] = [Removal(-1, leftovers)] if leftovers else []
         self._starting: list[tuple[int, Log, int]] = []
-        self._damage = damage
+        self._findings = findings
         self._sealing: set[tuple[Log, int]] = set()
         self._last_retention_ms: int | None = None
         self._now_ms = 0
@@ -129,7 +130,7 @@ class Housekeeping:
             for seal in log.take_seals():
                 if (log, seal.base_offset) not in self._sealing:
                     self._sealing.add((log, seal.base_offset))
-                    jobs.append(SealSegment(log, seal, self._sealing, self._fail, self._damage))
+                    jobs.append(SealSegment(log, seal, self._sealing, self._fail, self._findings))
         if self._last_retention_ms is None:
             # The first look comes a while after the start, as Kafka's does (log.initial.task.delay.ms).
             self._last_retention_ms = now_ms - interval_ms + min(FIRST_RETENTION_DELAY_MS, interval_ms)

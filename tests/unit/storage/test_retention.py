@@ -161,7 +161,8 @@ def test_damage_found_while_sealing_is_reported_and_fences_nothing() -> None:
             job.fail(error)
         else:
             job.complete()
-    assert len(directory.recovery.damage) == 1
+    (damage,) = directory.findings.known.values()
+    assert damage.path == "/data/first-0/00000000000000000000.log"
     assert directory.journal.failed is None
     append(log, b"on")
     commit(directory)

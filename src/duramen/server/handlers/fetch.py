@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
+from duramen.model import TopicPartition
 from duramen.partition.partition import READ_COMMITTED, Partition, Read
 from duramen.partition.positions import epoch_end
 from duramen.ports import Part, Timer
@@ -213,6 +214,8 @@ class FetchCall:
         corrupt = isinstance(error, CorruptLogError)
         data.error_code = int(ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.KAFKA_STORAGE_ERROR)
         data.records = NOTHING
+        if isinstance(error, CorruptLogError):
+            self.request.broker.store.found_damage(TopicPartition(target.name, target.key.partition), error)
         self.request.broker.report("read-failed", partition=target.key.partition, topic=target.name, error=error)
 
     # ---- answering -------------------------------------------------------------------------------------------

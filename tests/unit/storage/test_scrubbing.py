@@ -1,0 +1,163 @@
+"""The scrubber: what it finds, how fast it reads, what it passes over, and where it goes on after a restart."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from duramen.model import TopicPartition
+from duramen.sim.disk import CrashDisk
+from duramen.storage.damage import Damage
+from duramen.storage.directory import LogDirectory
+from duramen.storage.log import Log
+from duramen.storage.logconfig import PlainLogConfig
+from duramen.storage.scrubbing import FIRST_SCRUB_DELAY_MS, NO_KEY, Progress, decode_progress, encode_progress
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
+
+from storage_workload import FIRST, SETTINGS, append, checkpoint, commit, housekeep, start
+
+TP = TopicPartition("first", 0)
+KIB = 1024
+SCRUBBED = replace(SETTINGS, scrub_bytes_per_second=64 * KIB, scrub_interval_ms=3_600_000)
+START_MS = 2_000_000
+
+
+def filled(batches: int = 60) -> tuple[CrashDisk, LogDirectory, Log]:
+    """A log with sealed segments of about 200 KiB, each of four blocks."""
+    disk = CrashDisk()
+    directory = start(disk, SCRUBBED)
+    log = directory.create_log(TP, FIRST, _wide())
+    log.assign_epoch(0)
+    for _ in range(batches):
+        append(log, b"v" * 20_000)
+        commit(directory)
+        if log.active.size > 150 * KIB:
+            checkpoint(directory)
+    checkpoint(directory)
+    housekeep(directory)
+    assert sum(segment.sealed for segment in log.segments) == len(log.segments) - 1 >= 4
+    return disk, directory, log
+
+
+def _wide() -> PlainLogConfig:
+    return PlainLogConfig(segment_bytes=200 * KIB, index_interval_bytes=4 * KIB)
+
+
+def scrub(directory: LogDirectory, now_ms: int, jobs: int = 200) -> int:
+    """Let the scrubber work, a call a second, until a round has ended; returns the time."""
+    rounds = directory.scrubber.rounds
+    while jobs and directory.scrubber.rounds == rounds:
+        job = directory.take_scrub(now_ms)
+        now_ms += 1000
+        if job is not None:
+            jobs -= 1
+            job.run()
+            directory.complete_scrub(job)
+        assert now_ms < START_MS * 10, "it does nothing"
+    return now_ms
+
+
+def test_a_round_reads_every_sealed_byte_at_its_rate() -> None:
+    _, directory, log = filled()
+    sealed = sum(segment.size for segment in log.segments[:-1])
+    began = START_MS + FIRST_SCRUB_DELAY_MS
+    ended = scrub(directory, START_MS)
+    assert directory.scrubber.bytes == sealed
+    assert directory.scrubber.rounds == 1
+    assert directory.findings.count == 0
+    assert (ended - began) / 1000 >= sealed / (64 * KIB)
+    assert directory.take_scrub(ended + 1000) is None, "the next round has its time"
+    assert directory.take_scrub(began + 1000 + 3_600_000) is not None
+    directory.close(clean=False)
+
+
+def test_it_names_the_block_and_the_offsets_that_a_flipped_bit_touches() -> None:
+    disk, directory, log = filled()
+    told: list[Damage] = []
+    directory.findings.on_found = told.append
+    segment = log.segments[1]
+    disk.damage(segment.path, 70 * KIB, 0x04)
+    ended = scrub(directory, START_MS)
+    (damage,) = told
+    assert (damage.path, damage.start, damage.end) == (segment.path, 64 * KIB, 128 * KIB)
+    assert damage.partition == TP
+    size = segment.size // (segment.next_offset - segment.base_offset)
+    assert damage.first_offset == segment.base_offset + 64 * KIB // size
+    assert damage.last_offset == segment.base_offset + (128 * KIB - 1) // size
+    assert directory.findings.of(log.path) == [damage]
+    scrub(directory, ended + 3_600_000)
+    assert directory.scrubber.rounds == 2
+    assert len(told) == 1, "a range is told once"
+    directory.close(clean=False)
+
+
+def test_a_damaged_seal_and_a_short_segment_are_findings() -> None:
+    disk, directory, log = filled()
+    disk.damage(log.segments[0].path_of(".seal"), 30)
+    file = disk.open(log.segments[2].path, write=True)
+    file.truncate(100)
+    scrub(directory, START_MS)
+    seal, short = directory.findings.known.values()
+    assert seal.path.endswith(".seal")
+    assert (short.path, short.start, short.end) == (log.segments[2].path, 100, log.segments[2].size)
+    directory.close(clean=False)
+
+
+def test_deleted_segments_and_logs_are_passed_over() -> None:
+    disk, directory, log = filled()
+    disk.damage(log.segments[0].path, 1000)
+    assert directory.take_scrub(START_MS) is None
+    job = directory.take_scrub(START_MS + FIRST_SCRUB_DELAY_MS + 1000)
+    assert job is not None
+    log.advance_start(log.segments[1].base_offset)
+    log.detach_before(log.start_offset)
+    job.run()
+    directory.complete_scrub(job)
+    assert directory.findings.count == 0, "what was found is in a segment that is gone"
+    job = directory.take_scrub(START_MS + FIRST_SCRUB_DELAY_MS + 2000)
+    directory.delete_log(log)
+    assert job is not None
+    job.run()
+    directory.complete_scrub(job)
+    scrub(directory, START_MS + FIRST_SCRUB_DELAY_MS + 3000)
+    assert directory.scrubber.rounds == 1
+    directory.close(clean=False)
+
+
+def test_a_round_goes_on_after_a_restart_and_begins_anew_without_its_file() -> None:
+    for lost in (False, True):
+        disk, directory, log = filled(120)
+        sealed = sum(segment.size for segment in log.segments[:-1])
+        scrub(directory, START_MS, jobs=25)
+        before = directory.scrubber.bytes
+        assert 0 < before < sealed
+        directory.close(clean=True)
+        if lost:
+            disk.damage("/data/duramen-scrub", 20)
+        directory = start(disk, SCRUBBED)
+        scrub(directory, START_MS + 100_000)
+        assert directory.scrubber.rounds == 1
+        if lost:
+            assert directory.scrubber.bytes == sealed
+        else:
+            assert sealed - before <= directory.scrubber.bytes < sealed
+        directory.close(clean=True)
+
+
+def test_it_can_be_turned_off() -> None:
+    disk = CrashDisk()
+    directory = start(disk, replace(SCRUBBED, scrub_bytes_per_second=0))
+    assert directory.take_scrub(START_MS) is None
+    assert directory.take_scrub(START_MS + FIRST_SCRUB_DELAY_MS + 1000) is None
+    directory.close(clean=True)
+
+
+def test_progress_survives_its_encoding_and_damage_is_noticed() -> None:
+    for key in (NO_KEY, (FIRST, 3)):
+        progress = Progress(17, 1 << 40, key, 5, 65536)
+        content = encode_progress(progress)
+        assert decode_progress(content) == progress
+        for at in range(len(content) - 1):
+            assert decode_progress(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]) is None
