@@ -17,6 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from duramen.model import TopicPartition
 from duramen.server.metrics import SECONDS_BUCKETS, Histogram
 from duramen.version import VERSION
 from duramen.wire.messages import API
@@ -93,7 +94,28 @@ class BrokerCollector(Collector):
             laps.add_metric([directory.path], directory.journal.laps)
             failed.add_metric([directory.path], int(directory.journal.failed is not None))
         yield from (fill, laps, failed)
+        yield from self._scrubbing()
         yield CounterMetricFamily("duramen_journal_groups", "Group commits.", self._broker.store.statistics.groups)
+
+    def _scrubbing(self) -> Iterator[Metric]:
+        labels = ["directory"]
+        read = CounterMetricFamily("duramen_scrub_bytes", "Bytes compared with their checksums.", labels=labels)
+        rounds = CounterMetricFamily("duramen_scrub_rounds", "Rounds over all finished segments.", labels=labels)
+        found = CounterMetricFamily("duramen_damage_found", "Damaged ranges met since the start.", labels=labels)
+        ranges = GaugeMetricFamily(
+            "duramen_damaged_ranges", "Damaged ranges known, where there are any.", labels=["topic", "partition"]
+        )
+        known: dict[TopicPartition, int] = {}
+        for directory in self._broker.store.directories:
+            read.add_metric([directory.path], directory.scrubber.bytes)
+            rounds.add_metric([directory.path], directory.scrubber.rounds)
+            found.add_metric([directory.path], directory.findings.count)
+            for damage in directory.findings.known.values():
+                tp = damage.partition or TopicPartition("", -1)
+                known[tp] = known.get(tp, 0) + 1
+        for tp, count in sorted(known.items()):
+            ranges.add_metric([tp.topic, str(tp.partition)], count)
+        yield from (read, rounds, found, ranges)
 
     def _partitions(self) -> Iterator[Metric]:
         labels = ["topic", "partition"]
