@@ -388,6 +388,55 @@ _LOG = (
     ),
 )
 
+_METADATA = (
+    Setting(
+        "metadata.log.segment.bytes",
+        "int",
+        "1073741824",
+        "Size at which a segment of the metadata log is rolled; a snapshot begins a new one, too.",
+        unit="bytes",
+        low=8 << 20,
+    ),
+    Setting(
+        "metadata.log.segment.ms",
+        "long",
+        "604800000",
+        "Age at which a segment of the metadata log is rolled.",
+        unit="ms",
+    ),
+    Setting(
+        "metadata.log.max.record.bytes.between.snapshots",
+        "long",
+        "20971520",
+        "Bytes of metadata records after which a snapshot is written.",
+        unit="bytes",
+        low=1,
+    ),
+    Setting(
+        "metadata.log.max.snapshot.interval.ms",
+        "long",
+        "3600000",
+        "How long changes of the metadata wait for a snapshot at most; 0: only their size counts.",
+        unit="ms",
+        low=0,
+    ),
+    Setting(
+        "metadata.max.retention.bytes",
+        "long",
+        "104857600",
+        "Metadata log and snapshots together; beyond it the oldest snapshot goes, and the log before the next one. "
+        "The newest snapshot always stays. -1: no limit.",
+        unit="bytes",
+    ),
+    Setting(
+        "metadata.max.retention.ms",
+        "long",
+        "604800000",
+        "Age at which a snapshot goes, and the log before the next one. -1: no limit.",
+        unit="ms",
+    ),
+)
+
 _OURS = (
     Setting(
         "duramen.ack.durability",
@@ -404,7 +453,7 @@ _OURS = (
         str(256 << 20),
         "Size of a log directory's journal; a checkpoint starts before it is full.",
         unit="bytes",
-        low=1 << 20,
+        low=1 << 17,
     ),
     Setting(
         "duramen.journal.max.entries",
@@ -458,5 +507,5 @@ _OURS = (
 )
 
 SERVED_BROKER_SETTINGS: tuple[Setting, ...] = (
-    _IDENTITY + _LISTENERS + _TOPICS + _FETCH + _GROUPS + _LOG + _FLUSHING + _OURS
+    _IDENTITY + _LISTENERS + _TOPICS + _FETCH + _GROUPS + _LOG + _FLUSHING + _METADATA + _OURS
 )
