@@ -6,7 +6,6 @@ thread: a loop that does not turn makes /healthz fail, as it should.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -18,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from duramen.model import TopicPartition
+from duramen.server.loop import Loop
 from duramen.server.metrics import SECONDS_BUCKETS, Histogram
 from duramen.version import VERSION
 from duramen.wire.messages import API
@@ -175,7 +175,7 @@ def _add(family: HistogramMetricFamily, labels: list[str], histogram: Histogram)
 class MetricsServer:
     """The HTTP listener; one thread, stopped with the process."""
 
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, host: str, port: int) -> None:
+    def __init__(self, broker: Broker, loop: Loop, host: str, port: int) -> None:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(BrokerCollector(broker))
         pages: dict[str, Callable[[], tuple[int, str, bytes]]] = {
@@ -219,7 +219,7 @@ class MetricsServer:
         self._thread.join()
 
 
-def _on_loop(loop: asyncio.AbstractEventLoop, page: Callable[[], tuple[int, str, bytes]]) -> tuple[int, str, bytes]:
+def _on_loop(loop: Loop, page: Callable[[], tuple[int, str, bytes]]) -> tuple[int, str, bytes]:
     future: Future[tuple[int, str, bytes]] = Future()
 
     def render() -> None:
@@ -229,5 +229,5 @@ def _on_loop(loop: asyncio.AbstractEventLoop, page: Callable[[], tuple[int, str,
             except (ValueError, KeyError, AttributeError, TypeError) as error:
                 future.set_exception(RuntimeError(str(error)))
 
-    loop.call_soon_threadsafe(render)
+    loop.call_from_thread(render)
     return future.result(ANSWER_SECONDS)

@@ -1,8 +1,7 @@
-"""The server process: an asyncio loop, the real ports and one broker, from start to a clean stop."""
+"""The server process: a loop, the real ports and one broker, from start to a clean stop."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import gc
@@ -40,12 +39,11 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
         exit_code = 1
         loop.stop()
 
-    def on_exception(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        if not broker.ready and not broker.stopping and isinstance(error, BaseException):
+    def on_error(error: Exception) -> None:
+        if not broker.ready and not broker.stopping:
             fail(error)
             return
-        log("error", "unexpected", {"what": context.get("message"), "error": repr(error), "traceback": error})
+        log("error", "unexpected", {"error": repr(error), "traceback": error})
 
     def ready() -> None:
         # What is alive now stays alive: keep the collector from walking it again, and let it run less often.
@@ -60,9 +58,9 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
         )
         sys.stdout.flush()
 
-    loop.set_exception_handler(on_exception)
+    loop.on_error = on_error
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, lambda: broker.stop(loop.stop))
+        loop.on_signal(number, lambda: broker.stop(loop.stop))
     metrics: Any = None
     pulse = Pulse(broker)
     try:
@@ -72,7 +70,7 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
             metrics = exposition.MetricsServer(broker, loop, *config.metrics_listener)
         broker.start(ready)
         pulse.start()
-        loop.run_forever()
+        loop.run()
     except (OSError, DuramenError) as error:
         fail(error)
     finally:

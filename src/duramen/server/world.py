@@ -1,25 +1,25 @@
-"""The five ports on a real machine: asyncio polls the sockets, threads do what blocks.
+"""The five ports on a real machine: one loop polls the sockets, threads do what blocks.
 
-Connections are raw non-blocking sockets on `add_reader`/`add_writer`; asyncio's own transports would copy every
-fetched byte twice. Nothing here is a coroutine.
+Connections are raw non-blocking sockets whose bytes are received and sent by the callbacks the loop makes: no copy of
+a fetched byte but the kernel's own.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import os
 import random
-import selectors
 import socket
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any
 
 from duramen.ports import Clock, Entropy, Executor, FileSpan, Listener, Network, Part, Timer, Transport, World
+from duramen.server.loop import Loop
 from duramen.storage.disk import RealDisk
 
 SENDFILE_BYTES = 64 * 1024
@@ -34,39 +34,13 @@ ACCEPTS_PER_TURN = 64
 WOULD_BLOCK = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
 
 
-class TurnSelector(selectors.DefaultSelector):
-    """asyncio's poller, which first ends the turn: it runs what the turn's events left to do (`call_soon`).
-
-    asyncio's own call_soon would run in a turn of its own, with another poll before it. What is left over here, and
-    timers set meanwhile, are seen at once, because this poll then does not wait.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.soon: deque[Callable[[], None]] = deque()
-        self.on_error: Callable[[Exception], None] = lambda error: None
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        soon = self.soon
-        if soon:
-            timeout = 0
-            for _ in range(len(soon)):
-                try:
-                    soon.popleft()()
-                except Exception as error:  # noqa: BLE001 as asyncio does for its callbacks: report, and go on
-                    self.on_error(error)
-        ready: list[tuple[selectors.SelectorKey, int]] = super().select(timeout)
-        return ready
-
-
 class LoopClock:
-    """Clock port on an asyncio loop and its selector."""
+    """Clock port on the loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, selector: TurnSelector) -> None:
+    def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        # At the end of the turn, not in a turn of its own.
-        self.call_soon = selector.soon.append
         # Asked several times a request: the functions themselves, without a method around them.
+        self.call_soon = loop.call_soon
         self.monotonic = time.monotonic
 
     def wall_ms(self) -> int:
@@ -76,35 +50,48 @@ class LoopClock:
         return self._loop.call_later(seconds, callback)
 
 
+Done = Callable[[Any, BaseException | None], None]
+Job = tuple[Callable[[], Any], Done]
+
+
 class ThreadExecutor:
     """Executor port: one thread per lane, so that a lane's work keeps its order."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._lanes: dict[str, ThreadPoolExecutor] = {}
+        self._lanes: dict[str, tuple[SimpleQueue[Job | None], Thread]] = {}
 
-    def submit(self, lane: str, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        pool = self._lanes.get(lane)
-        if pool is None:
-            pool = self._lanes[lane] = ThreadPoolExecutor(1, thread_name_prefix=lane)
-        loop = self._loop
+    def submit(self, lane: str, work: Callable[[], Any], done: Done) -> None:
+        (self._lanes.get(lane) or self._start(lane))[0].put((work, done))
 
-        def run() -> None:
+    def _start(self, lane: str) -> tuple[SimpleQueue[Job | None], Thread]:
+        queue: SimpleQueue[Job | None] = SimpleQueue()
+        thread = Thread(target=self._serve, args=(queue,), name=lane, daemon=True)
+        self._lanes[lane] = queue, thread
+        thread.start()
+        return self._lanes[lane]
+
+    def _serve(self, queue: SimpleQueue[Job | None]) -> None:
+        while (job := queue.get()) is not None:
+            work, done = job
             result: Any = None
             error: BaseException | None = None
             try:
                 result = work()
             except BaseException as raised:  # noqa: BLE001 the error travels to the loop, where it is handled
                 error = raised
-            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody is left to tell
-                loop.call_soon_threadsafe(done, result, error)
-
-        pool.submit(run)
+            self._loop.call_from_thread(partial(done, result, error))
+            del job, work, done, result, error  # an idle lane keeps nothing alive
 
     def close(self) -> None:
         """Let running work end, drop what has not started."""
-        for pool in self._lanes.values():
-            pool.shutdown(wait=True, cancel_futures=True)
+        for queue, _ in self._lanes.values():
+            with contextlib.suppress(Empty):
+                while True:
+                    queue.get_nowait()
+            queue.put(None)
+        for _, thread in self._lanes.values():
+            thread.join()
 
 
 class SystemEntropy:
@@ -120,14 +107,12 @@ class SystemEntropy:
 class SocketTransport:
     """Transport port over a non-blocking TCP socket."""
 
-    __slots__ = ("_fd", "_loop", "_reading", "_socket", "_writing", "peer")
+    __slots__ = ("_fd", "_loop", "_socket", "peer")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, peer: str) -> None:
+    def __init__(self, loop: Loop, sock: socket.socket, peer: str) -> None:
         self._loop = loop
         self._socket = sock
         self._fd = sock.fileno()
-        self._reading = False
-        self._writing = False
         self.peer = peer
 
     def recv_into(self, view: memoryview) -> int:
@@ -137,6 +122,11 @@ class SocketTransport:
             return -1
 
     def send(self, parts: Sequence[Part]) -> int:
+        if len(parts) == 1 and not isinstance(parts[0], FileSpan):
+            try:
+                return self._socket.send(parts[0])
+            except (BlockingIOError, InterruptedError):
+                return 0
         total = 0
         index = 0
         count = len(parts)
@@ -160,10 +150,7 @@ class SocketTransport:
                     wanted += len(part)
                     index += 1
                 if vectors:
-                    if span is None and len(vectors) == 1:
-                        sent = self._socket.send(vectors[0])
-                    else:
-                        sent = self._socket.sendmsg(vectors, (), 0 if span is None else MORE_FOLLOWS)
+                    sent = self._socket.sendmsg(vectors, (), 0 if span is None else MORE_FOLLOWS)
                     total += sent
                     if sent < wanted:
                         return total
@@ -192,25 +179,16 @@ class SocketTransport:
         return done
 
     def set_reader(self, callback: Callable[[], None] | None) -> None:
-        if callback is not None:
-            self._loop.add_reader(self._fd, callback)
-            self._reading = True
-        elif self._reading:
-            self._loop.remove_reader(self._fd)
-            self._reading = False
+        self._loop.set_reader(self._fd, callback)
 
     def set_writer(self, callback: Callable[[], None] | None) -> None:
-        if callback is not None:
-            self._loop.add_writer(self._fd, callback)
-            self._writing = True
-        elif self._writing:
-            self._loop.remove_writer(self._fd)
-            self._writing = False
+        self._loop.set_writer(self._fd, callback)
 
     def close(self) -> None:
-        self.set_reader(None)
-        self.set_writer(None)
-        self._socket.close()
+        if self._socket.fileno() >= 0:
+            self.set_reader(None)
+            self.set_writer(None)
+            self._socket.close()
 
 
 def _ended(span: FileSpan) -> OSError:
@@ -221,14 +199,12 @@ def _ended(span: FileSpan) -> OSError:
 class SocketListener:
     """Listener port over a listening TCP socket."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, on_accept: Callable[[Transport], None]
-    ) -> None:
+    def __init__(self, loop: Loop, sock: socket.socket, on_accept: Callable[[Transport], None]) -> None:
         self._loop = loop
         self._socket = sock
         self._on_accept = on_accept
         self.host, self.port = sock.getsockname()[:2]
-        loop.add_reader(sock.fileno(), self._accept)
+        loop.set_reader(sock.fileno(), self._accept)
 
     def _accept(self) -> None:
         for _ in range(ACCEPTS_PER_TURN):
@@ -239,7 +215,7 @@ class SocketListener:
             except OSError as error:
                 # Out of descriptors: leave the rest in the backlog and come back when some are free again.
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    self._loop.remove_reader(self._socket.fileno())
+                    self._loop.set_reader(self._socket.fileno(), None)
                     self._loop.call_later(0.5, self._resume)
                     return
                 raise
@@ -250,18 +226,18 @@ class SocketListener:
 
     def _resume(self) -> None:
         if self._socket.fileno() >= 0:
-            self._loop.add_reader(self._socket.fileno(), self._accept)
+            self._loop.set_reader(self._socket.fileno(), self._accept)
 
     def close(self) -> None:
         if self._socket.fileno() >= 0:
-            self._loop.remove_reader(self._socket.fileno())
+            self._loop.set_reader(self._socket.fileno(), None)
             self._socket.close()
 
 
 class SocketNetwork:
     """Network port over TCP."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: Loop) -> None:
         self._loop = loop
 
     def listen(self, host: str, port: int, on_accept: Callable[[Transport], None]) -> Listener:
@@ -286,13 +262,11 @@ class SocketNetwork:
         return SocketTransport(self._loop, sock, f"{host}:{port}")
 
 
-def real_world() -> tuple[asyncio.AbstractEventLoop, World, ThreadExecutor]:
-    """A loop and the five ports of this machine on it; close the executor when the loop has ended."""
-    selector = TurnSelector()
-    loop = asyncio.SelectorEventLoop(selector)
-    selector.on_error = lambda error: loop.call_exception_handler({"message": "a callback failed", "exception": error})
+def real_world() -> tuple[Loop, World, ThreadExecutor]:
+    """A loop and the five ports of this machine on it; close the executor, then the loop."""
+    loop = Loop()
     executor = ThreadExecutor(loop)
-    clock: Clock = LoopClock(loop, selector)
+    clock: Clock = LoopClock(loop)
     network: Network = SocketNetwork(loop)
     entropy: Entropy = SystemEntropy()
     lanes: Executor = executor
