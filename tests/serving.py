@@ -50,12 +50,9 @@ class Served:
 
     def start(self) -> float:
         """Start and wait until the port takes connections; seconds from start to then."""
-        assert self.process is None
         began = time.monotonic()
-        with (self.folder / "server.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder
-            )
+        self.launch()
+        assert self.process is not None
         while time.monotonic() - began < READY_SECONDS_MAX:
             assert self.process.poll() is None, f"the server ended by itself:\n{self.log()}"
             with socket.socket() as probe:
@@ -64,6 +61,14 @@ class Served:
             time.sleep(0.005)
         self.kill()
         raise AssertionError(f"the server did not answer in {READY_SECONDS_MAX} s:\n{self.log()}")
+
+    def launch(self) -> None:
+        """Start the process and wait for nothing."""
+        assert self.process is None
+        with (self.folder / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder
+            )
 
     def kill(self) -> None:
         """SIGKILL: nothing in the process gets to run again."""

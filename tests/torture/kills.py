@@ -1,0 +1,128 @@
+"""kill -9 at random moments under load, everything checked after each restart: python -m torture.kills --kills 200."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from serving import Served
+from torture.ledger import Audit, Ledger
+from torture.load import Load
+
+# Small, so that rolls, checkpoints and laps of the journal happen between any two kills.
+SETTINGS = {
+    "log.segment.bytes": str(1 << 20),
+    "duramen.journal.max.bytes": str(4 << 20),
+    "duramen.journal.part.bytes": str(1 << 20),
+    "duramen.journal.bypass.bytes": str(64 << 10),
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
+    "log.retention.ms": "-1",
+    "log.segment.delete.delay.ms": "200",
+    "log.cleaner.backoff.ms": "200",
+}
+KILLS_PER_GENERATION = 10
+"""After so many kills new topics are used and the old ones deleted, so that checking everything stays quick."""
+
+
+class Torture:
+    """One node, its clients and what was found."""
+
+    def __init__(self, folder: Path, seed: int, *, others: bool = False) -> None:
+        """others: see Load."""
+        self.others = others
+        self.random = random.Random(seed)
+        self.seed = seed
+        self.node = Served(folder, SETTINGS)
+        self.ledger = Ledger()
+        self.kills = 0
+        self.kills_at_start = 0
+        self.records = 0
+        self.acknowledged = 0
+        self.starts: list[float] = []
+        self.broken: list[str] = []
+        self.generation = 0
+        self.load: Load | None = None
+
+    def run(self, kills: int, seconds_max: float, show: bool) -> None:
+        self.node.start()
+        began = time.monotonic()
+        try:
+            while self.kills < kills and not self.broken and time.monotonic() - began < seconds_max:
+                if self.load is None or self.kills % KILLS_PER_GENERATION == 0:
+                    self._next_generation()
+                self._one_kill()
+                if show:
+                    print(f"\r{self.line()}", end="", flush=True)
+            if self.load is not None:
+                self.load.stop()
+        finally:
+            self.node.kill()
+            if show:
+                print()
+
+    def line(self) -> str:
+        return (
+            f"{self.kills} kills ({self.kills_at_start} while starting), {self.acknowledged_now():,} records "
+            f"acknowledged, {self.records:,} read back, {len(self.broken)} promises broken"
+        )
+
+    def acknowledged_now(self) -> int:
+        return self.acknowledged + self.ledger.acknowledged()
+
+    def _next_generation(self) -> None:
+        if self.load is not None:
+            self.load.pause()
+            self.load.stop()
+            self.acknowledged += self.ledger.acknowledged()
+            self.load.remove()
+            self.generation += 1
+        self.load = Load(self.node.bootstrap, self.ledger, self.generation, self.seed, others=self.others)
+        self.load.start()
+
+    def _one_kill(self) -> None:
+        assert self.load is not None
+        time.sleep(self.random.uniform(0.02, 1.2))
+        self.node.kill()
+        self.kills += 1
+        while self.random.random() < 0.2:
+            self.node.launch()
+            time.sleep(self.random.uniform(0.05, 0.6))
+            self.node.kill()
+            self.kills += 1
+            self.kills_at_start += 1
+        self.starts.append(self.node.start())
+        self.load.pause()
+        audit = Audit(self.node.bootstrap, self.ledger)
+        self.broken += audit.run()
+        self.records += audit.records
+        self.load.go_on()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="torture.kills", description=__doc__)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=60, help="stop after this time, whatever was reached")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="duramen-torture-"))
+    torture = Torture(folder, options.seed, others=True)
+    torture.run(options.kills, options.minutes * 60, show=True)
+    print(f"ready again after {median(torture.starts):.2f} s (median), {max(torture.starts):.2f} s (most)")
+    for line in torture.broken[:50]:
+        print(f"BROKEN {line}")
+    if torture.broken:
+        print(f"the node's directory and log are kept in {folder}")
+        return 1
+    shutil.rmtree(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

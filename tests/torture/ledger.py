@@ -1,0 +1,216 @@
+"""What the outside world was told: acknowledged records, commits, topics; and whether a node still keeps its word.
+
+Kept in the process of the clients, so that nothing a node does can change it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import zlib
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+SECONDS = 60
+
+
+def value_of(number: int) -> bytes:
+    """The record with this number: 20 to 2,000 bytes that only this number has."""
+    head = b"%010d:%08x:" % (number, zlib.crc32(b"%d" % number))
+    return head + bytes((number + position) % 251 for position in range(number * 7919 % 1980))
+
+
+def number_of(value: bytes) -> int:
+    """The number in a record; ValueError unless every byte is what was sent."""
+    number = int(value[:10])
+    if value_of(number) != value:
+        raise ValueError(f"record {number} came back changed: {value[:40]!r}...")
+    return number
+
+
+@dataclass
+class Sent:
+    """One writer's account of one topic.
+
+    exactly_once: the writer is idempotent. acknowledged: number -> (partition, offset or -1, when).
+    """
+
+    topic: str
+    exactly_once: bool
+    sent: int = 0
+    acknowledged: dict[int, tuple[int, int, float]] = field(default_factory=dict)
+    lost: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Ledger:
+    """Every promise that was made, each with the moment (monotonic seconds) at which it was heard."""
+
+    guard: threading.Lock = field(default_factory=threading.Lock)
+    sent: dict[str, Sent] = field(default_factory=dict)
+    created: dict[str, float] = field(default_factory=dict)
+    deleted: dict[str, float] = field(default_factory=dict)
+    deleting: set[str] = field(default_factory=set)
+    commits: dict[tuple[str, str, int], list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
+    commits_tried: dict[tuple[str, str, int], int] = field(default_factory=lambda: defaultdict(int))
+    starts: dict[tuple[str, int], list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
+    starts_tried: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
+    read: dict[tuple[str, int], dict[int, tuple[int, float]]] = field(default_factory=lambda: defaultdict(dict))
+    epochs: dict[tuple[str, int], dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+
+    def acknowledged(self) -> int:
+        return sum(len(sent.acknowledged) for sent in self.sent.values())
+
+    def forget(self, topic: str) -> None:
+        """The topic's deletion was acknowledged: its records are no longer promised."""
+        with self.guard:
+            self.sent.pop(topic, None)
+            for places in (self.read, self.epochs, self.starts, self.starts_tried):
+                for place in [place for place in places if place[0] == topic]:
+                    del places[place]
+            for commit in [commit for commit in self.commits if commit[1] == topic]:
+                del self.commits[commit]
+
+
+class Audit:
+    """Everything one running node says, held against the ledger.
+
+    until: only promises heard before that moment count (None: all). remember: what is read here is a promise, too.
+    """
+
+    def __init__(self, bootstrap: str, ledger: Ledger, until: float | None = None, *, remember: bool = True) -> None:
+        self.bootstrap = bootstrap
+        self.ledger = ledger
+        self.until = time.monotonic() if until is None else until
+        self.remember = remember
+        self.records = 0
+        self.broken: list[str] = []
+
+    def run(self) -> list[str]:
+        """Check everything; what is not as promised, one line each."""
+        topics = self._topics()
+        for topic in sorted(self.ledger.sent):
+            if topic in topics:
+                for partition in range(topics[topic]):
+                    self._partition(topic, partition)
+                self._writer(self.ledger.sent[topic])
+        self._commits()
+        return self.broken
+
+    def _topics(self) -> dict[str, int]:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        found = {name: len(topic.partitions) for name, topic in admin.list_topics(timeout=SECONDS).topics.items()}
+        for name, heard in self.ledger.created.items():
+            if heard < self.until and name not in found and name not in self.ledger.deleting:
+                self.broken.append(f"topic {name} was created and is gone")
+        for name, heard in self.ledger.deleted.items():
+            if heard < self.until and name in found:
+                self.broken.append(f"topic {name} was deleted and is back")
+        return found
+
+    def _partition(self, topic: str, partition: int) -> None:
+        """Read one partition from its start to its end: numbers by offset, no gaps, nothing changed."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap, "group.id": "audit", "enable.auto.commit": False, "log_level": 0,
+                "check.crcs": True, "auto.offset.reset": "error", "fetch.wait.max.ms": 20,
+            }
+        )  # fmt: skip
+        try:
+            place = TopicPartition(topic, partition)
+            low, high = consumer.get_watermark_offsets(place, SECONDS)
+            self._start(topic, partition, low)
+            consumer.assign([TopicPartition(topic, partition, low)])
+            there: dict[int, int] = {}
+            deadline = time.monotonic() + SECONDS
+            position = low
+            while position < high:
+                if time.monotonic() > deadline:
+                    self.broken.append(f"{topic}-{partition}: nothing comes at {position} of {low}..{high}")
+                    return
+                for message in consumer.consume(2000, 0.5):
+                    if message.error() is not None:
+                        self.broken.append(f"{topic}-{partition} at {position}: {message.error()}")
+                        return
+                    if message.offset() != position:
+                        self.broken.append(f"{topic}-{partition}: {message.offset()} follows on {position - 1}")
+                    position = message.offset() + 1
+                    try:
+                        there[message.offset()] = number_of(message.value())
+                    except ValueError as error:
+                        self.broken.append(f"{topic}-{partition} at {message.offset()}: {error}")
+        except KafkaException as error:
+            self.broken.append(f"{topic}-{partition} cannot be read: {error}")
+            return
+        finally:
+            consumer.close()
+        self.records += len(there)
+        self._seen(topic, partition, low, high, there)
+
+    def _start(self, topic: str, partition: int, low: int) -> None:
+        place = (topic, partition)
+        promised = max((offset for offset, heard in self.ledger.starts.get(place, ()) if heard < self.until), default=0)
+        tried = self.ledger.starts_tried.get(place, 0)
+        if not promised <= low <= max(promised, tried):
+            self.broken.append(f"{topic}-{partition}: starts at {low}, deleted were {promised} (asked for {tried})")
+
+    def _seen(self, topic: str, partition: int, low: int, high: int, there: dict[int, int]) -> None:
+        """What any reader has been given stays at its offset; offsets hold one record for ever."""
+        seen = self.ledger.read[topic, partition]
+        for offset, (number, heard) in list(seen.items()):
+            if heard < self.until and low <= offset and there.get(offset) != number:
+                self.broken.append(f"{topic}-{partition}: at {offset} was {number}, now {there.get(offset)} of {high}")
+        if self.remember:
+            now = time.monotonic()
+            for offset, number in there.items():
+                seen.setdefault(offset, (number, now))
+        self._acknowledged(topic, partition, low, there)
+
+    def _acknowledged(self, topic: str, partition: int, low: int, there: dict[int, int]) -> None:
+        sent = self.ledger.sent[topic]
+        numbers = set(there.values())
+        if sent.exactly_once and len(numbers) != len(there):
+            self.broken.append(f"{topic}-{partition}: {len(there) - len(numbers)} records twice")
+        in_order = list(there.values())
+        if sent.exactly_once and in_order != sorted(in_order):
+            self.broken.append(f"{topic}-{partition}: out of order")
+        with self.ledger.guard:
+            acknowledged = list(sent.acknowledged.items())
+        for number, (where, offset, heard) in acknowledged:
+            if where != partition or heard >= self.until or (0 <= offset < low):
+                continue
+            if offset >= 0 and there.get(offset) != number:
+                self.broken.append(f"{topic}-{partition}: {number} was acknowledged at {offset}: {there.get(offset)}")
+            elif offset < 0 and low == 0 and number not in numbers:
+                self.broken.append(f"{topic}-{partition}: {number} was acknowledged and is gone")
+
+    def _writer(self, sent: Sent) -> None:
+        if sent.exactly_once and sent.lost:
+            self.broken.append(f"{sent.topic}: a writer gave up: {sent.lost[0]}")
+
+    def _commits(self) -> None:
+        """A committed position is never below what was acknowledged, nor above what anybody asked for."""
+        groups: dict[str, list[tuple[str, int]]] = defaultdict(list)
+        for group, topic, partition in self.ledger.commits:
+            groups[group].append((topic, partition))
+        for group, places in groups.items():
+            consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group, "log_level": 0})
+            try:
+                answer = consumer.committed([TopicPartition(*place) for place in places], SECONDS)
+            except KafkaException as error:
+                self.broken.append(f"group {group} cannot be read: {error}")
+                continue
+            finally:
+                consumer.close()
+            for committed in answer:
+                key = (group, committed.topic, committed.partition)
+                heard = [offset for offset, at in self.ledger.commits[key] if at < self.until]
+                least = heard[-1] if heard else -1
+                if not least <= max(committed.offset, -1) <= max(self.ledger.commits_tried[key], least):
+                    self.broken.append(
+                        f"group {group} on {committed.topic}-{committed.partition}: {committed.offset}, "
+                        f"acknowledged {least}, tried {self.ledger.commits_tried[key]}"
+                    )

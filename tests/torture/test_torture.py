@@ -1,0 +1,100 @@
+"""A short version of `make torture`, and the proof that it would notice a broken promise."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from serving import Served, only_duramen
+from torture.cuts import PowerCuts
+from torture.kills import SETTINGS, Torture
+from torture.ledger import Audit, Ledger, number_of, value_of
+from torture.load import Load
+from torture.shadow import apply, first_cut, read
+
+pytestmark = [only_duramen, pytest.mark.slow]
+
+
+def test_kills_under_load_break_no_promise(tmp_path: Path) -> None:
+    torture = Torture(tmp_path, seed=4)
+    torture.run(kills=3, seconds_max=60, show=False)
+    assert torture.broken == []
+    assert torture.kills >= 3
+    assert torture.acknowledged_now() > 1000
+
+
+def test_what_was_synced_is_all_it_takes(tmp_path: Path) -> None:
+    cuts = PowerCuts(tmp_path, seed=5)
+    cuts.run(rounds=1, cuts_per_round=2, seconds_max=60, show=False)
+    assert cuts.broken == []
+    assert cuts.cuts == 3
+
+
+def test_an_answer_before_the_sync_is_noticed(tmp_path: Path) -> None:
+    """All that was acknowledged is asked of the state some syncs earlier: what a node without syncs is left with."""
+    cuts = PowerCuts(tmp_path, seed=6)
+    cuts.node.start()
+    load = Load(cuts.node.bootstrap, cuts.ledger, 0, 6, power=True)
+    load.start()
+    while cuts.ledger.acknowledged() < 2000:
+        time.sleep(0.05)
+    cuts.node.kill()
+    syncs = read(cuts.node.notebook)
+    folder = tmp_path / "early"
+    apply(syncs[: (first_cut(syncs) + len(syncs)) // 2], folder)
+    early = Served(folder, SETTINGS)
+    early.start()
+    try:
+        broken = Audit(early.bootstrap, cuts.ledger, remember=False).run()
+    finally:
+        early.kill()
+        cuts.node.start()
+        load.stop()
+        cuts.node.kill()
+    assert any("was acknowledged" in line for line in broken), broken
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Served]:
+    served = Served(tmp_path, SETTINGS)
+    served.start()
+    yield served
+    served.kill()
+
+
+def test_the_audit_believes_nobody(node: Served) -> None:
+    """Each kind of promise, made in the ledger and kept by no node."""
+    ledger = Ledger()
+    load = Load(node.bootstrap, ledger, 0, 1)
+    load.start()
+    while ledger.acknowledged() < 500:
+        time.sleep(0.02)
+    load.pause()
+    load.stop()
+    assert Audit(node.bootstrap, ledger).run() == []
+    now = time.monotonic()
+    sent = ledger.sent["g0-exact"]
+    partition, offset, _ = sent.acknowledged[7]
+    sent.acknowledged[7] = (partition, offset + 1, now)
+    ledger.created["never-made"] = now
+    ledger.deleted["g0-cached"] = now
+    ledger.starts["g0-exact", 0].append((5, now))
+    ledger.commits["g0-readers", "g0-exact", 0].append((1 << 40, now))
+    ledger.read["g0-exact", 1][3] = (-1, now)
+    broken = "\n".join(Audit(node.bootstrap, ledger, time.monotonic()).run())
+    for sign in (
+        "7 was acknowledged at", "never-made was created", "g0-cached was deleted", "deleted were 5",
+        f"acknowledged {1 << 40}", "at 3 was -1",
+    ):  # fmt: skip
+        assert sign in broken, (sign, broken)
+
+
+def test_a_changed_byte_in_a_record_is_noticed() -> None:
+    value = bytearray(value_of(12345))
+    assert number_of(bytes(value)) == 12345
+    value[len(value) // 2] ^= 1
+    with pytest.raises(ValueError, match="came back changed"):
+        number_of(bytes(value))
