@@ -76,13 +76,7 @@ _TABLE = (
         internal.metadata.log.segment.bytes int - internal
         internal.metadata.max.batch.size.in.bytes int 8388608 internal
         metadata.log.dir string -
-        metadata.log.max.record.bytes.between.snapshots long 20971520 1..
-        metadata.log.max.snapshot.interval.ms long 3600000 0..
-        metadata.log.segment.bytes int 1073741824 8388608..
-        metadata.log.segment.ms long 604800000
         metadata.max.idle.interval.ms int 500 0..
-        metadata.max.retention.bytes long 104857600
-        metadata.max.retention.ms long 604800000
         server.max.startup.time.ms long 9223372036854775807 0.. internal
         unstable.api.versions.enable boolean false internal
         unstable.feature.versions.enable boolean false internal

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from duramen.config import BrokerConfig, TopicConfig
-from duramen.errors import DuramenError, StorageError
+from duramen.errors import DuramenError
 from duramen.machines.contract import LogRecord
 from duramen.machines.metadata.commands import CreateTopics, NewTopic, TopicCreated
 from duramen.machines.metadata.following import Follower
@@ -19,6 +19,7 @@ from duramen.machines.metadata.machine import MetadataMachine
 from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, OFFSETS_TOPIC, TopicId, TopicPartition, topic_id_text
 from duramen.partition.creating import create_partitions
 from duramen.partition.host import Host
+from duramen.partition.snapshots import Snapshots
 from duramen.partition.store import Store
 from duramen.ports import World
 from duramen.wire.batch import build_batch
@@ -33,7 +34,7 @@ CREATED_AT_ONCE = 200
 """Partitions made by one job; others get their turn in between, and a crash leaves less to do."""
 
 METADATA_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-"""No setting of the broker's reaches the metadata log: a topic whose records went would be forgotten."""
+"""No setting for topics reaches the metadata log: a topic whose records went would be forgotten. Snapshots cut it."""
 
 Created = Callable[["list[TopicCreated] | DuramenError"], None]
 
@@ -73,17 +74,19 @@ class Catalog:
 
         Nothing is led yet: that begins when this node's registration is committed.
         """
-        config = TopicConfig(self.config, METADATA_CONFIG)
+        segments = {
+            "segment.bytes": str(self.config.integer("metadata.log.segment.bytes")),
+            "segment.ms": str(self.config.integer("metadata.log.segment.ms")),
+        }
+        config = TopicConfig(self.config, METADATA_CONFIG | segments)
         partition = self._store.open_partition(METADATA_PARTITION, METADATA_TOPIC_ID, config)
         self.partition = partition
-        if partition.log_start_offset > 0:
-            raise StorageError(
-                f"{partition.log.path} begins at offset {partition.log_start_offset}: Kafka keeps what came before in "
-                "a snapshot, which this release cannot read; no record was touched, Kafka can be started here again"
-            )
         partition.lead(max(partition.log.epochs.latest + 1, 1), (self._node_id,), (self._node_id,))
         self.host = Host(partition, self.machine, self._world.clock)
-        self.host.load()
+        self._snapshots = Snapshots(
+            self._world, self._store, partition, self.config, self._report, lambda: self.image, self._is_writable
+        )
+        self.host.load(self._snapshots.load(self.machine))
         self._follower = Follower(self.machine.image.copy())
         self.host.observers.append(self._committed)
         now = self._world.clock.wall_ms()
@@ -98,6 +101,9 @@ class Catalog:
             elif self.image.topic_by_id(log.topic_id) is None:
                 # Nobody deleted it (a Kafka directory, its metadata elsewhere): its records are not ours to delete.
                 self._report("log-of-unknown-topic", topic=log.tp.topic, partition=log.tp.partition)
+
+    def _is_writable(self) -> bool:
+        return self.host.failed is None
 
     # ---- following the log -----------------------------------------------------------------------------------
 
@@ -127,6 +133,7 @@ class Catalog:
         for name in changes.broker_configs:
             settings = self.image.broker_config(None if name == "" else int(name))
             self._report("broker-configured", node=name or "every", settings=_listed(settings))
+        self._snapshots.committed(records)
 
     def _lead(self, topic: TopicImage) -> None:
         """Lead those open partitions of the topic that the image says this node leads."""

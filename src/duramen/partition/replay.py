@@ -36,10 +36,11 @@ class ReadableLog(Protocol):
 class Replay:
     """One pass over a log, up to the end it had when the pass began."""
 
-    def __init__(self, log: ReadableLog, machine: Machine) -> None:
+    def __init__(self, log: ReadableLog, machine: Machine, start: int | None = None) -> None:
+        """start: the first offset to apply, when the machine has what lies below from elsewhere."""
         self._log = log
         self._machine = machine
-        self._position = log.log_start_offset
+        self._position = log.log_start_offset if start is None else start
         self._target = log.log_end_offset
 
     @property
@@ -65,15 +66,18 @@ class Replay:
             view = data[start : start + header.size]
             if not batches.check_crc(view, header):
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self._log.tp}: bad CRC at offset {header.base_offset}")
-            if not header.is_control:
-                self._apply(view, header, first)
+            self._apply(view, header, first)
         if self._position <= first:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self._log.tp}: no whole batch at offset {first}")
         return self._position >= self._target
 
     def _apply(self, view: memoryview, header: batches.BatchHeader, first: int) -> None:
         for record in batches.records(view, header, max_bytes=MAX_INFLATED_BYTES):
-            if record.offset >= first:
+            if record.offset < first:
+                continue
+            if header.is_control:
+                self._machine.apply_control(LogRecord(record.key, record.value))
+            else:
                 self._machine.apply(LogRecord(record.key, record.value), record.offset, record.timestamp)
 
 

@@ -244,7 +244,10 @@ class Store:
 
     def when_synced(self, tp: TopicPartition, callback: Callable[[KafkaError | None], None]) -> None:
         """Call back once everything journaled so far for this partition's directory is on stable storage."""
-        directory = self._homes[tp]
+        self.when_directory_synced(self._homes[tp], callback)
+
+    def when_directory_synced(self, directory: LogDirectory, callback: Callable[[KafkaError | None], None]) -> None:
+        """The same for a directory."""
         target = directory.journal.last_lsn
         if directory.journal.failed is not None:
             callback(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} failed earlier"))

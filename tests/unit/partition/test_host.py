@@ -24,6 +24,7 @@ class Counter:
         self.open: list[int] | None = None
         self.fired: list[Any] = []
         self.taken_back: list[Any] = []
+        self.controls: list[LogRecord] = []
 
     def decide(self, command: Any, ticket: int, now: int) -> Outcome:
         match command:
@@ -65,6 +66,9 @@ class Counter:
         else:
             self.total += int(record.value)
         self.applied.append(offset)
+
+    def apply_control(self, record: LogRecord) -> None:
+        self.controls.append(record)
 
     def on_loaded(self, now: int) -> Outcome:
         if self.open is not None:
@@ -391,13 +395,24 @@ def test_a_disk_that_fails_during_a_load_is_a_storage_error(
     assert done == [host.failed]
 
 
-def test_control_batches_are_not_the_machines(clock: FakeClock, partition: FakePartition) -> None:
+def test_control_batches_are_seen_but_change_nothing(clock: FakeClock, partition: FakePartition) -> None:
     partition.append_local(build_batch([(b"\0\0\0\2", b"leader", (), 0)], control=True), 0)
     partition.commit()
     machine = Counter()
     host = loaded(partition, clock, machine)
     host.submit(("add", 4), lambda _: None)
     assert machine.applied == [1]
+    assert machine.controls == [LogRecord(b"\0\0\0\2", b"leader")]
+
+
+def test_a_load_may_begin_behind_a_snapshot(clock: FakeClock, partition: FakePartition) -> None:
+    host = loaded(partition, clock)
+    for number in range(5):
+        host.submit(("add", number), lambda _: None)
+        partition.commit()
+    machine = Counter()
+    Host(partition, machine, clock).load(3)
+    assert machine.applied == [3, 4]
 
 
 def test_a_load_begins_once(clock: FakeClock, partition: FakePartition) -> None:

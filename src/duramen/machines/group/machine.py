@@ -90,6 +90,9 @@ class GroupMachine:
         if not out.records:
             self._forget_if_gone(group_id)
 
+    def apply_control(self, record: LogRecord) -> None:
+        """Transaction markers: none are written here yet."""
+
     def on_loaded(self, now: int) -> Outcome:
         """Take the groups up where the log left them; every member gets a whole session to show up."""
         out = Outcome()

@@ -8,8 +8,15 @@ from typing import Any, Final
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import LogRecord, TransactionMarks
 from duramen.machines.metadata.commands import RegisterBroker
-from duramen.machines.metadata.image import TOPIC_RESOURCE, UNASSIGNED_DIRECTORY
+from duramen.machines.metadata.image import (
+    TOPIC_RESOURCE,
+    UNASSIGNED_DIRECTORY,
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+)
 from duramen.wire.records import metadata as schema
+from duramen.wire.records.control import ControlType, decode_key
 from duramen.wire.records.versioned import Unknown
 from duramen.wire.schema import Message
 
@@ -25,6 +32,14 @@ def decode(record: LogRecord) -> tuple[str, Any]:
     if record.value is None:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a metadata record has no value")
     return schema.decode(record.value)
+
+
+def apply_control(image: MetadataImage, record: LogRecord) -> None:
+    """Keep the newest control record of each type that a snapshot has to hand on."""
+    if record.key is not None:
+        kind = decode_key(record.key)
+        if kind in (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS):
+            image.quorum[kind] = record
 
 
 def check_skippable(message: Any) -> None:
@@ -60,6 +75,29 @@ def register_broker(command: RegisterBroker, broker_epoch: int) -> LogRecord:
     )
 
 
+def broker_state(broker: BrokerImage) -> LogRecord:
+    """A registered broker as it is, for a snapshot."""
+    message = schema.RegisterBrokerRecord
+    return _record(
+        schema.RegisterBrokerRecord,
+        broker_id=broker.id,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.epoch,
+        end_points=[
+            message.BrokerEndpoint(name=name, host=host, port=port, security_protocol=protocol)
+            for name, host, port, protocol in broker.endpoints
+        ],
+        features=[
+            message.BrokerFeature(name=name, min_supported_version=low, max_supported_version=high)
+            for name, low, high in broker.features
+        ],
+        rack=broker.rack,
+        fenced=broker.fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown,
+        log_dirs=list(broker.directories),
+    )
+
+
 def broker_stopping(node_id: int, broker_epoch: int) -> LogRecord:
     return _record(
         schema.BrokerRegistrationChangeRecord,
@@ -90,6 +128,26 @@ def partition(topic_id: bytes, index: int, replicas: Sequence[int], isr: Sequenc
         leader_epoch=0,
         partition_epoch=0,
         directories=[UNASSIGNED_DIRECTORY] * len(replicas),
+    )
+
+
+def partition_state(topic_id: bytes, index: int, partition: PartitionImage) -> LogRecord:
+    """A partition as it is, for a snapshot."""
+    return _record(
+        schema.PartitionRecord,
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=list(partition.replicas),
+        isr=list(partition.isr),
+        removing_replicas=list(partition.removing),
+        adding_replicas=list(partition.adding),
+        leader=partition.leader,
+        leader_recovery_state=partition.leader_recovery_state,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        directories=list(partition.directories),
+        eligible_leader_replicas=list(partition.elr) or None,
+        last_known_elr=list(partition.last_known_elr) or None,
     )
 
 

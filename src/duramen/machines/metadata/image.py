@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from duramen.machines.contract import LogRecord
 from duramen.model import NO_EPOCH, NO_TOPIC_ID, TopicId, TopicPartition
 
 NO_LEADER: Final = -1
@@ -101,6 +102,8 @@ class MetadataImage:
         self.features: dict[str, int] = {}
         self.carried: list[bytes] = []
         """Records that mean nothing here (Kafka's ACLs, quotas, credentials), kept for whoever reads a snapshot."""
+        self.quorum: dict[int, LogRecord] = {}
+        """The newest control record of each type that Kafka's quorum needs (its version, its voters), likewise kept."""
         self.next_producer_id = 0
         self.next_offset = 0
         """Offset behind the last applied record."""
@@ -119,6 +122,7 @@ class MetadataImage:
         other.configs = {resource: dict(settings) for resource, settings in self.configs.items()}
         other.features = dict(self.features)
         other.carried = self.carried[:]
+        other.quorum = dict(self.quorum)
         other.next_producer_id = self.next_producer_id
         other.next_offset = self.next_offset
         other.version = self.version

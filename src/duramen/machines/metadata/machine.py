@@ -72,6 +72,15 @@ class MetadataMachine:
 
     # ------------------------------------------------------------------ application
 
+    def restore(self, image: MetadataImage) -> None:
+        """Begin with an image that a snapshot holds; what follows it in the log is applied to it."""
+        check(self.image.next_offset == 0, "a snapshot comes before the first record")
+        self._application.image = image
+
+    def apply_control(self, record: LogRecord) -> None:
+        """Keep what a control record of the log says of the quorum; this node decides nothing by it."""
+        codec.apply_control(self.image, record)
+
     def apply(self, record: LogRecord, offset: int, timestamp: int) -> None:
         """Make one record of the metadata log part of the image."""
         check(offset >= self.image.next_offset, "metadata records are applied in the order of their offsets")
