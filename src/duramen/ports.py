@@ -31,7 +31,16 @@ class File(Protocol):
         """Up to `length` bytes from `offset`; short only at the end of the file."""
 
     def pread_nowait(self, buffer: memoryview, offset: int) -> int:
-        """Fill `buffer` with bytes that are in memory already; returns how many, -1 when that would block."""
+        """Fill `buffer` with bytes that are in memory already; returns how many, -1 when that would block.
+
+        The kernel may begin to read what was missing: ask `resident` first where that matters.
+        """
+
+    def resident(self, offset: int, length: int) -> bool:
+        """Whether all these bytes are in memory, as far as the system can tell; True where it cannot tell at all."""
+
+    def read_cold(self, buffer: memoryview, offset: int) -> int:
+        """Fill `buffer`, waiting for the disk, and leave in memory only what was there before; less at the end."""
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         """Write all buffers one after the other at `offset` and return the byte count; all or OSError."""
@@ -83,6 +92,9 @@ class Disk(Protocol):
         """Take the exclusive lock file `path`; errors.DirectoryLockedError when another process has it."""
 
     def free_bytes(self, path: str) -> int: ...
+
+    def cache_bytes(self) -> int:
+        """How much file data is likely to stay in memory: a share of the machine's."""
 
 
 class FileSpan(NamedTuple):

@@ -504,6 +504,15 @@ _OURS = (
         unit="ms",
         low=1000,
     ),
+    Setting(
+        "duramen.hot.window.bytes",
+        "long",
+        "-1",
+        "How much of what was written or verified last is sent again without a second check, all logs together, as "
+        "long as it is in memory. -1: a quarter of the machine's memory.",
+        unit="bytes",
+        low=-1,
+    ),
 )
 
 SERVED_BROKER_SETTINGS: tuple[Setting, ...] = (

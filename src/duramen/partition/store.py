@@ -72,6 +72,7 @@ class Store:
             settings,
             now_ms=self._world.clock.wall_ms(),
             entropy=self._world.entropy,
+            hot=self.directories[0].hot if self.directories else None,
         )
         directory.high_watermark = self._high_watermark
         directory.journal.on_failed = self.commit_soon

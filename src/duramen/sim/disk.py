@@ -21,6 +21,8 @@ from duramen.ports import Buffer, File
 from duramen.sim.inode import Inode
 from duramen.sim.names import Directory, Names
 
+CACHE_BYTES = 64 << 20
+
 
 class NodeDied(BaseException):
     """The process that made this disk call is no more. A BaseException, so that no `except Exception` survives it."""
@@ -240,6 +242,10 @@ class CrashDisk:
         self.leave("free_bytes", path)
         return max(0, self.capacity - self.used)
 
+    def cache_bytes(self) -> int:
+        """See ports.Disk; the same on every machine, for a seed decides everything."""
+        return CACHE_BYTES
+
     # -- looking at it from outside (no calls counted)
 
     def contents(self) -> dict[str, bytes]:
@@ -313,6 +319,19 @@ class CrashFile:
         count = self._inode.read_resident(buffer, offset)
         self._disk.leave("pread_nowait", self.path)
         return count
+
+    def resident(self, offset: int, length: int) -> bool:
+        """See ports.File."""
+        return self._inode.is_resident(offset, length)
+
+    def read_cold(self, buffer: memoryview, offset: int) -> int:
+        """See ports.File: what is in memory without waiting, the rest as a read and a drop."""
+        if self.pread_nowait(buffer, offset) == len(buffer):
+            return len(buffer)
+        data = self.pread(len(buffer), offset)
+        buffer[: len(data)] = data
+        self.drop_cache(offset, len(buffer))
+        return len(data)
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         """See ports.File; on a full disk a prefix is written before ENOSPC."""

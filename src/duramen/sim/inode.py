@@ -59,6 +59,12 @@ class Inode:
             buffer[: end - offset] = view[offset:end]
         return end - offset
 
+    def is_resident(self, offset: int, length: int) -> bool:
+        """Whether all pages of this range are in memory."""
+        if not self.cold:
+            return True
+        return not any(page in self.cold for page in range(offset // PAGE, (offset + length - 1) // PAGE + 1))
+
     def write(self, buffers: Sequence[Buffer], offset: int) -> int:
         """Write the buffers' concatenation at `offset`, zero-filling a gap; returns the byte count."""
         start = offset

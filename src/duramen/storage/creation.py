@@ -10,6 +10,7 @@ from duramen.ports import Disk
 from duramen.storage.log import Log
 from duramen.storage.log_state import LogJournal
 from duramen.storage.logconfig import LogConfig
+from duramen.storage.reads import HotWindow
 
 
 class NewLog(NamedTuple):
@@ -24,12 +25,19 @@ class Creation:
     """Makes logs in one log directory. Touches files and the new logs alone; `logs` are the finished ones."""
 
     def __init__(
-        self, disk: Disk, directory: str, journal: LogJournal, flush_queue: list[Log], new: list[NewLog]
+        self,
+        disk: Disk,
+        directory: str,
+        journal: LogJournal,
+        flush_queue: list[Log],
+        hot: HotWindow,
+        new: list[NewLog],
     ) -> None:
         self._disk = disk
         self._directory = directory
         self._journal = journal
         self._flush_queue = flush_queue
+        self._hot = hot
         self.new = new
         self.logs: list[Log] = []
 
@@ -37,7 +45,8 @@ class Creation:
         """Any thread. OSError: some may be there, none is to be used."""
         for tp, topic_id, config in self.new:
             path = posixpath.join(self._directory, str(tp))
-            self.logs.append(
-                Log.create(self._disk, path, tp, topic_id, config, self._journal, flush_queue=self._flush_queue)
+            log = Log.create(
+                self._disk, path, tp, topic_id, config, self._journal, flush_queue=self._flush_queue, hot=self._hot
             )
+            self.logs.append(log)
         self._disk.sync_directory(self._directory)

@@ -34,6 +34,7 @@ from duramen.storage.journal_parts import PartMaker, remove_parts
 from duramen.storage.journal_ring import JournalLimits
 from duramen.storage.log import Log
 from duramen.storage.logconfig import LogConfig, PlainLogConfig
+from duramen.storage.reads import HotWindow
 from duramen.storage.recovery import RecoveryReport
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.scrubbing import Scrubber, ScrubJob
@@ -44,7 +45,8 @@ class DirectorySettings:
     """How a log directory is run. Sizes are bytes, times milliseconds.
 
     cluster_id: None takes the directory's, or a new one. default_config: for logs whose topic is not configured yet.
-    checkpoint_fill: the journal's fill from which a checkpoint begins, 0 to 1.
+    hot_window_bytes: see HotWindow; -1 leaves it to the disk. checkpoint_fill: the journal's fill from which a
+    checkpoint begins, 0 to 1.
     """
 
     node_id: int = 0
@@ -57,6 +59,7 @@ class DirectorySettings:
     dirty_max_bytes: int = 64 << 20
     checkpoint_fill: float = 0.5
     checkpoint_interval_ms: int = 60_000
+    hot_window_bytes: int = -1
     retention_check_interval_ms: int = 300_000
     producer_id_expiration_ms: int = 86_400_000
     scrub_bytes_per_second: int = 8 << 20
@@ -75,6 +78,12 @@ class DirectorySettings:
         )
 
 
+def hot_window(disk: Disk, settings: DirectorySettings) -> HotWindow:
+    """A window of the size that the settings ask for."""
+    size = settings.hot_window_bytes
+    return HotWindow(disk.cache_bytes() if size < 0 else size)
+
+
 class LogDirectory:
     """See the module. `open` is the constructor.
 
@@ -83,11 +92,14 @@ class LogDirectory:
     deleted and for Kafka's checkpoint.
     """
 
-    def __init__(self, disk: Disk, path: str, settings: DirectorySettings, entropy: Entropy) -> None:
+    def __init__(
+        self, disk: Disk, path: str, settings: DirectorySettings, entropy: Entropy, hot: HotWindow | None = None
+    ) -> None:
         self.disk = disk
         self.path = path
         self.settings = settings
         self.entropy = entropy
+        self.hot = hot_window(disk, settings) if hot is None else hot
         self.cluster_id = ""
         self.directory_id = ""
         self.clean_start = True
@@ -105,8 +117,17 @@ class LogDirectory:
         self._closed = False
 
     @classmethod
-    def open(cls, disk: Disk, path: str, settings: DirectorySettings, *, now_ms: int, entropy: Entropy) -> LogDirectory:
-        """Create or recover the directory, and take it into use.
+    def open(
+        cls,
+        disk: Disk,
+        path: str,
+        settings: DirectorySettings,
+        *,
+        now_ms: int,
+        entropy: Entropy,
+        hot: HotWindow | None = None,
+    ) -> LogDirectory:
+        """Create or recover the directory, and take it into use; `hot` is shared by the directories of a process.
 
         DirectoryLockedError when another process has it; StorageError when it belongs to another node or cluster, or
         Kafka left it unclean; CorruptLogError when bytes that were on stable storage are damaged.
@@ -114,7 +135,7 @@ class LogDirectory:
         path = path.rstrip("/") or "/"
         disk.make_directories(path)
         disk.sync_directory(posixpath.dirname(path) or ".")
-        self = cls(disk, path, settings, entropy)
+        self = cls(disk, path, settings, entropy, hot)
         try:
             self._start(now_ms)
         except BaseException:
@@ -148,6 +169,7 @@ class LogDirectory:
                 start_offset=ready.start_offset,
                 recovery_point=ready.sound_below,
                 flush_queue=self._queue,
+                hot=self.hot,
             )
             log.producers.expiration_ms = settings.producer_id_expiration_ms
             if state.clean and log.end_offset < ready.sound_below:
@@ -195,7 +217,7 @@ class LogDirectory:
             path = posixpath.join(self.path, str(tp))
             if (topic_id, tp.partition) in self.logs or self.disk.exists(path):
                 raise StorageError(f"{path} exists already; remove it or create the topic under another name")
-        return Creation(self.disk, self.path, self.journal, self._queue, new)
+        return Creation(self.disk, self.path, self.journal, self._queue, self.hot, new)
 
     def complete_creation(self, job: Creation) -> list[Log]:
         """The job has run: creation is journaled before anything that is appended to the logs."""

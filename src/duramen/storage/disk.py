@@ -15,12 +15,13 @@ from contextlib import suppress
 
 from duramen.errors import DirectoryLockedError
 from duramen.ports import Buffer, DirectoryLock, File
+from duramen.storage.page_cache import count_call, memory_share, pages, refused, uncached_flag
 
 IOV_MAX = 1024
 """Buffers per call that Linux and macOS take."""
 _ZEROS = bytes(1024 * 1024)
-# preadv2's refusals that mean "never here" rather than "not now".
-_NEVER = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
+RESIDENCE_BYTES = 128 * 1024
+"""Piece by which a cold read finds out what was in memory before it came, where it cannot read past the cache."""
 
 
 def sync_call() -> Callable[[int], None]:
@@ -33,7 +34,7 @@ def sync_call() -> Callable[[int], None]:
             try:
                 fcntl.fcntl(descriptor, command)
             except OSError as error:
-                if error.errno not in _NEVER:
+                if not refused(error):
                     raise
                 os.fsync(descriptor)  # a network or foreign file system
 
@@ -107,10 +108,44 @@ class RealFile:
         except BlockingIOError:
             return -1
         except OSError as error:
-            if error.errno in _NEVER:
+            if refused(error):
                 self._disk.nowait = None
                 return -1
             raise
+
+    def resident(self, offset: int, length: int) -> bool:
+        count = self._disk.count
+        return count is None or count(self.fileno(), offset, length) >= pages(offset, length)
+
+    def read_cold(self, buffer: memoryview, offset: int) -> int:
+        flag = self._disk.uncached
+        if flag is None:
+            return self._read_and_drop(buffer, offset)
+        done = 0
+        while done < len(buffer):
+            try:
+                count = os.preadv(self.fileno(), [buffer[done:]], offset + done, flag)
+            except OSError as error:
+                if not refused(error):
+                    raise
+                self._disk.uncached = None
+                return self._read_and_drop(buffer, offset)
+            if count == 0:
+                break
+            done += count
+        return done
+
+    def _read_and_drop(self, buffer: memoryview, offset: int) -> int:
+        """Where no flag keeps a read out of the cache: drop what was not there before."""
+        end = offset + len(buffer)
+        pieces = [(start, min(RESIDENCE_BYTES, end - start)) for start in range(offset, end, RESIDENCE_BYTES)]
+        # Asked before anything is read: the kernel reads ahead.
+        absent = [piece for piece in pieces if self._disk.count is None or not self.resident(*piece)]
+        data = self.pread(len(buffer), offset)
+        buffer[: len(data)] = data
+        for start, length in absent:
+            self.drop_cache(start, length)
+        return len(data)
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         descriptor = self.fileno()
@@ -179,13 +214,15 @@ class RealLock:
 class RealDisk:
     """Files of this machine."""
 
-    __slots__ = ("drop", "nowait", "sync", "write")
+    __slots__ = ("count", "drop", "nowait", "sync", "uncached", "write")
 
     def __init__(self) -> None:
         self.sync = sync_call()
         self.nowait = nowait_flag()
         self.write = write_call()
         self.drop = drop_call()
+        self.count = count_call()
+        self.uncached = uncached_flag()
 
     def open(self, path: str, *, create: bool = False, write: bool = False) -> RealFile:
         flags = os.O_RDWR if write or create else os.O_RDONLY
@@ -241,3 +278,6 @@ class RealDisk:
     def free_bytes(self, path: str) -> int:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
+
+    def cache_bytes(self) -> int:
+        return memory_share()

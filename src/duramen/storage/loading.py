@@ -393,8 +393,6 @@ def truncate(log: Log, offset: int) -> None:
     file.truncate(cut)
     active.size = active.flushed = cut
     active.synced = min(active.synced, cut)
-    active.hot_end = min(active.hot_end, cut)
-    active.hot_start = min(active.hot_start, cut)
     active.index_file = None
     _rebuild_bounds(log, active)
     log.end_offset = active.next_offset

@@ -273,8 +273,8 @@ class Log(LogState):
             return
         check(offset >= self.segments[0].base_offset, "a truncation stays inside the log")
         self.flush()
+        self._reader.cutting(self.segments, offset)
         loading.truncate(self, offset)
-        self._reader.forget()
         self.cuts += 1
         self.marked = False
         self.durable_end = min(self.durable_end, self.end_offset)

@@ -118,6 +118,7 @@ class LogState:
         self.path = path
         for segment in self.segments:
             segment.directory = path
+            self._reader.dropped(segment)
 
     def flush(self) -> None:
         """Write everything queued with one call. OSError: nothing is forgotten, but the directory must be fenced."""

@@ -20,6 +20,8 @@ from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header
 REMEMBERED_POSITIONS = 64
 OPEN_CLOSED_SEGMENTS = 4
 """Files of closed segments that one log keeps open."""
+SPAN_BYTES = 64 * 1024
+"""Verified bytes from this size on are sent from the file they were verified in, smaller ones as a copy."""
 _PEEK_BYTES = 4 * 1024
 
 
@@ -29,6 +31,11 @@ class Piece(NamedTuple):
     part: FileSpan | Buffer | Pending | None
     size: int
     next_offset: int
+
+
+def fresh(length: int) -> memoryview:
+    """A buffer of its own for a short read."""
+    return memoryview(bytearray(length))
 
 
 def segment_number(segments: Sequence[Segment], offset: int) -> int:
@@ -57,6 +64,12 @@ class Reader:
     def forget(self) -> None:
         """Positions no longer hold: the log was cut."""
         self._positions.clear()
+
+    def cutting(self, segments: Sequence[Segment], offset: int) -> None:
+        """The log is about to be cut at `offset`: what is known of its last segments no longer holds."""
+        self.forget()
+        for segment in segments[segment_number(segments, offset) :]:
+            self._hot.forget(segment, 0, segment.size)
 
     def wrote(self, segment: Segment, start: int) -> None:
         """Bytes from `start` to the segment's flushed end were written just now."""
@@ -102,23 +115,30 @@ class Reader:
         if segment.flushed == 0 or offset >= segment.next_offset:
             return Piece(None, 0, segment.next_offset)
         bound = min(end, segment.next_offset)
+        start: int | None = None
         try:
             start = self._locate(segment, offset)
-            if start is not None and segment.hot_start <= start < segment.hot_end:
-                stop = self._locate(segment, bound)
-                if stop is not None and stop <= segment.hot_end:
-                    return self._span(segment, start, stop, offset, bound, room, first)
+            return self._span(segment, start, self._locate(segment, bound), offset, bound, room, first)
         except WouldBlockError:
-            start = None
+            pass
         return self._from_memory(segment, start, offset, room, bound, first, active)
 
     def _span(self, segment: Segment, start: int, stop: int, offset: int, bound: int, room: int, first: bool) -> Piece:
-        """A span of hot bytes from start up to stop, cut behind the last batch that still fits into `room`."""
+        """A span of hot bytes from start up to stop, cut behind the last batch that still fits into `room`.
+
+        Raises WouldBlockError when some of them are not hot, or not in memory any more.
+        """
         if stop - start > room:
             stop, bound = self._fit(segment, start, start + room, offset, first)
         if stop <= start:
             return Piece(None, 0, offset if bound > offset else bound)
-        return Piece(FileSpan(segment.open_file(), start, stop - start), stop - start, bound)
+        file = segment.open_file()
+        if not self._hot.covers(segment, start, stop):
+            raise WouldBlockError
+        if not file.resident(start, stop - start):
+            self._hot.forget(segment, start, stop)  # what comes back from the disk has to be verified
+            raise WouldBlockError
+        return Piece(FileSpan(file, start, stop - start), stop - start, bound)
 
     def _fit(self, segment: Segment, start: int, limit: int, offset: int, first: bool) -> tuple[int, int]:
         """(end position, next offset) of the batches from `start` that end at or before `limit`."""
@@ -133,10 +153,10 @@ class Reader:
                 return position, header.base_offset
         return segment.flushed, segment.next_offset
 
-    def _locate(self, segment: Segment, offset: int) -> int | None:
-        """Position of the batch that holds `offset`, or of the first behind it; None when that needs a verified read.
+    def _locate(self, segment: Segment, offset: int) -> int:
+        """Position of the batch that holds `offset`, or of the first behind it.
 
-        Raises WouldBlockError when the index is not in memory.
+        Raises WouldBlockError when that needs a verified read, or the index is not in memory.
         """
         if offset >= segment.next_offset:
             return segment.flushed
@@ -146,11 +166,9 @@ class Reader:
         if position is not None:
             return position
         position = self._indexed(segment, offset)
-        if not segment.hot_start <= position < segment.hot_end:
-            return None
         for at, header in self._headers(segment, position):
             if at == position and position and header.base_offset > offset:
-                return None  # the index leads too far: the verified read finds out why
+                raise WouldBlockError  # the index leads too far: the verified read finds out why
             if header.next_offset > offset:
                 self.remember(offset, at)
                 return at
@@ -174,20 +192,20 @@ class Reader:
     def _stored(self, segment: Segment) -> StoredOffsetIndex:
         if not segment.index_entries:
             return StoredOffsetIndex(lambda position, length: b"", 0)
-        return StoredOffsetIndex(nowait(segment.open_index_file()), segment.index_entries)
+        return StoredOffsetIndex(nowait(segment.open_index_file(), fresh), segment.index_entries)
 
     def _headers(self, segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
-        """The batches from a hot position on. These bytes were written or verified lately, so waiting is unlikely."""
-        file = segment.open_file()
+        """The batches from `position` on; WouldBlockError where they are not hot, or not in memory any more."""
+        peek = nowait(segment.open_file(), fresh)
         chunk = memoryview(b"")
         chunk_start = position
         while position < segment.flushed:
+            if not self._hot.covers(segment, position, min(position + HEADER_SIZE, segment.flushed)):
+                raise WouldBlockError
             inside = position - chunk_start
             if inside + HEADER_SIZE > len(chunk):
                 length = min(_PEEK_BYTES, segment.flushed - position)
-                chunk = memoryview(bytearray(length))
-                if file.pread_nowait(chunk, position) != length:
-                    chunk = memoryview(file.pread(length, position))
+                chunk = peek(position, length)
                 chunk_start, inside = position, 0
             try:
                 header = parse_header(chunk, inside)
@@ -215,17 +233,21 @@ class Reader:
             file, segment.path, segment.flushed, segment.base_offset, None if active else segment.load_seal(),
             index_file, segment.index_entries, hint, offset, bound, room, first,
         )  # fmt: skip
+        room_for = self._hot.scratch.view
         try:
-            found = extract(plan, nowait(file), nowait(index_file or file))
+            found = extract(plan, nowait(file, room_for), nowait(index_file or file, fresh))
         except (WouldBlockError, CorruptLogError):
             # Not in memory, or perhaps the index is damaged: the cold pool can afford to find out.
             pending = Pending(plan)
             return Piece(pending, pending.size, bound)
         size = len(found.data)
-        if size:
-            self._hot.add(segment, found.position, found.position + size)
-            self.remember(found.next_offset, found.position + size)
-        return Piece(found.data, size, found.next_offset)
+        if not size:
+            return Piece(None, 0, found.next_offset)
+        self._hot.add(segment, found.position, found.position + size)
+        self.remember(found.next_offset, found.position + size)
+        if size < SPAN_BYTES:
+            return Piece(bytes(found.data), size, found.next_offset)
+        return Piece(FileSpan(file, found.position, size), size, found.next_offset)
 
     def _opened_closed(self, segment: Segment) -> None:
         if segment not in self._opened:
@@ -236,4 +258,5 @@ class Reader:
 
     def dropped(self, segment: Segment) -> None:
         """The segment is no longer part of the log."""
+        self._hot.forget(segment, 0, segment.size)
         self._opened = tuple(opened for opened in self._opened if opened is not segment)

@@ -8,7 +8,7 @@ becomes a `Pending`, which does the same on the cold pool. Damage is a CorruptLo
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -23,8 +23,10 @@ READ_AHEAD_BYTES = 16 * 1024
 """How much more than asked for is read, so that batches before the offset cost no second read."""
 COLD_BYTES = 1 << 20
 """Most bytes one read takes from outside the hot window, its first batch aside."""
-RESIDENCE_BYTES = 128 * 1024
-"""Piece by which a cold read finds out what was in memory before it came."""
+GRAIN_BYTES = 1 << 20
+"""Piece of a file by which the hot window remembers and forgets."""
+SCRATCH_BYTES = 2 << 20
+"""A read of COLD_BYTES with what belongs to it: the rest of its first and last sealed blocks, and the read-ahead."""
 
 Fetch = Callable[[int, int], memoryview]
 """(position, length) -> exactly these bytes of the segment; WouldBlock when they are not in memory."""
@@ -73,19 +75,13 @@ class Pending:
         return self.size
 
     def run(self) -> ColdRead:
-        """Read and check; any thread. OSError, CorruptLogError. Pages it had to bring in are dropped again."""
+        """Read and check; any thread. OSError, CorruptLogError. The page cache stays as it was."""
         file = self.plan.file
 
         def fetch(position: int, length: int) -> memoryview:
             buffer = memoryview(bytearray(length))
-            for start in range(0, length, RESIDENCE_BYTES):
-                piece = buffer[start : start + RESIDENCE_BYTES]
-                if file.pread_nowait(piece, position + start) != len(piece):
-                    data = file.pread(len(piece), position + start)
-                    if len(data) != len(piece):
-                        raise _cut(self.plan, position + start, len(piece))
-                    piece[:] = data
-                    file.drop_cache(position + start, len(piece))
+            if file.read_cold(buffer, position) != length:
+                raise _cut(self.plan, position, length)
             return buffer
 
         try:
@@ -113,31 +109,73 @@ class LogRead:
 
 
 class HotWindow:
-    """Bounds the bytes that all logs together treat as hot, oldest first out."""
+    """Which bytes of segment files this process wrote or verified lately, all logs together; oldest first out.
 
-    __slots__ = ("_chunks", "_total", "limit_bytes")
+    Such bytes are sound. That they are still in memory is likely, no more: who sends them asks first (`File.resident`).
+    Kept per grain of a file as one run of bytes, so that memory follows the limit and not the number of writes.
+    """
+
+    __slots__ = ("_grains", "limit_bytes", "scratch", "size")
 
     def __init__(self, limit_bytes: int = 256 << 20) -> None:
         self.limit_bytes = limit_bytes
-        self._chunks: deque[tuple[Segment, int, int]] = deque()
-        self._total = 0
+        self._grains: OrderedDict[tuple[Segment, int], tuple[int, int]] = OrderedDict()
+        self.size = 0
+        self.scratch = Scratch()
 
     def add(self, segment: Segment, start: int, end: int) -> None:
         """Bytes start..end of the segment were written or verified just now."""
-        if end <= segment.hot_end:
-            return  # known, or older than what is hot here: the tail matters more
-        if start <= segment.hot_end and segment.hot_end > segment.hot_start:
-            start = segment.hot_end
-        else:
-            segment.hot_start = start
-        segment.hot_end = end
-        self._chunks.append((segment, start, end))
-        self._total += end - start
-        while self._total > self.limit_bytes:
-            old, old_start, old_end = self._chunks.popleft()
-            self._total -= old_end - old_start
-            if old_start <= old.hot_start < old_end:
-                old.hot_start = min(old_end, old.hot_end)
+        grains = self._grains
+        while start < end:
+            number = start // GRAIN_BYTES
+            stop = min(end, (number + 1) * GRAIN_BYTES)
+            key = (segment, number)
+            low, high = grains.get(key, (start, start))
+            if stop < low or start > high:
+                self.size -= high - low
+                del grains[key]  # another run of the same grain: the younger one counts
+                low = high = start
+            grains[key] = (min(low, start), max(high, stop))
+            self.size += max(low - start, 0) + max(stop - high, 0)
+            start = stop
+        while self.size > self.limit_bytes:
+            _, (low, high) = grains.popitem(last=False)
+            self.size -= high - low
+
+    def covers(self, segment: Segment, start: int, end: int) -> bool:
+        """Whether all of these bytes are hot."""
+        grains = self._grains
+        while start < end:
+            number = start // GRAIN_BYTES
+            stop = min(end, (number + 1) * GRAIN_BYTES)
+            low, high = grains.get((segment, number), (0, 0))
+            if start < low or stop > high:
+                return False
+            start = stop
+        return True
+
+    def forget(self, segment: Segment, start: int, end: int) -> None:
+        """These bytes are no longer what they were, or no longer in memory."""
+        for number in range(start // GRAIN_BYTES, -(-end // GRAIN_BYTES)):
+            low, high = self._grains.pop((segment, number), (0, 0))
+            self.size -= high - low
+
+
+class Scratch:
+    """A buffer for bytes that are looked at on the loop and not kept: one for all reads."""
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def view(self, length: int) -> memoryview:
+        """Room for `length` bytes, valid until the next call; more than is worth keeping comes fresh."""
+        if length > SCRATCH_BYTES:
+            return memoryview(bytearray(length))
+        if not self._buffer:
+            self._buffer = bytearray(SCRATCH_BYTES)
+        return memoryview(self._buffer)[:length]
 
 
 def _cut(plan: ReadPlan, position: int, length: int) -> CorruptLogError:
@@ -154,11 +192,14 @@ def _blocking(file: File | None) -> Callable[[int, int], bytes]:
     return read
 
 
-def nowait(file: File) -> Fetch:
-    """Reads of what is in memory; WouldBlock otherwise."""
+def nowait(file: File, room: Callable[[int], memoryview]) -> Fetch:
+    """Reads of what is in memory into what `room` gives; WouldBlock otherwise."""
 
     def fetch(position: int, length: int) -> memoryview:
-        buffer = memoryview(bytearray(length))
+        # A read that may not wait still makes the kernel read ahead, so it is not how to find out.
+        if not file.resident(position, length):
+            raise WouldBlockError
+        buffer = room(length)
         if file.pread_nowait(buffer, position) != length:
             raise WouldBlockError
         return buffer

@@ -64,8 +64,8 @@ class Segment:
     base_offset: offset in the file names, at most that of its first record; next_offset: behind its last.
     size: bytes including those still queued; flushed: bytes in the file; synced: bytes known to be on stable storage.
     max_timestamp (ms, -1 none) belongs to the batch that ends at max_timestamp_offset. first_timestamp (ms, -1
-    unknown): greatest of the first batch, from which `segment.ms` counts. hot_start, hot_end: bytes this process
-    wrote or verified lately, so likely in memory and surely sound. sealed: it has a `.seal`, read into `seal` on use.
+    unknown): greatest of the first batch, from which `segment.ms` counts. sealed: it has a `.seal`, read into `seal`
+    on use.
     """
 
     __slots__ = (
@@ -77,8 +77,6 @@ class Segment:
         "disk",
         "first_timestamp",
         "flushed",
-        "hot_end",
-        "hot_start",
         "index",
         "index_entries",
         "index_file",
@@ -105,8 +103,6 @@ class Segment:
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
         self.first_timestamp = -1
-        self.hot_start = 0
-        self.hot_end = 0
         self.unindexed = 0
         self.index: OffsetIndex | None = None
         self.times: TimeIndex | None = None

@@ -133,7 +133,7 @@ class Bench:
 def cold(bench: Bench) -> None:
     """Forget what is hot, so that reads verify."""
     for segment in bench.log.segments:
-        segment.hot_start = segment.hot_end = 0
+        bench.log._reader.dropped(segment)
     bench.log._reader.forget()
 
 

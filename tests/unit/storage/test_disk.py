@@ -7,6 +7,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +16,8 @@ import pytest
 from duramen.errors import DirectoryLockedError
 from duramen.ports import Buffer
 from duramen.storage import disk as disk_module
-from duramen.storage.disk import RealDisk
+from duramen.storage import page_cache
+from duramen.storage.disk import RealDisk, RealFile
 
 
 @pytest.fixture
@@ -221,3 +223,68 @@ def test_a_dropped_file_gives_its_descriptor_back(disk: RealDisk, tmp_path: Path
     del file
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
+
+
+def test_a_cold_read_leaves_the_page_cache_as_it_was(tmp_path: Path) -> None:
+    for forced in ("", "uncached"):
+        disk = RealDisk()
+        if forced:
+            disk.uncached = None
+        file = disk.open(str(tmp_path / f"f{forced}"), create=True)
+        data = os.urandom(3 << 20)
+        file.pwritev([data], 0)
+        file.sync()
+        if not evicted(file, len(data)):
+            pytest.skip("this file system keeps its pages")
+        assert not file.resident(0, len(data))
+        assert not file.resident(5000, 1)
+        file.pread(4096, 2 << 20)  # somebody else's page stays where it is
+        buffer = memoryview(bytearray(1 << 20))
+        assert file.read_cold(buffer, 4096) == 1 << 20
+        assert buffer == data[4096 : 4096 + (1 << 20)]
+        assert not file.resident(4096, 4096)
+        assert file.resident(2 << 20, 4096)
+        assert file.read_cold(buffer, (2 << 20) + 4096) == (1 << 20) - 4096  # the end of the file
+        assert file.read_cold(buffer, 4 << 20) == 0
+        file.close()
+
+
+def evicted(file: RealFile, length: int) -> bool:
+    """Drop all pages; some may be held for a moment by another processor's lists."""
+    for _ in range(50):
+        file.drop_cache(0, length)
+        if not any(file.resident(place, 1) for place in range(0, length, page_cache.PAGE_BYTES)):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.parametrize("ask", ["cachestat_call", "mincore_call"])
+def test_what_is_in_memory_is_resident(tmp_path: Path, ask: str) -> None:
+    disk = RealDisk()
+    disk.count = getattr(page_cache, ask)()
+    if disk.count is None:
+        pytest.skip(f"no {ask} here")
+    file = disk.open(str(tmp_path / "f"), create=True)
+    file.pwritev([bytes(300_000)], 0)
+    file.sync()
+    for offset, length in ((0, 1), (0, 300_000), (4095, 2), (299_999, 1)):
+        assert file.resident(offset, length)
+    if evicted(file, 300_000):
+        for offset, length in ((0, 1), (0, 300_000), (4095, 2), (299_999, 1)):
+            assert not file.resident(offset, length)
+        file.pread(1, 299_999)
+        assert file.resident(299_999, 1)
+    disk.count = None
+    assert file.resident(0, 300_000)  # nothing can be asked
+    file.close()
+
+
+def test_the_kernels_share_of_memory_is_sensible(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 16 << 20 < disk.cache_bytes() < 1 << 50
+    monkeypatch.setattr(page_cache.os, "sysconf", _raises)
+    assert disk.cache_bytes() == page_cache.UNKNOWN_SHARE_BYTES
+
+
+def _raises(name: str) -> int:
+    raise ValueError(name)

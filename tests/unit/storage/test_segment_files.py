@@ -19,7 +19,7 @@ from duramen.storage.index import (
     decode_offset_index,
     decode_time_index,
 )
-from duramen.storage.reads import HotWindow
+from duramen.storage.reads import GRAIN_BYTES, HotWindow
 from duramen.storage.scan import CHUNK_BYTES, scan
 from duramen.storage.seal import BLOCK_BYTES, Seal, compute_seal, decode_seal
 from duramen.storage.segment import Segment, file_name, parse_base, parse_name
@@ -155,17 +155,56 @@ def test_a_damaged_seal_is_refused(data: st.DataObject) -> None:
 
 
 def test_the_hot_window_lets_go_of_what_is_oldest() -> None:
-    window = HotWindow(limit_bytes=100)
+    window = HotWindow(limit_bytes=2 * GRAIN_BYTES)
     one, two = Segment(RealDisk(), "d", 0), Segment(RealDisk(), "d", 9)
-    window.add(one, 0, 40)
-    window.add(one, 40, 60)
-    assert (one.hot_start, one.hot_end) == (0, 60)
-    window.add(two, 0, 60)
-    assert (one.hot_start, one.hot_end) == (40, 60)
-    window.add(two, 60, 100)
-    assert one.hot_start == one.hot_end
-    assert (two.hot_start, two.hot_end) == (0, 100)
-    window.add(two, 10, 20)
-    assert (two.hot_start, two.hot_end) == (0, 100)
-    window.add(two, 150, 160)
-    assert (two.hot_start, two.hot_end) == (150, 160)
+    window.add(one, 10, 40)
+    window.add(one, 40, GRAIN_BYTES + 60)
+    assert window.covers(one, 10, GRAIN_BYTES + 60)
+    assert window.covers(one, 10, 10)
+    assert not window.covers(one, 9, 20)
+    assert not window.covers(one, 20, GRAIN_BYTES + 61)
+    window.add(two, 0, GRAIN_BYTES)
+    assert not window.covers(one, 10, 20)  # the oldest grain went, and only that
+    assert window.covers(one, GRAIN_BYTES, GRAIN_BYTES + 60)
+    assert window.covers(two, 0, GRAIN_BYTES)
+
+
+def test_the_hot_window_keeps_one_run_of_a_grain() -> None:
+    window = HotWindow()
+    segment = Segment(RealDisk(), "d", 0)
+    window.add(segment, 100, 200)
+    window.add(segment, 50, 120)
+    assert window.covers(segment, 50, 200)
+    window.add(segment, 300, 400)
+    assert window.covers(segment, 300, 400)
+    assert not window.covers(segment, 100, 200)
+    window.forget(segment, 390, 391)
+    assert not window.covers(segment, 300, 310)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 40), st.integers(1, 30), st.booleans()), max_size=60))
+def test_the_hot_window_never_claims_what_was_not_added(
+    steps: list[tuple[int, int, int, bool]],
+) -> None:
+    """Against a set of the pieces that were added; its size in bytes stays within the limit."""
+    unit = GRAIN_BYTES // 8
+    window = HotWindow(limit_bytes=3 * GRAIN_BYTES)
+    segments = [Segment(RealDisk(), "d", 0), Segment(RealDisk(), "d", 9)]
+    added: set[tuple[int, int]] = set()
+    for which, start, length, forgets in steps:
+        pieces = {(which, piece) for piece in range(start, start + length)}
+        if forgets:
+            window.forget(segments[which], start * unit, (start + length) * unit)
+            added -= pieces
+        else:
+            window.add(segments[which], start * unit, (start + length) * unit)
+            added |= pieces
+        hot = {
+            (number, piece)
+            for number, segment in enumerate(segments)
+            for piece in range(80)
+            if window.covers(segment, piece * unit, (piece + 1) * unit)
+        }
+        assert hot <= added
+        assert len(hot) * unit <= window.limit_bytes
+        assert window.size == len(hot) * unit

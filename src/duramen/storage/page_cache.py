@@ -1,0 +1,118 @@
+"""What the kernel is asked about its page cache: which bytes are in memory, how to read past it, how much there is.
+
+Each question is one function that says None where this system does not answer it, so that a test can force that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import sys
+from collections.abc import Callable
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+UNKNOWN_SHARE_BYTES = 256 << 20
+Counter = Callable[[int, int, int], int]
+"""(descriptor, offset, length) -> how many pages of that range are in memory; OSError. Brings none in."""
+
+_CACHESTAT = 451
+_MAP_FAILED = ctypes.c_void_p(-1).value
+_RWF_DONTCACHE = 0x80
+
+
+class _Range(ctypes.Structure):
+    _fields_ = (("offset", ctypes.c_uint64), ("length", ctypes.c_uint64))
+
+
+class _Counts(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("cached", "dirty", "writeback", "evicted", "recently"))
+
+
+def count_call() -> Counter | None:
+    """How cached pages are counted: by cachestat, else by mincore; None where neither is there."""
+    return cachestat_call() or mincore_call()
+
+
+def cachestat_call() -> Counter | None:
+    """cachestat(2), Linux 6.5 and newer."""
+    if not sys.platform.startswith("linux"):
+        return None
+    # PyDLL keeps the interpreter's lock: the call takes about as long as handing that over would.
+    system = ctypes.PyDLL(None, use_errno=True).syscall
+    system.restype = ctypes.c_long
+    system.argtypes = (ctypes.c_long, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
+
+    def count(descriptor: int, offset: int, length: int) -> int:
+        asked = _Range(offset, length)
+        counts = _Counts()
+        if system(_CACHESTAT, descriptor, ctypes.byref(asked), ctypes.byref(counts), 0) != 0:
+            raise _failed()
+        return int(counts.cached)
+
+    probe = os.memfd_create("duramen-probe")
+    try:
+        count(probe, 0, PAGE_BYTES)
+    except OSError:
+        return None  # an older kernel, or a sandbox that does not let it through
+    finally:
+        os.close(probe)
+    return count
+
+
+def mincore_call() -> Counter | None:
+    """mincore(2) on a mapping made for the question; its bytes are never touched."""
+    library = ctypes.PyDLL(None, use_errno=True)
+    if not all(hasattr(library, name) for name in ("mmap", "mincore", "munmap")):
+        return None
+    library.mmap.restype = ctypes.c_void_p
+    library.mmap.argtypes = (
+        ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64,
+    )  # fmt: skip
+    library.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
+    library.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+
+    def count(descriptor: int, offset: int, length: int) -> int:
+        start = offset - offset % PAGE_BYTES
+        size = offset + length - start
+        address = library.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, start)
+        if address == _MAP_FAILED:
+            raise _failed()
+        try:
+            states = ctypes.create_string_buffer(-(-size // PAGE_BYTES))
+            if library.mincore(address, size, states) != 0:
+                raise _failed()
+            return sum(state & 1 for state in states.raw)
+        finally:
+            library.munmap(address, size)
+
+    return count
+
+
+def _failed() -> OSError:
+    code = ctypes.get_errno()
+    return OSError(code, os.strerror(code))
+
+
+def uncached_flag() -> int | None:
+    """The preadv2 flag that leaves no pages behind (Linux 6.14); file systems refuse it one by one."""
+    return _RWF_DONTCACHE if sys.platform.startswith("linux") and hasattr(os, "preadv") else None
+
+
+def memory_share() -> int:
+    """A quarter of the machine's memory in bytes: file data which is likely to stay in memory for a while."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES // 4
+    except (OSError, ValueError):
+        return UNKNOWN_SHARE_BYTES
+
+
+def pages(offset: int, length: int) -> int:
+    """How many pages a range touches."""
+    return (offset + length - 1) // PAGE_BYTES - offset // PAGE_BYTES + 1
+
+
+def refused(error: OSError) -> bool:
+    """Whether an error means "never here" rather than "not now"."""
+    return error.errno in (errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
