@@ -65,6 +65,14 @@ def test_a_node_tells_its_numbers(tmp_path: Path) -> None:
         assert samples["duramen_group_lag_records", (("group", "readers"), *here)] == 60
         assert samples["duramen_request_seconds_count", (("api", "Produce"),)] >= 1
         assert samples["duramen_journal_sync_seconds_count", ()] >= 1
-        assert samples["duramen_connections_opened_total", ()] >= 2
+        opened, closed = (samples[f"duramen_connections_{what}_total", ()] for what in ("opened", "closed"))
+        assert opened >= 2
+        assert opened - closed == samples["duramen_connections", ()]
+        clients = {labels: value for (name, labels), value in samples.items() if name == "duramen_client_connections"}
+        assert sum(clients.values()) == samples["duramen_connections", ()]
+        assert "confluent-kafka-python" in str(clients)
+        assert samples["duramen_fetch_sessions_evicted_total", ()] == 0
+        directory = (("directory", str(node.data)),)
+        assert samples["duramen_journal_growth_refused", directory] == 0
     finally:
         node.kill()

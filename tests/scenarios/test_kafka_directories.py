@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -115,6 +117,101 @@ def test_kafkas_directory_after_its_clean_stop_is_ours_with_all_records(tmp_path
         assert committed(node.bootstrap) == 100
     finally:
         assert node.stop() == 0
+
+
+def create_and_delete(bootstrap: str, rounds: int) -> None:
+    """Metadata records, with pauses in which snapshots are taken and the log is cut."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for number in range(rounds):
+        name = f"short-lived-{number}"
+        admin.create_topics([NewTopic(name, 20, 1)])[name].result(30)
+        admin.delete_topics([name])[name].result(30)
+        time.sleep(1.5)
+
+
+def cut_metadata(data: Path) -> tuple[int, int]:
+    """(first offset in the metadata log's files, number of snapshots beside it)."""
+    home = data / "__cluster_metadata-0"
+    return min(int(path.stem) for path in home.glob("*.log")), len(list(home.glob("*.checkpoint")))
+
+
+def cut_at_newest_snapshot(data: Path) -> None:
+    """What Kafka's own cleaning does, which it looks into once a minute: segments below the newest snapshot go."""
+    home = data / "__cluster_metadata-0"
+    newest = max(home.glob("*.checkpoint"))
+    bases = sorted(path.stem for path in home.glob("*.log"))
+    for base, following in itertools.pairwise(bases):
+        if following <= newest.name[:20]:
+            for path in home.glob(f"{base}.*"):
+                path.unlink()
+    for path in home.glob("*.checkpoint"):
+        if path != newest:
+            path.unlink()
+
+
+def test_kafkas_directory_whose_metadata_log_was_cut_is_adopted_from_its_snapshot(tmp_path: Path) -> None:
+    kafka = KafkaPeer(tmp_path / "kafka")
+    kafka.prepare()
+    properties = kafka.directory / "server.properties"
+    properties.write_text(
+        properties.read_text() + "metadata.log.max.snapshot.interval.ms=1000\nmetadata.log.segment.ms=1000\n"
+    )
+    kafka.start()
+    try:
+        fill(kafka.bootstrap)
+        create_and_delete(kafka.bootstrap, 3)
+    finally:
+        kafka.stop()
+    node = Served(tmp_path, {"node.id": "1"})
+    shutil.copytree(kafka.directory / "data", node.data)
+    cut_at_newest_snapshot(node.data)
+    begins, count = cut_metadata(node.data)
+    assert begins > 0
+    assert count > 0
+    node.start()
+    try:
+        assert numbers(node.bootstrap) == list(range(RECORDS))
+        assert committed(node.bootstrap) == 100
+        topics = AdminClient({"bootstrap.servers": node.bootstrap}).list_topics(timeout=10).topics
+        assert set(topics) == {TOPIC, "__consumer_offsets"}
+    finally:
+        assert node.stop() == 0
+
+
+def test_kafka_opens_our_directory_whose_metadata_log_was_cut(tmp_path: Path) -> None:
+    often = {
+        "metadata.log.max.record.bytes.between.snapshots": "1",
+        "metadata.max.retention.bytes": "0",
+        "log.retention.check.interval.ms": "500",
+        "log.segment.delete.delay.ms": "0",
+    }
+    node = Served(tmp_path, {"node.id": "1", **often})
+    node.start()
+    try:
+        fill(node.bootstrap)
+        create_and_delete(node.bootstrap, 4)
+    finally:
+        assert node.stop() == 0
+    begins, count = cut_metadata(node.data)
+    assert begins > 0
+    assert count > 0
+    newest = max((node.data / "__cluster_metadata-0").glob("*.checkpoint"))
+    ran = tool(DUMP_LOG, "--files", str(newest), "--cluster-metadata-decoder", timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr
+    for sign in ("SnapshotHeader", "SnapshotFooter", f'"TOPIC_RECORD","version":0,"data":{{"name":"{TOPIC}"'):
+        assert sign in ran.stdout, ran.stdout[-3000:]
+    assert "isvalid: false" not in ran.stdout
+    assert "Exception" not in ran.stdout + ran.stderr
+    kafka = KafkaPeer(tmp_path / "kafka")
+    kafka.prepare()
+    shutil.rmtree(kafka.directory / "data")
+    shutil.copytree(node.data, kafka.directory / "data")
+    kafka.start()
+    try:
+        assert numbers(kafka.bootstrap) == list(range(RECORDS))
+        assert committed(kafka.bootstrap) == 100
+    finally:
+        kafka.stop()
 
 
 def test_kafka_opens_our_directory_after_our_clean_stop(tmp_path: Path) -> None:

@@ -7,8 +7,6 @@ sync) happens on lane threads without the lock, so that callers that arrive mean
 from __future__ import annotations
 
 import heapq
-import os
-import random
 import threading
 import time
 from collections import deque
@@ -19,6 +17,7 @@ from typing import Any
 from duramen.errors import ClosedError
 from duramen.ports import Listener, Timer, Transport, World
 from duramen.storage.disk import RealDisk
+from duramen.storage.entropy import SystemEntropy
 
 
 class LocalTimer:
@@ -138,16 +137,6 @@ class NoNetwork:
 
     def connect(self, host: str, port: int) -> Transport:
         raise ClosedError("an embedded log does not connect")
-
-
-class SystemEntropy:
-    """The kernel's randomness."""
-
-    def random_bytes(self, length: int) -> bytes:
-        return os.urandom(length)
-
-    def uniform(self, low: float, high: float) -> float:
-        return random.uniform(low, high)
 
 
 def local_world() -> tuple[World, Turn]:

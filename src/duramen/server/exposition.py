@@ -7,6 +7,7 @@ thread: a loop that does not turn makes /healthz fail, as it should.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -68,6 +69,7 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily("duramen_connections", "Open client connections.", len(broker.door.connections))
         for name, text, value in (
             ("duramen_connections_opened", "Connections accepted.", broker.metrics.connections_opened),
+            ("duramen_connections_closed", "Connections that ended.", broker.metrics.connections_closed),
             ("duramen_connections_refused", "Connections refused at a limit.", broker.metrics.connections_refused),
             ("duramen_received_bytes", "Bytes received from clients.", broker.door.receiver.bytes_in),
             ("duramen_sent_bytes", "Bytes sent to clients.", broker.door.receiver.bytes_out),
@@ -75,6 +77,16 @@ class BrokerCollector(Collector):
             yield CounterMetricFamily(name, text, value)
         yield GaugeMetricFamily("duramen_parked_requests", "Produce requests not settled.", len(broker.outstanding))
         yield GaugeMetricFamily("duramen_fetch_sessions", "Fetch sessions.", len(broker.fetch_sessions))
+        yield CounterMetricFamily(
+            "duramen_fetch_sessions_evicted", "Sessions that made room for others.", broker.fetch_sessions.evictions
+        )
+        clients = GaugeMetricFamily(
+            "duramen_client_connections", "Open connections by client software.", labels=["name", "version"]
+        )
+        software = Counter(connection.software for connection in broker.door.connections)
+        for (name, version), count in sorted(software.items()):
+            clients.add_metric([name, version], count)
+        yield clients
         info = GaugeMetricFamily("duramen_info", "Version and identity.", labels=["version", "node", "cluster"])
         info.add_metric([VERSION, str(broker.node_id), broker.cluster_id], 1)
         yield info
@@ -84,6 +96,11 @@ class BrokerCollector(Collector):
             "duramen_journal_fill_ratio", "Share of the journal's bound in use.", labels=["directory"]
         )
         laps = CounterMetricFamily("duramen_journal_laps", "Times the journal was gone through.", labels=["directory"])
+        refused = GaugeMetricFamily(
+            "duramen_journal_growth_refused",
+            "1 while the journal cannot grow for want of room on the disk.",
+            labels=["directory"],
+        )
         failed = GaugeMetricFamily(
             "duramen_directory_failed",
             "1 after a failed write or sync: takes no writes until a restart.",
@@ -92,8 +109,9 @@ class BrokerCollector(Collector):
         for directory in self._broker.store.directories:
             fill.add_metric([directory.path], directory.journal.fill)
             laps.add_metric([directory.path], directory.journal.laps)
+            refused.add_metric([directory.path], int(directory.journal.growth_error is not None))
             failed.add_metric([directory.path], int(directory.journal.failed is not None))
-        yield from (fill, laps, failed)
+        yield from (fill, laps, refused, failed)
         yield from self._scrubbing()
         yield CounterMetricFamily("duramen_journal_groups", "Group commits.", self._broker.store.statistics.groups)
 

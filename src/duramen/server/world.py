@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import random
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from typing import Any
 from duramen.ports import Clock, Entropy, Executor, FileSpan, Listener, Network, Part, Timer, Transport, World
 from duramen.server.loop import Loop
 from duramen.storage.disk import RealDisk
+from duramen.storage.entropy import SystemEntropy
 
 SENDFILE_BYTES = 64 * 1024
 """Spans below this are read and sent together with what surrounds them; a sendfile call of its own costs more."""
@@ -92,16 +92,6 @@ class ThreadExecutor:
             queue.put(None)
         for _, thread in self._lanes.values():
             thread.join()
-
-
-class SystemEntropy:
-    """Entropy port: the kernel's randomness for identities, a generator for jitter."""
-
-    def random_bytes(self, length: int) -> bytes:
-        return os.urandom(length)
-
-    def uniform(self, low: float, high: float) -> float:
-        return random.uniform(low, high)
 
 
 class SocketTransport:
