@@ -37,6 +37,7 @@ from duramen.storage.producer_files import decode_kafka, decode_ours
 from duramen.storage.scan import scan
 from duramen.storage.seal import BLOCK_BYTES, Seal, decode_seal
 from duramen.storage.segment import INDEX, PRODUCERS, SEAL, SNAPSHOT, TIME_INDEX, file_name, log_name, parse_base
+from duramen.storage.snapshot_files import parse_snapshot_name, read_snapshot
 from duramen.wire.batch import BatchHeader, records
 
 DECODED_BYTES_MAX = 1 << 30
@@ -187,6 +188,16 @@ def _damage(error: CorruptLogError) -> Finding:
     return Finding("damage", error.path, error.start, error.end, error.offset, error.reason)
 
 
+def _verify_snapshots(disk: Disk, path: str, findings: list[Finding]) -> None:
+    """Snapshots of a metadata log: where the log was cut they are all that is left of what came before."""
+    for snapshot in filter(None, map(parse_snapshot_name, disk.list_directory(path))):
+        try:
+            for _ in read_snapshot(disk, path, snapshot):
+                pass
+        except CorruptLogError as error:
+            findings.append(_damage(error))
+
+
 def segments_of(disk: Disk, path: str) -> list[int]:
     """Base offsets of the segments in a partition's directory, ascending."""
     return [base for base in map(parse_base, disk.list_directory(path)) if base is not None]
@@ -206,6 +217,7 @@ def verify_partition(
         what = "it holds no topic id"
         report.findings.append(Finding("damage", posixpath.join(path, PARTITION_METADATA), 0, len(content), -1, what))
     _verify_side_files(disk, path, report.findings)
+    _verify_snapshots(disk, path, report.findings)
     bases = segments_of(disk, path)
     expected = -1
     for base in bases:

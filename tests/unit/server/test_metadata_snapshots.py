@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.server.broker_world import InProcess
 
+from duramen.cli.inspection import verify_partition
 from duramen.errors import CorruptLogError, StorageError
 from duramen.machines.contract import LogRecord
 from duramen.machines.metadata import MetadataImage
@@ -175,6 +176,18 @@ def test_a_damaged_snapshot_is_passed_over_while_the_log_is_whole() -> None:
     server = restarted(disk)
     assert metadata(server) == before
     assert [fields["what"] for event, fields in server.events if event == "damage" and ".checkpoint" in fields["what"]]
+
+
+def test_verify_reads_snapshots_through() -> None:
+    disk = CrashDisk()
+    server = InProcess(disk, **OFTEN)
+    filled(server)
+    stopped(server)
+    assert verify_partition(disk, HOME, lambda count: None).findings == []
+    newest = f"{HOME}/{snapshots(disk)[-1].name}"
+    disk.damage(newest, 150)
+    (finding,) = verify_partition(disk, HOME, lambda count: None).findings
+    assert (finding.kind, finding.path) == ("damage", newest)
 
 
 def test_an_older_snapshot_takes_the_place_of_a_damaged_one() -> None:
