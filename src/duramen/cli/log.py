@@ -20,6 +20,7 @@ from duramen.cli.inspection import (
 from duramen.cli.moments import iso
 from duramen.cli.output import Progress, human_bytes, plural, print_json, print_table
 from duramen.cli.records import Incoming, to_full, to_json
+from duramen.cli.repair import command as repair
 from duramen.errors import DuramenError
 from duramen.ports import File
 from duramen.storage.checkpoints import META_PROPERTIES
@@ -34,6 +35,7 @@ Examples:
   duramen log verify /var/lib/duramen --json
   duramen log dump duramen-data/flights-0
   duramen log dump duramen-data/flights-0 --records --from 1000 --count 5
+  duramen log repair /var/lib/duramen --dry-run
 """
 DEFAULT_DIRECTORY = "./duramen-data"
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -41,7 +43,10 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @click.group(epilog=EPILOG)
 def command() -> None:
-    """Look into a data directory and check it. `verify` needs it for itself; Kafka's directories work too."""
+    """Look into a data directory, check and repair it. All but `dump` need it for themselves."""
+
+
+command.add_command(repair, "repair")
 
 
 @command.command(

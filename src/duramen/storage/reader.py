@@ -131,7 +131,7 @@ class Reader:
         if stop - start > room:
             stop, bound = self._fit(segment, start, start + room, offset, first)
         if stop <= start:
-            return Piece(None, 0, offset if bound > offset else bound)
+            return Piece(None, 0, bound)
         file = segment.open_file()
         if not self._hot.covers(segment, start, stop):
             raise WouldBlockError

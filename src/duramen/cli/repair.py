@@ -1,0 +1,269 @@
+"""`duramen log repair`: take what is damaged out of a data directory that nobody uses, and put it aside."""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass, field
+from random import SystemRandom
+from typing import Any
+
+import click
+
+from duramen.cli.output import human_bytes, plural, print_json
+from duramen.cli.topic import confirm
+from duramen.errors import CorruptLogError, DuramenError, StorageError
+from duramen.model import TopicPartition
+from duramen.ports import Disk
+from duramen.storage.checkpoints import (
+    CHECKPOINT,
+    CLEAN_SHUTDOWN,
+    LOCK,
+    META_PROPERTIES,
+    RECOVERY_POINT,
+    DirectoryCheckpoint,
+    LogPoint,
+    MetaProperties,
+    decode_meta,
+    encode_checkpoint,
+    parse_partition_name,
+    read_checkpoint,
+    read_file,
+    read_offsets,
+    replace_file,
+)
+from duramen.storage.directory import DirectorySettings, LogDirectory
+from duramen.storage.disk import RealDisk
+from duramen.storage.journal_reader import read_journal
+from duramen.storage.repairing import DROPPED, LOST, Action, Repair, survey
+from duramen.storage.segment import log_name, parse_base
+
+DEFAULT_DIRECTORY = "./duramen-data"
+
+
+@dataclass(slots=True)
+class DirectoryRepair:
+    """What a data directory needs. recovers: it was not stopped cleanly, so the journal comes first."""
+
+    path: str
+    recovers: bool
+    repairs: list[Repair] = field(default_factory=list)
+
+    @property
+    def actions(self) -> list[Action]:
+        """Everything there is to do."""
+        return [action for repair in self.repairs for action in repair.actions]
+
+
+class _Entropy:
+    """Randomness of this machine, for the identities a recovery draws."""
+
+    def __init__(self) -> None:
+        self._random = SystemRandom()
+
+    def random_bytes(self, length: int) -> bytes:
+        return self._random.randbytes(length)
+
+    def uniform(self, low: float, high: float) -> float:
+        return self._random.uniform(low, high)
+
+
+def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = None) -> DirectoryRepair:
+    """What would be repaired; nothing is changed. The caller has the lock. only: a partition, or a topic's name.
+
+    StorageError when it is no data directory, or when the journal itself is damaged.
+    """
+    _identity(disk, path)
+    found = DirectoryRepair(path, recovers=not disk.exists(posixpath.join(path, CLEAN_SHUTDOWN)))
+    if found.recovers:
+        journal = read_journal(disk, path)
+        journal.close()
+        if journal.damage is not None:
+            raise StorageError(
+                f"{path}: the journal itself is damaged ({journal.damage}). Acknowledged records in it exist nowhere "
+                "else; look for a copy of the file. To go on with what the segments hold, move "
+                f"{', '.join(journal.names)} elsewhere and run `duramen log repair` again"
+            )
+    ends = _ends(disk, path, clean=not found.recovers)
+    for name in disk.list_directory(path):
+        tp = parse_partition_name(name)
+        if tp is None or (only is not None and only not in (tp, tp.topic)):
+            continue
+        try:
+            disk.list_directory(posixpath.join(path, name))
+        except NotADirectoryError:
+            continue
+        found.repairs.append(survey(disk, path, name, ends.get(tp)))
+    return found
+
+
+def _identity(disk: Disk, path: str) -> MetaProperties:
+    name = posixpath.join(path, META_PROPERTIES)
+    content = read_file(disk, name)
+    if content is None:
+        raise StorageError(f"{path} is no data directory: it has no {META_PROPERTIES}")
+    return decode_meta(content, name)
+
+
+def _ends(disk: Disk, path: str, *, clean: bool) -> dict[TopicPartition, int]:
+    """Where each log ended at the last clean stop. After another stop only its recovery tells."""
+    if not clean:
+        return {}
+    checkpoint = read_checkpoint(disk, path)
+    if checkpoint is not None:
+        return {point.tp: point.recovery_point for point in checkpoint.logs.values()}
+    return read_offsets(disk, posixpath.join(path, RECOVERY_POINT))
+
+
+def settle(disk: Disk, path: str, now_ms: int) -> None:
+    """Recover a directory that was not stopped cleanly, and stop it cleanly: then nothing needs its journal.
+
+    StorageError, CorruptLogError when that cannot be done.
+    """
+    meta = _identity(disk, path)
+    settings = DirectorySettings(node_id=meta.node_id, cluster_id=meta.cluster_id)
+    LogDirectory.open(disk, path, settings, now_ms=now_ms, entropy=_Entropy()).close(clean=True)
+
+
+def apply(disk: Disk, found: DirectoryRepair) -> None:
+    """Do what was found, in a directory that was stopped cleanly. OSError; again after a crash is fine."""
+    changed: dict[TopicPartition, LogPoint] = {}
+    checkpoint = read_checkpoint(disk, found.path)
+    for repair in found.repairs:
+        if not repair.actions:
+            continue
+        repair.apply()
+        tp = parse_partition_name(repair.name)
+        for point in checkpoint.logs.values() if checkpoint is not None else ():
+            if point.tp == tp:
+                changed[point.tp] = _point(disk, repair, point)
+    if checkpoint is not None and changed:
+        logs = {key: changed.get(point.tp, point) for key, point in checkpoint.logs.items()}
+        told = DirectoryCheckpoint(checkpoint.generation, checkpoint.checkpoint_lsn, logs)
+        replace_file(disk, posixpath.join(found.path, CHECKPOINT), encode_checkpoint(told))
+
+
+def _point(disk: Disk, repair: Repair, point: LogPoint) -> LogPoint:
+    """The log's end as it lies in the files now: the offset is what it was."""
+    bases = [base for base in map(parse_base, disk.list_directory(repair.path)) if base is not None]
+    last = max(bases, default=point.segment_base)
+    file = disk.open(posixpath.join(repair.path, log_name(last)))
+    try:
+        size = file.size()
+    finally:
+        file.close()
+    return LogPoint(point.tp, point.start_offset, point.recovery_point, last, size)
+
+
+@click.command(
+    epilog=f"""\b
+Examples:
+  duramen log repair --dry-run
+  duramen log repair /var/lib/duramen --topic flights --partition 0
+  duramen log repair /var/lib/duramen --yes --json
+
+\b
+What is dropped goes to {LOST}/ in the data directory first; look at it with
+`duramen log dump`. The exit code is 0 when nothing is lost (any more), 1 when
+records were or would be dropped, 2 when it could not be done.
+"""
+)
+@click.argument("path", metavar="[DIRECTORY]", default=DEFAULT_DIRECTORY, type=click.Path(exists=True, file_okay=False))
+@click.option("--topic", help="Only the partitions of this topic.")
+@click.option("--partition", type=click.IntRange(min=0), help="Only this partition of --topic.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+def command(path: str, topic: str | None, partition: int | None, dry_run: bool, yes: bool, as_json: bool) -> int:
+    """Repair a data directory that no node uses: keep what is sound, put aside what is not.
+
+    A flipped bit in a sealed segment is turned back. Other damaged batches go; the records around them keep their
+    offsets, and readers pass over the gap. Indexes, snapshots and seals are made again by the next start.
+    """
+    if partition is not None and topic is None:
+        raise click.UsageError("--partition needs --topic.")
+    only = topic if topic is None or partition is None else TopicPartition(topic, partition)
+    disk = RealDisk()
+    lock = disk.lock(posixpath.join(path, LOCK))
+    try:
+        found = survey_directory(disk, path, only)
+        if not as_json:
+            _print(found)
+        lossy = any(action.kind == DROPPED for action in found.actions)
+        if found.actions and not dry_run:
+            lock.release()
+            found = _carry_out(disk, found, only, yes)
+            if not as_json:
+                click.echo("done; start the node, then run `duramen log verify` at its next stop")
+    except DuramenError as error:
+        click.echo(f"Error: {error}", err=True)
+        return 2
+    finally:
+        lock.release()
+    if as_json:
+        print_json(_as_json(found, done=not dry_run))
+    return 1 if lossy else 0
+
+
+def _carry_out(disk: Disk, found: DirectoryRepair, only: TopicPartition | str | None, yes: bool) -> DirectoryRepair:
+    confirm(f"Repair {found.path}: {plural(len(found.actions), 'change')}?", yes)
+    if found.recovers:
+        try:
+            settle(disk, found.path, 0)
+        except CorruptLogError as error:
+            raise StorageError(f"the directory cannot be recovered before it is repaired: {error}") from error
+    lock = disk.lock(posixpath.join(found.path, LOCK))
+    try:
+        if found.recovers:
+            found = survey_directory(disk, found.path, only)  # recovery has changed the files
+        apply(disk, found)
+    finally:
+        lock.release()
+    return found
+
+
+def _print(found: DirectoryRepair) -> None:
+    if found.recovers:
+        click.echo(f"{found.path} was not stopped cleanly: its journal is recovered first")
+    for action in found.actions:
+        where = f" bytes {action.start}..{action.end}" if action.kind != "removed" else ""
+        offsets = ""
+        if action.kind == DROPPED:
+            last = "?" if action.last_offset < 0 else action.last_offset
+            offsets = f"; offsets {action.first_offset}..{last} become a gap"
+            if action.side_file:
+                offsets += f"; {human_bytes(action.end - action.start)} go to {action.side_file}"
+        click.echo(f"{action.kind}: {action.path}{where}: {action.what}{offsets}")
+    for repair in found.repairs:
+        if any(action.kind == DROPPED for action in repair.actions):
+            click.echo(f"{repair.name}: readable afterwards: {_readable(repair)}")
+    if not found.actions:
+        click.echo(f"{found.path}: nothing to repair")
+
+
+def _readable(repair: Repair) -> str:
+    """Offset ranges of the log that stay."""
+    gaps = sorted((a.first_offset, a.last_offset) for a in repair.actions if a.kind == DROPPED)
+    position = repair.segments[0].base_offset if repair.segments else 0
+    end = (
+        repair.end_offset if repair.end_offset is not None else max((s.next_offset for s in repair.segments), default=0)
+    )
+    parts = []
+    for first, last in gaps:
+        if first > position:
+            parts.append(f"{position}..{first - 1}")
+        position = end if last < 0 else last + 1
+    if position < end:
+        parts.append(f"{position}..{end - 1}")
+    return ", ".join(parts) or "nothing"
+
+
+def _as_json(found: DirectoryRepair, *, done: bool) -> dict[str, Any]:
+    return {
+        "path": found.path,
+        "recovers": found.recovers,
+        "done": done,
+        "actions": [action._asdict() for action in found.actions],
+        "partitions": [
+            {"partition": repair.name, "readable": _readable(repair)} for repair in found.repairs if repair.actions
+        ],
+    }

@@ -1,0 +1,100 @@
+"""What can still be read of a damaged segment: runs of sound batches, the ranges between them, and single flipped bits.
+
+Behind damage the next batch is searched for byte by byte. A place counts as a batch when its header can be true, its
+offsets fit between its neighbours' and its CRC holds. In a sealed segment a single flipped bit can be found and turned
+back: no two such flips change the CRC-32C of a block in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from duramen.errors import KafkaError
+from duramen.ports import File
+from duramen.storage.scan import CHUNK_BYTES, scan
+from duramen.wire.batch import CRC_START, HEADER_SIZE, MAGIC, BatchHeader, parse_header
+
+_MAGIC_AT = 16
+_POLYNOMIAL = 0x82F63B78
+"""CRC-32C, bits reflected."""
+
+
+class Run(NamedTuple):
+    """Bytes start..end of a file. headers: of the sound batches that fill it, none when it is damaged."""
+
+    start: int
+    end: int
+    headers: list[tuple[int, BatchHeader]]
+
+
+def runs(file: File, start: int, stop: int, *, from_offset: int, below: int) -> Iterator[Run]:
+    """The file's bytes start..stop as sound and damaged runs, in order.
+
+    from_offset, below: bounds of the offsets that batches here may have. Memory follows the number of batches.
+    """
+    position, expected = start, from_offset
+    while position < stop:
+        headers: list[tuple[int, BatchHeader]] = []
+        end = position
+        for at, header, ok in scan(file, position, stop, expect_offset=expected):
+            if not ok or header is None or header.next_offset > below:
+                break
+            headers.append((at, header))
+            end = at + header.size
+            expected = header.next_offset
+        if headers:
+            yield Run(position, end, headers)
+        if end < stop:
+            behind = next_batch(file, end, stop, from_offset=expected, below=below)
+            yield Run(end, behind, [])
+            end = behind
+        position = end
+
+
+def next_batch(file: File, start: int, stop: int, *, from_offset: int, below: int) -> int:
+    """Where the first sound batch behind byte `start` begins; `stop` when there is none."""
+    position = start + 1
+    while position + HEADER_SIZE <= stop:
+        chunk = file.pread(min(CHUNK_BYTES, stop - position), position)
+        found = chunk.find(MAGIC, _MAGIC_AT)
+        while found >= 0:
+            at = position + found - _MAGIC_AT
+            if at + HEADER_SIZE <= stop and _is_batch(file, at, stop, from_offset, below):
+                return at
+            found = chunk.find(MAGIC, found + 1)
+        if position + len(chunk) >= stop:
+            break
+        position += len(chunk) - _MAGIC_AT
+    return stop
+
+
+def _is_batch(file: File, at: int, stop: int, from_offset: int, below: int) -> bool:
+    try:
+        header = parse_header(file.pread(HEADER_SIZE, at))
+    except KafkaError:
+        return False
+    if at + header.size > stop or not from_offset <= header.base_offset < below or header.leader_epoch < -1:
+        return False
+    first = next(scan(file, at, at + header.size, expect_offset=from_offset), None)
+    return first is not None and first[2] and header.next_offset <= below
+
+
+def flipped_bit(block: bytes | memoryview, wanted: int) -> tuple[int, int] | None:
+    """(byte, mask) of the one bit whose flip gives the block this CRC-32C; None when it is not one bit."""
+    difference = crc32c(block) ^ wanted
+    # The change that a flip of the last bit makes, then of the one before it, and so on to the first.
+    change = _POLYNOMIAL
+    for byte in range(len(block) - 1, -1, -1):
+        for bit in range(7, -1, -1):
+            if change == difference:
+                return byte, 1 << bit
+            change = change >> 1 ^ (_POLYNOMIAL if change & 1 else 0)
+    return None
+
+
+def crc_holds(data: bytes | memoryview, header: BatchHeader) -> bool:
+    """Whether a whole batch has the CRC that its header says."""
+    return crc32c(data[CRC_START : header.size]) == header.crc

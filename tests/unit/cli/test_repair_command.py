@@ -1,0 +1,251 @@
+"""`duramen log repair`: what it keeps, what it puts aside, and that a crash in between does no harm."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from duramen.cli.repair import apply, command, settle, survey_directory
+from duramen.errors import StorageError
+from duramen.model import TopicPartition
+from duramen.sim.disk import CrashDisk, NodeDied
+from duramen.storage.directory import LogDirectory
+from duramen.storage.log import Log
+from duramen.storage.repairing import DROPPED, LOST, REMOVED, RESTORED, losses
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
+
+from storage_workload import FIRST, append, checkpoint, commit, housekeep, read_all, small, start
+
+TP = TopicPartition("first", 0)
+
+
+def filled(disk: CrashDisk, *, clean: bool = True) -> tuple[dict[int, bytes], list[tuple[str, int, int]]]:
+    """A log of several segments at rest; its records, and path, size and base offset of each segment."""
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, small())
+    log.assign_epoch(0)
+    for number in range(60):
+        append(log, b"%d " % number + b"v" * 300)
+        commit(directory)
+    checkpoint(directory)
+    housekeep(directory)
+    records = read_all(log)
+    segments = [(segment.path, segment.size, segment.base_offset) for segment in log.segments]
+    assert len(segments) >= 4
+    if clean:
+        directory.close(clean=True)
+    else:
+        append(log, b"last")
+        records[log.end_offset - 1] = b"last"
+        commit(directory)
+        commit(directory)
+        disk.kill()
+        disk.power_on()
+    return records, segments
+
+
+def opened(disk: CrashDisk) -> tuple[LogDirectory, Log]:
+    directory = start(disk)
+    (log,) = directory.logs.values()
+    return directory, log
+
+
+def scribble(disk: CrashDisk, path: str, start: int, length: int) -> None:
+    """Damage that no single bit explains."""
+    for at in range(start, start + length):
+        disk.damage(path, at, 0x5A)
+
+
+def test_a_sound_directory_needs_nothing() -> None:
+    for clean in (True, False):
+        disk = CrashDisk()
+        filled(disk, clean=clean)
+        assert survey_directory(disk, "/data").actions == []
+
+
+def test_a_flipped_bit_of_a_sealed_segment_is_turned_back() -> None:
+    disk = CrashDisk()
+    records, segments = filled(disk)
+    before = disk.contents()
+    for place in (3, 14, 20, 500, 1_999):  # offsets, epochs, CRCs and records
+        disk.damage(segments[1][0], place, 0x10)
+        found = survey_directory(disk, "/data")
+        (action,) = found.actions
+        assert (action.kind, action.path, action.start, action.end) == (RESTORED, segments[1][0], place, place + 1)
+        apply(disk, found)
+        assert disk.contents()[segments[1][0]] == before[segments[1][0]]
+    directory, log = opened(disk)
+    assert read_all(log) == records
+    directory.close(clean=True)
+
+
+def test_damaged_batches_go_to_a_side_file_and_their_offsets_become_a_gap() -> None:
+    disk = CrashDisk()
+    records, segments = filled(disk)
+    path, size, base = segments[1]
+    bytes_before = disk.contents()[path]
+    batch = size // (segments[2][2] - base)
+    scribble(disk, path, batch * 2 + 50, batch)
+    damaged = disk.contents()[path]
+    found = survey_directory(disk, "/data")
+    (action,) = found.actions
+    assert action.kind == DROPPED
+    assert (action.first_offset, action.last_offset) == (base + 2, base + 3)
+    assert damaged != bytes_before
+    apply(disk, found)
+    side = disk.contents()[action.side_file]
+    assert side == damaged[action.start : action.end]
+    (loss,) = losses(disk, "/data")
+    assert (loss["partition"], loss["first_offset"], loss["last_offset"]) == ("first-0", base + 2, base + 3)
+    directory, log = opened(disk)
+    wanted = {offset: value for offset, value in records.items() if offset not in (base + 2, base + 3)}
+    assert read_all(log) == wanted
+    assert read_all(log, base + 2) == {offset: value for offset, value in wanted.items() if offset >= base + 2}
+    assert append(log, b"on") == max(records) + 1
+    commit(directory)
+    directory.close(clean=True)
+    assert survey_directory(disk, "/data").actions == []
+
+
+def end_of_the_log(disk: CrashDisk, segments: list[tuple[str, int, int]]) -> None:
+    path, size, _ = segments[-1]
+    scribble(disk, path, size - 200, 150)
+
+
+def whole_segment(disk: CrashDisk, segments: list[tuple[str, int, int]]) -> None:
+    path, size, _ = segments[1]
+    scribble(disk, path, 0, size)
+
+
+def first_and_last(disk: CrashDisk, segments: list[tuple[str, int, int]]) -> None:
+    scribble(disk, segments[0][0], 10, 40)
+    whole = segments[-1]
+    scribble(disk, whole[0], 0, whole[1])
+
+
+def short_end(disk: CrashDisk, segments: list[tuple[str, int, int]]) -> None:
+    file = disk.open(segments[-1][0], write=True)
+    file.truncate(400)
+    file.sync()
+    file.close()
+
+
+@pytest.mark.parametrize("harm", [end_of_the_log, whole_segment, first_and_last, short_end])
+def test_whatever_is_lost_the_rest_keeps_its_offsets_through_a_power_cut_in_every_call(
+    harm: Callable[[CrashDisk, list[tuple[str, int, int]]], None],
+) -> None:
+    call = 0
+    died = True
+    while died:
+        call += 1
+        disk = CrashDisk(torn=True)
+        records, segments = filled(disk)
+        harm(disk, segments)
+        found = survey_directory(disk, "/data")
+        lost = {
+            offset
+            for action in found.actions
+            if action.kind == DROPPED
+            for offset in range(action.first_offset, action.last_offset + 1)
+        }
+        assert lost
+        disk.cut_at = disk.calls + call
+        try:
+            apply(disk, found)
+            died = False
+        except NodeDied:
+            disk.power_on()
+        disk.cut_at = None
+        apply(disk, survey_directory(disk, "/data"))
+        told = losses(disk, "/data")
+        assert {n for loss in told for n in range(loss["first_offset"], loss["last_offset"] + 1)} == lost
+        directory, log = opened(disk)
+        assert read_all(log) == {offset: value for offset, value in records.items() if offset not in lost}, call
+        assert log.end_offset == max(records) + 1, "no offset is used twice"
+        assert append(log, b"on") == max(records) + 1
+        commit(directory)
+        directory.close(clean=True)
+        assert survey_directory(disk, "/data").actions == []
+    assert call > 10
+
+
+def test_an_unclean_directory_is_recovered_first() -> None:
+    disk = CrashDisk()
+    records, segments = filled(disk, clean=False)
+    scribble(disk, segments[1][0], 500, 30)
+    found = survey_directory(disk, "/data")
+    assert found.recovers
+    settle(disk, "/data", 1_000_000)
+    found = survey_directory(disk, "/data")
+    assert not found.recovers
+    lost = {n for action in found.actions for n in range(action.first_offset, action.last_offset + 1)}
+    apply(disk, found)
+    directory, log = opened(disk)
+    assert read_all(log) == {offset: value for offset, value in records.items() if offset not in lost}
+    directory.close(clean=True)
+
+
+def test_side_files_that_cannot_be_read_go() -> None:
+    disk = CrashDisk()
+    records, segments = filled(disk)
+    disk.damage(segments[0][0][:-4] + ".seal", 20)
+    disk.damage("/data/first-0/leader-epoch-checkpoint", 0)
+    found = survey_directory(disk, "/data")
+    assert [action.kind for action in found.actions] == [REMOVED, REMOVED]
+    apply(disk, found)
+    directory, log = opened(disk)
+    assert read_all(log) == records
+    assert log.epochs.entries == [(0, 0)]
+    directory.close(clean=True)
+
+
+def test_a_damaged_journal_is_not_thrown_away() -> None:
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, small())
+    for _ in range(4):
+        append(log, b"v" * 300)
+        commit(directory)
+    (part,) = [path for path in disk.contents() if path.endswith(".part")]
+    disk.kill()
+    disk.power_on()
+    disk.damage(part, 4096 + 400)
+    with pytest.raises(StorageError, match="journal itself is damaged"):
+        survey_directory(disk, "/data")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    disk = CrashDisk()
+    _, segments = filled(disk)
+    scribble(disk, segments[1][0], 500, 30)
+    root = tmp_path / "data"
+    for path, content in disk.contents().items():
+        target = root / Path(path).relative_to("/data")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    runner = CliRunner()
+
+    def run(*arguments: str) -> tuple[int, str]:
+        result = runner.invoke(command, [str(root), *arguments], standalone_mode=False)
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return result.return_value, result.output
+
+    code, said = run("--dry-run")
+    assert code == 1
+    assert "become a gap" in said
+    assert not (root / LOST).exists()
+    assert run("--topic", "other", "--yes")[0] == 0
+    code, said = run("--topic", "first", "--partition", "0", "--yes", "--json")
+    assert code == 1
+    told = json.loads(said)
+    assert [action["kind"] for action in told["actions"]] == [DROPPED]
+    assert (Path(told["actions"][0]["side_file"])).read_bytes()
+    code, said = run()
+    assert code == 0
+    assert "nothing to repair" in said
