@@ -31,6 +31,7 @@ BANNED_NAMES = {"core", "utils", "util", "common", "helpers", "helper", "misc", 
 BROAD_EXCEPT_ALLOWED = {
     "src/duramen/server/door.py",
     "src/duramen/server/request.py",
+    "src/duramen/server/loop.py",
     "src/duramen/server/world.py",
     "src/duramen/embedded/world.py",
     "src/duramen/sim/executor.py",

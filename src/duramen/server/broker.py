@@ -32,7 +32,7 @@ from duramen.storage.damage import Damage
 
 if TYPE_CHECKING:
     from duramen.server.handlers.fetch import FetchCall
-    from duramen.server.handlers.produce import ProduceCall, SingleProduce
+    from duramen.server.handlers.produce import ProduceCall, ProduceRequest
     from duramen.server.request import Request
 
 WAKES_PER_TURN = 64
@@ -63,7 +63,7 @@ class Broker:
         self.authorizer: Authorizer = AllowAll()
         self.features: list[tuple[str, int, int]] = []
         self.advertised = advertised()
-        self.outstanding: dict[ProduceCall | SingleProduce, None] = {}
+        self.outstanding: dict[ProduceCall | ProduceRequest, None] = {}
         self.produce_replies = ProduceReplies()
         self._report = report
         self._woken: deque[FetchCall] = deque()

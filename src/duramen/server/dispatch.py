@@ -7,7 +7,7 @@ refused, because older librdkafka stops compressing otherwise (KAFKA-18659).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from duramen.server.authorizer import CLUSTER_NAME, Operation, Resource
 from duramen.server.handlers import (
@@ -39,11 +39,9 @@ from duramen.server.handlers import (
     reassignments,
     sync_group,
 )
+from duramen.server.request import Request
 from duramen.wire.messages import API, ApiMessage
 from duramen.wire.schema import Message
-
-if TYPE_CHECKING:
-    from duramen.server.request import Request
 
 PRODUCE_ADVERTISED_FROM = 0
 
@@ -61,6 +59,7 @@ class Row(NamedTuple):
     flexible_from: int
     """First version whose header has tagged fields; beyond every version when there is none."""
     request: Message
+    request_class: type[Request]
 
 
 NEVER_FLEXIBLE = 1 << 15
@@ -75,7 +74,10 @@ def _row(
 ) -> Row:
     api = API[key]
     flexible = NEVER_FLEXIBLE if api.flexible_from is None else api.flexible_from
-    return Row(api, handle, operation, resource, names, api.min_version, api.max_version, flexible, api.request)
+    return Row(
+        api, handle, operation, resource, names, api.min_version, api.max_version, flexible, api.request,
+        produce.ProduceRequest if key == 0 else Request,
+    )  # fmt: skip
 
 
 def _cluster(body: Any) -> Iterable[str]:

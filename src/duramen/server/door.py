@@ -16,6 +16,7 @@ from duramen.server.authorizer import NOBODY, AllowAll, Resource
 from duramen.server.buffers import BufferPool
 from duramen.server.dispatch import TABLE, Row
 from duramen.server.handlers import api_versions
+from duramen.server.handlers.produce import ProduceRequest
 from duramen.server.network import Connection, Receiver
 from duramen.server.request import Request
 from duramen.wire.frame import API_VERSIONS
@@ -154,6 +155,10 @@ class Door:
             if len(view) < HEADER.size:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"a request of {len(view)} bytes has no header")
             key, version, correlation_id, length = HEADER.unpack_from(view)
+            if key == PRODUCE and connection.known_produces.take(
+                broker, connection, view, version, correlation_id, length
+            ):
+                return
             row = TABLE.get(key)
             if row is None or not row.lowest <= version <= row.highest:
                 self._refuse_version(connection, view, row, key, version, correlation_id)
@@ -164,13 +169,15 @@ class Door:
                 connection.know_client(client, length)
             if version >= row.flexible_from:
                 position = position + 1 if view[position] == 0 else skip_tags(view, position)
-            request = Request(broker, connection, row, version, correlation_id, len(view))
+            request = row.request_class(broker, connection, row, version, correlation_id)
             connection.expect(request)
             # Bytes behind the message are ignored, as Kafka does: librdkafka sends some (Metadata v11 and up).
             request.body, _ = row.request.decode_from(view, version, position)
             if type(broker.authorizer) is not AllowAll:
                 request.denied = self._denied(request, row)
             row.handle(request)
+            if type(request) is ProduceRequest:
+                connection.known_produces.learn(view, request)
         except (DuramenError, IndexError) as error:
             broker.metrics.error(key)
             connection.close(str(error))
@@ -197,7 +204,7 @@ class Door:
         if key == PRODUCE and version in REFUSED_PRODUCE_VERSIONS:
             self._refuse_old_produce(connection, view, version, correlation_id)
         elif row is not None and key == API_VERSIONS:
-            request = Request(self._broker, connection, row, 0, correlation_id, len(view))
+            request = Request(self._broker, connection, row, 0, correlation_id)
             connection.expect(request)
             request.reply(api_versions.response(request, ErrorCode.UNSUPPORTED_VERSION))
         else:
@@ -210,7 +217,7 @@ class Door:
         """
         (length,) = unpack_from(">h", view, 8)
         body = b"\xff\xff" + bytes(view[10 + max(length, 0) :])
-        request = Request(self._broker, connection, TABLE[PRODUCE], version, correlation_id, len(view))
+        request = Request(self._broker, connection, TABLE[PRODUCE], version, correlation_id)
         connection.expect(request)
         decoded = API[PRODUCE].request.decode(body, 3)
         if decoded.acks == 0:

@@ -27,7 +27,6 @@ class Request:
         "denied",
         "parts",
         "row",
-        "size",
         "started",
         "version",
     )
@@ -39,15 +38,14 @@ class Request:
         row: Row,
         version: int,
         correlation_id: int,
-        size: int,
     ) -> None:
         self.broker = broker
         self.connection = connection
         self.row = row
         self.version = version
         self.correlation_id = correlation_id
-        self.size = size
-        self.started = broker.clock.monotonic()
+        self.started = connection.last_active
+        """When the bytes that brought it arrived."""
         self.body: Any = None
         self.denied: frozenset[str] = NOBODY
         """Names of the row's resource type this principal may not touch; the handler answers for them."""

@@ -9,21 +9,93 @@ v5 log start offset in the reply · v8 error text and per-record errors (KIP-467
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import INTERNAL_TOPICS
 from duramen.partition.partition import Appended, Partition
 from duramen.partition.rewriting import RecordsRefusedError
+from duramen.server.handlers.produce_reply import Template
+from duramen.server.request import Request
 from duramen.wire.messages.produce import ProduceResponse
 
-if TYPE_CHECKING:
-    from duramen.server.request import Request
-
 FIRST_VERSION_WITH_TOPIC_IDS = 13
+UNKNOWN_OUTCOME = "not acknowledged in time; the outcome is unknown"
 _PartitionResponse = ProduceResponse.PartitionProduceResponse
 _TopicResponse = ProduceResponse.TopicProduceResponse
 _RecordError = ProduceResponse.BatchIndexAndErrorMessage
+
+
+class Destination:
+    """Where a request of one batch goes, and what it waits for. `timeout` is in seconds."""
+
+    __slots__ = ("acks", "index", "partition", "row", "template", "timeout", "topic_id", "topic_name", "version")
+
+    def __init__(
+        self, request: Request, topic: Any, index: int, acks: int, timeout_ms: int, partition: Partition
+    ) -> None:
+        self.row = request.row
+        self.version = request.version
+        self.topic_name: str = topic.name
+        self.topic_id: bytes = topic.topic_id
+        self.index = index
+        self.acks = acks
+        self.timeout = max(timeout_ms, 0) / 1000
+        self.partition = partition
+        self.template: Template | None = None
+
+
+class ProduceRequest(Request):
+    """A Produce request. If it brings one batch, as most do, it is also the callback of that batch's append."""
+
+    __slots__ = ("deadline", "to")
+
+    to: Destination | None
+
+    def append(self, to: Destination, batch: memoryview) -> None:
+        """Append the only batch of this request."""
+        self.to = to
+        self.deadline = self.started + to.timeout
+        broker = self.broker
+        broker.outstanding[self] = None
+        to.partition.append(batch, to.acks, broker.clock.wall_ms(), self)
+
+    def __call__(self, result: Appended | KafkaError) -> None:
+        """The partition's answer; one that comes after the timeout changes nothing."""
+        broker = self.broker
+        broker.outstanding.pop(self, None)
+        to = self.to
+        assert to is not None
+        if self.parts is not None:
+            return
+        if type(result) is Appended:
+            if to.acks == 0:
+                self.reply_nothing()
+                return
+            template = to.template
+            if template is None:
+                template = to.template = broker.produce_replies.template(
+                    to.version, to.topic_name, to.topic_id, to.index
+                )
+            self.complete((template.reply(self.correlation_id, *result),))
+        else:
+            assert isinstance(result, KafkaError)
+            self.refuse(to.topic_name, to.topic_id, to.index, to.acks, result)
+
+    def refuse(self, topic_name: str, topic_id: bytes, index: int, acks: int, error: KafkaError) -> None:
+        """Answer for the only batch that it was not appended, or that its outcome is not known."""
+        if acks == 0:
+            self.drop_connection(f"a produce with acks=0 failed: {error.message}")
+            self.reply_nothing()
+            return
+        entry = _PartitionResponse(index=index)
+        fill_error(entry, error)
+        topic = _TopicResponse(name=topic_name, topic_id=topic_id, partition_responses=[entry])
+        self.reply(ProduceResponse.new(responses=[topic]))
+
+    def expire(self) -> None:
+        """The request's timeout passed."""
+        self(KafkaError(ErrorCode.REQUEST_TIMED_OUT, UNKNOWN_OUTCOME))
 
 
 class ProduceCall:
@@ -66,10 +138,7 @@ class ProduceCall:
     def expire(self) -> None:
         """The request's timeout passed: what is still open is answered "unknown"."""
         for number in list(self.open):
-            self.settle(
-                number,
-                KafkaError(ErrorCode.REQUEST_TIMED_OUT, "not acknowledged in time; the outcome is unknown"),
-            )
+            self.settle(number, KafkaError(ErrorCode.REQUEST_TIMED_OUT, UNKNOWN_OUTCOME))
 
 
 class _Done:
@@ -83,45 +152,6 @@ class _Done:
 
     def __call__(self, result: Appended | KafkaError) -> None:
         self._call.settle(self._number, result)
-
-
-class SingleProduce:
-    """A Produce request of one batch, as most are: the request, its partition and the callback in one."""
-
-    __slots__ = ("deadline", "place", "request")
-
-    def __init__(self, request: Request, topic: Any, index: int, deadline: float) -> None:
-        self.request = request
-        self.place = (request.version, topic.name, topic.topic_id, index)
-        self.deadline = deadline
-
-    def __call__(self, result: Appended | KafkaError) -> None:
-        request = self.request
-        broker = request.broker
-        broker.outstanding.pop(self, None)
-        if request.parts is not None:
-            return
-        if type(result) is Appended:
-            if request.body.acks == 0:
-                request.reply_nothing()
-            else:
-                frame = broker.produce_replies.frame(self.place, request.correlation_id, *result)
-                request.complete((frame,))
-            return
-        assert isinstance(result, KafkaError)
-        if request.body.acks == 0:
-            request.drop_connection(f"a produce with acks=0 failed: {result.message}")
-            request.reply_nothing()
-            return
-        _, name, topic_id, index = self.place
-        entry = _PartitionResponse(index=index)
-        fill_error(entry, result)
-        topic = _TopicResponse(name=name, topic_id=topic_id, partition_responses=[entry])
-        request.reply(ProduceResponse.new(responses=[topic]))
-
-    def expire(self) -> None:
-        """The request's timeout passed."""
-        self(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "not acknowledged in time; the outcome is unknown"))
 
 
 def fill_error(entry: Any, error: KafkaError) -> str:
@@ -138,30 +168,39 @@ def fill_error(entry: Any, error: KafkaError) -> str:
 
 def handle(request: Request) -> None:
     """Append every partition's batch, then reply when all are settled."""
+    assert isinstance(request, ProduceRequest)
+    topics = request.body.topic_data
+    request.to = None
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        _handle_one(request, topics[0], topics[0].partition_data[0])
+    else:
+        _handle_many(request)
+
+
+def _handle_one(request: ProduceRequest, topic: Any, data: Any) -> None:
+    body = request.body
+    broker = request.broker
+    by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    name = broker.image.topic_name(topic.topic_id) if by_id else topic.name
+    found = _refusal(body) or _locate(request, name, by_id, data)
+    if isinstance(found, KafkaError):
+        request.refuse(topic.name, topic.topic_id, data.index, body.acks, found)
+    else:
+        to = Destination(request, topic, data.index, body.acks, body.timeout_ms, found)
+        request.append(to, data.records)
+
+
+def _handle_many(request: ProduceRequest) -> None:
     body = request.body
     broker = request.broker
     now = broker.clock.wall_ms()
     refusal = _refusal(body)
     by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
-    topics = body.topic_data
-    if len(topics) == 1 and len(topics[0].partition_data) == 1:
-        topic = topics[0]
-        data = topic.partition_data[0]
-        single = SingleProduce(request, topic, data.index, request.started + max(body.timeout_ms, 0) / 1000)
-        found = refusal or _locate(
-            request, broker.image.topic_name(topic.topic_id) if by_id else topic.name, by_id, data
-        )
-        if isinstance(found, KafkaError):
-            single(found)
-        else:
-            broker.outstanding[single] = None
-            found.append(data.records, body.acks, now, single)
-        return
     call = ProduceCall(request, body.acks, request.started + max(body.timeout_ms, 0) / 1000)
     work: list[tuple[int, Partition, memoryview]] = []
     responses = call.response.responses
     number = 0
-    for topic in topics:
+    for topic in body.topic_data:
         name = broker.image.topic_name(topic.topic_id) if by_id else topic.name
         entries: list[Any] = []
         responses.append(_TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=entries))
