@@ -34,22 +34,25 @@ from duramen.storage.checkpoints import (
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
 from duramen.storage.journal_reader import read_journal
 from duramen.storage.producer_files import decode_kafka, decode_ours
+from duramen.storage.salvage import next_batch
 from duramen.storage.scan import scan
 from duramen.storage.seal import BLOCK_BYTES, Seal, decode_seal
 from duramen.storage.segment import INDEX, PRODUCERS, SEAL, SNAPSHOT, TIME_INDEX, file_name, log_name, parse_base
 from duramen.storage.snapshot_files import parse_snapshot_name, read_snapshot
-from duramen.wire.batch import BatchHeader, records
+from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header, records
 
 DECODED_BYTES_MAX = 1 << 30
 """A batch that inflates to more than this counts as damaged."""
 _SEAL_READ_BYTES = 16 * BLOCK_BYTES
+_NO_OFFSET = 1 << 62
+"""Above every offset."""
 
 Tick = Callable[[int], None]
 """Told the bytes read since the last call, for progress."""
 
 
 class Finding(NamedTuple):
-    """Something wrong: its kind (module docstring), file, bytes start..end, first offset affected (-1 unknown)."""
+    """Something wrong: its kind (module docstring), file, bytes start..end, offsets concerned (-1 unknown)."""
 
     kind: str
     path: str
@@ -57,6 +60,7 @@ class Finding(NamedTuple):
     end: int
     offset: int
     what: str
+    last_offset: int = -1
 
 
 @dataclass(slots=True)
@@ -88,6 +92,25 @@ class PartitionReport:
     @property
     def size(self) -> int:
         return sum(segment.size for segment in self.segments)
+
+    @property
+    def readable(self) -> list[tuple[int, int]]:
+        """First and last offsets of what damage leaves, when there is some."""
+        gaps = sorted(
+            (finding.offset, finding.last_offset)
+            for finding in self.findings
+            if finding.kind == "damage" and finding.offset >= 0
+        )
+        position = self.segments[0].base_offset if self.segments else 0
+        end = self.segments[-1].next_offset if self.segments else 0
+        kept = []
+        for first, last in gaps:
+            if first > position:
+                kept.append((position, first - 1))
+            position = max(position, end if last < 0 else last + 1)
+        if position < end:
+            kept.append((position, end - 1))
+        return kept
 
 
 @dataclass(slots=True)
@@ -220,8 +243,8 @@ def verify_partition(
     _verify_snapshots(disk, path, report.findings)
     bases = segments_of(disk, path)
     expected = -1
-    for base in bases:
-        check = _SegmentCheck(disk, path, base, report.findings, tick, decode=decode)
+    for base, following in zip(bases, [*bases[1:], _NO_OFFSET], strict=True):
+        check = _SegmentCheck(disk, path, base, following, report.findings, tick, decode=decode)
         segment = check.run(synced=synced, expected=expected)
         report.segments.append(segment)
         expected = segment.next_offset
@@ -255,11 +278,13 @@ class _SegmentCheck:
     """Checks one segment: its batches front to back, then its seal and its indexes against them."""
 
     def __init__(
-        self, disk: Disk, directory: str, base: int, findings: list[Finding], tick: Tick, *, decode: bool
+        self, disk: Disk, directory: str, base: int, below: int, findings: list[Finding], tick: Tick, *, decode: bool
     ) -> None:
         self.disk = disk
         self.directory = directory
         self.base = base
+        self.below = below
+        """Where the next segment begins."""
         self.path = posixpath.join(directory, log_name(base))
         self.findings = findings
         self.tick = tick
@@ -320,10 +345,14 @@ class _SegmentCheck:
                 )
                 kind = "damage" if synced is None or report.next_offset < synced else "tail"
                 # Behind a tail there may be sound batches too, which a power cut let through; the next start decides.
-                behind = self._sound_behind(file, position, header, report) if header and kind == "damage" else None
-                self._find(kind, self.path, position, behind or report.size, report.next_offset, what)
                 self.damaged = True
-                return behind, position
+                if kind == "tail":
+                    self._find(kind, self.path, position, report.size, report.next_offset, what)
+                    return None, position
+                behind, last = self._behind(file, position, report)
+                found = Finding(kind, self.path, position, behind, report.next_offset, what, last)
+                self.findings.append(found)
+                return (behind if behind < report.size else None), position
             self.tick(header.size)
             self.starts[position] = header.base_offset
             report.batches += 1
@@ -335,13 +364,12 @@ class _SegmentCheck:
                 self._decode(file, position, header)
         return None, report.size
 
-    def _sound_behind(self, file: File, position: int, header: BatchHeader, report: SegmentReport) -> int | None:
-        """Where the next batch starts if the length in a damaged one's header can be believed: a sound one is there."""
-        behind = position + header.size
-        if header.size <= 0 or behind >= report.size:
-            return None
-        found = next(scan(file, behind, report.size, expect_offset=report.next_offset + 1), None)
-        return behind if found is not None and found[2] else None
+    def _behind(self, file: File, position: int, report: SegmentReport) -> tuple[int, int]:
+        """Where the next sound batch starts, the file's end if there is none, and the last offset before it."""
+        behind = next_batch(file, position, report.size, from_offset=report.next_offset, below=self.below)
+        if behind < report.size:
+            return behind, parse_header(file.pread(HEADER_SIZE, behind)).base_offset - 1
+        return report.size, -1 if self.below == _NO_OFFSET else self.below - 1
 
     def _only_zeros(self, file: File, start: int, end: int) -> bool:
         """Whether the rest is space that was reserved and never written (`preallocate`)."""
@@ -387,11 +415,21 @@ class _SegmentCheck:
                 try:
                     seal.check(piece[inside : inside + BLOCK_BYTES], start, self.path, self._offset_at(start))
                 except CorruptLogError as error:
-                    self.findings.append(_damage(error))
+                    last = self._offset_at(error.end - 1, last=True)
+                    self.findings.append(_damage(error)._replace(last_offset=last))
+        if not self.damaged and not report.next_offset - 1 <= seal.last_offset < self.below:
+            what = f"it says that the segment ends with offset {seal.last_offset} instead of {report.next_offset - 1}"
+            self._find("index", posixpath.join(self.directory, file_name(self.base, SEAL)), 0, 0, self.base, what)
+        elif not self.damaged and seal.max_timestamp != report.max_timestamp:
+            what = f"its greatest timestamp is {seal.max_timestamp} instead of {report.max_timestamp}"
+            self._find("index", posixpath.join(self.directory, file_name(self.base, SEAL)), 0, 0, self.base, what)
 
-    def _offset_at(self, position: int) -> int:
-        """The offset of the last sound batch that starts at or before a position."""
-        return max((offset for start, offset in self.starts.items() if start <= position), default=self.base)
+    def _offset_at(self, position: int, *, last: bool = False) -> int:
+        """The first offset of the sound batch at a position; with `last`, the last one before the batch behind it."""
+        if not last:
+            return max((offset for start, offset in self.starts.items() if start <= position), default=self.base)
+        behind = min((offset for start, offset in self.starts.items() if start > position), default=self.below)
+        return -1 if behind == _NO_OFFSET else behind - 1
 
     def _check_offset_index(self, end: int, report: SegmentReport) -> None:
         path = posixpath.join(self.directory, file_name(self.base, INDEX))

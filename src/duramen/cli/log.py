@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -25,6 +25,7 @@ from duramen.errors import DuramenError
 from duramen.ports import File
 from duramen.storage.checkpoints import META_PROPERTIES
 from duramen.storage.disk import RealDisk
+from duramen.storage.salvage import next_batch
 from duramen.storage.scan import scan
 from duramen.storage.segment import log_name, parse_base
 from duramen.wire.batch import BatchHeader, read_marker, records
@@ -38,7 +39,15 @@ Examples:
   duramen log repair /var/lib/duramen --dry-run
 """
 DEFAULT_DIRECTORY = "./duramen-data"
+_NO_OFFSET = 1 << 62
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+class Damaged(NamedTuple):
+    """Bytes start..end of a segment hold no sound batch."""
+
+    start: int
+    end: int
 
 
 @click.group(epilog=EPILOG)
@@ -108,6 +117,7 @@ def _as_json(report: DirectoryReport) -> dict[str, Any]:
                 "topic_id": partition.topic_id,
                 "records": partition.records,
                 "bytes": partition.size,
+                "readable": partition.readable,
                 "segments": [
                     {
                         "base_offset": segment.base_offset,
@@ -139,6 +149,10 @@ def _print(report: DirectoryReport) -> None:
     findings = list(report.all_findings())
     for finding in findings:
         click.echo(_line(finding))
+    for partition in report.partitions:
+        if any(finding.kind == "damage" for finding in partition.findings):
+            parts = ", ".join(f"{first}..{last}" for first, last in partition.readable)
+            click.echo(f"{partition.name}: readable offsets: {parts or 'none'}; `duramen log repair` keeps them")
     records_found = sum(partition.records for partition in report.partitions)
     size = sum(partition.size for partition in report.partitions)
     verdict = "everything is sound"
@@ -172,6 +186,8 @@ def _row(partition: PartitionReport) -> tuple[object, ...]:
 def _line(finding: Finding) -> str:
     where = f" bytes {finding.start}..{finding.end}" if finding.end else ""
     offset = f", from offset {finding.offset}" if finding.offset >= 0 else ""
+    if finding.last_offset >= finding.offset >= 0:
+        offset = f", offsets {finding.offset}..{finding.last_offset}"
     return f"{finding.kind}: {finding.path}{where}: {finding.what}{offset}"
 
 
@@ -181,6 +197,7 @@ Examples:
   duramen log dump duramen-data/flights-0
   duramen log dump duramen-data/flights-0/00000000000000000000.log --json
   duramen log dump duramen-data/flights-0 --records --from 1000 --count 5
+  duramen log dump 00000000000000000000.log.dropped-4096
 """
 )
 @click.argument("path", type=click.Path(exists=True))
@@ -188,23 +205,31 @@ Examples:
 @click.option("--from", "first", type=click.IntRange(min=0), default=0, help="Begin at the batch with this offset.")
 @click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after so many batches or records.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def dump(path: str, open_records: bool, first: int, count: int | None, as_json: bool) -> None:
-    """Show the batches or records in a partition's directory or in one segment file."""
+def dump(path: str, open_records: bool, first: int, count: int | None, as_json: bool) -> int:
+    """Show the batches or records in a partition's directory or in one segment file.
+
+    Damaged bytes are told, and the next sound batch behind them is looked for. The exit code is then 1.
+    """
     shown = 0
+    damage = 0
     for file, position, header in _batches(path, first):
-        if open_records and not header.is_control:
+        if isinstance(header, Damaged):
+            damage += 1
+            lines = [_damaged_line(header, as_json)]
+        elif open_records and not header.is_control:
             lines = [line for offset, line in _record_lines(file, position, header, as_json) if offset >= first]
         else:
             lines = [_batch_line(file, position, header, as_json)]
         for line in lines:
             if count is not None and shown >= count:
-                return
+                return int(damage > 0)
             click.echo(line)
             shown += 1
+    return int(damage > 0)
 
 
 def _segment_files(path: str) -> Iterator[str]:
-    if path.endswith(".log"):
+    if path.endswith(".log") or ".log.dropped-" in posixpath.basename(path):
         yield path
         return
     found = segments_of(RealDisk(), path)
@@ -214,8 +239,8 @@ def _segment_files(path: str) -> Iterator[str]:
         yield posixpath.join(path, log_name(base))
 
 
-def _batches(path: str, first: int) -> Iterator[tuple[File, int, BatchHeader]]:
-    """Every sound batch that reaches up to offset `first`; ends the command where a batch is damaged."""
+def _batches(path: str, first: int) -> Iterator[tuple[File, int, BatchHeader | Damaged]]:
+    """Every sound batch that reaches up to offset `first`, and what lies between them where a batch is damaged."""
     disk = RealDisk()
     paths = list(_segment_files(path))
     bases = [parse_base(posixpath.basename(name)) for name in paths]
@@ -225,17 +250,28 @@ def _batches(path: str, first: int) -> Iterator[tuple[File, int, BatchHeader]]:
             continue
         file = disk.open(name)
         try:
-            for position, header, ok in scan(file, 0, file.size()):
-                if not ok or header is None:
-                    if not any(file.pread(4096, position)):
+            size = file.size()
+            start, expected, below = 0, 0, _NO_OFFSET if following is None else following
+            while start < size:
+                end = size
+                for position, header, ok in scan(file, start, size, expect_offset=expected):
+                    if not ok or header is None:
+                        end = next_batch(file, position, size, from_offset=expected, below=below)
+                        if any(file.pread(4096, position)):  # else space that was reserved and never written
+                            yield file, position, Damaged(position, end)
                         break
-                    raise click.ClickException(
-                        f"{name}: no sound batch at byte {position}; `duramen log verify` says more."
-                    )
-                if header.last_offset >= first:
-                    yield file, position, header
+                    expected = header.next_offset
+                    if header.last_offset >= first:
+                        yield file, position, header
+                start = end
         finally:
             file.close()
+
+
+def _damaged_line(damaged: Damaged, as_json: bool) -> str:
+    if as_json:
+        return json.dumps({"damaged": True, "position": damaged.start, "bytes": damaged.end - damaged.start})
+    return f"damaged  bytes {damaged.start}..{damaged.end}: no sound batch is here"
 
 
 def _batch_line(file: File, position: int, header: BatchHeader, as_json: bool) -> str:

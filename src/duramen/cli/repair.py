@@ -162,9 +162,9 @@ Examples:
   duramen log repair /var/lib/duramen --yes --json
 
 \b
-What is dropped goes to {LOST}/ in the data directory first; look at it with
-`duramen log dump`. The exit code is 0 when nothing is lost (any more), 1 when
-records were or would be dropped, 2 when it could not be done.
+What is dropped goes to {LOST}/ in the data directory first; look at it
+with `duramen log dump`. The exit code is 0 when nothing has to be dropped, 1 when
+records were or would be dropped, 2 when it cannot be done.
 """
 )
 @click.argument("path", metavar="[DIRECTORY]", default=DEFAULT_DIRECTORY, type=click.Path(exists=True, file_okay=False))
@@ -174,10 +174,11 @@ records were or would be dropped, 2 when it could not be done.
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 def command(path: str, topic: str | None, partition: int | None, dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Repair a data directory that no node uses: keep what is sound, put aside what is not.
+    """Take what is damaged out of a data directory that no node uses.
 
-    A flipped bit in a sealed segment is turned back. Other damaged batches go; the records around them keep their
-    offsets, and readers pass over the gap. Indexes, snapshots and seals are made again by the next start.
+    A flipped bit in a sealed segment is turned back. Other damaged batches go;
+    the records around them keep their offsets, and readers pass over the gap.
+    Indexes, snapshots and seals are made again by the next start.
     """
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic.")

@@ -262,10 +262,16 @@ def test_dump_records(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert dump(capsys, partition, "--records", "-n", "1") == ["0:0  1970-01-01T00:00:01.000Z  [h=x]  k0\tvalue 0"]
 
 
-def test_dump_stops_at_damage(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dump_goes_on_behind_damage(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["log", "dump", str(data / "flights-0")]) == 0
+    sound = capsys.readouterr().out.splitlines()
     flip(data / "flights-0" / file_name(0, ".log"), 80)
     assert main(["log", "dump", str(data / "flights-0")]) == 1
-    assert "no sound batch at byte 0" in capsys.readouterr().err
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith("damaged  bytes 0..")
+    assert told[1:] == sound[1:]
+    assert main(["log", "dump", str(data / "flights-0"), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["damaged"] is True
     assert main(["log", "dump", str(data)]) == 1
     assert "holds no segments" in capsys.readouterr().err
 
