@@ -16,7 +16,10 @@ from duramen.errors import StorageError
 from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_from_text, topic_id_text
 from duramen.ports import Disk, Entropy
 from duramen.storage.checkpoints import (
+    CHECKPOINT,
     CLEAN_SHUTDOWN,
+    CLEANER,
+    HIGH_WATERMARK,
     LOG_START,
     META_PROPERTIES,
     PARTITION_METADATA,
@@ -39,6 +42,11 @@ from duramen.storage.recovery_plan import LogKey, Plan, Point, make_plans
 from duramen.storage.segment import log_name, parse_base
 
 DELETE_SUFFIX = "-delete"
+_TEMPORARIES = frozenset(
+    f"{name}.tmp"
+    for name in (RECOVERY_POINT, LOG_START, HIGH_WATERMARK, CLEANER, CHECKPOINT, META_PROPERTIES, CLEAN_SHUTDOWN)
+)
+"""What a crash leaves of a file that was being replaced. Not all of them are written again by every start."""
 
 
 class Found(NamedTuple):
@@ -204,7 +212,10 @@ def read_topic_id(disk: Disk, directory: str) -> TopicId:
 
 
 def _leftovers(disk: Disk, path: str, leftovers: list[str]) -> set[LogKey]:
-    """Collect what deletions left behind; returns the identities of deleted partitions whose files still exist."""
+    """Collect what deletions left behind; returns the identities of deleted partitions whose files still exist.
+
+    Half-written checkpoint files are removed at once.
+    """
     deleted: set[LogKey] = set()
     for name in disk.list_directory(path):
         if name.endswith(DELETE_SUFFIX):
@@ -213,6 +224,8 @@ def _leftovers(disk: Disk, path: str, leftovers: list[str]) -> set[LogKey]:
             tp = parse_partition_name(name.rpartition(".")[0])
             if tp is not None:
                 deleted.add((read_topic_id(disk, directory), tp.partition))
+        elif name in _TEMPORARIES:
+            disk.remove(posixpath.join(path, name))
     return deleted
 
 

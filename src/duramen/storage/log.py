@@ -303,13 +303,19 @@ class Log(LogState):
                 self.mark_durable(job.end_offset)
 
     def take_seals(self) -> list[SealJob]:
-        """Jobs that seal the segments which are rolled and synced but not sealed."""
+        """Jobs that seal the segments which are rolled and synced but not sealed.
+
+        Not those below the log start: they are about to go, and a crash may have left a hole behind one of them, which
+        is no damage.
+        """
         return [
             SealJob(
                 segment, segment.open_file(), segment.size, segment.next_offset - 1,
             )
             for segment in self.segments[:-1]
-            if not segment.sealed and segment.synced == segment.size and segment.next_offset <= self.recovery_point
+            if not segment.sealed
+            and segment.synced == segment.size
+            and self.start_offset < segment.next_offset <= self.recovery_point
         ]  # fmt: skip
 
     def complete_seal(self, job: SealJob) -> None:

@@ -1,0 +1,93 @@
+"""Opens crash states with the engine and checks what was promised; counts states by content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import cast
+
+from tests.crash.promises import LogView, PromiseBrokenError, Promises, check_directory, require
+from tests.crash.session import DATA, NOW, commit, open_directory
+from tests.crash.states import State
+from tests.crash.tape import TapeDisk
+
+from duramen.errors import DuramenError
+from duramen.storage.directory import LogDirectory
+from duramen.storage.journal_format import part_name
+
+LEFTOVERS = (".tmp", ".new", ".tail", ".deleted", ".cleaned", ".swap", "-delete")
+
+
+@dataclass(slots=True)
+class Findings:
+    """What an exploration found. steps: of the tape; states: digests of distinct ones; violations: where and what."""
+
+    path: str
+    steps: int = 0
+    states: set[bytes] = field(default_factory=set)
+    opened: int = 0
+    violations: list[str] = field(default_factory=list)
+
+
+def explore(
+    path: str,
+    states: Iterator[State],
+    check: Callable[[State], None],
+    *,
+    steps: int = 0,
+    stop_at_first: bool = False,
+) -> Findings:
+    """Check states of one write path, all or up to the first violation, which is what `check` raises."""
+    findings = Findings(path, steps)
+    for state in states:
+        findings.opened += 1
+        findings.states.add(state.key)
+        try:
+            check(state)
+        except (PromiseBrokenError, DuramenError, OSError, AssertionError, LookupError, ValueError) as error:
+            findings.violations.append(f"{path}, {state.origin}: {type(error).__name__}: {error}")
+            if stop_at_first:
+                break
+    return findings
+
+
+def check_storage(state: State) -> None:
+    """Open the directory, hold it against its promises, open it again, go on with it, and look for leftovers."""
+    promises = cast(Promises, state.promised or {})
+    disk = TapeDisk(state.tree)
+    views = _first_start(disk, promises)
+    disk.end_process()
+    _second_start(disk, promises, views)
+    require(disk.open_files == 0, f"{disk.open_files} files are still open")
+
+
+def _first_start(disk: TapeDisk, promises: Promises) -> dict[bytes, LogView]:
+    directory = open_directory(disk, promises)
+    views = check_directory(directory, promises)
+    directory.close(clean=False)
+    return views
+
+
+def _second_start(disk: TapeDisk, promises: Promises, views: dict[bytes, LogView]) -> None:
+    """Starting again changes nothing, and leftovers go with the first maintenance."""
+    directory = open_directory(disk, promises, 1000)
+    require(check_directory(directory, promises) == views, "a second start answers something else")
+    while jobs := directory.take_maintenance(NOW):
+        for job in jobs:
+            job.run()
+            job.complete()
+        commit(directory)
+    _no_leftovers(disk, directory)
+    directory.close(clean=False)
+
+
+def _no_leftovers(disk: TapeDisk, directory: LogDirectory) -> None:
+    """Nothing is in the directory that no log and no journal owns."""
+    owned = {f"{log.tp}" for log in directory.logs.values()}
+    for name in disk.contents():
+        inside = name.removeprefix(f"{DATA}/").split("/")
+        leftover = any(part.endswith(LEFTOVERS) for part in inside)
+        require(not leftover and (len(inside) == 1 or inside[0] in owned), f"{name} was left behind")
+    generation = f"{DATA}/{part_name(directory.journal.maker.generation, 0)}".rpartition("-")[0]
+    parts = [name for name in disk.contents() if name.endswith(".part") and not name.startswith(generation)]
+    require(not parts, f"parts of another generation are left: {parts}")

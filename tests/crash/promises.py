@@ -1,0 +1,184 @@
+"""What a workload was promised by the storage engine, and whether a directory that was opened again keeps it.
+
+A ledger grows with a run; `snapshot` is what holds at one moment, which a tape's mark carries. What was only asked for
+(a record that is queued, a deletion under way) may have happened or not; what was acknowledged must have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from duramen.model import TopicId, TopicPartition
+from duramen.ports import FileSpan
+from duramen.storage.directory import LogDirectory
+from duramen.storage.log import Log
+from duramen.storage.producers import Duplicate
+from duramen.wire.batch import batches, parse_header
+
+READ_BYTES = 1 << 20
+
+
+class PromiseBrokenError(AssertionError):
+    """What was promised does not hold."""
+
+
+def require(holds: bool, what: str) -> None:
+    """PromiseBrokenError unless it holds."""
+    if not holds:
+        raise PromiseBrokenError(what)
+
+
+@dataclass(slots=True)
+class LogPromise:
+    """What is promised of one log.
+
+    queued: every batch ever handed over, by base offset, oldest first: (how often the log was cut before, its bytes).
+    acknowledged: by base offset. synced_end: of a page-cache topic, what a checkpoint has made durable.
+    start_asked, start: the log start that was asked for, the acknowledged one. cut_asked: the offset of the truncation
+    under way; cuts_asked, cuts: how many truncations were asked for and acknowledged.
+    """
+
+    tp: TopicPartition
+    stable: bool = True
+    created: bool = False
+    delete_asked: bool = False
+    deleted: bool = False
+    queued: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
+    acknowledged: dict[int, bytes] = field(default_factory=dict)
+    start_asked: int = 0
+    start: int = 0
+    epoch: int = -1
+    cut_asked: int | None = None
+    cuts_asked: int = 0
+    cuts: int = 0
+    synced_end: int = 0
+
+    def snapshot(self) -> LogPromise:
+        """A copy that later acknowledgements do not change; what may be there is shared."""
+        return replace(self, acknowledged=dict(self.acknowledged))
+
+
+Promises = dict[TopicId, LogPromise]
+
+
+class LogView(NamedTuple):
+    """One log as it answers after a start."""
+
+    start: int
+    end: int
+    batches: list[tuple[int, bytes]]
+    epochs: list[tuple[int, int]]
+
+
+def read_raw(log: Log) -> list[tuple[int, bytes]]:
+    """Every batch from the log start on, as (base offset, bytes)."""
+    found: list[tuple[int, bytes]] = []
+    offset = log.start_offset
+    while offset < log.end_offset:
+        answer = log.read(offset, READ_BYTES, log.end_offset, at_least_one=True)
+        following = answer.next_offset
+        for part in answer.parts:
+            if isinstance(part, FileSpan):
+                data = part.file.pread(part.length, part.position)
+            elif isinstance(part, bytes | bytearray | memoryview):
+                data = bytes(part)
+            else:
+                cold = part.run()
+                data, following = bytes(cold.data), cold.next_offset
+            found += [(head.base_offset, data[at : at + head.size]) for at, head in batches(memoryview(data))]
+        require(following > offset, f"{log.tp}: a read from {offset} leads nowhere")
+        offset = following
+    return found
+
+
+def view_of(log: Log) -> LogView:
+    """The log as its readers see it."""
+    return LogView(log.start_offset, log.end_offset, read_raw(log), log.epochs.entries)
+
+
+def check_directory(directory: LogDirectory, promises: Promises) -> dict[TopicId, LogView]:
+    """All that was promised of a directory's logs; returns what they answered."""
+    require(directory.recovery.damage == [], f"damage was reported: {directory.recovery.damage}")
+    logs = {log.topic_id: log for log in directory.logs.values()}
+    views = {}
+    for topic_id, promise in promises.items():
+        log = logs.pop(topic_id, None)
+        if log is None:
+            gone = promise.delete_asked or not promise.created
+            require(gone, f"{promise.tp} is gone, and nobody asked for it")
+            continue
+        require(not promise.deleted, f"{promise.tp} was deleted and is back")
+        views[topic_id] = view_of(log)
+        check_log(log, views[topic_id], promise)
+    require(not logs, f"logs that nobody made: {sorted(str(log.tp) for log in logs.values())}")
+    return views
+
+
+def check_log(log: Log, view: LogView, promise: LogPromise) -> None:
+    """One log against its promise."""
+    tp = promise.tp
+    require(log.durable_end == log.end_offset, f"{tp}: not all of it is durable after a start")
+    low, high = promise.start, max(promise.start, promise.start_asked)
+    require(low <= view.start <= high, f"{tp} starts at {view.start}, promised {low}..{high}")
+    expected = None
+    generation = 0
+    found = {}
+    for base, data in view.batches:
+        header = parse_header(data)
+        fits = base <= view.start < header.next_offset if expected is None else base == expected
+        require(fits, f"{tp}: a batch at {base}, expected one at {expected}; the log starts at {view.start}")
+        expected = header.next_offset
+        known = [cut for cut, queued in promise.queued.get(base, ()) if queued == data]
+        require(bool(known), f"{tp}: the batch at {base} was never written so")
+        require(known[-1] >= generation, f"{tp}: the batch at {base} was cut away before the one in front of it")
+        generation = known[-1]
+        found[base] = data
+    require((expected or view.end) == view.end, f"{tp} ends at {view.end}, its last batch at {expected}")
+    _check_acknowledged(view, promise, found)
+    _check_epochs(view, promise)
+    if promise.stable:
+        _check_retries(log, promise, found)
+
+
+def _check_acknowledged(view: LogView, promise: LogPromise, found: dict[int, bytes]) -> None:
+    for base, data in promise.acknowledged.items():
+        if promise.cut_asked is not None and parse_header(data).next_offset > promise.cut_asked:
+            continue
+        if parse_header(data).next_offset > view.start:
+            require(found.get(base) == data, f"{promise.tp}: the acknowledged batch at {base} is lost; end {view.end}")
+    if promise.cuts:
+        for base, data in found.items():
+            cut, _ = next(each for each in promise.queued[base] if each[1] == data)
+            later = [other for other in promise.queued[base] if other[0] > cut and other[0] <= promise.cuts]
+            require(not later, f"{promise.tp}: the batch at {base} was cut away and is back")
+    ends_right = promise.cut_asked is not None or view.end >= promise.synced_end
+    require(ends_right, f"{promise.tp} ends at {view.end}; {promise.synced_end} was synced")
+
+
+def _check_epochs(view: LogView, promise: LogPromise) -> None:
+    require(view.epochs == sorted(set(view.epochs)), f"{promise.tp}: epochs out of order: {view.epochs}")
+    starts = [start for _, start in view.epochs]
+    require(starts == sorted(set(starts)), f"{promise.tp}: epochs begin out of order: {view.epochs}")
+    latest = view.epochs[-1][0] if view.epochs else -1
+    if promise.cut_asked is None:
+        require(latest >= promise.epoch, f"{promise.tp}: epoch {promise.epoch} is forgotten, {view.epochs}")
+    for base, data in view.batches:
+        header = parse_header(data)
+        said = max((epoch for epoch, start in view.epochs if start <= base), default=-1)
+        if header.leader_epoch >= 0 and base >= view.start:
+            require(said == header.leader_epoch, f"{promise.tp}: batch {base}: {header.leader_epoch}, {view.epochs}")
+
+
+def _check_retries(log: Log, promise: LogPromise, found: dict[int, bytes]) -> None:
+    """A producer that sends one of its last five batches again is told where the first one is."""
+    batches_of: dict[int, list[int]] = {}
+    for base, data in found.items():
+        producer_id = parse_header(data).producer_id
+        if producer_id >= 0:
+            batches_of.setdefault(producer_id, []).append(base)
+    for producer_id, bases in batches_of.items():
+        for base in bases[-5:]:
+            answer = log.producers.check(parse_header(found[base]))
+            same = isinstance(answer, Duplicate) and answer.base_offset == base
+            require(same, f"{promise.tp}: producer {producer_id} sends {base} again and hears {answer}")

@@ -1,0 +1,286 @@
+"""A log directory on a taped disk, driven step by step, with a ledger of what it acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+from tests.crash.promises import LogPromise, Promises
+from tests.crash.tape import TapeDisk
+
+from duramen.model import TopicId, TopicPartition
+from duramen.storage.directory import DirectorySettings, LogDirectory
+from duramen.storage.log import Log
+from duramen.storage.logconfig import PlainLogConfig
+from duramen.wire.batch import build_batch, parse_header
+
+KIB = 1024
+DATA = "/data"
+SETTINGS = DirectorySettings(
+    journal_max_bytes=96 * KIB,
+    journal_part_bytes=16 * KIB,
+    journal_first_part_bytes=16 * KIB,
+    bypass_bytes=6 * KIB,
+    retention_check_interval_ms=0,
+)
+"""Small parts, so that the journal goes round often and a state is opened quickly."""
+NOW = 1_000_000
+
+
+class Numbers:
+    """Entropy that is none."""
+
+    def __init__(self, first: int = 1) -> None:
+        self.next = first
+
+    def random_bytes(self, length: int) -> bytes:
+        self.next += 1
+        return (self.next * 2654435761).to_bytes(length + 8, "little")[:length]
+
+    def uniform(self, low: float, high: float) -> float:
+        return low
+
+
+class SmallSegments(PlainLogConfig):
+    """Segments of a few batches; removed files go at once."""
+
+    cleanup_policy = frozenset({"delete"})
+    retention_ms = -1
+    retention_bytes = -1
+    file_delete_delay_ms = 0
+
+
+def small(*, stable: bool = True) -> SmallSegments:
+    """The configuration of a test's topic."""
+    durability = "stable" if stable else "page-cache"
+    return SmallSegments(durability=durability, segment_bytes=3 * KIB, index_interval_bytes=256)
+
+
+def open_directory(disk: TapeDisk, promises: Promises, first: int = 1) -> LogDirectory:
+    """Start the directory as the engine does, its topics configured."""
+    directory = LogDirectory.open(disk, DATA, SETTINGS, now_ms=NOW, entropy=Numbers(first))
+    for log in directory.logs.values():
+        promise = promises.get(log.topic_id)
+        log.configure(small(stable=promise is None or promise.stable))
+    return directory
+
+
+class Session:
+    """One run. `promises`: by topic id; `mark` writes what holds now on the tape."""
+
+    def __init__(self, seed: int, disk: TapeDisk | None = None) -> None:
+        self.random = Random(seed)
+        self.disk = disk or TapeDisk()
+        self.promises: Promises = {}
+        self.directory: LogDirectory
+        self._waiting: list[tuple[int, Callable[[], None]]] = []
+        self._sequences: dict[tuple[TopicId, int], int] = {}
+        self._count = 0
+        self.first_step = 0
+
+    def start(self) -> None:
+        """Open the directory."""
+        self.directory = open_directory(self.disk, self.promises, len(self.disk.tape.steps) + 1)
+
+    def begin(self) -> None:
+        """States before this moment are another path's."""
+        self.first_step = len(self.disk.tape.steps)
+
+    def mark(self) -> None:
+        """What holds from here on."""
+        self.disk.mark({topic_id: promise.snapshot() for topic_id, promise in self.promises.items()})
+
+    def log(self, number: int) -> Log:
+        """The log of topic `number`."""
+        return self.directory.logs[(topic_id(number), 0)]
+
+    def _later(self, acknowledged: Callable[[], None]) -> None:
+        """To be noted when everything journaled so far is durable."""
+        self._waiting.append((self.directory.journal.last_lsn, acknowledged))
+
+    # ---- topics
+
+    def create(self, number: int, *, stable: bool = True, name: str = "") -> Log:
+        """A topic with one partition, led in epoch 1."""
+        tp = TopicPartition(name or f"topic{number}", 0)
+        promise = self.promises[topic_id(number)] = LogPromise(tp, stable)
+        self.mark()
+        log = self.directory.create_log(tp, topic_id(number), small(stable=stable))
+
+        def acknowledged() -> None:
+            promise.created = True
+
+        self._later(acknowledged)
+        self.epoch(number, 1)
+        return log
+
+    def delete(self, number: int) -> None:
+        """Delete a topic."""
+        promise = self.promises[topic_id(number)]
+        promise.delete_asked = True
+        self.mark()
+        self.directory.delete_log(self.log(number))
+
+        def acknowledged() -> None:
+            promise.deleted = True
+
+        self._later(acknowledged)
+
+    def epoch(self, number: int, epoch: int) -> None:
+        """A leader epoch begins."""
+        promise = self.promises[topic_id(number)]
+        self.log(number).assign_epoch(epoch)
+
+        def acknowledged() -> None:
+            promise.epoch = max(promise.epoch, epoch)
+
+        self._later(acknowledged)
+
+    # ---- records
+
+    def put(self, number: int, size: int, *, records: int = 1, producer: int = -1) -> int:
+        """Append one batch of about `size` bytes; returns its base offset."""
+        log = self.log(number)
+        promise = self.promises[topic_id(number)]
+        self._count += 1
+        base = log.end_offset
+        sequence = self._sequences.get((log.topic_id, producer), 0)
+        value = b"%d:" % self._count + self.random.randbytes(max(0, size // records - 80))
+        rows = [(b"k%d" % (self._count % 7), value, (), NOW + base + index) for index in range(records)]
+        identity = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence} if producer >= 0 else {}
+        data = bytes(build_batch(rows, base_offset=base, leader_epoch=log.epochs.latest, **identity))
+        if producer >= 0:
+            self._sequences[(log.topic_id, producer)] = sequence + records
+        promise.queued.setdefault(base, []).append((promise.cuts_asked, data))
+        log.append(data, parse_header(data), NOW)
+        if promise.stable:
+
+            def acknowledged() -> None:
+                promise.acknowledged[base] = data
+
+            self._later(acknowledged)
+        return base
+
+    def truncate(self, number: int, offset: int) -> None:
+        """Cut a log's end off."""
+        log = self.log(number)
+        promise = self.promises[topic_id(number)]
+        promise.cuts_asked += 1
+        promise.cut_asked = offset
+        self.mark()
+        log.truncate_to(offset)
+        for base, data in list(promise.acknowledged.items()):
+            if parse_header(data).next_offset > offset:
+                del promise.acknowledged[base]
+        promise.synced_end = min(promise.synced_end, log.end_offset)
+        promise.epoch = min(promise.epoch, log.epochs.latest)
+        number_of_cut = promise.cuts_asked
+
+        def acknowledged() -> None:
+            promise.cuts = number_of_cut
+            promise.cut_asked = None
+
+        self._later(acknowledged)
+
+    def advance_start(self, number: int, offset: int) -> None:
+        """Delete the records below an offset."""
+        promise = self.promises[topic_id(number)]
+        promise.start_asked = max(promise.start_asked, offset)
+        self.mark()
+        self.log(number).advance_start(offset)
+
+        self._later(partial(_started, promise, offset))
+
+    def configure(self, number: int, *, stable: bool) -> None:
+        """Change a topic's durability. Page-cache records are promised once it is stable again."""
+        promise = self.promises[topic_id(number)]
+        log = self.log(number)
+        log.configure(small(stable=stable))
+        promise.stable = stable
+        if stable:
+            everything = {
+                base: queued[-1][1]
+                for base, queued in promise.queued.items()
+                if log.start_offset <= base < log.end_offset
+            }
+            self._later(lambda: promise.acknowledged.update(everything))
+
+    # ---- the engine's cycle
+
+    def commit(self) -> None:
+        """Group commits until nothing is queued."""
+        while (group := self.directory.take_group()) is not None:
+            group.run()
+            self.directory.journal.complete(group)
+            self.settle()
+
+    def settle(self) -> None:
+        """Note what became durable."""
+        durable = self.directory.journal.durable_lsn
+        due = [entry for entry in self._waiting if entry[0] <= durable]
+        self._waiting = [entry for entry in self._waiting if entry[0] > durable]
+        for _, acknowledged in due:
+            acknowledged()
+        self.mark()
+
+    def checkpoint(self) -> None:
+        """A whole round, and the mark that lets its parts be recycled."""
+        force = True
+        while (job := self.directory.take_checkpoint(force)) is not None:
+            job.run()
+            self.directory.complete_checkpoint(job)
+            force = False
+            for log, sync, _ in job.syncs:
+                promise = self.promises[log.topic_id]
+                promise.synced_end = max(promise.synced_end, sync.end_offset)
+            if job.files is not None:
+                break
+        self.commit()
+
+    def keep_house(self, now_ms: int) -> None:
+        """Sealing, retention, removals, the journal's growth: two turns, since removals follow renames."""
+        for _ in range(2):
+            for log in self.directory.logs.values():
+                promise = self.promises[log.topic_id]
+                promise.start_asked = max(promise.start_asked, log.end_offset)
+            self.mark()
+            jobs = self.directory.take_maintenance(now_ms)
+            for log in self.directory.logs.values():
+                promise = self.promises[log.topic_id]
+                promise.start_asked = log.start_offset
+                self._later(partial(_started, promise, log.start_offset))
+            self.mark()
+            for job in jobs:
+                job.run()
+                job.complete()
+            self.commit()
+
+    def stop(self) -> None:
+        """A clean stop."""
+        self.directory.close(clean=True)
+        for _, acknowledged in self._waiting:
+            acknowledged()
+        self._waiting.clear()
+        self.mark()
+
+    def crash(self) -> None:
+        """The process ends; what it had queued is nobody's."""
+        self._waiting.clear()
+        self.directory.close(clean=False)
+
+
+def commit(directory: LogDirectory) -> None:
+    """Run group commits until nothing is queued."""
+    while (group := directory.take_group()) is not None:
+        group.run()
+        directory.journal.complete(group)
+
+
+def _started(promise: LogPromise, offset: int) -> None:
+    promise.start = max(promise.start, offset)
+
+
+def topic_id(number: int) -> TopicId:
+    """The id of topic `number`."""
+    return bytes(15) + bytes([number])

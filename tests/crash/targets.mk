@@ -1,0 +1,6 @@
+# Crash states of every write path, and an error at every disk call (docs/internals/crash.md).
+CRASH_SEEDS ?= 6
+
+.PHONY: crash-states
+crash-states: $(VENV)/dev.stamp ## every state a crash can leave of every write path: [CRASH_SEEDS=n]
+	@$(BIN)/python -m tests.crash.sweep --seeds $(CRASH_SEEDS) --workers $(WORKERS)

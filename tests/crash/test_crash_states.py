@@ -1,0 +1,73 @@
+"""Crash states of every write path: opened, held against what was promised; and planted bugs that must be found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.crash.explore import explore
+from tests.crash.states import crash_states
+from tests.crash.sweep import check_of, explore_task, record, tasks
+from tests.crash.tape import TapeDisk
+
+ABOUT = 280
+"""States of each write path in `make test`; `make crash-states` opens all of them."""
+
+
+def test_what_crashes_leave_keeps_every_promise() -> None:
+    distinct: set[bytes] = set()
+    for task in tasks(seeds=1):
+        findings = explore_task(task._replace(about=ABOUT))
+        assert findings.violations == []
+        assert len(findings.states) > 50, task.path
+        distinct |= findings.states
+    print(f"{len(distinct):,} distinct states, 0 violations")
+    assert len(distinct) >= 3000
+
+
+def syncs(part: str) -> Callable[[str], bool]:
+    """Whether a call syncs a file with this in its name."""
+    return lambda call: call.startswith("sync ") and part in call
+
+
+def name_syncs(call: str) -> bool:
+    """Whether a call syncs a directory's names."""
+    return call.startswith("sync_directory ")
+
+
+FORGOTTEN: list[tuple[str, str, Callable[[str], bool]]] = [
+    ("append", "the journal's sync", syncs(".part")),
+    ("journal_bypass", "the segment's sync before its extent", syncs(".log")),
+    ("checkpoint", "the segments' sync in a checkpoint", syncs(".log")),
+    ("recovery", "the sync of what recovery wrote", syncs(".log")),
+    ("clean_stop", "the segments' sync at a clean stop", syncs(".log")),
+    ("creation_and_deletion", "the sync of new names", name_syncs),
+    ("recycle", "every sync of names", name_syncs),
+    ("topics", "the sync of a new topic's names", name_syncs),
+    ("group_offsets", "the sync behind a commit's answer", syncs(".part")),
+    ("producer_id_blocks", "the sync of a block of producer ids", syncs(".part")),
+]
+
+
+@pytest.mark.parametrize(("path", "what", "dropped"), FORGOTTEN, ids=[f"{each[0]}: {each[1]}" for each in FORGOTTEN])
+def test_a_forgotten_sync_is_found(path: str, what: str, dropped: Callable[[str], bool]) -> None:
+    tape, first = record(path, 1)
+    states = crash_states(tape.without(dropped), first=min(first, 30), samples=1, about=400)
+    findings = explore(path, states, check_of(path), stop_at_first=True)
+    assert findings.violations, f"{what} can be left out of {path}, and nobody notices"
+
+
+def test_states_are_everything_while_little_is_unsynced() -> None:
+    disk = TapeDisk()
+    disk.make_directories("/d")
+    disk.sync_directory("/")
+    file = disk.open("/d/f", create=True, write=True)
+    file.pwritev([b"a" * 512, b"b" * 512], 0)
+    found = [state.tree["d"] for state in crash_states(disk.tape, first=len(disk.tape.steps))]
+    contents = [tree.get("f") for tree in found if not isinstance(tree, bytes)]
+    first, second, hole = b"a" * 512, b"b" * 512, bytes(512)
+    for expected in (None, b"", first, hole + second, first + second, hole + hole):
+        assert expected in contents
+    torn = [content for content in contents if isinstance(content, bytes) and 512 < len(content) < 1024]
+    assert torn
+    assert len(found) == len(contents)
