@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -19,7 +20,7 @@ from duramen.sim.entropy import SimEntropy
 from duramen.sim.loop import Loop, Process, SimClock
 from duramen.sim.network import SimNetwork, SimPort
 from duramen.sim.node import WALL_START_MS, Node
-from duramen.sim.simulation import HOST, PORT, SETTINGS, configuration
+from duramen.sim.simulation import HOST, PORT, configuration
 from duramen.sim.workload import new_topic
 from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.log import Log
@@ -29,6 +30,14 @@ from duramen.wire.batch import build_batch, parse_header
 TP = TopicPartition("t", 0)
 TOPIC_ID = bytes(15) + b"\x07"
 SMALL_JOURNAL = DirectorySettings(journal_max_bytes=1 << 20, journal_part_bytes=1 << 16, bypass_bytes=1 << 15)
+
+
+@dataclass
+class Expiring(PlainLogConfig):
+    """A topic whose records may go after a tenth of a second."""
+
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    retention_ms: int = 100
 
 
 def open_directory(disk: CrashDisk) -> LogDirectory:
@@ -207,10 +216,12 @@ def test_the_first_batch_of_a_page_cache_topic_is_answered_without_a_second_one(
 def test_a_metadata_log_of_several_cold_segments_is_replayed() -> None:
     """What is not in memory comes in another form, which the replay did not know: the node did not start again."""
     world = OneNode()
-    assert "log.roll.ms" in SETTINGS
     codes: list[int] = []
     for name in ("a", "b", "c"):
         world.answers(create(name, codes))
+        server = world.node.server
+        assert isinstance(server, Broker)
+        server.catalog.partition.log.roll()
         world.loop.run(lambda: False, world.loop.now + 1.0)
     segments = [path for path in world.disk.contents() if "__cluster_metadata-0/" in path and path.endswith(".log")]
     assert len(segments) > 1
@@ -219,3 +230,45 @@ def test_a_metadata_log_of_several_cold_segments_is_replayed() -> None:
     world.node.start()
     world.answers(create("b", codes))
     assert codes == [ErrorCode.NONE] * 3 + [ErrorCode.TOPIC_ALREADY_EXISTS]
+
+
+def test_retention_goes_on_when_the_wall_clock_is_set_back() -> None:
+    """The next look was due at a time of the wall clock: after six hours back nothing was removed for six hours."""
+    directory = open_directory(CrashDisk())
+    log = directory.create_log(TP, TOPIC_ID, PlainLogConfig(segment_bytes=1000))
+    log.assign_epoch(0)
+    for sequence in range(6):
+        write(directory, log, sequence)
+
+    def housekeep(now_ms: int) -> None:
+        for job in directory.take_maintenance(now_ms):
+            job.run()
+            job.complete()
+        while (group := directory.take_group()) is not None:
+            group.run()
+            directory.journal.complete(group)
+
+    day = 86_400_000
+    for now_ms in (WALL_START_MS + day, WALL_START_MS + day + 400_000):
+        housekeep(now_ms)
+    assert log.start_offset == 0
+    log.configure(Expiring(segment_bytes=1000))
+    now_ms = WALL_START_MS + day - 6 * 3_600_000
+    for passed in (0, 400_000, 800_000):
+        housekeep(now_ms + passed)
+    assert log.start_offset == 6
+
+
+def test_a_stop_on_a_failing_disk_ends() -> None:
+    """The error reached the loop, where it was logged, and the process waited for ever to hear that it had stopped."""
+    world = OneNode()
+    codes: list[int] = []
+    world.answers(create("a", codes))
+    world.disk.fault = lambda call: OSError(errno.EIO, "EIO", call.path) if call.operation == "truncate" else None
+    world.node.stop()
+    world.until(lambda: not world.node.running)
+    world.disk.fault = None
+    world.client.drop()
+    world.node.start()
+    world.answers(create("a", codes))
+    assert codes == [ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS]

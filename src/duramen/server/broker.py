@@ -48,7 +48,9 @@ def _silent(level: str, event: str, fields: dict[str, Any]) -> None:
     """The default log: nowhere."""
 
 
-_ERRORS = frozenset({"damage", "read-failed", "partition-offline", "partition-not-deleted", "coordinator-load-failed"})
+_ERRORS = frozenset(
+    {"damage", "read-failed", "partition-offline", "partition-not-deleted", "coordinator-load-failed", "stop-failed"}
+)
 
 
 class Broker:
@@ -155,7 +157,13 @@ class Broker:
             self.store.stop(close)
 
         def close() -> None:
-            self.store.close(clean=True)
+            for _ in self.store.directories:
+                try:
+                    self.store.close(clean=True)
+                    break
+                except (OSError, StorageError) as error:
+                    # One directory; what it acknowledged is in its journal, from which the next start recovers it.
+                    self.report("stop-failed", error=error)
             self.report("stopped")
             on_stopped()
 

@@ -154,7 +154,7 @@ def trim(scene: Scene, safe: Callable[[TopicPartition], int]) -> Script:
     """Now and then delete the records that everybody is done with. safe: below this nobody needs a record."""
     while scene.faults_on:
         yield scene.random.uniform(0.1, 0.5)
-        tp = scene.random.choice(scene.partitions())
+        tp = scene.random.choice([tp for tp in scene.partitions() if tp.topic not in scene.ledger.retention])
         before = safe(tp)
         if scene.is_stable(tp) and before > 0 and tp.topic in scene.created:
             yield from delete_records(scene, tp, scene.random.randint(0, before))

@@ -1,4 +1,4 @@
-"""The simulated disk: a Disk port in memory that loses what was not synced, tears writes, fills up, fails and dawdles.
+"""The simulated disk: a Disk port in memory that loses what was not synced, tears writes, fills up, fails and lies.
 
     disk = CrashDisk(Random(7), torn=True)
     disk.cut_at = disk.calls + 12         # power fails in the 12th call from now, which raises PowerCut
@@ -36,6 +36,12 @@ class Killed(NodeDied):
     """The process was killed (kill -9): the page cache, and so every completed write, is left."""
 
 
+class ShortWrite(OSError):  # noqa: N818 - named like the system call's outcome
+    """A write that fails on its way: this share (0 to 1) of its bytes is in the file."""
+
+    share = 0.5
+
+
 class Call(NamedTuple):
     """One disk call: its number (from 1), the port's method, the path, and the bytes it moves."""
 
@@ -50,7 +56,9 @@ class CrashDisk:
 
     random: source of every decision. torn: see the module. capacity: bytes; ENOSPC beyond.
     fault: called with each Call before its effect; an OSError it returns is raised (a `sync` that fails so loses its
-    dirty pages). latency: seconds a Call takes; they add up in `delay` until `take_delay()` fetches them.
+    dirty pages, a ShortWrite leaves a part). latency: seconds a Call takes; they add up in `delay` until `take_delay()`
+    fetches them. lying: syncs succeed without an effect; what they promised is owed until `settle`. betrayed: a power
+    cut came while something was owed. short_reads: how many of so many bytes a `pread_nowait` brings; -1: none.
     """
 
     def __init__(self, random: Random | None = None, *, torn: bool = False, capacity: int = 1 << 40) -> None:
@@ -63,11 +71,17 @@ class CrashDisk:
         self.kill_at: int | None = None
         self.fault: Callable[[Call], OSError | None] | None = None
         self.latency: Callable[[Call], float] | None = None
+        self.short_reads: Callable[[int], int] | None = None
+        self.lying = False
+        self.betrayed = False
+        self.open_files = 0
         self.delay = 0.0
         self.record: list[Call] | None = None
         self.incarnation = 0
         self.used = 0
         self._locks: set[str] = set()
+        self._owed: dict[Inode, None] = {}
+        self._owed_names: dict[Directory, None] = {}
         self._dead: type[NodeDied] | None = None
         self._dies_after: type[NodeDied] | None = None
 
@@ -95,10 +109,36 @@ class CrashDisk:
     def end_process(self) -> None:
         """The process ended by itself: its files and locks are gone; a crash that was planned is still to come."""
         self.incarnation += 1
+        self.open_files = 0
         self._locks.clear()
+
+    def settle(self) -> None:
+        """Everything that lying syncs promised reaches the platter after all."""
+        for inode in self._owed:
+            inode.sync()
+        for directory in self._owed_names:
+            self.names.settle(directory)
+        self._forgive()
+
+    def _forgive(self) -> None:
+        self._owed.clear()
+        self._owed_names.clear()
+
+    def sync_inode(self, inode: Inode) -> None:
+        """What a successful sync of the file does; nothing, while the disk lies."""
+        if not self.lying:
+            inode.sync()
+            self._owed.pop(inode, None)
+        elif not inode.clean:
+            self._owed[inode] = None
 
     def _die(self, how: type[NodeDied]) -> None:
         if how is PowerCut:
+            if self._owed or self._owed_names:
+                present = [inode for _, inode in self.names.walk() if inode in self._owed]
+                self.betrayed |= any(not inode.clean for inode in present)
+                self.betrayed |= any(self.names.is_pending(directory) for directory in self._owed_names)
+                self._forgive()
             random = self.random if self.torn else None
             for inode in self.names.crash(random):
                 inode.crash(random)
@@ -171,12 +211,7 @@ class CrashDisk:
     def exists(self, path: str) -> bool:
         """See ports.Disk."""
         self.enter("exists", path)
-        try:
-            self.names.find(path)
-        except (FileNotFoundError, NotADirectoryError):
-            found = False
-        else:
-            found = True
+        found = self.names.has(path)
         self.leave("exists", path)
         return found
 
@@ -209,7 +244,12 @@ class CrashDisk:
     def sync_directory(self, path: str) -> None:
         """See ports.Disk."""
         self.enter("sync_directory", path)
-        self.names.sync(path)
+        directory = self.names.directory(path)
+        if self.lying:
+            self._owed_names[directory] = None
+        else:
+            self.names.settle(directory)
+            self._owed_names.pop(directory, None)
         self.leave("sync_directory", path)
 
     def preallocate(self, file: File, size: int) -> None:
@@ -285,6 +325,7 @@ class CrashFile:
         self._writable = writable
         self._open = True
         self._incarnation = disk.incarnation
+        disk.open_files += 1
 
     def __repr__(self) -> str:
         return f"CrashFile({self.path!r}, {len(self._inode.cache)} bytes)"
@@ -316,7 +357,8 @@ class CrashFile:
     def pread_nowait(self, buffer: memoryview, offset: int) -> int:
         """See ports.File."""
         self._enter("pread_nowait", len(buffer))
-        count = self._inode.read_resident(buffer, offset)
+        most = -2 if self._disk.short_reads is None else self._disk.short_reads(len(buffer))
+        count = -1 if most == -1 else self._inode.read_resident(buffer if most < 0 else buffer[:most], offset)
         self._disk.leave("pread_nowait", self.path)
         return count
 
@@ -334,9 +376,16 @@ class CrashFile:
         return len(data)
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
-        """See ports.File; on a full disk a prefix is written before ENOSPC."""
-        length = sum(memoryview(buffer).nbytes for buffer in buffers)
-        self._enter("pwritev", length, writes=True)
+        """See ports.File; on a full disk, and where the fault says so, a prefix is written before the error."""
+        length = sum(map(len, buffers))
+        try:
+            self._enter("pwritev", length, writes=True)
+        except ShortWrite as error:
+            data = b"".join(buffers)[: int(length * error.share)]
+            grows = max(0, offset + len(data) - len(self._inode.cache))
+            if data and self._disk.grow(self.path, grows) == grows:
+                self._inode.write([data], offset)
+            raise
         wanted = max(0, offset + length - len(self._inode.cache))
         room = self._disk.grow(self.path, wanted)
         if room < wanted:
@@ -358,7 +407,7 @@ class CrashFile:
         except OSError:
             self._inode.lose_dirty()
             raise
-        self._inode.sync()
+        self._disk.sync_inode(self._inode)
         self._disk.leave("sync", self.path)
 
     def truncate(self, size: int) -> None:
@@ -382,7 +431,7 @@ class CrashFile:
             raise OSError(errno.ENOSPC, "No space left on device", self.path)
         if grows:
             self._inode.truncate(size)
-        self._inode.sync()
+        self._disk.sync_inode(self._inode)
         self._disk.leave("preallocate", self.path)
 
     def drop_cache(self, offset: int, length: int) -> None:
@@ -393,4 +442,10 @@ class CrashFile:
 
     def close(self) -> None:
         """Close; also of a dead process's file, so that `finally` clauses run through."""
+        if self._open and self._incarnation == self._disk.incarnation:
+            self._disk.open_files -= 1
         self._open = False
+
+    def __del__(self) -> None:
+        # As with a real file: a reply may hold the last reference.
+        self.close()

@@ -1,46 +1,73 @@
-"""What goes wrong in a simulation, and when: crashes in and between disk calls, bad and full disks, lost connections.
+"""What goes wrong in a simulation, and when: crashes in and between disk calls, disks that fail or lie, clock jumps.
 
-Every fault ends: a node that died is started again, sometimes to die once more while it recovers.
+Every fault ends: a node that died or whose directory failed is started again, sometimes to die once more while it
+recovers, and a flipped bit is put back as from a copy. `counts` says how often each kind of fault was inflicted.
 """
 
 from __future__ import annotations
 
-import errno
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 
 from duramen.sim.client import Client, Script
-from duramen.sim.disk import Call as DiskCall
 from duramen.sim.invariants import InvariantViolated
 from duramen.sim.node import Node
+from duramen.sim.troubles import Errors, Latency, ShortReads, flip_a_bit, restore
 
 POLL_S = 0.005
 START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 60.0
+DATA = "/data"
 
-KINDS = (
-    "cut in a call",
-    "cut in a call",
-    "cut",
-    "kill in a call",
-    "kill",
-    "stop",
-    "reset",
-    "sync fails",
-    "disk full",
-)
+KINDS = {
+    "power cut in a call": 3,
+    "power cut": 2,
+    "kill in a call": 2,
+    "kill": 1,
+    "clean stop": 2,
+    "lost connections": 1,
+    "full disk": 2,
+    "failing calls": 4,
+    "failing sync": 2,
+    "failing calls at the start": 2,
+    "failing calls at the stop": 1,
+    "lying sync": 2,
+    "flipped bit": 2,
+    "short reads": 1,
+    "slow disk": 1,
+    "clock jump": 2,
+}
+"""The kinds of fault and how often each is drawn."""
+
+EARLIEST_CLOCK_MS, LATEST_CLOCK_MS = -45 * 60_000, 6 * 3_600_000
+"""How far the wall clock may be off: less than what makes batches "from the future" or forgets producers."""
+
+
+class DiskLiedError(Exception):
+    """Power failed while a lying disk owed something: from here on only what survives any disk can be asked for."""
 
 
 class Faults:
-    """The adversary of one node and its clients."""
+    """The adversary of one node and its clients. suspicious: whether the running node has given something up."""
 
     def __init__(
-        self, random: Random, node: Node, clients: list[Client], note: Callable[[str], None], now: Callable[[], float]
+        self,
+        random: Random,
+        node: Node,
+        clients: list[Client],
+        note: Callable[[str], None],
+        now: Callable[[], float],
+        latency: Latency,
     ) -> None:
         self.random = random
         self.node = node
         self.clients = clients
         self.finished = False
+        self.counts: Counter[str] = Counter()
+        self.suspicious: Callable[[], bool] = lambda: True
+        self.before_start: Callable[[], None] = lambda: None
+        self._latency = latency
         self._note = note
         self._now = now
 
@@ -49,10 +76,12 @@ class Faults:
         yield from self.started(0.1 if count else 0.0)
         for _ in range(count):
             yield self.random.uniform(0.02, 0.3)
-            kind = self.random.choice(KINDS)
+            (kind,) = self.random.choices(list(KINDS), list(KINDS.values()))
+            self.counts[kind] += 1
             self._note(f"fault: {kind}")
             yield from self._inflict(kind)
             yield from self.started(0.3)
+        self.node.set_clock(self.node.first_wall_ms - self.node.wall_start_ms)
         self.finished = True
 
     def started(self, cut_chance: float) -> Script:
@@ -61,18 +90,29 @@ class Faults:
         while not node.ready:
             if not node.running:
                 yield self.random.uniform(0.0, 0.1)
-                node.start()
+                self._start()
                 armed = self.random.random() < cut_chance
                 if armed:
+                    self.counts["power cut while starting"] += 1
                     node.disk.cut_at = node.disk.calls + self.random.randint(1, 200)
                 cut_chance /= 2
-            deadline = self._now() + START_DEADLINE_S
-            while node.running and not node.ready:
-                yield POLL_S
-                if self._now() > deadline:
-                    raise InvariantViolated("Progress", f"{node.name} did not get ready in {START_DEADLINE_S} s")
+            yield from self._ready_or_down()
         if armed:
             node.disk.cut_at = None
+
+    def _start(self) -> None:
+        if self.node.disk.betrayed:
+            raise DiskLiedError
+        self.before_start()
+        self.node.start()
+
+    def _ready_or_down(self) -> Script:
+        node = self.node
+        deadline = self._now() + START_DEADLINE_S
+        while node.running and not node.ready:
+            yield POLL_S
+            if self._now() > deadline:
+                raise InvariantViolated("Progress", f"{node.name} did not get ready in {START_DEADLINE_S} s")
 
     def stopped(self) -> Script:
         """Stop the node cleanly."""
@@ -85,27 +125,37 @@ class Faults:
 
     def _inflict(self, kind: str) -> Script:
         node, disk, random = self.node, self.node.disk, self.random
-        if kind == "cut":
+        if kind == "power cut":
             node.power_cut()
         elif kind == "kill":
             node.kill()
-        elif kind == "stop":
+        elif kind == "clean stop":
             yield from self.stopped()
-        elif kind == "reset":
+        elif kind == "lost connections":
             for client in self.clients:
                 if random.random() < 0.5:
                     client.drop()
-        elif kind == "sync fails":
-            yield from self._fail_a_sync()
-        elif kind == "disk full":
-            yield from self._fill()
-        else:
+        elif kind in ("power cut in a call", "kill in a call"):
             number = disk.calls + random.randint(1, 60)
-            if kind.startswith("cut"):
+            if kind.startswith("power"):
                 disk.cut_at = number
             else:
                 disk.kill_at = number
             yield from self._end_within(0.5)
+        else:
+            trouble: dict[str, Callable[[], Script]] = {
+                "full disk": self._fill,
+                "failing calls": self._fail_calls,
+                "failing sync": self._fail_a_sync,
+                "failing calls at the start": self._fail_start,
+                "failing calls at the stop": self._fail_stop,
+                "lying sync": self._lie,
+                "flipped bit": self._flip,
+                "short reads": self._read_short,
+                "slow disk": self._dawdle,
+                "clock jump": self._jump,
+            }
+            yield from trouble[kind]()
 
     def _end_within(self, seconds: float) -> Script:
         """Wait for the node to die by itself; help after that time."""
@@ -115,21 +165,51 @@ class Faults:
         if self.node.running:
             self.node.power_cut()
 
+    def _replace(self) -> Script:
+        """A node whose directory failed serves it again only after a restart."""
+        how = self.random.choice(("power cut", "kill", "clean stop"))
+        if self.node.running and (self.suspicious() or self.random.random() < 0.5):
+            self._note(f"then: {how}")
+            yield from self._inflict(how)
+
+    # -- what the disk does wrong
+
+    def _fail_calls(self) -> Script:
+        yield from self._failing(Errors(self.random, self.counts))
+
     def _fail_a_sync(self) -> Script:
-        disk, random = self.node.disk, self.random
-        skip = random.randint(0, 3)
+        yield from self._failing(Errors(self.random, self.counts, "sync"))
 
-        def fault(call: DiskCall) -> OSError | None:
-            nonlocal skip
-            if call.operation != "sync":
-                return None
-            skip -= 1
-            return OSError(errno.EIO, "Input/output error", call.path) if skip == -1 else None
-
-        disk.fault = fault
-        yield random.uniform(0.02, 0.2)
-        disk.fault = None
+    def _failing(self, errors: Errors) -> Script:
+        self._arm(errors)
+        yield self.random.uniform(0.02, 0.2)
+        self._disarm()
         yield from self._replace()
+
+    def _arm(self, errors: Errors) -> None:
+        self.node.disk.fault = errors
+        self.node.excused = True
+
+    def _disarm(self) -> None:
+        self.node.disk.fault = None
+        self.node.excused = False
+
+    def _fail_start(self) -> Script:
+        """Stop the node somehow, and let calls fail while it starts."""
+        yield from self._inflict(self.random.choice(("power cut", "kill", "clean stop")))
+        yield self.random.uniform(0.0, 0.1)
+        self._arm(Errors(self.random, self.counts))
+        self._start()
+        yield from self._ready_or_down()
+        yield self.random.uniform(0.0, 0.05)
+        self._disarm()
+        yield from self._replace()
+
+    def _fail_stop(self) -> Script:
+        """Let calls fail while the node stops."""
+        self._arm(Errors(self.random, self.counts))
+        yield from self.stopped()
+        self._disarm()
 
     def _fill(self) -> Script:
         disk, random = self.node.disk, self.random
@@ -139,9 +219,50 @@ class Faults:
         disk.capacity = capacity
         yield from self._replace()
 
-    def _replace(self) -> Script:
-        """A node whose directory failed serves it again only after a restart."""
-        how = self.random.choice(("cut", "kill", "stop"))
-        self._note(f"then: {how}")
-        if self.node.running:
-            yield from self._inflict(how)
+    def _lie(self) -> Script:
+        """Syncs do nothing for a while. Then the disk keeps its word late, or a crash comes first."""
+        disk, random = self.node.disk, self.random
+        disk.lying = True
+        yield random.uniform(0.02, 0.3)
+        if random.random() < 0.5:
+            yield from self._inflict(random.choice(("power cut", "power cut in a call", "kill", "clean stop")))
+        disk.lying = False
+        disk.settle()
+
+    def _flip(self) -> Script:
+        """While the node is down, one bit of a file changes; later the file is put back, unless it was written anew."""
+        node, disk = self.node, self.node.disk
+        yield from self._inflict(self.random.choice(("power cut", "clean stop")))
+        disk.power_on()
+        flip = flip_a_bit(disk, self.random, DATA)
+        if flip is None:
+            return
+        self._note(f"flipped {flip}")
+        node.excused = True
+        self._start()
+        yield from self._ready_or_down()
+        if node.ready:
+            yield self.random.uniform(0.05, 0.4)
+            yield from self._inflict(self.random.choice(("power cut", "clean stop")))
+        self.counts["flipped bit, put back" if restore(disk, flip) else "flipped bit, overwritten"] += 1
+        node.excused = False
+
+    def _read_short(self) -> Script:
+        self.node.disk.short_reads = ShortReads(self.random, self.counts)
+        yield self.random.uniform(0.1, 0.5)
+        self.node.disk.short_reads = None
+
+    def _dawdle(self) -> Script:
+        self._latency.slow = self.random.choice((0.05, 0.3, 2.0))
+        self._latency.dragging = self.random.choice((0.0, 0.0, 0.001))
+        yield self.random.uniform(0.2, 1.0)
+        self._latency.slow = self._latency.dragging = 0.0
+
+    def _jump(self) -> Script:
+        by = self.random.choice((-1, 1)) * self.random.choice((1_000, 20_000, 600_000, 3_600_000))
+        off = self.node.wall_start_ms - self.node.first_wall_ms
+        by = max(EARLIEST_CLOCK_MS - off, min(LATEST_CLOCK_MS - off, by))
+        self._note(f"the wall clock jumps by {by} ms")
+        self.counts["clock jump back" if by < 0 else "clock jump ahead"] += 1
+        self.node.set_clock(by)
+        yield 0.0

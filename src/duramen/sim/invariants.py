@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from duramen.model import TopicPartition
 
@@ -22,6 +24,13 @@ class InvariantViolated(Exception):  # noqa: N818 - it is a finding
         self.invariant = invariant
         self.detail = detail
         self.lines: list[str] = []
+
+
+class Retention(NamedTuple):
+    """A topic's `retention.ms` and `retention.bytes`; -1: no limit."""
+
+    ms: int = -1
+    bytes: int = -1
 
 
 class HighestKnown:
@@ -56,6 +65,9 @@ class Invariant:
         """The promise is broken."""
         raise InvariantViolated(type(self).__name__, detail)
 
+    def produced(self, tp: TopicPartition, values: Sequence[bytes], timestamp: int, size: int) -> None:
+        """A producer is about to send these values as one batch of `size` bytes; timestamp in ms."""
+
     def acknowledged(self, tp: TopicPartition, offset: int, value: bytes) -> None:
         """A producer was told that its record has this offset."""
 
@@ -67,6 +79,9 @@ class Invariant:
 
     def start_seen(self, tp: TopicPartition, start: int, asked: int) -> None:
         """Somebody was told where the log starts."""
+
+    def deletion_asked(self, tp: TopicPartition, before: int) -> None:
+        """Somebody is about to ask for the records below `before` to be deleted."""
 
     def deleted(self, tp: TopicPartition, before: int) -> None:
         """A DeleteRecords up to `before` was acknowledged."""
@@ -221,6 +236,81 @@ class LogStartNeverGoesBack(Invariant):
             self._start[tp].learn(self._ledger.facts, before)
 
 
+class TruncationExact(Invariant):
+    """Applies to stable topics that nothing but DeleteRecords shortens."""
+
+    promise = "a log begins exactly where a DeleteRecords asked it to, to the record"
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self._asked: defaultdict[TopicPartition, set[int]] = defaultdict(lambda: {0})
+
+    def deletion_asked(self, tp: TopicPartition, before: int) -> None:
+        self._asked[tp].add(before)
+
+    def start_seen(self, tp: TopicPartition, start: int, asked: int) -> None:
+        if tp.topic in self._stable and tp.topic not in self._ledger.retention and start not in self._asked[tp]:
+            self.fail(f"{tp}: the log starts at {start}; asked for were {sorted(self._asked[tp])}")
+
+
+class RetentionNeverEarly(Invariant):
+    """Applies to topics with a limit in time or size. Time is the broker's wall clock at its latest so far."""
+
+    promise = "retention removes a record only when its time is over or newer records fill the log"
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self._made: defaultdict[TopicPartition, dict[bytes, tuple[int, float]]] = defaultdict(dict)
+        self._offsets: defaultdict[TopicPartition, dict[bytes, int]] = defaultdict(dict)
+        self._start: defaultdict[TopicPartition, int] = defaultdict(int)
+
+    def produced(self, tp: TopicPartition, values: Sequence[bytes], timestamp: int, size: int) -> None:
+        if tp.topic in self._ledger.retention:
+            for value in values:
+                self._made[tp][value] = (timestamp, size / len(values))
+
+    def acknowledged(self, tp: TopicPartition, offset: int, value: bytes) -> None:
+        if tp.topic in self._ledger.retention:
+            self._offsets[tp][value] = max(offset, self._offsets[tp].get(value, -1))
+
+    def read(self, tp: TopicPartition, offset: int, epoch: int, value: bytes) -> None:
+        self.acknowledged(tp, offset, value)
+
+    def start_seen(self, tp: TopicPartition, start: int, asked: int) -> None:
+        limits = self._ledger.retention.get(tp.topic)
+        if limits is None or start <= self._start[tp]:
+            return
+        self._start[tp] = start
+        offsets, made = self._offsets[tp], self._made[tp]
+        now = self._ledger.broker_wall_ms()
+        gone = [value for value, offset in offsets.items() if offset < start and value in made]
+        young = [value for value in gone if made[value][0] + limits.ms > now] if limits.ms >= 0 else gone
+        # What was never acknowledged or read may be in the log, too: it counts as if it were.
+        left = sum(size for value, (_, size) in made.items() if offsets.get(value, start) >= start)
+        if young and not 0 <= limits.bytes <= left + 1:
+            self.fail(
+                f"{tp}: the log starts at {start}, {len(young)} of the records before are younger than {limits.ms} ms "
+                f"at {now}, and at most {left:.0f} of {limits.bytes} bytes are left"
+            )
+
+
+class OnlyWhatWasProduced(Invariant):
+    """Applies to all topics, and whatever the disk does, a lying one included."""
+
+    promise = "a reader is given only what some producer sent to that partition"
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self._made: defaultdict[TopicPartition, set[bytes]] = defaultdict(set)
+
+    def produced(self, tp: TopicPartition, values: Sequence[bytes], timestamp: int, size: int) -> None:
+        self._made[tp].update(values)
+
+    def read(self, tp: TopicPartition, offset: int, epoch: int, value: bytes) -> None:
+        if value not in self._made[tp]:
+            self.fail(f"{tp} offset {offset}: {_short(value)} was never sent there")
+
+
 class GroupOffsetsMonotone(Invariant):
     """Members commit only what they processed after the last commit, so a group's positions only grow."""
 
@@ -243,12 +333,32 @@ class GroupOffsetsMonotone(Invariant):
 
 
 class Ledger:
-    """Tells every invariant what clients learn. `facts` counts what was learned so far."""
+    """Tells every invariant what clients learn. `facts` counts what was learned so far.
 
-    def __init__(self, stable: set[str]) -> None:
+    stable: names of the topics that promise stable storage. retention: limits of the topics that have some.
+    broker_wall_ms: the latest time that the broker's wall clock has shown.
+    """
+
+    def __init__(self, stable: set[str], retention: dict[str, Retention] | None = None) -> None:
         self.stable = stable
+        self.retention = retention or {}
+        self.broker_wall_ms: Callable[[], int] = lambda: 0
         self.facts = 0
         self.invariants: list[Invariant] = [kind(self) for kind in INVARIANTS]
+
+    def keep_only(self, *kinds: type[Invariant]) -> None:
+        """From now on only these promises are asked for."""
+        self.invariants = [invariant for invariant in self.invariants if isinstance(invariant, kinds)]
+
+    def produced(self, tp: TopicPartition, values: Sequence[bytes], timestamp: int, size: int) -> None:
+        """See Invariant."""
+        for invariant in self.invariants:
+            invariant.produced(tp, values, timestamp, size)
+
+    def deletion_asked(self, tp: TopicPartition, before: int) -> None:
+        """See Invariant."""
+        for invariant in self.invariants:
+            invariant.deletion_asked(tp, before)
 
     def acknowledged(self, tp: TopicPartition, offset: int, value: bytes) -> None:
         """See Invariant."""
@@ -303,6 +413,9 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     Order,
     ExactlyOnce,
     LogStartNeverGoesBack,
+    TruncationExact,
+    RetentionNeverEarly,
+    OnlyWhatWasProduced,
     GroupOffsetsMonotone,
 )
 """Every invariant, in the order in which they are asked."""

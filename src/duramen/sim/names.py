@@ -67,6 +67,14 @@ class Names:
             node = found
         return node
 
+    def has(self, path: str) -> bool:
+        """Whether something has this name."""
+        try:
+            self.find(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
     def directory(self, path: str) -> Directory:
         """The directory with this name."""
         node = self.find(path)
@@ -132,9 +140,12 @@ class Names:
         del directory.names[name]
         self.pending.append(Change(node, directory, name, None, ""))
 
-    def sync(self, path: str) -> None:
+    def is_pending(self, directory: Directory) -> bool:
+        """Whether a change of this directory's names waits for a sync."""
+        return any(change.source is directory or change.target is directory for change in self.pending)
+
+    def settle(self, directory: Directory) -> None:
         """Make the names in this directory durable; a rename into or out of it becomes durable on both sides."""
-        directory = self.directory(path)
         rest: list[Change] = []
         for change in self.pending:
             if change.source is directory or change.target is directory:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
+from duramen.errors import BugError, DuramenError
 from duramen.ports import World
 from duramen.sim.disk import CrashDisk, NodeDied, PowerCut
 from duramen.sim.entropy import SimEntropy
@@ -30,7 +31,12 @@ class Server(Protocol):
 
 
 class Node:
-    """A machine named `name`. boot builds the server on a World; note writes a line of the history."""
+    """A machine named `name`. boot builds the server on a World; note writes a line of the history.
+
+    excused: what is wrong with the disk is reason enough not to start; refusals: how often that happened.
+    wall_start_ms: what its wall clock, which `set_clock` moves, showed at the beginning (first_wall_ms: before it was
+    moved); latest_wall_ms: the latest it has shown when it was moved.
+    """
 
     def __init__(
         self,
@@ -46,7 +52,10 @@ class Node:
         self.disk = disk
         self.starts = 0
         self.deaths = 0
+        self.refusals = 0
+        self.excused = False
         self.ready = False
+        self.wall_start_ms = self.first_wall_ms = self.latest_wall_ms = WALL_START_MS
         self.lane_start_s = random.choice(((0.00001, 0.001), (0.0001, 0.02)))
         self.on_down: Callable[[], None] | None = None
         self.on_error: Callable[[Exception], None] | None = None
@@ -59,6 +68,8 @@ class Node:
         self._note = note
         self._port: SimPort | None = None
         self._executor: SimExecutor | None = None
+        self._clock: SimClock | None = None
+        self._has_served = False
 
     @property
     def running(self) -> bool:
@@ -72,14 +83,16 @@ class Node:
         self.disk.power_on()
         self.disk.take_delay()
         self.starts += 1
-        process = Process(f"{self.name}#{self.starts}", self._died, self.disk.take_delay, self.on_error)
+        self._has_served = False
+        process = Process(f"{self.name}#{self.starts}", self._died, self.disk.take_delay, self._failed)
         seed = self._random.getrandbits(64)
         self.process = process
         self._port = SimPort(self._network, process)
         self._executor = SimExecutor(self._loop, process, Random(seed), self.lane_start_s)
+        self._clock = SimClock(self._loop, process, self.wall_start_ms)
         world = World(
             self.disk,
-            SimClock(self._loop, process, WALL_START_MS),
+            self._clock,
             self._port,
             self._executor,
             SimEntropy(Random(seed + 1)),
@@ -91,8 +104,31 @@ class Node:
         self.server = self._boot(world)
         self.server.start(self._is_ready)
 
+    def wall_ms(self) -> int:
+        """What the machine's wall clock shows now."""
+        return self.wall_start_ms + int(self._loop.now * 1000)
+
+    def set_clock(self, by_ms: int) -> None:
+        """Move the wall clock, forwards or backwards; monotonic time goes on."""
+        self.latest_wall_ms = max(self.latest_wall_ms, self.wall_ms())
+        self.wall_start_ms += by_ms
+        if self._clock is not None:
+            self._clock.wall_start_ms = self.wall_start_ms
+
+    def _failed(self, error: Exception) -> None:
+        """An exception reached the loop: before the node serves, that is how a start is refused (as server/main.py)."""
+        refused = isinstance(error, (OSError, DuramenError)) and not isinstance(error, BugError)
+        if refused and self.excused and not self._has_served:
+            self.refusals += 1
+            self.disk.end_process()
+            self._end(f"does not start ({error})", 0.0, deliver=True)
+        elif self.on_error is not None:
+            self.on_error(error)
+        else:
+            raise error
+
     def _is_ready(self) -> None:
-        self.ready = True
+        self.ready = self._has_served = True
         if self.process is not None:
             self._note(f"{self.process.name} ready after {self.disk.calls} disk calls")
 
@@ -134,13 +170,13 @@ class Node:
         if process is None:
             return
         self._note(f"{process.name} {how} at disk call {self.disk.calls}")
-        self.deaths += how != "stopped"
+        self.deaths += how != "stopped" and not how.startswith("does not start")
         self.ready = False
         self._loop.forget(process)
         if self._executor is not None:
             self._executor.die()
         if self._port is not None:
             self._port.die(silence_s, deliver=deliver)
-        self.server = self.process = self._port = self._executor = None
+        self.server = self.process = self._port = self._executor = self._clock = None
         if self.on_down is not None:
             self.on_down()

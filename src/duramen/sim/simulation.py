@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from duramen.config import BrokerConfig, load_broker_config
 from duramen.model import TopicPartition
@@ -13,16 +15,27 @@ from duramen.ports import World
 from duramen.server.broker import Broker
 from duramen.sim.churn import Hardener, Recreator, trim
 from duramen.sim.client import Actor, Client, Script
-from duramen.sim.disk import Call as DiskCall
 from duramen.sim.disk import CrashDisk
-from duramen.sim.faults import Faults
+from duramen.sim.faults import DATA, DiskLiedError, Faults
 from duramen.sim.group import Member
 from duramen.sim.history import History
-from duramen.sim.invariants import InvariantViolated, Ledger
+from duramen.sim.invariants import InvariantViolated, Ledger, OnlyWhatWasProduced, Order, Retention
 from duramen.sim.loop import Loop, Process, SimClock
 from duramen.sim.network import SimNetwork, SimPort
 from duramen.sim.node import WALL_START_MS, Node, Server
-from duramen.sim.workload import Producer, Reader, Scene, create_topics, read_back
+from duramen.sim.states import Coverage, probed
+from duramen.sim.troubles import Latency
+from duramen.sim.workload import (
+    EARLIEST,
+    LATEST,
+    Producer,
+    Reader,
+    Scene,
+    create_topics,
+    list_offset,
+    read_back,
+    survey,
+)
 
 HOST, PORT = "127.0.0.1", 9092
 PROGRESS_DEADLINE_S = 300.0
@@ -30,13 +43,14 @@ PROGRESS_DEADLINE_S = 300.0
 
 SETTINGS = {
     "node.id": "1",
-    "log.dirs": "/data",
+    "log.dirs": DATA,
     "listeners": f"PLAINTEXT://{HOST}:{PORT}",
     "metrics.listener": "",
     "auto.create.topics.enable": "false",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.segment.bytes": "1048576",
     "log.roll.ms": "300",
+    "log.retention.check.interval.ms": "200",
     "group.initial.rebalance.delay.ms": "20",
     "group.min.session.timeout.ms": "500",
     "log.segment.delete.delay.ms": "100",
@@ -44,8 +58,18 @@ SETTINGS = {
     "duramen.journal.part.bytes": str(1 << 16),
     "duramen.journal.bypass.bytes": "4096",
 }
+SMALL_JOURNAL = {"duramen.journal.max.bytes": str(1 << 17)}
+"""Two parts: its end is reached, and its beginning used again, within a short run."""
 
-STABLE, PAGE_CACHE = "stable", "page-cache"
+STABLE, PAGE_CACHE, EXPIRING = "stable", "page-cache", "expiring"
+
+GIVEN_UP = {
+    "directory-failed": "",
+    "partition-offline": "partition offline",
+    "partition-not-deleted": "",
+    "coordinator-load-failed": "coordinator failed to load",
+}
+"""Events of the broker's log after which it serves everything again only when it is started again, and their states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +77,9 @@ class Plan:
     """What a simulation does besides its seed.
 
     records: how many each producer makes, one producer a partition. partitions: of the stable topic. calm: no faults
-    are drawn from the seed. cut_at: power fails in this disk call of the first start.
-    segment_bytes: of both topics; None draws it from the seed.
+    are drawn from the seed. cut_at: power fails in this disk call of the first start. churn: the seed draws further
+    topics, producers, groups, and those who delete and change things. segment_bytes: of all topics; None draws it from
+    the seed.
     """
 
     records: int = 40
@@ -73,7 +98,8 @@ class Plan:
 class Result:
     """What a simulation that kept every promise came to.
 
-    facts: what clients learned and the invariants checked. deaths: kills and power cuts. lines: the history, if kept.
+    facts: what clients learned and the invariants checked. deaths: kills and power cuts. faults: what was inflicted, by
+    kind; states: interesting states reached, by name. lines: the history, if kept.
     """
 
     seed: int
@@ -84,6 +110,8 @@ class Result:
     deaths: int
     virtual_s: float
     facts: int
+    faults: Counter[str]
+    states: Counter[str]
     lines: list[str] = field(default_factory=list)
 
 
@@ -94,33 +122,71 @@ class Simulation:
         random = Random(seed)
         self.seed = seed
         self.plan = plan
+        self.random = random
         self.loop = Loop(Random(random.getrandbits(64)))
         self.history = History(lambda: self.loop.now, keep=keep_lines)
         self.network = SimNetwork(self.loop, Random(random.getrandbits(64)))
         self.disk = CrashDisk(Random(random.getrandbits(64)), torn=plan.torn)
-        self.disk.latency = Latency(Random(random.getrandbits(64)))
-        self.config = configuration()
+        latency = self.disk.latency = Latency(Random(random.getrandbits(64)))
+        self.config = configuration(SMALL_JOURNAL if plan.churn and random.random() < 0.5 else {})
         note = self.history.note
         self.node = Node("n1", self.loop, self.network, random, self.disk, self._boot, note)
         self.node.on_error = self._server_failed
         self.people = Process("clients")
         self.clock = SimClock(self.loop, self.people, WALL_START_MS)
         self.port = SimPort(self.network, self.people)
-        self.ledger = Ledger({STABLE})
+        self.given_up = False
+        self.clients: list[Client] = []
+        self.scene = self._scene(Random(random.getrandbits(64)))
+        self.ledger = self.scene.ledger
+        self.ledger.broker_wall_ms = lambda: max(self.node.latest_wall_ms, self.node.wall_ms())
+        self.faults = Faults(
+            Random(random.getrandbits(64)), self.node, self.clients, note, lambda: self.loop.now, latency
+        )
+        self.faults.suspicious = lambda: self.given_up
+
+    def _scene(self, drawn: Random) -> Scene:
+        """The topics of this seed, and what is promised of them."""
+        plan, random = self.plan, self.random
         topics = {STABLE: plan.partitions} | ({PAGE_CACHE: 1} if plan.page_cache else {})
         size = str(plan.segment_bytes or random.choice((1000, 3000, 10000)))
-        configs = {
-            STABLE: {"internal.segment.bytes": size},
-            PAGE_CACHE: {"internal.segment.bytes": size, "duramen.ack.durability": "page-cache"},
-        }
-        self.scene = Scene(Random(random.getrandbits(64)), self.clock, self.ledger, note, topics, configs)
-        self.clients: list[Client] = []
-        self.random = random
+        configs = {name: {"internal.segment.bytes": size} for name in (STABLE, PAGE_CACHE, EXPIRING)}
+        configs[PAGE_CACHE]["duramen.ack.durability"] = "page-cache"
+        retention: dict[str, Retention] = {}
+        if plan.churn and random.random() < 0.5:
+            limits = random.choice((Retention(ms=random.choice((300, 1500))), Retention(bytes=random.randint(1, 8000))))
+            topics[EXPIRING] = 1
+            retention[EXPIRING] = limits
+            configs[EXPIRING] |= {"retention.ms": str(limits.ms), "retention.bytes": str(limits.bytes)}
+        ledger = Ledger({STABLE, EXPIRING}, retention)
+        return Scene(drawn, self.clock, ledger, self.history.note, topics, configs)
+
+    @property
+    def coverage(self) -> Coverage:
+        """The states reached so far."""
+        return self.scene.coverage
 
     def _boot(self, world: World) -> Server:
-        return Broker(world, self.config)
+        self.given_up = False
+        return Broker(world, self.config, self._reported)
+
+    def _reported(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        """A line of the broker's log: what it gave up, and bugs that it survived."""
+        bug = fields.get("traceback")
+        if isinstance(bug, InvariantViolated):
+            raise bug
+        if isinstance(bug, BaseException):
+            lines = "".join(traceback.format_exception(bug))
+            raise InvariantViolated("NoUnhandledError", f"{event}: {lines}")
+        if event in GIVEN_UP:
+            self.given_up = True
+            if GIVEN_UP[event]:
+                self.coverage.hit(GIVEN_UP[event])
+            self.history.note(f"{event} {fields}")
 
     def _server_failed(self, error: Exception) -> None:
+        if isinstance(error, InvariantViolated):
+            raise error
         lines = traceback.format_exception(error)
         raise InvariantViolated("NoUnhandledError", "".join(lines)) from error
 
@@ -136,29 +202,12 @@ class Simulation:
 
     def run(self) -> Result:
         """From the first start to the last verdict; InvariantViolated where a promise is broken."""
-        scene, plan = self.scene, self.plan
-        faults = Faults(Random(self.random.getrandbits(64)), self.node, self.clients, self.history.note, self._now)
-        self.disk.cut_at = plan.cut_at
-        count = 0 if plan.calm else self.random.randint(1, 4)
-        actors = [self.act("faults", self._faults(faults, count))]
-        actors.append(self.act("admin", create_topics(scene)))
-        for tp in scene.partitions():
-            producer = Producer(scene, f"p-{tp}", tp, plan.records)
-            actors.append(self.act(producer.name, producer.script()))
-        readers = [Reader(scene, f"r{number}-{tp}", tp) for tp in scene.partitions() for number in range(plan.readers)]
-        stable = [tp for tp in scene.partitions() if scene.is_stable(tp)]
-        members = [Member(scene, "group", f"m{number}", stable) for number in range(plan.members)]
-        watchers = [self.act(reader.name, reader.script()) for reader in readers]
-        watchers += [self.act(member.name, member.script()) for member in members]
-        if plan.churn:
-            actors.append(self.act("recreator", Recreator(scene).script()))
-            actors.append(self.act("hardener", Hardener(scene).script()))
-            actors.append(self.act("trimmer", trim(scene, lambda tp: self._needed_from(tp, readers, members))))
-        self._until("everything is produced", lambda: all(actor.finished for actor in actors), faults)
-        self._until("everything is read", lambda: self._all_read(readers, members, stable), faults)
-        scene.reading_on = False
-        self._until("readers end", lambda: all(actor.finished for actor in watchers), faults)
-        self._verdict(faults)
+        with probed(self.coverage.hit):
+            try:
+                self._live()
+                self._verdict()
+            except DiskLiedError:
+                self._after_the_lie()
         self.history.note(f"end after {self.disk.calls} disk calls, {self.loop.events_run} events")
         return Result(
             self.seed,
@@ -169,81 +218,154 @@ class Simulation:
             self.node.deaths,
             self.loop.now,
             self.ledger.facts,
+            self.faults.counts,
+            self.coverage.counts,
             self.history.lines,
         )
 
-    def _faults(self, faults: Faults, count: int) -> Script:
-        yield from faults.script(count)
+    def _live(self) -> None:
+        """Everybody at work while things go wrong, until all is produced, read and committed."""
+        scene, plan, random = self.scene, self.plan, self.random
+        self.disk.cut_at = plan.cut_at
+        actors = [self.act("faults", self._faults(0 if plan.calm else random.randint(1, 4)))]
+        actors.append(self.act("admin", create_topics(scene)))
+        tps = scene.partitions()
+        names = [(f"p-{tp}", tp) for tp in tps]
+        if plan.churn and random.random() < 0.4:
+            names.append((f"q-{tps[-1]}", tps[-1]))
+        for name, tp in names:
+            actors.append(self.act(name, Producer(scene, name, tp, plan.records).script()))
+        readers = [Reader(scene, f"r{number}-{tp}", tp) for tp in tps for number in range(plan.readers)]
+        stable = [tp for tp in tps if tp.topic == STABLE]
+        members = [Member(scene, "group", f"m{number}", stable) for number in range(plan.members)]
+        if plan.churn and random.random() < 0.3:
+            members.append(Member(scene, "other", "o0", stable[:1]))
+        watchers = [self.act(reader.name, reader.script()) for reader in readers]
+        watchers += [self.act(member.name, member.script()) for member in members]
+        if plan.churn:
+            actors += self._churn(readers, members)
+        self._until("everything is produced", lambda: all(actor.finished for actor in actors))
+        self._until("everything is read", lambda: self._all_read(readers, members))
+        scene.reading_on = False
+        self._until("readers end", lambda: all(actor.finished for actor in watchers))
+
+    def _churn(self, readers: list[Reader], members: list[Member]) -> list[Actor]:
+        """Those who change things under way: the seed leaves some of them out."""
+        scene = self.scene
+        scripts = [
+            ("recreator", Recreator(scene).script()),
+            ("hardener", Hardener(scene).script()),
+            ("trimmer", trim(scene, lambda tp: self._needed_from(tp, readers, members))),
+        ]
+        return [self.act(name, script) for name, script in scripts if self.random.random() < 0.7]
+
+    def _faults(self, count: int) -> Script:
+        yield from self.faults.script(count)
         self.scene.faults_on = False
 
-    def _now(self) -> float:
-        return self.loop.now
-
     def _needed_from(self, tp: TopicPartition, readers: list[Reader], members: list[Member]) -> int:
-        """The first offset of the partition that some reader or the group has not had yet."""
+        """The first offset of the partition that some reader or group has not had yet."""
         positions = [reader.offset for reader in readers if reader.tp == tp]
-        if members:
-            positions.append(max(member.committed.get(tp, 0) for member in members))
+        for group in sorted({member.group for member in members if tp in member.tps}):
+            positions.append(max(member.committed.get(tp, 0) for member in members if member.group == group))
         return min(positions, default=0)
 
-    def _all_read(self, readers: list[Reader], members: list[Member], stable: list[TopicPartition]) -> bool:
+    def _all_read(self, readers: list[Reader], members: list[Member]) -> bool:
         stored = self.scene.stored
-        if any(reader.offset < stored.get(reader.tp, 0) for reader in readers if reader.tp in stable):
+        if any(reader.offset < stored.get(reader.tp, 0) for reader in readers if self.scene.is_stable(reader.tp)):
             return False
-        return not members or all(
-            max(member.committed.get(tp, -1) for member in members) >= stored.get(tp, 0) for tp in stable
-        )
+        highest: dict[tuple[str, TopicPartition], int] = {}
+        for member in members:
+            for tp in member.tps:
+                key = (member.group, tp)
+                highest[key] = max(highest.get(key, -1), member.committed.get(tp, -1))
+        return all(position >= stored.get(tp, 0) for (_, tp), position in highest.items())
 
-    def _until(self, what: str, condition: Callable[[], bool], faults: Faults) -> None:
+    def _until(self, what: str, condition: Callable[[], bool]) -> None:
         """Run until the condition holds. A node that is down after its last fault is started again."""
-        if not self.loop.run(lambda: condition() or self._needs_start(faults), self.loop.now + PROGRESS_DEADLINE_S):
+        if not self.loop.run(lambda: condition() or self._needs_start(), self.loop.now + PROGRESS_DEADLINE_S):
             raise InvariantViolated("Progress", f"not within {PROGRESS_DEADLINE_S} s: {what}")
         if not condition():
-            repair = self.act("repair", faults.started(0.0))
+            repair = self.act("repair", self.faults.started(0.0))
             self.loop.run(lambda: repair.finished, self.loop.now + PROGRESS_DEADLINE_S)
-            self._until(what, condition, faults)
+            self._until(what, condition)
 
-    def _needs_start(self, faults: Faults) -> bool:
-        return faults.finished and not self.node.running
+    def _needs_start(self) -> bool:
+        return self.faults.finished and not self.node.running
 
-    def _verdict(self, faults: Faults) -> None:
+    def _finish(self, what: str, script: Script) -> None:
+        """Run one script to its end."""
+        actor = self.act(what, script)
+        self._until(what, lambda: actor.finished)
+
+    # -- the end
+
+    def _verdict(self) -> None:
         """Read everything, stop cleanly, start, and read everything again: it must be the same."""
         found: list[dict[TopicPartition, list[tuple[int, int, bytes]]]] = [{}, {}]
-        for run in (0, 1):
-            reading = self.act(f"verdict{run}", read_back(self.scene, self.scene.partitions(), found[run]))
-            self._until("reading back", lambda reading=reading: reading.finished, faults)  # type: ignore[misc]
-            if run == 0:
-                restart = self.act("restart", _stop_and_start(faults))
-                self._until("a clean restart", lambda restart=restart: restart.finished, faults)  # type: ignore[misc]
+        tps = self.scene.partitions()
+        self._finish("reading back", read_back(self.scene, tps, found[0]))
+        self._finish("a clean restart", self._stop_and_start())
+        self._finish("reading again", read_back(self.scene, tps, found[1]))
         for tp, before in found[0].items():
-            if found[1][tp] != before:
+            kept = before
+            if tp.topic in self.ledger.retention:
+                first = found[1][tp][0][0] if found[1][tp] else before[-1][0] + 1 if before else 0
+                kept = [record for record in before if record[0] >= first]
+            if found[1][tp] != kept:
                 raise InvariantViolated("CleanRestartChangesNothing", f"{tp}: {len(before)} records before")
+        for tp in tps:
+            if self.ledger.retention.get(tp.topic, Retention()).ms >= 0:
+                self._finish("old records go", self._expired(tp))
+
+    def _stop_and_start(self) -> Script:
+        """Stop cleanly, sometimes lose power after that, and start."""
+        faults = self.faults
+        faults.finished = False
+        if faults.node.ready:
+            yield from faults.stopped()
+            if self.random.random() < 0.5:
+                self.coverage.hit("power cut after a clean stop")
+                self.disk.power_cut()
+        yield from faults.started(0.0)
+        faults.finished = True
+
+    def _expired(self, tp: TopicPartition) -> Script:
+        """Wait until everything in the partition is too old."""
+        while True:
+            start = yield from list_offset(self.scene, tp, EARLIEST)
+            end = yield from list_offset(self.scene, tp, LATEST)
+            if start == end:
+                return
+            yield 1.0
+
+    def _after_the_lie(self) -> None:
+        """Synced bytes are gone: whatever is still served must be intact, in order and not invented."""
+        self.coverage.hit("the disk lied and power failed")
+        self.history.note("the disk lied")
+        self.loop.forget(self.people)
+        self.port.die(0.0, deliver=False)
+        self.people = Process("inspectors")
+        self.clock = SimClock(self.loop, self.people, WALL_START_MS)
+        self.port = SimPort(self.network, self.people)
+        self.ledger.keep_only(OnlyWhatWasProduced, Order)
+        disk = self.disk
+        disk.lying = False
+        disk.fault = disk.short_reads = disk.cut_at = disk.kill_at = None
+        self.node.excused = True
+        self.node.start()
+        self.loop.run(lambda: self.node.ready or not self.node.running, self.loop.now + PROGRESS_DEADLINE_S)
+        if not self.node.running:
+            self.coverage.hit("a lie was noticed at the start")
+            return
+        actor = self.act("survey", survey(self.scene))
+        if not self.loop.run(lambda: actor.finished, self.loop.now + PROGRESS_DEADLINE_S):
+            raise InvariantViolated("Progress", "what a lying disk left is neither served nor refused")
 
 
-class Latency:
-    """Seconds that disk calls take: quick when they only touch the cache, seeded and sometimes long for a sync."""
-
-    def __init__(self, random: Random) -> None:
-        self._random = random
-
-    def __call__(self, call: DiskCall) -> float:
-        if call.operation in ("sync", "sync_directory", "preallocate"):
-            wait = self._random.expovariate(1000.0)
-            return wait * 50 if self._random.random() < 0.02 else wait
-        return 0.000005 + call.length * 1e-9
-
-
-def _stop_and_start(faults: Faults) -> Script:
-    faults.finished = False
-    if faults.node.ready:
-        yield from faults.stopped()
-    yield from faults.started(0.0)
-    faults.finished = True
-
-
-def configuration() -> BrokerConfig:
+def configuration(settings: dict[str, str] | None = None) -> BrokerConfig:
     """The node's settings: small journal parts and segments, so that a short run meets every edge."""
-    return load_broker_config(None, SETTINGS)
+    return load_broker_config(None, SETTINGS | (settings or {}))
 
 
 def simulate(seed: int, plan: Plan | None = None, *, keep_lines: bool = False) -> Result:

@@ -16,12 +16,17 @@ from duramen.model import TopicPartition
 from duramen.ports import Clock
 from duramen.sim.client import Call, Script, Steps, call
 from duramen.sim.invariants import InvariantViolated, Ledger
-from duramen.wire.batch import batches, build_batch, check_crc, records
+from duramen.sim.states import Coverage
+from duramen.wire.batch import HEADER_SIZE, batches, build_batch, check_crc, records
 
 MAX_INFLATED_BYTES = 1 << 20
 RETRY_S = 0.05
 MORE_WHILE_FAULTS = 10
 EARLIEST, LATEST = -2, -1
+MOST_IN_FLIGHT = 5
+"""Batches that a producer has under way at most: what the broker remembers of each."""
+DAMAGED_ON_THE_WAY = 0.01
+"""Chance that a batch of several in flight reaches the broker with a bit changed."""
 
 
 @dataclass(slots=True)
@@ -34,6 +39,7 @@ class Scene:
     note: Callable[[str], None]
     topics: dict[str, int]
     configs: dict[str, dict[str, str]]
+    coverage: Coverage = field(default_factory=Coverage)
     created: set[str] = field(default_factory=set)
     stored: dict[TopicPartition, int] = field(default_factory=dict)
     faults_on: bool = True
@@ -88,9 +94,10 @@ def new_topic(name: str, partitions: int, configs: dict[str, str]) -> Any:
 
 
 class Producer:
-    """An idempotent producer for one partition: up to three batches in flight, in order, each until acknowledged.
+    """An idempotent producer for one partition: up to five batches in flight, in order, each until acknowledged.
 
-    It makes `total` records, and up to `MORE_WHILE_FAULTS` times as many as long as there are faults to come.
+    It makes `total` records, and up to `MORE_WHILE_FAULTS` times as many as long as there are faults to come. Its first
+    batch travels alone: to a broker that does not know a producer, any sequence is the first one (Kafka 4.3).
     """
 
     def __init__(self, scene: Scene, name: str, tp: TopicPartition, total: int) -> None:
@@ -103,6 +110,8 @@ class Producer:
         self.producer_id = -1
         self.producer_epoch = -1
         self.sequence = 0
+        self.known = False
+        self.most = scene.random.choice((1, 3, MOST_IN_FLIGHT))
         self.waiting: list[tuple[int, list[bytes], bytes]] = []
 
     def script(self) -> Script:
@@ -112,11 +121,15 @@ class Producer:
             yield RETRY_S
         yield from self._begin()
         while self._goes_on() or self.waiting:
-            while self._goes_on() and len(self.waiting) < random.randint(1, 3):
+            most = random.randint(1, self.most) if self.known else 1
+            while self._goes_on() and len(self.waiting) < most:
                 self._make_batch()
+            if len(self.waiting) == MOST_IN_FLIGHT:
+                scene.coverage.hit("five batches in flight")
             if scene.faults_on:
                 yield random.uniform(0.0, 0.06)
-            replies = yield [self._request(sequence, batch) for sequence, _, batch in self.waiting]
+            sent = self.waiting if self.known else self.waiting[:1]
+            replies = yield [self._request(batch) for _, _, batch in sent]
             if not self._take(replies):
                 yield RETRY_S * random.uniform(0.5, 1.5)
                 if self.producer_id < 0:
@@ -137,6 +150,7 @@ class Producer:
             yield RETRY_S
         self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
         self.run += 1
+        self.known = False
         self.sequence = 0
         self.scene.note(f"{self.name} is producer {self.producer_id}")
         again, self.waiting = self.waiting, []
@@ -161,10 +175,17 @@ class Producer:
             producer_epoch=self.producer_epoch,
             base_sequence=self.sequence,
         )
+        self.scene.ledger.produced(self.tp, values, now, len(batch))
         self.waiting.append((self.sequence, values, bytes(batch)))
         self.sequence += len(values)
 
-    def _request(self, sequence: int, batch: bytes) -> Call:
+    def _request(self, batch: bytes) -> Call:
+        random = self.scene.random
+        if len(self.waiting) > 1 and random.random() < DAMAGED_ON_THE_WAY:
+            # The broker must refuse it, and with it whatever is behind, until it is sent again.
+            place = random.randrange(HEADER_SIZE, len(batch))
+            batch = batch[:place] + bytes([batch[place] ^ 1 << random.randrange(8)]) + batch[place + 1 :]
+            self.scene.coverage.hit("batches in flight behind one that was damaged on the way")
         wanted = call("Produce", 9, transactional_id=None, acks=-1, timeout_ms=30000)
         kinds = wanted.api.request
         data = kinds.PartitionProduceData(index=self.tp.partition, records=batch)
@@ -186,6 +207,7 @@ class Producer:
                     scene.ledger.acknowledged(self.tp, answer.base_offset + delta, value)
                 end = answer.base_offset + len(values)
                 scene.stored[self.tp] = max(end, scene.stored.get(self.tp, 0))
+                self.known = True
                 del self.waiting[0]
             elif answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and index == 0:
                 if scene.is_stable(self.tp):
@@ -282,12 +304,15 @@ class Reader:
         if answer.error_code != ErrorCode.NONE:
             if not ErrorCode(answer.error_code).retriable:
                 raise unexpected(f"{self.name} fetch {tp} at {self.offset}", answer.error_code)
+            if answer.error_code == ErrorCode.CORRUPT_MESSAGE:
+                scene.coverage.hit("damage told to a client")
             scene.note(f"{self.name} {tp}: {answer.error_code}")
             yield RETRY_S
             return
         if answer.diverging_epoch.epoch >= 0:
             end = answer.diverging_epoch.end_offset
             scene.note(f"{self.name} {tp}: {self.offset} diverged at {end}")
+            scene.coverage.hit("reader found its past truncated")
             if scene.is_stable(tp) and end < self.offset:
                 raise InvariantViolated("NothingReadVanishes", f"{tp}: read up to {self.offset}, diverged at {end}")
             self.offset, self.epoch = min(end, self.offset), answer.diverging_epoch.epoch
@@ -310,16 +335,27 @@ class Reader:
         end = yield from list_offset(scene, tp, LATEST)
         scene.note(f"{self.name} {tp}: {self.offset} is outside {start}..{end}")
         if self.offset < start:
+            scene.coverage.hit("reader below the log start")
             self.offset, self.epoch = start, -1
         elif end < self.offset:
             if scene.is_stable(tp):
                 raise InvariantViolated("NothingReadVanishes", f"{tp}: read up to {self.offset}, now it ends at {end}")
+            scene.coverage.hit("page-cache topic lost a tail")
             self.offset, self.epoch = end, -1
 
 
 def read_back(scene: Scene, tps: Iterable[TopicPartition], found: dict[TopicPartition, list[Any]]) -> Script:
     """Read every partition from start to end into `found` and ask the invariants for their verdict."""
     for tp in tps:
+        start, end, everything = yield from read_whole(scene, tp)
+        scene.note(f"read back {tp}: {start}..{end}")
+        scene.ledger.final(tp, start, everything)
+        found[tp] = everything
+
+
+def read_whole(scene: Scene, tp: TopicPartition) -> Steps[tuple[int, int, list[tuple[int, int, bytes]]]]:
+    """Log start, high watermark and what lies between; begun anew where retention was quicker."""
+    while True:
         start = yield from list_offset(scene, tp, EARLIEST)
         end = yield from list_offset(scene, tp, LATEST)
         everything: list[tuple[int, int, bytes]] = []
@@ -327,8 +363,13 @@ def read_back(scene: Scene, tps: Iterable[TopicPartition], found: dict[TopicPart
         while offset < end:
             response = yield fetch(tp, offset)
             answer = response.responses[0].partitions[0] if response is not None else None
-            if answer is None or answer.error_code != ErrorCode.NONE:
-                if answer is not None and not ErrorCode(answer.error_code).retriable:
+            if answer is None:
+                yield RETRY_S
+                continue
+            if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and tp.topic in scene.ledger.retention:
+                break
+            if answer.error_code != ErrorCode.NONE:
+                if not ErrorCode(answer.error_code).retriable:
                     raise unexpected(f"read back {tp} at {offset}", answer.error_code)
                 yield RETRY_S
                 continue
@@ -336,13 +377,38 @@ def read_back(scene: Scene, tps: Iterable[TopicPartition], found: dict[TopicPart
                 everything.append(entry)
                 scene.ledger.read(tp, *entry)
                 offset = entry[0] + 1
-        scene.note(f"read back {tp}: {start}..{end}")
-        scene.ledger.final(tp, start, everything)
-        found[tp] = everything
+        else:
+            return start, end, everything
+
+
+def survey(scene: Scene) -> Script:
+    """Read what is there, once and without demands: each partition, until its end or a typed refusal."""
+    for tp in scene.partitions():
+        offset, attempts = 0, 0
+        everything: list[tuple[int, int, bytes]] = []
+        while attempts < 20:
+            response = yield fetch(tp, offset)
+            answer = response.responses[0].partitions[0] if response is not None else None
+            if answer is None or answer.error_code != ErrorCode.NONE:
+                attempts += 1
+                if answer is not None and answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and not everything:
+                    offset = yield from list_offset(scene, tp, EARLIEST)
+                yield RETRY_S
+                continue
+            for entry in decoded(tp, answer.records, offset):
+                everything.append(entry)
+                scene.ledger.read(tp, *entry)
+                offset = entry[0] + 1
+            if offset >= answer.high_watermark:
+                break
+        if everything:
+            scene.ledger.final(tp, everything[0][0], everything)
+        scene.note(f"{tp} has {len(everything)} records left")
 
 
 def delete_records(scene: Scene, tp: TopicPartition, before: int) -> Script:
     """Ask for the records below `before` to be deleted; retries until it knows the outcome."""
+    scene.ledger.deletion_asked(tp, before)
     while True:
         wanted = call("DeleteRecords", 2, timeout_ms=5000)
         kinds = wanted.api.request

@@ -318,6 +318,7 @@ class LogDirectory:
     def take_maintenance(self, now_ms: int) -> list[Job]:
         """Jobs for the housekeeping lane: sealing, retention, removals, the journal's next part."""
         self._now_ms = now_ms
+        self._last_checkpoint_ms = min(self._last_checkpoint_ms, now_ms)  # the wall clock may have been set back
         if self.journal.failed is not None or self._closed:
             return []
         return self._housekeeping.take(self.logs, now_ms, self.settings.retention_check_interval_ms)

@@ -121,6 +121,8 @@ class Housekeeping:
 
     def take(self, logs: Mapping[LogKey, Log], now_ms: int, interval_ms: int) -> list[Job]:
         """Everything that is due at `now_ms`."""
+        if now_ms < self._now_ms:
+            self._set_back(self._now_ms - now_ms)
         self._now_ms = now_ms
         jobs: list[Job] = []
         growth = self._journal.take_growth()
@@ -147,6 +149,13 @@ class Housekeeping:
             self._removals = [removal for removal in self._removals if removal not in due]
             jobs += [RemoveFiles(self._disk, removal, self._fail) for removal in due]
         return jobs
+
+    def _set_back(self, by_ms: int) -> None:
+        """The wall clock was set back: what is due keeps its distance from now."""
+        if self._last_retention_ms is not None:
+            self._last_retention_ms -= by_ms
+        for removal in self._removals:
+            removal.due_ms -= by_ms
 
     def _retain(self, log: Log, now_ms: int) -> None:
         """Journal a new log start where segments may go; they go when it is durable."""

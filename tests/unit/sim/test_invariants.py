@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duramen.model import TopicPartition
-from duramen.sim.invariants import HighestKnown, InvariantViolated, Ledger
+from duramen.sim.invariants import HighestKnown, InvariantViolated, Ledger, Retention
 
 STABLE = TopicPartition("stable", 0)
 LOOSE = TopicPartition("loose", 0)
@@ -17,7 +17,10 @@ def value(number: int, producer: str = "p") -> bytes:
 
 @pytest.fixture
 def ledger() -> Ledger:
-    return Ledger({"stable"})
+    ledger = Ledger({"stable"})
+    for tp in (STABLE, LOOSE):
+        ledger.produced(tp, [value(number) for number in range(10)], 0, 1000)
+    return ledger
 
 
 def broken(name: str) -> object:
@@ -35,6 +38,7 @@ def test_a_good_history_breaks_nothing(ledger: Ledger) -> None:
         ledger.end_seen(STABLE, offset + 1, ledger.facts)
     ledger.committed("g", STABLE, 3, ledger.facts)
     ledger.position_fetched("g", STABLE, 3, ledger.facts)
+    ledger.deletion_asked(STABLE, 2)
     ledger.start_seen(STABLE, 2, ledger.facts)
     ledger.start_seen(STABLE, 2, ledger.facts)
     ledger.final(STABLE, 2, everything(2, 3, 4, start=2))
@@ -96,12 +100,52 @@ def test_a_repeated_record_is_noticed(ledger: Ledger) -> None:
 
 
 def test_deleted_records_stay_deleted(ledger: Ledger) -> None:
+    for before in (3, 4, 5, 9):
+        ledger.deletion_asked(STABLE, before)
     ledger.start_seen(STABLE, 9, ledger.facts)
     ledger.start_seen(STABLE, 3, ledger.facts)
     ledger.deleted(STABLE, 5)
     ledger.start_seen(STABLE, 5, ledger.facts)
     with broken("LogStartNeverGoesBack"):
         ledger.start_seen(STABLE, 4, ledger.facts)
+
+
+def test_a_log_begins_where_it_was_asked_to(ledger: Ledger) -> None:
+    ledger.start_seen(STABLE, 0, ledger.facts)
+    ledger.deletion_asked(STABLE, 5)
+    ledger.start_seen(STABLE, 5, ledger.facts)
+    with broken("TruncationExact"):
+        ledger.start_seen(STABLE, 4, ledger.facts)
+
+
+def test_nothing_is_read_that_nobody_sent(ledger: Ledger) -> None:
+    with broken("OnlyWhatWasProduced"):
+        ledger.read(LOOSE, 0, 1, value(3, "stranger"))
+
+
+def expiring(limits: Retention) -> Ledger:
+    """Offsets 0 to 9, one byte each, with timestamps 0, 100, 200..."""
+    ledger = Ledger({"stable"}, {"stable": limits})
+    for number in range(10):
+        ledger.produced(STABLE, [value(number)], number * 100, 1)
+        ledger.acknowledged(STABLE, number, value(number))
+    return ledger
+
+
+def test_retention_by_time_is_not_early() -> None:
+    ledger = expiring(Retention(ms=1000))
+    ledger.broker_wall_ms = lambda: 1200
+    ledger.start_seen(STABLE, 3, 0)
+    with broken("RetentionNeverEarly"):
+        ledger.start_seen(STABLE, 4, 0)
+
+
+def test_retention_by_size_leaves_enough() -> None:
+    ledger = expiring(Retention(bytes=4))
+    ledger.produced(STABLE, [value(10)], 1000, 1)
+    ledger.start_seen(STABLE, 8, 0)
+    with broken("RetentionNeverEarly"):
+        ledger.start_seen(STABLE, 9, 0)
 
 
 def test_group_positions_grow(ledger: Ledger) -> None:

@@ -1,0 +1,320 @@
+"""Interesting states: situations in which such engines have lost data, and a probe for each that sees it happen.
+
+A probe wraps a method of the server for the duration of a run, looks and changes nothing. Scripts report what only a
+client can see with `Coverage.hit`. A state that a campaign never reached is listed: nothing was proved about it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from duramen.errors import KafkaError
+from duramen.partition.partition import Partition
+from duramen.partition.store import Store
+from duramen.storage.directory import LogDirectory
+from duramen.storage.housekeeping import Housekeeping
+from duramen.storage.journal import Journal
+from duramen.storage.journal_ring import Growth, PartRing
+from duramen.storage.log import Log
+from duramen.storage.reads import Pending
+from duramen.storage.seal import SealJob
+
+Hit = Callable[[str], None]
+
+SEEN_FROM_OUTSIDE = (
+    "five batches in flight",
+    "batches in flight behind one that was damaged on the way",
+    "group rebalance across a restart",
+    "commit of an old generation refused",
+    "page-cache topic lost a tail",
+    "reader found its past truncated",
+    "reader below the log start",
+    "topic made stable while it was written to",
+    "topic created again under its name",
+    "the disk lied and power failed",
+    "a lie was noticed at the start",
+    "damage stopped a start",
+    "damage told to a client",
+    "start failed with the disk",
+    "power cut while starting",
+    "power cut after a clean stop",
+    "recovered twice from one crash",
+    "recovery cut short and begun again",
+    "partition offline",
+    "coordinator failed to load",
+)
+"""States that scripts and the simulation itself report."""
+
+
+class Coverage:
+    """How often each state was reached in one simulation."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def hit(self, state: str) -> None:
+        """The state was reached."""
+        self.counts[state] += 1
+
+
+class Probe(NamedTuple):
+    """Wraps `owner.method`; `wrapper(original, hit)` is the replacement. states: what it may report."""
+
+    owner: Any
+    method: str
+    wrapper: Callable[[Any, Hit], Any]
+    states: tuple[str, ...]
+
+
+def _next_part(original: Any, hit: Hit) -> Any:
+    def wrapped(ring: PartRing) -> Any:
+        if ring._free and ring._free[0].lap:
+            hit("journal lap finished")
+        return original(ring)
+
+    return wrapped
+
+
+def _ensure_next_part(original: Any, hit: Hit) -> Any:
+    def wrapped(ring: PartRing, **options: Any) -> Any:
+        try:
+            return original(ring, **options)
+        except KafkaError:
+            hit("journal full, batch refused")
+            raise
+
+    return wrapped
+
+
+def _grown(original: Any, hit: Hit) -> Any:
+    def wrapped(growth: Growth) -> Any:
+        hit("journal grew")
+        return original(growth)
+
+    return wrapped
+
+
+def _idle_mark(original: Any, hit: Hit) -> Any:
+    def wrapped(journal: Journal) -> Any:
+        group = original(journal)
+        if group is not None:
+            hit("mark of an idle journal")
+        return group
+
+    return wrapped
+
+
+def _extent(original: Any, hit: Hit) -> Any:
+    def wrapped(journal: Journal, *arguments: Any) -> Any:
+        hit("batch bypassed the journal")
+        return original(journal, *arguments)
+
+    return wrapped
+
+
+def _complete(original: Any, hit: Hit) -> Any:
+    def wrapped(journal: Journal, group: Any) -> Any:
+        if journal.failed is not None:
+            hit("group commit ended after fencing")
+        elif len(group.ends) > 1:
+            hit("group commit of several partitions")
+        return original(journal, group)
+
+    return wrapped
+
+
+def _fail(original: Any, hit: Hit) -> Any:
+    def wrapped(journal: Journal, group: Any, error: BaseException) -> Any:
+        if journal.failed is None:
+            hit("directory fenced")
+            if journal.in_flight:
+                hit("directory fenced during a group commit")
+        return original(journal, group, error)
+
+    return wrapped
+
+
+def _roll(original: Any, hit: Hit) -> Any:
+    def wrapped(log: Log) -> Any:
+        if getattr(log.journal, "in_flight", False):
+            hit("roll during group commit")
+        return original(log)
+
+    return wrapped
+
+
+def _take_checkpoint(original: Any, hit: Hit) -> Any:
+    def wrapped(directory: LogDirectory, force: bool = False) -> Any:
+        job = original(directory, force)
+        if job is not None and directory.journal.in_flight:
+            hit("checkpoint during group commit")
+        return job
+
+    return wrapped
+
+
+def _complete_checkpoint(original: Any, hit: Hit) -> Any:
+    def wrapped(directory: LogDirectory, job: Any) -> Any:
+        if directory.journal.failed is not None:
+            hit("checkpoint completed after fencing")
+        elif job.files is not None:
+            hit("checkpoint round finished")
+        return original(directory, job)
+
+    return wrapped
+
+
+def _fail_checkpoint(original: Any, hit: Hit) -> Any:
+    def wrapped(directory: LogDirectory, job: Any, error: BaseException) -> Any:
+        hit("checkpoint during fsync failure")
+        return original(directory, job, error)
+
+    return wrapped
+
+
+def _start(original: Any, hit: Hit) -> Any:
+    def wrapped(directory: LogDirectory, now_ms: int) -> Any:
+        result = original(directory, now_ms)
+        report = directory.recovery
+        if not report.clean:
+            hit("recovery with entries to replay" if report.entries_replayed else "recovery with nothing to replay")
+            if report.torn_entries:
+                hit("recovery with intact entries behind a gap")
+            if report.bytes_cut:
+                hit("recovery with torn tail")
+            if report.bytes_written:
+                hit("recovery wrote from the journal")
+            if report.partitions_deleted:
+                hit("recovery finished a deletion")
+        return result
+
+    return wrapped
+
+
+def _append_checked(original: Any, hit: Hit) -> Any:
+    def wrapped(partition: Partition, view: Any, header: Any, *rest: Any) -> Any:
+        before, waiting = partition.log.end_offset, len(partition._waiting)
+        try:
+            result = original(partition, view, header, *rest)
+        except KafkaError as error:
+            if header.producer_id >= 0:
+                hit(f"append refused: {error.code.name}")
+            raise
+        if partition.log.end_offset == before and header.producer_id >= 0:
+            late = len(partition._waiting) > waiting
+            hit("duplicate of uncommitted batch" if late else "duplicate of committed batch")
+        return result
+
+    return wrapped
+
+
+def _delete_partition(original: Any, hit: Hit) -> Any:
+    def wrapped(store: Store, tp: Any) -> Any:
+        home = store._homes.get(tp)
+        if home is not None and home.journal.in_flight:
+            hit("topic deleted during group commit")
+        return original(store, tp)
+
+    return wrapped
+
+
+def _retain(original: Any, hit: Hit) -> Any:
+    def wrapped(house: Housekeeping, log: Log, now_ms: int) -> Any:
+        before, base = log.start_offset, log.active.base_offset
+        result = original(house, log, now_ms)
+        if log.active.base_offset != base:
+            hit("active segment rolled to expire")
+        if log.start_offset > before:
+            hit("retention moved the log start")
+        elif log.segments[0].next_offset <= log.start_offset and len(log.segments) > 1:
+            hit("segments below a deletion went")
+        return result
+
+    return wrapped
+
+
+def _pending(original: Any, hit: Hit) -> Any:
+    def wrapped(pending: Pending) -> Any:
+        hit("cold read against a seal" if pending.plan.seal is not None else "cold read by batch CRCs")
+        return original(pending)
+
+    return wrapped
+
+
+def _seal(original: Any, hit: Hit) -> Any:
+    def wrapped(job: SealJob) -> Any:
+        hit("segment sealed")
+        return original(job)
+
+    return wrapped
+
+
+PROBES = (
+    Probe(PartRing, "_next_part", _next_part, ("journal lap finished",)),
+    Probe(PartRing, "_ensure_next_part", _ensure_next_part, ("journal full, batch refused",)),
+    Probe(Growth, "run", _grown, ("journal grew",)),
+    Probe(Journal, "take_idle_mark", _idle_mark, ("mark of an idle journal",)),
+    Probe(Journal, "_open_extent", _extent, ("batch bypassed the journal",)),
+    Probe(Journal, "complete", _complete, ("group commit of several partitions", "group commit ended after fencing")),
+    Probe(Journal, "fail", _fail, ("directory fenced", "directory fenced during a group commit")),
+    Probe(Log, "roll", _roll, ("roll during group commit",)),
+    Probe(LogDirectory, "take_checkpoint", _take_checkpoint, ("checkpoint during group commit",)),
+    Probe(
+        LogDirectory,
+        "complete_checkpoint",
+        _complete_checkpoint,
+        ("checkpoint round finished", "checkpoint completed after fencing"),
+    ),
+    Probe(LogDirectory, "fail_checkpoint", _fail_checkpoint, ("checkpoint during fsync failure",)),
+    Probe(
+        LogDirectory,
+        "_start",
+        _start,
+        (
+            "recovery with entries to replay",
+            "recovery with nothing to replay",
+            "recovery with intact entries behind a gap",
+            "recovery with torn tail",
+            "recovery wrote from the journal",
+            "recovery finished a deletion",
+        ),
+    ),
+    Probe(
+        Partition,
+        "_append_checked",
+        _append_checked,
+        (
+            "duplicate of uncommitted batch",
+            "duplicate of committed batch",
+            "append refused: OUT_OF_ORDER_SEQUENCE_NUMBER",
+        ),
+    ),
+    Probe(Store, "delete_partition", _delete_partition, ("topic deleted during group commit",)),
+    Probe(
+        Housekeeping,
+        "_retain",
+        _retain,
+        ("active segment rolled to expire", "retention moved the log start", "segments below a deletion went"),
+    ),
+    Probe(Pending, "run", _pending, ("cold read against a seal", "cold read by batch CRCs")),
+    Probe(SealJob, "run", _seal, ("segment sealed",)),
+)
+
+STATES: tuple[str, ...] = (*SEEN_FROM_OUTSIDE, *(state for probe in PROBES for state in probe.states))
+"""Every state by name."""
+
+
+@contextlib.contextmanager
+def probed(hit: Hit) -> Iterator[None]:
+    """Report the states of whatever server runs in this block."""
+    originals = [(probe.owner, probe.method, getattr(probe.owner, probe.method)) for probe in PROBES]
+    for probe, (owner, method, original) in zip(PROBES, originals, strict=True):
+        setattr(owner, method, probe.wrapper(original, hit))
+    try:
+        yield
+    finally:
+        for owner, method, original in reversed(originals):
+            setattr(owner, method, original)
