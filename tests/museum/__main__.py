@@ -1,0 +1,35 @@
+"""python -m museum: the catalogue, every exhibit shown with its guard and without."""
+
+from __future__ import annotations
+
+import sys
+
+from museum import damage, identity, limits, power  # noqa: F401  (they hang up the exhibits)
+from museum.exhibit import EXHIBITS, BrokenPromiseError, Exhibit
+
+
+def outcome(shown: Exhibit) -> str:
+    try:
+        shown.story()
+    except BrokenPromiseError as error:
+        return f"BROKEN: {error}"
+    try:
+        with shown.unguarded():
+            shown.story()
+    except BrokenPromiseError as error:
+        return f"holds; without the guard: {error}"
+    return "BROKEN: it holds without its guard, too, so it shows nothing"
+
+
+def main() -> int:
+    broken = 0
+    for shown in EXHIBITS:
+        found = outcome(shown)
+        broken += found.startswith("BROKEN")
+        print(f"{shown.name}\n  {shown.story.__doc__}\n  {shown.source}\n  guard: {shown.guard}\n  {found}\n")
+    print(f"{len(EXHIBITS)} exhibits, {broken} broken")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

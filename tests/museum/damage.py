@@ -1,0 +1,220 @@
+"""Bytes that changed or were never written: doubt is an error with a place, never an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tests.scenarios.storage_workload import FIRST, append, checkpoint, commit, read_all, small, start
+from tests.unit.partition.partition_world import Bench, plain
+
+from duramen.errors import CorruptLogError, DuramenError
+from duramen.model import TopicPartition
+from duramen.sim.disk import CrashDisk
+from duramen.storage import directory_start, journal_reader, kinds, reads, recovery
+from duramen.storage.journal_format import Entry
+from duramen.storage.reads import ColdRead, ReadPlan
+from museum.exhibit import Replaced, exhibit, promise
+from museum.power import VALUES, acknowledge, cut, reopened, stored
+
+
+def segment_path(bench: Bench) -> str:
+    return bench.partition.log.active.path
+
+
+def place_of(disk: CrashDisk, path: str, value: bytes) -> int:
+    found = disk.contents()[path].find(value)
+    assert found >= 0, "the value is in the file"
+    return found
+
+
+def at_rest(*values: bytes) -> tuple[Bench, dict[int, bytes]]:
+    """A cleanly stopped node's disk with these values, opened by nobody; what was acknowledged."""
+    bench = Bench()
+    acknowledged = acknowledge(bench, *values)
+    bench.store.close(clean=True)
+    cut(bench.disk)
+    return bench, acknowledged
+
+
+LONG = tuple((b"%d " % number) * 500 for number in range(12))
+
+
+def one_by_one(bench: Bench, offsets: Iterator[int] | range) -> dict[int, bytes | CorruptLogError | None]:
+    """What a client gets that asks for each offset: the value, None for nothing, or the damage it is told of."""
+    found: dict[int, bytes | CorruptLogError | None] = {}
+    for offset in offsets:
+        try:
+            data = bench.bytes_from(offset, max_bytes=1)
+        except CorruptLogError as error:
+            found[offset] = error
+        else:
+            values = [value for value in LONG if value in data]
+            found[offset] = values[0] if values else (data or None)
+    return found
+
+
+@exhibit(
+    "nats-single-bit-error",
+    source="https://github.com/nats-io/nats-server/issues/7549",
+    guard="bytes from the disk are checked before they leave, against the seal or the batch's CRC",
+    without=Replaced(reads, "check_crc", lambda original: lambda view, header: True),
+)
+def single_bit() -> None:
+    """One flipped bit in a stored block cost JetStream hundreds of thousands of acknowledged records."""
+    bench, acknowledged = at_rest(*LONG)
+    path = segment_path(bench)
+    bench.disk.damage(path, place_of(bench.disk, path, LONG[5]) + 700, 0x04)
+    bench = Bench(bench.disk, epoch=2)
+    for offset, got in one_by_one(bench, range(len(LONG))).items():
+        if isinstance(got, CorruptLogError):
+            promise(offset == 5 and path in str(got), "damage is reported where it is, and nowhere else")
+        else:
+            promise(got == acknowledged[offset], f"offset {offset} is what was acknowledged, or an error")
+
+
+def _as_if_it_were_the_end(original: Callable[..., ColdRead]) -> Callable[..., ColdRead]:
+    def extract(plan: ReadPlan, *arguments: Any) -> ColdRead:
+        try:
+            return original(plan, *arguments)
+        except CorruptLogError:
+            return ColdRead(memoryview(b""), plan.end_offset, 0)
+
+    return extract
+
+
+@exhibit(
+    "bookkeeper-no-such-entry",
+    source="https://github.com/apache/bookkeeper/issues/2908",
+    guard="unreadable bytes are an error of their own type and never an empty answer",
+    without=Replaced(reads, "extract", _as_if_it_were_the_end),
+)
+def no_such_entry() -> None:
+    """A bookie told a recovering client "no such entry" for one it could not read; the ledger was closed before it."""
+    bench, _ = at_rest(*LONG)
+    path = segment_path(bench)
+    bench.disk.damage(path, place_of(bench.disk, path, LONG[7]) - 40, 0xFF)
+    bench = Bench(bench.disk, epoch=2)
+    for offset, got in one_by_one(bench, range(len(LONG))).items():
+        promise(got is not None, f"offset {offset} exists, so nobody is told that there is nothing")
+
+
+def _undamaged(original: Callable[..., Any]) -> Callable[..., Any]:
+    def read_journal(*arguments: Any) -> Any:
+        contents = original(*arguments)
+        contents.damage = None
+        return contents
+
+    return read_journal
+
+
+@exhibit(
+    "damage-taken-for-the-end-of-the-journal",
+    source="https://github.com/cockroachdb/pebble/issues/864",
+    guard="every group records how far the journal was durable before it: a gap below that is damage, not a torn tail",
+    without=Replaced(directory_start, "read_journal", _undamaged),
+)
+def damage_as_end() -> None:
+    """RocksDB and Pebble stopped replaying a log at a bad checksum and carried on without what lay behind it."""
+    bench = Bench()
+    acknowledged = acknowledge(bench, *VALUES, *LONG)
+    (part,) = [path for path in bench.disk.contents() if "journal" in path and LONG[2] in bench.disk.contents()[path]]
+    bench.disk.damage(part, place_of(bench.disk, part, LONG[2]), 0x01)
+    cut(bench.disk)
+    try:
+        bench = Bench(bench.disk, epoch=2)
+    except CorruptLogError as error:
+        promise(part in str(error), "the refusal names the damaged file")
+        return
+    promise(
+        acknowledged.items() <= stored(bench).items(), "a start either has every acknowledged record or says why not"
+    )
+
+
+class _OneLap:
+    """Decodes entries as if nothing in them told one lap of a recycled file from another."""
+
+    def __init__(self, original: Callable[..., Entry | None]) -> None:
+        self.original = original
+        self.next: dict[int, int] = {}
+
+    def __call__(self, view: memoryview, position: int, seed: int) -> Entry | None:
+        entry = self.original(view, position, seed)
+        if entry is None:
+            return None
+        lsn = self.next.setdefault(id(view), entry.lsn)
+        if entry.kind != kinds.MARK:
+            self.next[id(view)] = lsn + 1
+        return entry._replace(lap=1, lsn=lsn)
+
+
+@exhibit(
+    "an-old-lap-replayed",
+    source="https://github.com/cockroachdb/pebble/pull/580",
+    guard="each entry carries the lap of its recycled file and its number",
+    without=Replaced(journal_reader, "decode_entry", _OneLap),
+)
+def old_lap() -> None:
+    """What an earlier use had left in a recycled log file looked valid, and was replayed after a crash."""
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TopicPartition("t", 0), FIRST, small())
+    log.assign_epoch(1)
+    stored: dict[int, bytes] = {}
+
+    def group(number: int, *, cut_short: bool) -> None:
+        """One group of the journal: two records and, in the first laps, a truncation that takes the second away."""
+        for _ in range(2):
+            value = b"%03d" % number * 400
+            stored[append(log, value)] = value
+        if cut_short:
+            log.truncate_to(log.end_offset - 1)
+            stored.popitem()
+        commit(directory)
+
+    for number in range(60):
+        group(number, cut_short=True)
+        if number % 5 == 4:
+            checkpoint(directory)
+    part = directory.journal.laps
+    while directory.journal.laps == part:  # up to the first group of a part that was in use before
+        checkpoint(directory)
+        group(100, cut_short=False)
+    cut(disk)
+    try:
+        directory = start(disk)
+    except DuramenError as error:
+        promise(False, f"the node starts ({error})")
+    (log,) = directory.logs.values()
+    promise(read_all(log) == stored, "the log is what was acknowledged: nothing of an earlier lap happens again")
+
+
+def _all_sound(original: Callable[..., Any]) -> Callable[..., Any]:
+    def scan(*arguments: Any, **options: Any) -> Iterator[Any]:
+        for position, header, _ in original(*arguments, **options):
+            yield position, header, True
+
+    return scan
+
+
+@exhibit(
+    "zeros-behind-a-crash",
+    source="https://xfs.org/index.php/XFS_FAQ",
+    guard="unsynced batches are accepted at a start only if they are intact",
+    without=Replaced(recovery, "scan", _all_sound),
+)
+def zeros() -> None:
+    """A file system may keep a file's new length and lose its bytes: programs found zeros where their records were."""
+    bench = Bench(duramen_ack_durability="page-cache")
+    for value in LONG:
+        bench.produce(plain(value))
+    path = segment_path(bench)
+    first = place_of(bench.disk, path, LONG[9])
+    bench.disk.kill()
+    content = bench.disk.contents()[path]
+    for offset in range(first, first + 900):
+        bench.disk.damage(path, offset, content[offset])
+    bench.disk.power_on()
+    bench = reopened(bench.disk, duramen_ack_durability="page-cache")
+    for offset, got in one_by_one(bench, range(bench.partition.log_end_offset)).items():
+        promise(got == LONG[offset], "what a start has accepted can be read")

@@ -1,0 +1,28 @@
+"""Every exhibit, with its guard and without."""
+
+from __future__ import annotations
+
+import pytest
+
+from museum import damage, identity, limits, power
+from museum.exhibit import EXHIBITS, BrokenPromiseError, Exhibit
+
+HALLS = (power, damage, identity, limits)
+
+
+@pytest.mark.parametrize("shown", EXHIBITS, ids=lambda shown: shown.name)
+def test_it_holds(shown: Exhibit) -> None:
+    shown.story()
+
+
+@pytest.mark.parametrize("shown", EXHIBITS, ids=lambda shown: shown.name)
+def test_it_breaks_without_its_guard(shown: Exhibit) -> None:
+    with shown.unguarded(), pytest.raises(BrokenPromiseError):
+        shown.story()
+
+
+def test_the_museum_is_open() -> None:
+    assert len(EXHIBITS) >= 15
+    assert len({shown.name for shown in EXHIBITS}) == len(EXHIBITS)
+    assert all(shown.source.startswith("https://") and shown.story.__doc__ for shown in EXHIBITS)
+    assert {shown.story.__module__ for shown in EXHIBITS} == {hall.__name__ for hall in HALLS}
