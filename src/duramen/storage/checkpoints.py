@@ -13,11 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from duramen.errors import StorageError
 from duramen.model import TopicId, TopicPartition
 from duramen.ports import Disk
+from duramen.wire.checksum import crc32c
 
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
 LOG_START: Final = "log-start-offset-checkpoint"

@@ -16,8 +16,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from crc32c import crc32c
-
 from duramen.errors import FencedDirectoryError, check
 from duramen.model import TopicPartition
 from duramen.ports import Buffer, Disk, File
@@ -38,6 +36,7 @@ from duramen.storage.journal_format import (
 )
 from duramen.storage.journal_parts import Part, PartMaker
 from duramen.storage.journal_ring import JournalLimits, PartRing
+from duramen.wire.checksum import crc32c
 
 SLACK = 4 * ENTRY_SIZE
 """Bytes for entries that an append may bring besides its batch: a roll, an epoch, a change of durability."""

@@ -19,11 +19,10 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from duramen.errors import StorageError
 from duramen.ports import Buffer
 from duramen.storage import kinds
+from duramen.wire.checksum import crc32c
 
 ALIGNMENT: Final = 512
 """Bytes. Groups start on a sector, so that writing one never touches the sectors of a durable one."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import posixpath
 
-from crc32c import crc32c
-
 from duramen.errors import ErrorCode, KafkaError, check
 from duramen.model import INTERNAL_TOPICS, TopicId, TopicPartition, topic_id_text
 from duramen.ports import Buffer, Disk
@@ -24,6 +22,7 @@ from duramen.storage.seal import SealJob
 from duramen.storage.segment import MAX_RELATIVE, Segment
 from duramen.storage.syncing import LogSync
 from duramen.wire.batch import BatchHeader, read_marker
+from duramen.wire.checksum import crc32c
 
 COPIED_BYTES = 16 * 1024
 """Batches up to this size are copied when queued, so that a receive buffer is not held for a few bytes."""

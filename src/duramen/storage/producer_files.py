@@ -9,9 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from crc32c import crc32c
-
 from duramen.storage.producers import NO_TRANSACTION, Producer, ProducerStates
+from duramen.wire.checksum import crc32c
 
 _HEAD = struct.Struct(">hI")  # version, CRC32C of everything behind it
 _COUNT = struct.Struct(">i")

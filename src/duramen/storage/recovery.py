@@ -12,8 +12,6 @@ import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from crc32c import crc32c
-
 from duramen.errors import CorruptLogError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import LEADER_EPOCHS, encode_epochs, read_epochs, replace_file
@@ -31,6 +29,7 @@ from duramen.storage.segment import (
     parse_base,
     parse_name,
 )
+from duramen.wire.checksum import crc32c
 
 CHUNK_BYTES = 1 << 20
 TAIL_SUFFIX = ".tail"

@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from crc32c import crc32c
-
 from duramen.errors import StorageError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import (
@@ -41,6 +39,7 @@ from duramen.storage.segment import (
     log_name,
     parse_base,
 )
+from duramen.wire.checksum import crc32c
 
 LOST = "duramen-lost"
 """Directory, in the data directory, of what repairs took out; `losses` in it lists it, a JSON object a line."""

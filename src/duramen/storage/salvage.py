@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from duramen.errors import KafkaError
 from duramen.ports import File
 from duramen.storage.scan import CHUNK_BYTES, scan
 from duramen.wire.batch import CRC_START, HEADER_SIZE, MAGIC, BatchHeader, parse_header
+from duramen.wire.checksum import crc32c
 
 _MAGIC_AT = 16
 _POLYNOMIAL = 0x82F63B78

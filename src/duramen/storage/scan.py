@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from crc32c import crc32c
-
 from duramen.errors import KafkaError
 from duramen.ports import File
 from duramen.wire.batch import CRC_START, HEADER_SIZE, BatchHeader, parse_header
+from duramen.wire.checksum import crc32c
 
 CHUNK_BYTES = 256 * 1024
 

@@ -14,8 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import read_file
@@ -25,6 +23,7 @@ from duramen.storage.log import Log
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.seal import BLOCK_BYTES, Seal, decode_seal
 from duramen.storage.segment import INDEX, SEAL, Segment
+from duramen.wire.checksum import crc32c
 
 PROGRESS = "duramen-scrub"
 FIRST_SCRUB_DELAY_MS = 60_000

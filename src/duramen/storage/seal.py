@@ -14,12 +14,11 @@ import sys
 from array import array
 from typing import Protocol
 
-from crc32c import crc32c
-
 from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import replace_file
 from duramen.storage.scan import scan
+from duramen.wire.checksum import crc32c
 
 BLOCK_BYTES = 64 * 1024
 _MAGIC = b"DSEAL"

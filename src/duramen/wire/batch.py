@@ -11,9 +11,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from duramen.errors import ErrorCode, KafkaError
+from duramen.wire.checksum import crc32c
 from duramen.wire.compression import compress, decompress
 
 HEADER_SIZE: Final = 61
