@@ -73,7 +73,8 @@ class Coordinators:
     def ensure_topic(self, done: Callable[[ErrorCode], None]) -> None:
         """`done(NONE)` once `__consumer_offsets` exists; it is created if need be."""
         if OFFSETS_TOPIC in self._broker.image.topics:
-            done(ErrorCode.NONE)
+            # Whoever asked first is still waiting for its partitions, perhaps: the topic alone runs no group.
+            self._broker.catalog.when_open(lambda: done(ErrorCode.NONE))
             return
         self._creating.append(done)
         if len(self._creating) == 1:
@@ -141,12 +142,21 @@ class Coordinators:
 
     def submit(self, group_id: str, command: Any, on_reply: Callable[[Any], None]) -> None:
         """Have the group's machine decide; errors reach `on_reply` as DuramenError."""
+        if not self._try_to_submit(group_id, command, on_reply):
+            # Perhaps the partitions of a new `__consumer_offsets` are still being made.
+            self._broker.catalog.when_open(lambda: self._submit_or_refuse(group_id, command, on_reply))
+
+    def _try_to_submit(self, group_id: str, command: Any, on_reply: Callable[[Any], None]) -> bool:
         count = self._partitions()
         host = self._host(partition_for(group_id, count)) if count else None
-        if host is None:
-            on_reply(KafkaError(ErrorCode.NOT_COORDINATOR if count else ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        else:
+        if host is not None:
             host.submit(command, on_reply)
+        return host is not None
+
+    def _submit_or_refuse(self, group_id: str, command: Any, on_reply: Callable[[Any], None]) -> None:
+        if not self._try_to_submit(group_id, command, on_reply):
+            known = self._partitions() > 0
+            on_reply(KafkaError(ErrorCode.NOT_COORDINATOR if known else ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
     def submit_everywhere(self, command: Any, on_replies: Callable[[list[Any]], None]) -> None:
         """Ask every machine here; `on_replies` gets all their answers, in the order of their partitions."""

@@ -47,6 +47,7 @@ class Broker:
             create=self.create,
             new_topic=lambda name: NewTopic(name, b"o" * 16, 4),
             new_uuid=lambda: b"u" * 16,
+            when_open=lambda callback: callback(),
         )
         self.world = SimpleNamespace(entropy=SimpleNamespace(random_bytes=self.random_bytes))
         self.made = 0
