@@ -101,13 +101,17 @@ def _entry(
 
 
 def _synonyms(config: BrokerConfig, names: Iterable[str]) -> tuple[ConfigSynonym, ...]:
-    """Where these broker settings are set, in the order in which they count: by name, then by layer."""
+    """Where these broker settings are set, in the order in which they count: by name, then by layer.
+
+    Of defaults only the first name's counts as a place, as in Kafka; what the others say is in the value already.
+    """
+    names = list(names)
     found = []
     for name in names:
         setting = broker_setting(name)
         for layer in LAYERS:
             text = setting.default if layer == "default" else config.texts[layer].get(name)
-            if text is not None:
+            if text is not None and (layer != "default" or name == names[0]):
                 found.append(ConfigSynonym(name, None if setting.sensitive else text, _SOURCES[layer]))
     return tuple(found)
 

@@ -401,14 +401,6 @@ _TABLE = (
         """,
     ),
     (
-        "this node recompresses with the usual level of each codec",
-        """
-        compression.gzip.level int -1 1..9 +-1
-        compression.lz4.level int 9 1..17
-        compression.zstd.level int 3 -131072..22
-        """,
-    ),
-    (
         "the operating system sizes the buffers of connections and queues those that wait to be accepted",
         """
         socket.send.buffer.bytes int 102400

@@ -23,7 +23,10 @@ class TopicConfig:
         "_broker",
         "_overrides",
         "cleanup_policy",
+        "compression_gzip_level",
+        "compression_lz4_level",
         "compression_type",
+        "compression_zstd_level",
         "delete_retention_ms",
         "durability",
         "file_delete_delay_ms",
@@ -48,7 +51,10 @@ class TopicConfig:
     )
 
     cleanup_policy: frozenset[str]
+    compression_gzip_level: int
+    compression_lz4_level: int
     compression_type: str
+    compression_zstd_level: int
     delete_retention_ms: int
     durability: str
     file_delete_delay_ms: int

@@ -65,8 +65,8 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         update="cluster-wide",
     ),
     _inert("leader.replication.throttled.replicas", "list", "", _ONE_COPY),
-    _inert("local.retention.bytes", "long", "-2", _NO_TIER, -2),
-    _inert("local.retention.ms", "long", "-2", _NO_TIER, -2),
+    _from_broker("local.retention.bytes", "log.local.retention.bytes"),
+    _from_broker("local.retention.ms", "log.local.retention.ms"),
     _from_broker("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
     _from_broker("max.message.bytes", "message.max.bytes"),
     _from_broker("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms"),
@@ -92,5 +92,5 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     _from_broker("segment.index.bytes", "log.index.size.max.bytes"),
     _from_broker("segment.jitter.ms", "log.roll.jitter.ms", ("log.roll.jitter.hours", _HOUR), default="0", low=0),
     _from_broker("segment.ms", "log.roll.ms", ("log.roll.hours", _HOUR), default="604800000", low=1),
-    _inert("unclean.leader.election.enable", "boolean", "false", _ONE_COPY),
+    _from_broker("unclean.leader.election.enable", "unclean.leader.election.enable"),
 )

@@ -9,7 +9,7 @@ from duramen.config import TopicConfig
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import NO_TIMESTAMP
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header, payload_records, replace_payload
-from duramen.wire.compression import compress, decompress
+from duramen.wire.compression import GZIP, LZ4, ZSTD, compress, decompress
 
 CODECS = {"uncompressed": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
@@ -67,13 +67,23 @@ def rewrite(batch: bytearray, config: TopicConfig, now_ms: int) -> bytearray:
     codec = header.compression if config.compression_type == "producer" else CODECS[config.compression_type]
     if codec == header.compression:
         return batch
-    rebuilt = replace_payload(batch, codec, compress(codec, payload))
+    rebuilt = replace_payload(batch, codec, compress(codec, payload, _level(config, codec)))
     if len(rebuilt) > config.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"the batch is {len(rebuilt)} bytes after recompression, max.message.bytes={config.max_message_bytes}",
         )
     return rebuilt
+
+
+def _level(config: TopicConfig, codec: int) -> int | None:
+    """The level to compress with, where the codec has one."""
+    levels = {
+        GZIP: config.compression_gzip_level,
+        LZ4: config.compression_lz4_level,
+        ZSTD: config.compression_zstd_level,
+    }
+    return levels.get(codec)
 
 
 def _check_records(payload: bytes, header: BatchHeader, config: TopicConfig, now_ms: int) -> None:

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from duramen.server.handlers.produce import ProduceCall, ProduceRequest
     from duramen.server.request import Request
 
+METADATA_FEATURE = ("metadata.version", 7, 30)
+"""Record formats that are read here: from 3.3-IV3 on, the first that Kafka 4 reads, to 4.3-IV0, which is written."""
+
 WAKES_PER_TURN = 64
 """Parked readers served before the loop turns to sockets again (17 µs each)."""
 
@@ -63,7 +66,7 @@ class Broker:
         self.node_id = config.integer("node.id")
         self.metrics = Metrics()
         self.authorizer: Authorizer = AllowAll()
-        self.features: list[tuple[str, int, int]] = []
+        self.features = [METADATA_FEATURE]
         self.advertised = advertised()
         self.outstanding: dict[ProduceCall | ProduceRequest, None] = {}
         self.produce_replies = ProduceReplies()

@@ -33,13 +33,19 @@ _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_HEADER = _LZ4_MAGIC + b"\x60\x40\x82"
 _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_STORED = 0x80000000
+_LZ4_BLOCK_CHECKSUM = 0x10
+_LZ4_CONTENT_SIZE = 0x08
 _FIRST_GUESS_BYTES = 64 * 1024
 _MAX_GZIP_MEMBERS = 1000
 """Each member costs a copy of everything behind it, and empty ones are 20 bytes."""
 
 
+LZ4_FAST_LEVEL = 9
+"""Kafka's default level stands for the fast compressor; every other one is a level of the thorough one."""
+
+
 def compress(codec: int, data: _Buffer, level: int | None = None) -> bytes:
-    """`data` compressed as Kafka's clients expect it; `level` is the codec's own scale, None its default.
+    """`data` compressed as Kafka's clients expect it; `level` is the codec's own scale (KIP-390), None its default.
 
     Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for an unknown codec.
     """
@@ -51,7 +57,7 @@ def compress(codec: int, data: _Buffer, level: int | None = None) -> bytes:
     if codec == SNAPPY:
         return _xerial(data)
     if codec == LZ4:
-        return _lz4_frame(data)
+        return _lz4_frame(data, LZ4_FAST_LEVEL if level is None else level)
     if codec == ZSTD:
         return bytes(cramjam.zstd.compress(data, level=3 if level is None else level))
     raise _unknown(codec)
@@ -169,12 +175,12 @@ def _snappy_block(block: memoryview, room: int, max_bytes: int) -> bytes:
     return bytes(out)
 
 
-def _lz4_frame(data: _Buffer) -> bytes:
+def _lz4_frame(data: _Buffer, level: int) -> bytes:
     view = memoryview(data)
     pieces = [_LZ4_HEADER]
     for start in range(0, len(view), _LZ4_BLOCK_BYTES):
         block = view[start : start + _LZ4_BLOCK_BYTES]
-        packed = bytes(cramjam.lz4.compress_block(block, store_size=False))
+        packed = _lz4_block(block, level)
         if len(packed) < len(block):
             pieces.append(struct.pack("<I", len(packed)))
             pieces.append(packed)
@@ -183,6 +189,19 @@ def _lz4_frame(data: _Buffer) -> bytes:
             pieces.append(bytes(block))
     pieces.append(b"\0\0\0\0")
     return b"".join(pieces)
+
+
+def _lz4_block(block: memoryview, level: int) -> bytes:
+    """One independent block. cramjam has levels only for whole frames, so that others are cut out of one."""
+    if level != LZ4_FAST_LEVEL:
+        frame = bytes(cramjam.lz4.compress(block, level=level))
+        start = 15 if frame[4] & _LZ4_CONTENT_SIZE else 7
+        size = int.from_bytes(frame[start : start + 4], "little")
+        end = start + 4 + size
+        behind = end + 4 if frame[4] & _LZ4_BLOCK_CHECKSUM else end
+        if not size & _LZ4_STORED and frame[behind : behind + 4] == b"\0\0\0\0":  # the frame's only block
+            return frame[start + 4 : end]
+    return bytes(cramjam.lz4.compress_block(block, store_size=False))
 
 
 def _grow(inflate_into: object, data: _Buffer, max_bytes: int, name: str) -> bytes:

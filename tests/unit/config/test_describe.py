@@ -45,7 +45,9 @@ def test_topic_setting_from_the_broker() -> None:
 def test_hours_become_milliseconds_and_name_their_source() -> None:
     found = entry(describe_topic(load_broker_config("log.retention.hours=2", {}), {}), "retention.ms")
     assert (found.value, found.source) == ("7200000", 4)
-    assert found.synonyms == (("log.retention.hours", "2", 4), ("log.retention.hours", "168", 5))
+    assert found.synonyms == (("log.retention.hours", "2", 4),)
+    assert entry(describe_topic(DEFAULTS, {}), "retention.ms").synonyms == ()
+    assert entry(describe_topic(DEFAULTS, {}), "local.retention.ms").synonyms == (("log.local.retention.ms", "-2", 5),)
     assert entry(describe_topic(DEFAULTS, {}), "retention.ms").is_default
 
 

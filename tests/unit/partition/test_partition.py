@@ -244,6 +244,19 @@ def test_a_topic_of_one_compression_type_recompresses_whatever_comes(wanted: str
     assert bench.values() == values
 
 
+@pytest.mark.parametrize(("codec", "low", "high"), [("gzip", "1", "9"), ("lz4", "9", "8"), ("zstd", "-50", "19")])
+def test_the_level_of_a_codec_is_the_topics(codec: str, low: str, high: str) -> None:
+    sizes = []
+    values = [b"%d of many, each a little different: %d" % (number, number * number) for number in range(500)]
+    for level in (low, high):
+        bench = Bench(**{"compression_type": codec, f"compression_{codec}_level": level})
+        bench.produce(plain(*values))
+        (header,) = bench.headers()
+        assert bench.values() == values
+        sizes.append(header.size)
+    assert sizes[1] < sizes[0]
+
+
 def test_the_producers_compression_is_stored_as_it_came() -> None:
     bench = Bench()
     data = plain(b"x" * 500, compression=ZSTD)

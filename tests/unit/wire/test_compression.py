@@ -87,6 +87,28 @@ def test_aiokafka_reads_what_we_compress_and_the_other_way_round(data: bytes) ->
         assert compression.decompress(codec, encode(data), LIMIT) == data
 
 
+@pytest.mark.parametrize(
+    ("codec", "level"),
+    [
+        *((compression.GZIP, level) for level in (-1, 1, 9)),
+        *((compression.LZ4, level) for level in range(1, 18)),
+        *((compression.ZSTD, level) for level in (-131_072, -1, 1, 22)),
+    ],
+)
+def test_every_level_kafka_allows_is_read_by_other_clients(codec: int, level: int) -> None:
+    data = b"".join(b"record %d of some kind\n" % number for number in range(8000))
+    packed = compression.compress(codec, data, level)
+    if (codec, level) == (compression.LZ4, 8):
+        assert len(packed) < len(compression.compress(codec, data))
+    decode = {
+        compression.GZIP: aio_codec.gzip_decode,
+        compression.LZ4: aio_codec.lz4_decode,
+        compression.ZSTD: aio_codec.zstd_decode,
+    }[codec]
+    assert bytes(decode(packed)) == data
+    assert compression.decompress(codec, packed, LIMIT) == data
+
+
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("limit", [0, 1, 1000, 70_000, 4_999_999])
 def test_a_bomb_is_stopped_at_the_limit(codec: int, limit: int) -> None:

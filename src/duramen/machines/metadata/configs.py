@@ -51,9 +51,17 @@ def _change(image: MetadataImage, config: BrokerConfig, change: ConfigChange) ->
     if change.resource_type == TOPIC_RESOURCE:
         validate_topic_configs(config, wanted)
     else:
-        for name, value in wanted.items():
-            if present.get(name) != value:
-                validate_broker_config(name, value, cluster_default=not change.resource_name)
+        altered = {name: value for name, value in wanted.items() if present.get(name) != value}
+        fixed = [
+            name for name in altered if broker_setting(name).update == "restart" and not broker_setting(name).inert
+        ]
+        if fixed:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Cannot update these configs dynamically: [{', '.join(fixed)}]; set them in the node's file and restart",
+            )
+        for name, value in altered.items():
+            validate_broker_config(name, value, cluster_default=not change.resource_name)
     for name, value in wanted.items():
         if len(value.encode()) > MAX_VALUE_BYTES:
             raise ConfigError(f"the value of {name} exceeds {MAX_VALUE_BYTES} bytes")

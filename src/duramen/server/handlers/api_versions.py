@@ -19,6 +19,8 @@ FIRST_VERSION_WITH_ZERO_FEATURES = 4
 def response(request: Request, error: ErrorCode) -> Any:
     """The table as a message; with UNSUPPORTED_VERSION it tells the client how to ask again."""
     broker = request.broker
+    # A directory that was Kafka's may have more levels in its log; what they stand for is not served here.
+    supported = {name for name, _, _ in broker.features}
     # Features whose lowest version is 0 are left out below v4: older clients refuse them (KAFKA-17011).
     features = [
         ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
@@ -28,7 +30,7 @@ def response(request: Request, error: ErrorCode) -> Any:
     finalized = [
         ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
         for name, level in sorted(broker.image.features.items())
-        if level > 0
+        if level > 0 and name in supported
     ]
     return ApiVersionsResponse.new(
         error_code=int(error),
