@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import click
@@ -42,6 +43,7 @@ def command(file: Path | None, settings: tuple[str, ...], log_json: bool) -> int
         except UnicodeDecodeError:
             raise ConfigError(f"{file} is not UTF-8 text; is it a .properties file?") from None
     config = load_broker_config(text, pairs("--set", settings))
+    gc.disable()  # nothing of what is imported goes away again; `run` enables it
     # Only this command needs the server; its --help does not.
     from duramen.server.main import run
 

@@ -21,12 +21,14 @@ from duramen.server.world import real_world
 from duramen.version import VERSION
 
 GC_THRESHOLDS = (50_000, 20, 20)
+SETTLED_SECONDS = 0.25
+"""After the start; first those who waited for it are answered."""
 
 
 def run(config: BrokerConfig, log_json: bool = False) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit code. Problems at start are one line on stderr and 1."""
     started = time.monotonic()
-    gc.set_threshold(*GC_THRESHOLDS)
+    gc.disable()
     raise_descriptor_limit()
     log = EventLog(log_json)
     loop, world, executor = real_world()
@@ -46,9 +48,7 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
         log("error", "unexpected", {"error": repr(error), "traceback": error})
 
     def ready() -> None:
-        # What is alive now stays alive: keep the collector from walking it again, and let it run less often.
-        gc.collect()
-        gc.freeze()
+        loop.call_later(SETTLED_SECONDS, settle_memory)
         addresses = ", ".join(f"{e.host}:{e.port}" for e in broker.advertised_addresses)
         for key, reason in config.inert:
             log("info", "setting-without-meaning", {"key": key, "reason": reason})
@@ -74,6 +74,7 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
     except (OSError, DuramenError) as error:
         fail(error)
     finally:
+        gc.enable()
         pulse.stop()
         if metrics is not None:
             metrics.stop()
@@ -82,6 +83,14 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
         executor.close()
         loop.close()
     return exit_code
+
+
+def settle_memory() -> None:
+    """What is alive after the start stays alive: keep the collector from walking it again, and let it run less often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    gc.enable()
 
 
 def raise_descriptor_limit() -> None:
