@@ -96,7 +96,7 @@ class Partition:
         self.replication = Replication(node_id)
         self._executor = executor
         self._on_touched = on_touched
-        self._waiting: deque[tuple[int, Done, Appended]] = deque()
+        self._waiting: deque[tuple[int, int, Done, Appended]] = deque()
         self._watchers: dict[Callable[[], None], None] = {}
         self._queued: deque[Callable[[], None]] = deque()
         self._rewriting = False
@@ -224,7 +224,7 @@ class Partition:
         if acks == 0 or end <= self.replication.high_watermark:
             done(answer)
         else:
-            self._waiting.append((end, done, answer))
+            self._waiting.append((end, acks, done, answer))
 
     def append_local(self, batch: bytearray, now_ms: int) -> int:
         """Append a batch of the broker's own (coordinator records, control batches); returns the new log end.
@@ -285,17 +285,26 @@ class Partition:
         waiting = self._waiting
         high = self.replication.high_watermark
         self.log.producers.committed(high)
+        too_few = self._too_few_in_sync() if waiting else None
         while waiting and waiting[0][0] <= high:
-            _, done, answer = waiting.popleft()
-            done(answer)
+            _, acks, done, answer = waiting.popleft()
+            done(too_few if too_few is not None and acks == -1 else answer)
         if self._watchers:
             for callback in list(self._watchers):
                 callback()
 
+    def _too_few_in_sync(self) -> KafkaError | None:
+        """What acks=all is told when replicas fell out of sync, or more were asked for, behind the append."""
+        asked, found = self.config.min_insync_replicas, len(self.replication.isr)
+        if found >= asked:
+            return None
+        text = f"{self.tp}: stored, but {found} in-sync replicas, min.insync.replicas={asked}"
+        return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, text)
+
     def fail(self, error: KafkaError) -> None:
         """Answer everything that waits with `error` (the disk failed, the topic went away) and wake readers."""
         waiting, self._waiting = self._waiting, deque()
-        for _, done, _ in waiting:
+        for _, _, done, _ in waiting:
             done(error)
         for callback in list(self._watchers):
             callback()

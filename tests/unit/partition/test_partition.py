@@ -224,6 +224,24 @@ def test_log_append_time_is_stamped_and_told() -> None:
     assert list_offset(bench.partition, NOW, 0)[:2] == (0, NOW + 5000)
 
 
+def test_in_sync_replicas_are_counted_again_at_the_acknowledgement() -> None:
+    bench = Bench()
+    bench.lanes.held.add("journal")
+    answers: list[Any] = []
+    for acks in (-1, 1):
+        bench.partition.append(memoryview(plain(b"a")), acks, NOW, answers.append)
+    bench.reconfigure(min_insync_replicas="2")
+    assert answers == []
+    bench.lanes.held.clear()
+    bench.run()
+    refused, stored = answers
+    assert isinstance(refused, KafkaError)
+    assert refused.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert refused.retriable
+    assert stored.base_offset == 1, "acks=1 asks nobody else"
+    assert bench.partition.high_watermark == 2
+
+
 def test_create_time_is_left_alone_and_nothing_is_told() -> None:
     bench = Bench()
     assert appended(bench.produce(plain(b"a"))).append_time_ms == -1
