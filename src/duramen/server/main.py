@@ -86,7 +86,7 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
 
 
 def settle_memory() -> None:
-    """What is alive after the start stays alive: keep the collector from walking it again, and let it run less often."""
+    """What is alive by now stays alive: keep the collector from walking it again, and let it run less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
