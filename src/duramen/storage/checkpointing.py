@@ -19,6 +19,7 @@ from duramen.storage.checkpoints import (
     RECOVERY_POINT,
     DirectoryCheckpoint,
     LogPoint,
+    MetaProperties,
     encode_checkpoint,
     encode_offsets,
     replace_file,
@@ -27,6 +28,7 @@ from duramen.storage.journal import Journal
 from duramen.storage.log import Log
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.syncing import LogSync
+from duramen.storage.vouching import VOUCHED, Vouched, encode_vouched
 
 SLICE_LOGS = 8
 """Logs synced by one job of a round while the journal has room."""
@@ -44,6 +46,7 @@ class Files:
     directory: str
     checkpoint: DirectoryCheckpoint
     high_watermarks: Mapping[TopicPartition, int]
+    vouched: Vouched | None = None
 
     def write(self) -> None:
         """Replace all of them and make their names durable."""
@@ -53,6 +56,7 @@ class Files:
             RECOVERY_POINT: encode_offsets({point.tp: point.recovery_point for point in points}),
             LOG_START: encode_offsets(starts),
             HIGH_WATERMARK: encode_offsets(self.high_watermarks),
+            **({} if self.vouched is None else {VOUCHED: encode_vouched(self.vouched)}),
             CHECKPOINT: encode_checkpoint(self.checkpoint),
         }
         if not points:
@@ -109,6 +113,7 @@ class Checkpointer:
     high_watermark: Callable[[Log], int]
     points: dict[LogKey, LogPoint] = field(default_factory=dict)
     rounds: int = 0
+    identity: MetaProperties | None = None
     _round: Round | None = None
     _job: Checkpoint | None = None
 
@@ -178,7 +183,14 @@ class Checkpointer:
             points[key] = LogPoint(log.tp, log.start_offset, known.recovery_point, known.segment_base, known.position)
             marks[log.tp] = self.high_watermark(log)
         lsn = self._round.lsn if self._round is not None else self.journal.next_lsn
-        return Files(self.disk, self.directory, DirectoryCheckpoint(self.generation, lsn, points), marks)
+        checkpoint = DirectoryCheckpoint(self.generation, lsn, points)
+        return Files(self.disk, self.directory, checkpoint, marks, self._vouched(lsn))
+
+    def _vouched(self, lsn: int) -> Vouched | None:
+        if self.identity is None:
+            return None
+        logs = {key: (log.tp, tuple(log.epochs.entries)) for key, log in self.logs.items()}
+        return Vouched(self.identity, self.generation, lsn, logs)
 
     def cut(self, key: LogKey, offset: int, segment_base: int, position: int) -> None:
         """The log was truncated: nothing behind is known to be synced any more."""

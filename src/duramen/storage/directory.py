@@ -180,6 +180,7 @@ class LogDirectory:
         self._checkpointer = Checkpointer(
             self.disk, self.path, maker.generation, journal, self.logs, self._mark_of, points
         )
+        self._checkpointer.identity = state.meta
         self._checkpointer.files({}).write()
         # What was recovered is in synced files and checkpoints; the new first part's rename retires the old journal.
         journal.start(maker.make(limits.first_part))

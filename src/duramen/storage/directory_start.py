@@ -40,6 +40,7 @@ from duramen.storage.journal_reader import JournalContents, read_journal
 from duramen.storage.recovery import PartitionRecovery, RecoveryReport
 from duramen.storage.recovery_plan import LogKey, Plan, Point, make_plans
 from duramen.storage.segment import log_name, parse_base
+from duramen.storage.vouching import check_identity, restore
 
 DELETE_SUFFIX = "-delete"
 _TEMPORARIES = frozenset(
@@ -88,15 +89,20 @@ def prepare(disk: Disk, path: str, node_id: int, cluster_id: str | None, entropy
     StorageError when it belongs to another cluster or node, or cannot be recovered safely; CorruptLogError when
     something that was on stable storage is damaged.
     """
+    damage: list[str] = []
+    check_identity(disk, path, damage)
     meta = _identify(disk, path, node_id, cluster_id, entropy)
     contents = read_journal(disk, path)
     try:
         checkpoint = read_checkpoint(disk, path)
         clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
+        if not restore(disk, path, checkpoint, contents.entries, damage, clean=clean):
+            checkpoint = None
         found = list(_partitions(disk, path, checkpoint))
         fresh = not found and contents.generation < 0
         state = StartState(meta, clean or fresh, contents, RecoveryReport(clean=clean or fresh))
         state.report.torn_entries = contents.torn_entries
+        state.report.damage += damage
         _refuse(path, clean, contents, checkpoint, found)
         found = _identified(disk, found, state)
         deleted = _leftovers(disk, path, state.leftovers)

@@ -1,0 +1,213 @@
+"""What Kafka's small text files say, once more and with a checksum: a flipped bit in one of them is not believed.
+
+`duramen-directory` repeats whose directory this is, and of each partition the topic id and the leader epochs. It is
+written with each checkpoint and names its journal generation and LSN; it counts only beside that checkpoint. `restore`
+runs before anything else of a start looks at the files it covers. Where Kafka itself has used the directory since,
+Kafka's files are the truth, and our seals may speak of segments that it has compacted: they go.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from duramen.errors import StorageError
+from duramen.model import TopicId, TopicPartition, topic_id_text
+from duramen.ports import Disk
+from duramen.storage import kinds
+from duramen.storage.checkpoints import (
+    CLEAN_SHUTDOWN,
+    LEADER_EPOCHS,
+    LOG_START,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINT,
+    DirectoryCheckpoint,
+    MetaProperties,
+    decode_meta,
+    decode_offsets,
+    decode_partition_metadata,
+    encode_epochs,
+    encode_meta,
+    encode_offsets,
+    encode_partition_metadata,
+    parse_partition_name,
+    read_epochs,
+    read_file,
+    replace_file,
+)
+from duramen.storage.journal_reader import JournalEntry
+from duramen.storage.recovery_plan import LogKey
+from duramen.wire.checksum import crc32c
+
+VOUCHED = "duramen-directory"
+SEALS = (".seal", ".sealing")
+
+Epochs = tuple[tuple[int, int], ...]
+
+
+class Vouched(NamedTuple):
+    """The content of `duramen-directory`. logs: each partition's name and its (epoch, start offset) pairs."""
+
+    identity: MetaProperties
+    generation: int
+    lsn: int
+    logs: Mapping[LogKey, tuple[TopicPartition, Epochs]]
+
+
+def encode_vouched(vouched: Vouched) -> bytes:
+    """Text lines, the last one with the CRC-32C of those before it."""
+    identity = vouched.identity
+    counts = f"{vouched.generation} {vouched.lsn} {len(vouched.logs)}"
+    lines = [f"{VOUCHED} 1 {counts} {identity.node_id} {identity.cluster_id} {identity.directory_id}"]
+    for (topic_id, partition), (tp, epochs) in sorted(vouched.logs.items()):
+        told = ",".join(f"{epoch}:{start}" for epoch, start in epochs) or "-"
+        lines.append(f"{topic_id.hex()} {tp.topic} {partition} {told}")
+    body = ("\n".join(lines) + "\n").encode()
+    return body + f"crc {crc32c(body):08x}\n".encode()
+
+
+def decode_vouched(content: bytes) -> Vouched | None:
+    """Inverse of `encode_vouched`; None when it is damaged."""
+    body, separator, tail = content.rpartition(b"crc ")
+    if not separator or tail.strip() != f"{crc32c(body):08x}".encode():
+        return None
+    head, *lines = body.decode("ascii").splitlines()
+    name, version, generation, lsn, count, node, cluster, directory = head.split(" ")
+    if name != VOUCHED or version != "1" or int(count) != len(lines):
+        return None
+    logs: dict[LogKey, tuple[TopicPartition, Epochs]] = {}
+    for line in lines:
+        topic_id, topic, partition, told = line.split(" ")
+        pairs = [] if told == "-" else [pair.split(":") for pair in told.split(",")]
+        tp = TopicPartition(topic, int(partition))
+        logs[bytes.fromhex(topic_id), tp.partition] = (tp, tuple((int(epoch), int(start)) for epoch, start in pairs))
+    return Vouched(MetaProperties(cluster, int(node), directory), int(generation), int(lsn), logs)
+
+
+def kafka_was_here(disk: Disk, path: str) -> bool:
+    """Whether a Kafka broker stopped here last: its clean-shutdown file says its broker's epoch, ours says -1."""
+    content = read_file(disk, posixpath.join(path, CLEAN_SHUTDOWN))
+    if content is None:
+        return False
+    try:
+        told = json.loads(content)
+    except ValueError:
+        return False
+    epoch = told.get("brokerEpoch") if isinstance(told, dict) else None
+    return isinstance(epoch, int) and epoch >= 0
+
+
+def check_identity(disk: Disk, path: str, damage: list[str]) -> None:
+    """Hold `meta.properties` against what we keep of it: made again when unreadable; StorageError when it differs."""
+    content = read_file(disk, posixpath.join(path, VOUCHED))
+    vouched = None if content is None else decode_vouched(content)
+    if vouched is None:
+        if content is not None:
+            damage.append(f"{posixpath.join(path, VOUCHED)}: it is damaged; it is made again")
+        return
+    name = posixpath.join(path, META_PROPERTIES)
+    content = read_file(disk, name)
+    try:
+        found = None if content is None else decode_meta(content, name)
+    except StorageError:
+        found = None
+    if found is None:
+        replace_file(disk, name, encode_meta(vouched.identity))
+        damage.append(f"{name}: it was missing or damaged; it was made again from {VOUCHED}")
+    elif found != vouched.identity:
+        raise StorageError(
+            f"{name} says {_named(found)}, {VOUCHED} says {_named(vouched.identity)}: one of them is damaged. "
+            f"Correct {META_PROPERTIES}, or remove {VOUCHED} if that is wrong"
+        )
+
+
+def _named(meta: MetaProperties) -> str:
+    return f"cluster {meta.cluster_id!r}, node {meta.node_id}, directory {meta.directory_id!r}"
+
+
+def restore(
+    disk: Disk,
+    path: str,
+    checkpoint: DirectoryCheckpoint | None,
+    entries: Iterable[JournalEntry],
+    damage: list[str],
+    *,
+    clean: bool,
+) -> bool:
+    """Make Kafka's text files again where they differ from what our checkpoint vouches for; says so in `damage`.
+
+    False when Kafka was here since, and our checkpoint must not be believed.
+    """
+    if clean and kafka_was_here(disk, path):
+        _drop_seals(disk, path)
+        return False
+    if checkpoint is None:
+        return True
+    if clean:
+        points = checkpoint.logs.values()
+        _hold(disk, path, LOG_START, {p.tp: p.start_offset for p in points if p.start_offset > 0}, damage)
+        _hold(disk, path, RECOVERY_POINT, {p.tp: p.recovery_point for p in points}, damage)
+    content = read_file(disk, posixpath.join(path, VOUCHED))
+    vouched = None if content is None else decode_vouched(content)
+    if vouched is None or (vouched.generation, vouched.lsn) != (checkpoint.generation, checkpoint.checkpoint_lsn):
+        return True
+    created = {(entry.topic_id, entry.partition) for entry in entries if entry.kind == kinds.CREATE}
+    for key, (tp, epochs) in vouched.logs.items():
+        home = posixpath.join(path, str(tp))
+        if disk.exists(home) and _is_partition(disk, home, key, created, damage):
+            _hold_epochs(disk, home, epochs, damage, clean=clean)
+    return True
+
+
+def _drop_seals(disk: Disk, path: str) -> None:
+    for name in disk.list_directory(path):
+        home = posixpath.join(path, name)
+        if parse_partition_name(name) is None:
+            continue
+        try:
+            names = disk.list_directory(home)
+        except NotADirectoryError:
+            continue
+        gone = [inside for inside in names if inside.endswith(SEALS)]
+        for inside in gone:
+            disk.remove(posixpath.join(home, inside))
+        if gone:
+            disk.sync_directory(home)
+
+
+def _hold(disk: Disk, path: str, name: str, wanted: Mapping[TopicPartition, int], damage: list[str]) -> None:
+    """An offset checkpoint says what ours says."""
+    file = posixpath.join(path, name)
+    content = read_file(disk, file)
+    if (decode_offsets(content) if content is not None else {}) != wanted:
+        replace_file(disk, file, encode_offsets(wanted))
+        damage.append(f"{file}: it was missing or damaged; it was made again")
+
+
+def _is_partition(disk: Disk, home: str, key: LogKey, created: set[tuple[TopicId, int]], damage: list[str]) -> bool:
+    """The partition's metadata names this topic id; False when the directory belongs to a newer topic of that name."""
+    path = posixpath.join(home, PARTITION_METADATA)
+    wanted = topic_id_text(key[0])
+    content = read_file(disk, path)
+    found = None if content is None else decode_partition_metadata(content)
+    if found == wanted:
+        return True
+    if any(topic_id_text(topic_id) == found and partition == key[1] for topic_id, partition in created):
+        return False
+    replace_file(disk, path, encode_partition_metadata(wanted))
+    damage.append(f"{path}: it was missing or damaged; it was made again")
+    return True
+
+
+def _hold_epochs(disk: Disk, home: str, epochs: Epochs, damage: list[str], *, clean: bool) -> None:
+    """The leader epochs are those of the checkpoint; recovery adds what the journal and the batches say on top."""
+    path = posixpath.join(home, LEADER_EPOCHS)
+    found = read_epochs(disk, path)
+    if found is not None and tuple(found) == epochs:
+        return
+    replace_file(disk, path, encode_epochs(epochs))
+    if clean or found is None:  # after another stop the file may rightly differ from what the checkpoint knew
+        damage.append(f"{path}: it was missing or damaged; it was made again")
