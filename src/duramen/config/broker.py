@@ -71,6 +71,13 @@ class BrokerConfig:
             raise ConfigError(f"{name} is not a boolean")
         return value
 
+    def number(self, name: str) -> float:
+        """The value of a double setting."""
+        value = self.get(name)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise ConfigError(f"{name} is not a number")
+        return float(value)
+
     def string(self, name: str) -> str:
         """The value of a string setting, "" when it is unset."""
         value = self.get(name)

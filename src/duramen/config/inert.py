@@ -83,22 +83,6 @@ _TABLE = (
         """,
     ),
     (
-        "compaction does not run in this release",
-        """
-        log.cleaner.backoff.ms long 15000 0..
-        log.cleaner.dedupe.buffer.size long 134217728
-        log.cleaner.enable boolean true
-        log.cleaner.io.buffer.load.factor double 0.9
-        log.cleaner.io.buffer.size int 524288 0..
-        log.cleaner.io.max.bytes.per.second double 1.7976931348623157E308
-        log.cleaner.threads int 1 0..
-        log.cleaner.delete.retention.ms long 86400000 0..
-        log.cleaner.min.cleanable.ratio double 0.5 0..1
-        log.cleaner.min.compaction.lag.ms long 0 0..
-        log.cleaner.max.compaction.lag.ms long 9223372036854775807 1..
-        """,
-    ),
-    (
         "there is no remote tier",
         """
         follower.fetch.last.tiered.offset.enable boolean false

@@ -5,6 +5,7 @@ Names and defaults are Kafka's (4.3.1) unless the sentence says otherwise.
 
 from __future__ import annotations
 
+from duramen.config.cleaner_settings import CLEANER_SETTINGS
 from duramen.config.setting import LONG_MAX, Setting
 
 _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -383,7 +384,7 @@ _LOG = (
         "list",
         "delete",
         "What happens to old records: `delete` removes them by age and size, `compact` keeps the last one of each key. "
-        "Compaction does not run in this release: a compacted topic takes no records without key and keeps all.",
+        "A compacted topic takes no records without key.",
         allowed=("compact", "delete"),
         update=_DYNAMIC,
     ),
@@ -544,5 +545,5 @@ _OURS = (
 )
 
 SERVED_BROKER_SETTINGS: tuple[Setting, ...] = (
-    _IDENTITY + _LISTENERS + _TOPICS + _FETCH + _GROUPS + _LOG + _FLUSHING + _METADATA + _OURS
+    _IDENTITY + _LISTENERS + _TOPICS + _FETCH + _GROUPS + _LOG + CLEANER_SETTINGS + _FLUSHING + _METADATA + _OURS
 )

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from duramen.config import load_broker_config
@@ -28,7 +28,7 @@ from duramen.model import INTERNAL_TOPICS, TopicPartition
 from duramen.partition.catalog import Catalog, silent
 from duramen.partition.partition import READ_COMMITTED, Appended, Partition
 from duramen.partition.positions import delete_records, list_offset
-from duramen.partition.settings import directory_settings
+from duramen.partition.settings import cleaner_settings, directory_settings
 from duramen.partition.store import Store
 from duramen.ports import FileSpan
 from duramen.storage.checkpoints import META_PROPERTIES, decode_meta, read_file
@@ -74,6 +74,7 @@ class EmbeddedLog:
         try:
             with self._turn:
                 self._store = Store(self._world, config.integer("node.id"))
+                self._store.compaction.configure(cleaner_settings(config))
                 self._store.open_directory(path, directory_settings(config, None))
                 self._catalog = Catalog(self._world, self._store, config, config.integer("node.id"), silent)
                 self._store.on_failure = self._directory_failed
@@ -241,7 +242,8 @@ class Topic:
         """Records of a partition from offset `start` (None: the first there is), in order.
 
         follow: at the end wait for more instead of stopping. end: stop before this offset. Raises KafkaError
-        OFFSET_OUT_OF_RANGE when `start` is below the log start or above the log end, CorruptLogError for damage.
+        OFFSET_OUT_OF_RANGE when `start` is below the log start or above the log end, CorruptLogError for damage,
+        StorageError when the disk fails.
         """
         self._check_partition(partition)
         offset = self.start_offset(partition) if start is None else start
@@ -264,15 +266,16 @@ class Topic:
 
     def _chunk(self, partition: int, offset: int) -> tuple[bytes, int]:
         """(whole batches from the one with `offset`, the bound they were read up to)."""
-        with self._turn:
-            self._log._check()
-            source = self._partition(partition)
-            bound = source.bound(READ_COMMITTED)
-            parts: list[Any] = list(source.read(offset, READ_CHUNK_BYTES, READ_COMMITTED).parts)
-            for index, part in enumerate(parts):
-                if isinstance(part, FileSpan):
-                    parts[index] = part.file.pread(part.length, part.position)
-        return b"".join(part.run().data if isinstance(part, Pending) else part for part in parts), bound
+        with _disk_errors(f"partition {partition} of {self.name}"):
+            with self._turn:
+                self._log._check()
+                source = self._partition(partition)
+                bound = source.bound(READ_COMMITTED)
+                parts: list[Any] = list(source.read(offset, READ_CHUNK_BYTES, READ_COMMITTED).parts)
+                for index, part in enumerate(parts):
+                    if isinstance(part, FileSpan):
+                        parts[index] = part.file.pread(part.length, part.position)
+            return b"".join(part.run().data if isinstance(part, Pending) else part for part in parts), bound
 
     def _wait(self, partition: int, bound: int) -> None:
         moved = threading.Event()
@@ -300,7 +303,7 @@ class Topic:
 
     def offset_at(self, partition: int, timestamp_ms: int) -> int | None:
         """Offset of the first record whose timestamp is at least `timestamp_ms`; None when there is none."""
-        with self._turn:
+        with _disk_errors(f"partition {partition} of {self.name}"), self._turn:
             found = list_offset(self._partition(partition), timestamp_ms, READ_COMMITTED)
         return found.offset if found.offset >= 0 else None
 
@@ -328,6 +331,15 @@ class Topic:
         if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self.name} was deleted")
         return found
+
+
+@contextmanager
+def _disk_errors(what: str) -> Iterator[None]:
+    """A read that fails is told as StorageError, as every other failure is."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{what} cannot be read: {error}") from error
 
 
 class _Appending:

@@ -34,8 +34,9 @@ class Maintenance:
         self._stopped = False
 
     def start(self) -> None:
-        """Begin checkpoints, sealing, retention and deletions, once a second."""
+        """Begin checkpoints, sealing, retention and deletions, once a second, and compaction."""
         self._timer = self._clock.call_later(MAINTENANCE_SECONDS, self._maintain)
+        self._store.compaction.start()
 
     def _maintain(self) -> None:
         if self._stopped:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from duramen.config import BrokerConfig
+from duramen.storage.cleaner import CleanerSettings
 from duramen.storage.directory import DirectorySettings
+
+LEAST_IO_BYTES = 4096
+"""Compaction reads no less at a time, however small its buffer is: whole batches are read anyway."""
 
 
 def directory_settings(config: BrokerConfig, cluster_id: str | None) -> DirectorySettings:
@@ -22,4 +26,18 @@ def directory_settings(config: BrokerConfig, cluster_id: str | None) -> Director
         scrub_interval_ms=config.integer("duramen.scrub.interval.ms"),
         node_id=config.integer("node.id"),
         cluster_id=cluster_id,
+    )
+
+
+def cleaner_settings(config: BrokerConfig) -> CleanerSettings:
+    """How compaction works; what is for all passes together is shared out among those that may run at a time."""
+    threads = config.integer("log.cleaner.threads") if config.boolean("log.cleaner.enable") else 0
+    share = max(1, threads)
+    return CleanerSettings(
+        threads=threads,
+        dedupe_bytes=config.integer("log.cleaner.dedupe.buffer.size") // share,
+        load_factor=config.number("log.cleaner.io.buffer.load.factor"),
+        io_bytes=max(LEAST_IO_BYTES, config.integer("log.cleaner.io.buffer.size") // share // 2),
+        bytes_per_second=config.number("log.cleaner.io.max.bytes.per.second"),
+        backoff_ms=config.integer("log.cleaner.backoff.ms"),
     )

@@ -14,6 +14,7 @@ from typing import Any
 from duramen.config import TopicConfig
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError, check
 from duramen.model import TopicId, TopicPartition
+from duramen.partition.compaction import Compaction
 from duramen.partition.flushing import Flushing
 from duramen.partition.hardening import Hardening
 from duramen.partition.maintenance import Maintenance
@@ -50,6 +51,7 @@ class Store:
         self._failed: list[LogDirectory] = []
         """Directories of whose failure everybody was told."""
         self.maintenance = Maintenance(self, world.clock)
+        self.compaction = Compaction(self, world.clock)
         self._flushing = Flushing(self, world.clock)
         self._stopping = False
         self._jobs = 0
@@ -305,6 +307,7 @@ class Store:
         """Begin no more maintenance; `on_idle` once all that was appended is settled and no job is under way."""
         self._stopping = True
         self.maintenance.stop()
+        self.compaction.stop()
         self._flushing.stop()
         self._on_idle = on_idle
         self.commit()
@@ -323,6 +326,7 @@ class Store:
         """Close every directory; `clean` (only after `stop`) leaves it so that the next start replays nothing."""
         self._stopping = True
         self.maintenance.stop()
+        self.compaction.stop()
         self._flushing.stop()
         for partition in self.partitions.values():
             partition.close()

@@ -17,7 +17,7 @@ from duramen.machines.metadata.image import Endpoint, MetadataImage, PartitionIm
 from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicId, TopicPartition, topic_id_from_text
 from duramen.partition.catalog import METADATA_PARTITION, Catalog
 from duramen.partition.partition import Partition
-from duramen.partition.settings import directory_settings
+from duramen.partition.settings import cleaner_settings, directory_settings
 from duramen.partition.store import Store
 from duramen.ports import World
 from duramen.server.authorizer import AllowAll, Authorizer, Operation, Resource
@@ -29,6 +29,7 @@ from duramen.server.handlers.produce_reply import ProduceReplies
 from duramen.server.metrics import Metrics
 from duramen.server.producer_ids import ProducerIdSource
 from duramen.storage.damage import Damage
+from duramen.storage.log import Log
 
 if TYPE_CHECKING:
     from duramen.server.handlers.fetch import FetchCall
@@ -74,6 +75,7 @@ class Broker:
         self._woken: deque[FetchCall] = deque()
         self._wake_scheduled = False
         self.store = Store(world, self.node_id)
+        self.store.compaction.configure(cleaner_settings(config))
         self.store.statistics.observers.append(self.metrics.sync.observe)
         self.store.on_failure = self._directory_failed
         self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"), world.entropy)
@@ -99,6 +101,7 @@ class Broker:
             directory = self.store.open_directory(path, directory_settings(self.config, self.cluster_id or None))
             self.cluster_id = directory.cluster_id
             directory.findings.on_found = self._found_damage
+            directory.cleaner.on_uncleanable = self._uncleanable
             recovery = directory.recovery
             self.report(
                 "recovered",
@@ -192,6 +195,7 @@ class Broker:
     def _reconfigured(self, config: BrokerConfig) -> None:
         self.config = config
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
+        self.store.compaction.configure(cleaner_settings(config))
 
     def endpoints(self, listener: str) -> Iterable[tuple[int, str, int, str | None]]:
         """(node id, host, port, rack) of every active broker on the listener the client came through."""
@@ -253,6 +257,9 @@ class Broker:
     def report_bug(self, event: str, error: BaseException, **fields: Any) -> None:
         """Something that should be impossible; the log keeps the traceback."""
         self._report("error", event, {**fields, "error": repr(error), "traceback": error})
+
+    def _uncleanable(self, log: Log, error: BaseException) -> None:
+        self.report("uncleanable", partition=str(log.tp), error=str(error))
 
     def _found_damage(self, damage: Damage) -> None:
         self.report("damage", **damage.fields())

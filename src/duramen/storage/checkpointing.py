@@ -103,7 +103,10 @@ class Round:
 
 @dataclass(slots=True)
 class Checkpointer:
-    """Takes and completes the rounds of one directory. points: what is known to be synced of each log."""
+    """Takes and completes the rounds of one directory. points: what is known to be synced of each log.
+
+    persisted: what the checkpoint on disk says of it: recovery writes nothing below that.
+    """
 
     disk: Disk
     directory: str
@@ -112,10 +115,12 @@ class Checkpointer:
     logs: dict[LogKey, Log]
     high_watermark: Callable[[Log], int]
     points: dict[LogKey, LogPoint] = field(default_factory=dict)
+    persisted: dict[LogKey, LogPoint] = field(default_factory=dict)
     rounds: int = 0
     identity: MetaProperties | None = None
     _round: Round | None = None
     _job: Checkpoint | None = None
+    _cut_meanwhile: set[LogKey] = field(default_factory=set)
 
     @property
     def under_way(self) -> bool:
@@ -165,9 +170,15 @@ class Checkpointer:
             if not self._is_gone(log) and log.end_offset >= point.recovery_point:
                 self.points[key_of(log)] = point
         if job.files is not None:
+            self.wrote(job.files)
             self.journal.recycle(job.lsn)
             self._round = None
             self.rounds += 1
+
+    def wrote(self, files: Files) -> None:
+        """These files are on stable storage."""
+        self.persisted = {key: point for key, point in files.checkpoint.logs.items() if key not in self._cut_meanwhile}
+        self._cut_meanwhile.clear()
 
     def fail(self, job: Checkpoint) -> None:
         """The job failed: the round is over, the journal keeps everything."""
@@ -194,6 +205,9 @@ class Checkpointer:
 
     def cut(self, key: LogKey, offset: int, segment_base: int, position: int) -> None:
         """The log was truncated: nothing behind is known to be synced any more."""
+        self.persisted.pop(key, None)
+        if self._job is not None:
+            self._cut_meanwhile.add(key)
         known = self.points.get(key)
         if known is not None and known.recovery_point > offset:
             self.points[key] = LogPoint(known.tp, known.start_offset, offset, segment_base, position)

@@ -20,10 +20,10 @@ from duramen.storage.checkpoints import (
     CLEANER,
     LOCK,
     encode_clean_shutdown,
-    encode_offsets,
     remove_file,
     replace_file,
 )
+from duramen.storage.cleaner import Cleaner
 from duramen.storage.creation import Creation, NewLog
 from duramen.storage.damage import Findings
 from duramen.storage.directory_start import deleted_name, drop_leftover_directories, prepare
@@ -112,6 +112,7 @@ class LogDirectory:
         self._lock = disk.lock(posixpath.join(path, LOCK))
         self._checkpointer: Checkpointer
         self._housekeeping: Housekeeping
+        self.cleaner: Cleaner
         self._last_checkpoint_ms = 0
         self._now_ms = 0
         self._closed = False
@@ -181,14 +182,22 @@ class LogDirectory:
             self.disk, self.path, maker.generation, journal, self.logs, self._mark_of, points
         )
         self._checkpointer.identity = state.meta
-        self._checkpointer.files({}).write()
+        files = self._checkpointer.files({})
+        files.write()
+        self._checkpointer.wrote(files)
         # What was recovered is in synced files and checkpoints; the new first part's rename retires the old journal.
         journal.start(maker.make(limits.first_part))
         remove_parts(self.disk, self.path, keep=maker.generation)
         remove_file(self.disk, posixpath.join(self.path, CLEAN_SHUTDOWN))
         self.disk.sync_directory(self.path)
         journal.on_truncate = self._truncated
-        self._housekeeping = Housekeeping(self.disk, self.path, journal, self._mark_of, state.leftovers, self.findings)
+        self.cleaner = Cleaner(
+            self.disk, self.path, journal, self.logs, lambda: self._checkpointer.persisted, self._mark_of, self.findings
+        )
+        self.cleaner.load()
+        self._housekeeping = Housekeeping(
+            self.disk, self.path, journal, self._mark_of, state.leftovers, self.findings, self.cleaner
+        )
         self.scrubber = Scrubber(
             self.disk, self.path, self.findings, settings.scrub_bytes_per_second, settings.scrub_interval_ms
         )
@@ -235,6 +244,7 @@ class LogDirectory:
         self._check_usable()
         del self.logs[key_of(log)]
         self._checkpointer.points.pop(key_of(log), None)
+        self.cleaner.forget(key_of(log))
         if log in self._queue:
             self._queue.remove(log)
         self.journal.append(kinds.DELETE, log, log.end_offset, -1, 0, 0)
@@ -351,6 +361,7 @@ class LogDirectory:
             while (group := self.take_group()) is not None:
                 group.run()
                 self.journal.complete(group)
+            self.cleaner.finish()
             for key, log in self.logs.items():
                 sync = log.take_sync(full=True)
                 point = point_of(log)
@@ -360,9 +371,7 @@ class LogDirectory:
                 self._checkpointer.points[key] = point
                 log.close()
             self._checkpointer.files({}).write()
-            cleaner = posixpath.join(self.path, CLEANER)
-            if not self.disk.exists(cleaner):
-                replace_file(self.disk, cleaner, encode_offsets({}))
+            replace_file(self.disk, posixpath.join(self.path, CLEANER), self.cleaner.checkpoint())
             maker = self.journal.maker
             bare = PartMaker(self.disk, self.path, maker.generation + 1, maker.seed)
             bare.make(HEADER_BLOCK).file.close()

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from duramen.errors import CorruptLogError, KafkaError
 from duramen.ports import Disk
+from duramen.storage.cleaner import Cleaner
 from duramen.storage.damage import Findings, damage_of
 from duramen.storage.journal import Journal
 from duramen.storage.journal_ring import Growth
@@ -99,8 +100,10 @@ class Housekeeping:
         high_watermark: Callable[[Log], int],
         leftovers: list[str],
         findings: Findings,
+        cleaner: Cleaner,
     ) -> None:
         self._disk = disk
+        self._cleaner = cleaner
         self._directory = directory
         self._journal = journal
         self._high_watermark = high_watermark
@@ -129,6 +132,8 @@ class Housekeeping:
         if growth is not None:
             jobs.append(GrowJournal(self._journal, growth))
         for log in logs.values():
+            for notice in log.take_notices():
+                self._findings.add(damage_of(notice))
             for seal in log.take_seals():
                 if (log, seal.base_offset) not in self._sealing:
                     self._sealing.add((log, seal.base_offset))
@@ -144,7 +149,11 @@ class Housekeeping:
                     self._retain(log, now_ms)
         jobs += self._detach(logs)
         durable = self._journal.durable_lsn
-        due = [removal for removal in self._removals if removal.due_ms <= now_ms and removal.lsn <= durable]
+        due = [
+            removal
+            for removal in self._removals
+            if removal.due_ms <= now_ms and removal.lsn <= durable and not self._cleaner.is_busy(removal.paths)
+        ]
         if due:
             self._removals = [removal for removal in self._removals if removal not in due]
             jobs += [RemoveFiles(self._disk, removal, self._fail) for removal in due]
@@ -172,7 +181,7 @@ class Housekeeping:
         jobs: list[Job] = []
         waiting = []
         for lsn, log, start in self._starting:
-            if self._journal.durable_lsn < lsn:
+            if self._journal.durable_lsn < lsn or self._cleaner.is_swapping(log):
                 waiting.append((lsn, log, start))
             elif logs.get((log.topic_id, log.tp.partition)) is log:
                 # Asked again: a lease may have been taken while the log start became durable.

@@ -25,4 +25,4 @@ DURABILITY: Final = 9
 MARK: Final = 10
 """No change; records how far the journal was durable when it went idle."""
 SWAP: Final = 11
-"""Compacted segments took the place of others (reserved)."""
+"""A compacted segment takes the place of those from a segment base up to an offset, which were all synced."""

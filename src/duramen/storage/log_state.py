@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from duramen.errors import ErrorCode, KafkaError
+from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.model import TopicId, TopicPartition
 from duramen.ports import Buffer, Disk
 from duramen.storage.epochs import EpochCache
@@ -120,6 +120,18 @@ class LogState:
             segment.directory = path
             self._reader.dropped(segment)
 
+    def replace_segments(self, old: list[Segment], new: Segment) -> None:
+        """Compaction: `new` holds what is left of `old`, which are neighbours and never the active one.
+
+        Reads under way keep the files they have opened.
+        """
+        first = self.segments.index(old[0])
+        self.segments[first : first + len(old)] = [new]
+        for segment in old:
+            self._reader.dropped(segment)
+            segment.forget()
+        self._reader.forget()
+
     def flush(self) -> None:
         """Write everything queued with one call. OSError: nothing is forgotten, but the directory must be fenced."""
         queue = self._queue
@@ -132,6 +144,11 @@ class LogState:
             self._unsnapshotted += segment.size - start
             self._reader.wrote(segment, start)
         self.dirty = False
+
+    def take_notices(self) -> tuple[CorruptLogError, ...]:
+        """Damage that reads met and got around since the last call."""
+        notices, self._reader.notices = self._reader.notices, ()
+        return notices
 
     def mark_durable(self, offset: int) -> None:
         """Everything below `offset` is on stable storage; never moves back, never beyond the end."""

@@ -30,6 +30,7 @@ from duramen.storage.segment import (
     parse_name,
 )
 from duramen.wire.checksum import crc32c
+from duramen.storage.swapping import settle
 
 CHUNK_BYTES = 1 << 20
 TAIL_SUFFIX = ".tail"
@@ -74,6 +75,7 @@ class PartitionRecovery:
     def run(self) -> Point:
         """Do it and return where the log ends. CorruptLogError when synced bytes are missing or damaged."""
         plan = self._plan
+        settle(self._disk, self._path)
         names = self._disk.list_directory(self._path)
         bases = sorted(filter_bases(names))
         tails = dict(tail for tail in map(_parse_tail, names) if tail is not None)

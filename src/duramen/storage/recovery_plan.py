@@ -86,6 +86,8 @@ class Plan:
             self.epochs.append((entry.epoch, entry.offset))
         elif kind == kinds.DURABILITY:
             self._durability(point, entry.stable)
+        elif kind == kinds.SWAP:
+            self._swap(entry.segment_base, Point(entry.offset, entry.offset, 0))
         elif kind == kinds.DELETE:
             self.deleted = True
         elif kind == kinds.CREATE:
@@ -141,6 +143,17 @@ class Plan:
         self.end = point
         self.truncated = True
         self.epochs.append((-1, point.offset))
+
+    def _swap(self, first_base: int, end: Point) -> None:
+        """The segments from `first_base` up to `end` were synced, and other bytes may be in their place by now."""
+        for base in [base for base in self.writes if first_base <= base < end.segment_base]:
+            del self.writes[base]
+        if self.trusted is None or self.trusted.place < end.place:
+            self.trusted = end
+        if self.accept_from is not None and self.accept_from.place < end.place:
+            self.accept_from = end
+        if self.end is not None and self.end.place < end.place:
+            self.end = end
 
     def _durability(self, point: Point, stable: bool) -> None:
         if stable:

@@ -65,7 +65,7 @@ class Segment:
     size: bytes including those still queued; flushed: bytes in the file; synced: bytes known to be on stable storage.
     max_timestamp (ms, -1 none) belongs to the batch that ends at max_timestamp_offset. first_timestamp (ms, -1
     unknown): greatest of the first batch, from which `segment.ms` counts. sealed: it has a `.seal`, read into `seal`
-    on use.
+    on use. staged: what follows the file names while the segment is being swapped in (`swapping.py`); else "".
     """
 
     __slots__ = (
@@ -86,6 +86,7 @@ class Segment:
         "seal",
         "sealed",
         "size",
+        "staged",
         "synced",
         "time_entries",
         "times",
@@ -108,6 +109,7 @@ class Segment:
         self.times: TimeIndex | None = None
         self.index_entries = 0
         self.time_entries = 0
+        self.staged = ""
         self.sealed = False
         self.seal: Seal | None = None
         self._aborted: list[AbortedTransaction] | None = None
@@ -121,7 +123,7 @@ class Segment:
         return self.path_of(LOG)
 
     def path_of(self, suffix: str) -> str:
-        return posixpath.join(self.directory, file_name(self.base_offset, suffix))
+        return posixpath.join(self.directory, file_name(self.base_offset, suffix) + self.staged)
 
     @property
     def file(self) -> File:
@@ -164,7 +166,7 @@ class Segment:
             self.first_timestamp = header.max_timestamp
         self.size = position + header.size
         self.next_offset = end
-        if header.max_timestamp > self.max_timestamp:
+        if header.max_timestamp > self.max_timestamp and header.count:
             self.max_timestamp = header.max_timestamp
             self.max_timestamp_offset = end - 1
         if self.unindexed > interval:
@@ -241,6 +243,16 @@ class Segment:
             entries.append(entry)
         return entries
 
+    @staticmethod
+    def encode_aborted(entries: list[AbortedTransaction]) -> bytes:
+        """A `.txnindex` of these entries."""
+        return b"".join(_TXN_ENTRY.pack(0, *entry) for entry in entries)
+
+    def take_aborted(self, entries: list[AbortedTransaction]) -> None:
+        """The entries of a `.txnindex` that was written and synced elsewhere."""
+        self._aborted = entries
+        self.aborted_unsynced = False
+
     def rewrite_aborted(self, entries: list[AbortedTransaction]) -> None:
         """Replace `.txnindex`; no file when there is nothing to say. OSError."""
         self._aborted = entries
@@ -253,7 +265,7 @@ class Segment:
         file = self.disk.open(path, create=True, write=True)
         try:
             file.truncate(0)
-            file.pwritev([b"".join(_TXN_ENTRY.pack(0, *entry) for entry in entries)], 0)
+            file.pwritev([self.encode_aborted(entries)], 0)
         finally:
             file.close()
         self.aborted_unsynced = True

@@ -1,0 +1,107 @@
+"""Drives compaction: asks the directories for passes, runs their pieces on lanes of their own, and throttles them.
+
+A piece is a fraction of a megabyte. After each one the next is put off until the rate of
+`log.cleaner.io.max.bytes.per.second` allows it; between two pieces the lane and the loop are free.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from duramen.ports import Clock, Timer
+from duramen.storage.cleaner import CleanerSettings, Cleaning, Job
+from duramen.storage.directory import LogDirectory
+
+if TYPE_CHECKING:
+    from duramen.partition.store import Store
+
+WAIT_SECONDS = 0.02
+"""Until a pass is asked again that waits for the journal or for a lease."""
+
+
+class Compaction:
+    """The passes of one store. Loop thread only. settings: take effect with the next pass, the rate at once."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self.settings = CleanerSettings()
+        self._store = store
+        self._clock = clock
+        self._free_at = 0.0
+        self._lanes: dict[int, Cleaning] = {}
+        self._timer: Timer | None = None
+        self._stopped = False
+
+    def start(self) -> None:
+        """Begin to look for work, for the first time after `log.cleaner.backoff.ms`."""
+        self._look_later()
+
+    def stop(self) -> None:
+        """Begin nothing more; a job under way ends."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def configure(self, settings: CleanerSettings) -> None:
+        """Take over changed settings."""
+        self.settings = settings
+
+    def _look_later(self) -> None:
+        if not self._stopped:
+            self._timer = self._clock.call_later(max(0.001, self.settings.backoff_ms / 1000), self._look)
+
+    def _look(self) -> None:
+        self.look()
+        self._look_later()
+
+    def look(self) -> None:
+        """Begin as many passes as may run at once, of the logs that have it most necessary."""
+        for directory in self._store.directories:
+            while len(self._lanes) < self.settings.threads and not self._stopped and self._begin(directory):
+                pass
+
+    def _begin(self, directory: LogDirectory) -> bool:
+        try:
+            cleaning = directory.cleaner.take(self.settings, self._clock.wall_ms())
+        except OSError as error:
+            self._store.fail(directory, error)
+            return False
+        if cleaning is None:
+            return False
+        lane = next(number for number in range(self.settings.threads) if number not in self._lanes)
+        self._lanes[lane] = cleaning
+        self._go_on(directory, lane)
+        return True
+
+    def _go_on(self, directory: LogDirectory, lane: int) -> None:
+        """The next piece of a pass, now or when the rate allows it."""
+        if self._stopped:
+            return  # the directory finishes what may not be left half done when it is closed
+        wait = self._free_at - self._clock.monotonic()
+        if wait > 0:
+            self._clock.call_later(wait, partial(self._go_on, directory, lane))
+            return
+        cleaning = self._lanes[lane]
+        job = cleaning.take(self._clock.wall_ms())
+        if directory.journal.failed is None:
+            self._store.commit_soon()  # a swap is journaled, and waits for it
+        if cleaning.over:
+            del self._lanes[lane]
+            if cleaning.completed:
+                # What is dirtiest now may be another log: no pause between passes, as long as there is work.
+                self._clock.call_soon(self.look)
+        elif job is None:
+            self._clock.call_later(WAIT_SECONDS, partial(self._go_on, directory, lane))
+        else:
+            self._submit(directory, lane, job)
+
+    def _submit(self, directory: LogDirectory, lane: int, job: Job) -> None:
+        def done(moved: int | None, error: BaseException | None) -> None:
+            if error is not None:
+                self._lanes[lane].fail(error)
+            if moved:
+                now = self._clock.monotonic()
+                self._free_at = max(self._free_at, now) + moved / max(1.0, self.settings.bytes_per_second)
+            self._go_on(directory, lane)
+
+        self._store.submit(f"cleaner-{lane}", job, done)

@@ -1,0 +1,384 @@
+"""Compaction of one directory's logs, as seen from the loop: which log is next, how its pass goes on, how it ended.
+
+A pass is a sequence of jobs for a lane of its own, handed out by `Cleaning.take` one by one. Between them everything
+may change: a log may be deleted or cut, a lease be taken, the disk fail. Every step asks again, and a pass that may not
+go on is given up; whatever it had swapped in by then stays. Groups of segments are swapped in from the oldest to the
+youngest, never one without those before it: otherwise a tombstone could go before what it deletes.
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from duramen.errors import CorruptLogError, DuramenError, ErrorCode, KafkaError
+from duramen.model import TopicPartition
+from duramen.ports import Disk
+from duramen.storage import kinds
+from duramen.storage.checkpoints import CLEANER, LogPoint, encode_offsets, read_offsets, replace_file
+from duramen.storage.cleanable import Cleanable, bound_of, cleanable, groups, is_compacted
+from duramen.storage.cleaned_transactions import CleanedTransactions
+from duramen.storage.cleaning import Copy, Rules, build_map
+from duramen.storage.damage import Findings, damage_of
+from duramen.storage.journal import Journal
+from duramen.storage.log import Log
+from duramen.storage.offset_map import OffsetMap
+from duramen.storage.recovery_plan import LogKey
+from duramen.storage.segment import Segment
+from duramen.storage.swapping import CLEANED, SWAP, drop_cleaned, remove_replaced, stage, unstage
+
+Job = Callable[[], int]
+"""Work for the lane; returns the bytes it read and wrote."""
+Pieces = Generator[int, None, None]
+Steps = Generator["Job | None", None, None]
+"""What a pass does next; None: ask again a little later."""
+
+OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerSettings:
+    """How compaction works. dedupe_bytes: of one pass's map of last offsets; io_bytes: read at a time.
+
+    threads: passes at a time; 0 for none. bytes_per_second: over all of them, reading and writing.
+    """
+
+    threads: int = 1
+    dedupe_bytes: int = 128 << 20
+    load_factor: float = 0.9
+    io_bytes: int = 256 << 10
+    bytes_per_second: float = float("inf")
+    backoff_ms: int = 15_000
+
+
+@dataclass(slots=True)
+class CleanerStatistics:
+    """What compaction has done since the start. max_dirty_ratio: as of the last look; last_pass_ms: wall clock."""
+
+    passes: int = 0
+    failures: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    last_pass_ms: int = -1
+    max_dirty_ratio: float = 0.0
+
+
+class Cleaning:
+    """One pass over one log."""
+
+    def __init__(self, cleaner: Cleaner, work: Cleanable, settings: CleanerSettings, now_ms: int) -> None:
+        self.log = work.log
+        self.swapping = False
+        """New files have been named `.swap`: from here to the end of step 5 the pass has to be finished."""
+        self.over = False
+        self.completed = False
+        """The pass went through: the log's next pass begins behind it."""
+        self.swaps = 0
+        self._cleaner = cleaner
+        self._work = work
+        self._settings = settings
+        self._now_ms = now_ms
+        self._cuts = work.log.cuts
+        self._finishing = False
+        self._steps = self._pass()
+
+    def take(self, now_ms: int) -> Job | None:
+        """The next job for the lane, None when there is none now: the pass is `over`, or waits. OSError fences."""
+        self._now_ms = now_ms
+        if self._abandoned():
+            self.end()
+            return None
+        try:
+            return next(self._steps)
+        except StopIteration:
+            self.end()
+        except (OSError, DuramenError) as error:
+            self.fail(error)
+        return None
+
+    def fail(self, error: BaseException) -> None:
+        """The last job failed."""
+        if not self.over and not self._abandoned():
+            self._cleaner.failed(self, error)
+        self.end()
+
+    def end(self) -> None:
+        """No more of it."""
+        if not self.over:
+            self.over = True
+            self._steps.close()
+            self._cleaner.ended(self)
+
+    def finish_swap(self) -> None:
+        """The directory is about to be closed cleanly: bring a swap that has begun to its end, here, now. OSError."""
+        self._finishing = True
+        while self.swapping and not self.over:
+            job = next(self._steps)
+            if job is not None:
+                job()
+        self.end()
+
+    def _abandoned(self) -> bool:
+        """Whether the pass must not touch the log any more."""
+        return not self._cleaner.knows(self.log) or (self._cuts != self.log.cuts and not self.swapping)
+
+    # ---- the pass ------------------------------------------------------------------------------------------------
+
+    def _pass(self) -> Steps:
+        work, log, settings = self._work, self.log, self._settings
+        offsets = OffsetMap(
+            settings.dedupe_bytes,
+            settings.load_factor,
+            max(0, work.end - work.first_dirty),
+            log.topic_id,
+        )
+        aborted = [entry for segment in log.segments for entry in segment.aborted()]
+        dirty_from = work.dirty[0].base_offset
+        seen = CleanedTransactions(entry for entry in aborted if entry.last_offset >= dirty_from)
+        disk = log.disk
+        yield from _jobs(build_map(disk, work.dirty, work.first_dirty, seen, offsets, settings.io_bytes))
+        if offsets.latest < work.first_dirty:
+            return
+        rules = self._rules(work.first_dirty)
+        transactions = CleanedTransactions(aborted)
+        config = log.config
+        inside = [segment for segment in work.segments if segment.base_offset <= offsets.latest]
+        for group in groups(inside, config.segment_bytes, config.segment_index_bytes):
+            target = Segment(disk, log.path, group[0].base_offset)
+            target.staged = CLEANED
+            copy = Copy(
+                disk, group, target, offsets, rules, transactions,
+                chunk_bytes=settings.io_bytes, index_interval_bytes=config.index_interval_bytes,
+            )  # fmt: skip
+            yield from _jobs(copy.steps())
+            self._cleaner.statistics.bytes_read += copy.bytes_in
+            self._cleaner.statistics.bytes_written += copy.bytes_out
+            if copy.changed:
+                swapped = yield from self._swap(group, target)
+                if not swapped:
+                    return
+            else:
+                yield partial(_drop, disk, log.path, target.base_offset)
+        yield self._cleaner.cleaned_to(log, offsets.latest + 1)
+        self._cleaner.passed(self._now_ms)
+        self.completed = True
+
+    def _rules(self, first_dirty: int) -> Rules:
+        batches: dict[int, frozenset[int]] = {}
+        epochs: dict[int, int] = {}
+        for producer in self.log.producers.active():
+            if producer.batches:
+                batches[producer.id] = frozenset(batch[3] for batch in producer.batches)
+            else:
+                epochs[producer.id] = producer.epoch
+        retention_ms = int(getattr(self.log.config, "delete_retention_ms", 86_400_000))
+        return Rules(self._now_ms, retention_ms, first_dirty, batches, epochs)
+
+    def _swap(self, group: list[Segment], target: Segment) -> Generator[Job | None, None, bool]:
+        """Put the copy in place; False when it may not be any more. See `swapping.py` for the steps."""
+        log = self.log
+        if self._may_swap(group):
+            log.journal.admit(0)
+            end = group[-1].next_offset
+            lsn = log.journal.append(kinds.SWAP, log, end, log.epochs.latest, target.base_offset, 0)
+            while not self._cleaner.is_durable(lsn):
+                yield None
+        if not self._may_swap(group):
+            yield partial(_drop, log.disk, log.path, target.base_offset)
+            return False
+        self.swapping = True
+        yield partial(_stage, log.disk, log.path, target.base_offset)
+        while group[-1].next_offset > self._cleaner.bound(log, self._now_ms) and not self._finishing:
+            yield None  # leased at the last moment; nobody holds a lease over a stop
+        target.staged = SWAP
+        log.replace_segments(group, target)
+        yield partial(_remove, log.disk, log.path, [segment.base_offset for segment in group[1:]])
+        unstage(log.disk, log.path, target.base_offset)
+        target.staged = ""
+        target.release_files()
+        log.names_changed = True
+        self.swapping = False
+        self.swaps += 1
+        return True
+
+    def _may_swap(self, group: list[Segment]) -> bool:
+        """Whether the group is still there, whole, and nobody has laid hands on it."""
+        segments = self.log.segments
+        if group[0] not in segments:
+            return False
+        first = segments.index(group[0])
+        if segments[first : first + len(group)] != group:
+            return False
+        return group[-1].next_offset <= self._cleaner.bound(self.log, self._now_ms)
+
+
+def _jobs(steps: Pieces) -> Steps:
+    """The pieces of a generator as jobs, until it ends."""
+    over = False
+
+    def step() -> int:
+        nonlocal over
+        try:
+            return next(steps)
+        except StopIteration:
+            over = True
+            return 0
+
+    try:
+        while not over:
+            yield step
+    finally:
+        steps.close()
+
+
+def _stage(disk: Disk, path: str, base: int) -> int:
+    stage(disk, path, base)
+    return 0
+
+
+def _remove(disk: Disk, path: str, bases: list[int]) -> int:
+    remove_replaced(disk, path, bases)
+    return 0
+
+
+def _drop(disk: Disk, path: str, base: int) -> int:
+    drop_cleaned(disk, path, base)
+    return 0
+
+
+@dataclass(slots=True)
+class Cleaner:
+    """Compaction of one directory. Loop thread only.
+
+    persisted: the points of the last durable checkpoint. high_watermark: as for retention. findings: damage goes there.
+    uncleanable: logs whose
+    last pass failed, with the reason; they are left alone until a restart, and the others go on.
+    """
+
+    disk: Disk
+    directory: str
+    journal: Journal
+    logs: Mapping[LogKey, Log]
+    persisted: Callable[[], Mapping[LogKey, LogPoint]]
+    high_watermark: Callable[[Log], int]
+    findings: Findings
+    on_uncleanable: Callable[[Log, BaseException], None] = lambda log, error: None
+    statistics: CleanerStatistics = field(default_factory=CleanerStatistics)
+    uncleanable: dict[LogKey, str] = field(default_factory=dict)
+    cleaned: dict[LogKey, int] = field(default_factory=dict)
+    running: list[Cleaning] = field(default_factory=list)
+
+    def load(self) -> None:
+        """Take over `cleaner-offset-checkpoint`, which may be Kafka's, older than the logs, or missing."""
+        known = read_offsets(self.disk, posixpath.join(self.directory, CLEANER))
+        for key, log in self.logs.items():
+            offset = known.get(log.tp, -1)
+            if log.start_offset <= offset <= log.end_offset:
+                self.cleaned[key] = offset
+
+    def first_dirty(self, log: Log) -> int:
+        """From where on no pass has looked at the log's keys."""
+        return max(self.cleaned.get((log.topic_id, log.tp.partition), 0), log.start_offset)
+
+    def bound(self, log: Log, now_ms: int) -> int:
+        """Offset at and above which nothing of the log may be replaced."""
+        point = self.persisted().get((log.topic_id, log.tp.partition))
+        return bound_of(log, self.high_watermark(log), -1 if point is None else point.segment_base, now_ms)
+
+    def take(self, settings: CleanerSettings, now_ms: int) -> Cleaning | None:
+        """Begin a pass over the log that has it most necessary; None when none has. OSError."""
+        if self.journal.failed is not None:
+            return None
+        found: list[Cleanable] = []
+        busy = [cleaning.log for cleaning in self.running]
+        for key, log in self.logs.items():
+            if not is_compacted(log) or key in self.uncleanable or log in busy:
+                continue
+            work = cleanable(log, self.first_dirty(log), self.bound(log, now_ms), now_ms)
+            if work is not None:
+                found.append(work)
+        self.statistics.max_dirty_ratio = max((work.ratio for work in found), default=0.0)
+        due = [work for work in found if work.is_due]
+        if not due:
+            return None
+        cleaning = Cleaning(self, max(due, key=lambda work: work.ratio), settings, now_ms)
+        self.running.append(cleaning)
+        return cleaning
+
+    def is_swapping(self, log: Log) -> bool:
+        """Whether the log's segments are being replaced: nobody else may remove any of them now."""
+        return any(cleaning.log is log and cleaning.swapping for cleaning in self.running)
+
+    def is_busy(self, paths: list[str]) -> bool:
+        """Whether a pass may still write into one of these directories, which are to be removed."""
+        return any(cleaning.log.path in paths for cleaning in self.running)
+
+    def forget(self, key: LogKey) -> None:
+        """The log is deleted."""
+        self.cleaned.pop(key, None)
+        self.uncleanable.pop(key, None)
+
+    def finish(self) -> None:
+        """Nothing more is begun; a swap under way is completed. No job may be running. OSError."""
+        for cleaning in list(self.running):
+            cleaning.finish_swap()
+
+    def checkpoint(self) -> bytes:
+        """`cleaner-offset-checkpoint` as of now: the first offset of each compacted log that is not cleaned."""
+        offsets: dict[TopicPartition, int] = {}
+        for key, offset in self.cleaned.items():
+            log = self.logs.get(key)
+            if log is not None:
+                offsets[log.tp] = min(offset, log.end_offset)
+        return encode_offsets(offsets)
+
+    # ---- what a pass tells ---------------------------------------------------------------------------------------
+
+    def knows(self, log: Log) -> bool:
+        """Whether the log is in use and the disk takes writes."""
+        return self.logs.get((log.topic_id, log.tp.partition)) is log and self.journal.failed is None
+
+    def is_durable(self, lsn: int) -> bool:
+        """Whether that journal entry is on stable storage."""
+        return self.journal.durable_lsn >= lsn
+
+    def cleaned_to(self, log: Log, offset: int) -> Job:
+        """Everything below `offset` was looked at; the job that writes it down."""
+        self.cleaned[log.topic_id, log.tp.partition] = offset
+        content = self.checkpoint()
+        path = posixpath.join(self.directory, CLEANER)
+
+        def write() -> int:
+            replace_file(self.disk, path, content)
+            return 0
+
+        return write
+
+    def passed(self, now_ms: int) -> None:
+        """A pass came to its end."""
+        self.statistics.passes += 1
+        self.statistics.last_pass_ms = now_ms
+
+    def ended(self, cleaning: Cleaning) -> None:
+        """A pass is over, in whatever way."""
+        self.running.remove(cleaning)
+
+    def failed(self, cleaning: Cleaning, error: BaseException) -> None:
+        """A pass failed: a full disk is tried again, one that fails is fenced, a log that is damaged is left alone."""
+        self.statistics.failures += 1
+        if isinstance(error, FileNotFoundError):
+            return  # retention was faster
+        if isinstance(error, OSError):
+            if error.errno not in OUT_OF_SPACE or cleaning.swapping:
+                self.journal.fail(None, error)
+            return
+        if isinstance(error, KafkaError) and error.code == ErrorCode.KAFKA_STORAGE_ERROR:
+            return  # the journal is full
+        if isinstance(error, CorruptLogError):
+            self.findings.add(damage_of(error))
+        log = cleaning.log
+        self.uncleanable[log.topic_id, log.tp.partition] = str(error)
+        self.on_uncleanable(log, error)
