@@ -1,12 +1,15 @@
 # The simulator: the production server in a simulated world, from one seed (docs/internals/sim.md).
 SEED ?= 1
 SEEDS ?=
+MINUTES ?=
 BREAK ?=
+# Seeds that run side by side.
+PROCESSES ?= 2
 SIM = PYTHONHASHSEED=0 $(BIN)/python -m duramen.sim
 
 .PHONY: sim sim-guards sim-cuts sim-long
-sim: $(VENV)/run.stamp ## one simulated world: SEED=n [SEEDS=n] [BREAK=guard]
-	@$(SIM) --seed $(SEED) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(BREAK),--break $(BREAK))
+sim: $(VENV)/run.stamp ## simulated worlds: SEED=n [SEEDS=n] [BREAK=guard] [PROCESSES=n]
+	@$(SIM) --seed $(SEED) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(BREAK),--break $(BREAK)) --processes $(PROCESSES)
 
 sim-guards: $(VENV)/run.stamp ## the guards that make sim BREAK=... can remove
 	@$(SIM) --list-guards
@@ -14,5 +17,6 @@ sim-guards: $(VENV)/run.stamp ## the guards that make sim BREAK=... can remove
 sim-cuts: $(VENV)/run.stamp ## a power cut at every disk call of a 1,000-record run
 	@$(SIM) --seed $(SEED) --cuts 1
 
-sim-long: $(VENV)/run.stamp ## 1,000 seeds, each run twice with bit-equal histories
-	@$(SIM) --seed 1 --seeds 1000
+sim-long: $(VENV)/run.stamp ## go on with the seeds of benchmarks/results/sim.json: [SEEDS=1000] [MINUTES=n]
+	@$(SIM) --book benchmarks/results/sim.json --processes $(PROCESSES) --commit "$$(git rev-parse --short HEAD)" \
+		$(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES))

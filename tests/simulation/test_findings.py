@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from duramen.errors import ErrorCode
+from duramen.errors import CorruptLogError, ErrorCode
 from duramen.model import TopicPartition
 from duramen.ports import World
 from duramen.server.broker import Broker
@@ -23,6 +23,8 @@ from duramen.sim.node import WALL_START_MS, Node
 from duramen.sim.simulation import HOST, PORT, configuration
 from duramen.sim.workload import new_topic
 from duramen.storage.directory import DirectorySettings, LogDirectory
+from duramen.storage.journal_format import ENTRY_SIZE
+from duramen.storage.journal_reader import read_journal
 from duramen.storage.log import Log
 from duramen.storage.logconfig import PlainLogConfig
 from duramen.wire.batch import build_batch, parse_header
@@ -272,3 +274,31 @@ def test_a_stop_on_a_failing_disk_ends() -> None:
     world.node.start()
     world.answers(create("a", codes))
     assert codes == [ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS]
+
+
+def test_a_start_that_meets_a_damaged_journal_changes_nothing() -> None:
+    """It gave a topic that was created again its predecessor's id, then refused: from the repaired journal no start."""
+    disk = CrashDisk()
+    directory = open_directory(disk)
+    log = directory.create_log(TP, TOPIC_ID, PlainLogConfig())
+    log.assign_epoch(0)
+    write(directory, log, 0)
+    directory.close(clean=True)
+    directory = open_directory(disk)
+    directory.delete_log(directory.logs[TOPIC_ID, 0])
+    newer = bytes(15) + b"\x08"
+    log = directory.create_log(TP, newer, PlainLogConfig())
+    log.assign_epoch(0)
+    for sequence in range(3):
+        write(directory, log, sequence)
+    disk.kill()
+    disk.power_on()
+    contents = read_journal(disk, "/data")
+    part = f"/data/{contents.names[0]}"
+    contents.close()
+    disk.damage(part, contents.entries[0].data_position - ENTRY_SIZE)
+    with pytest.raises(CorruptLogError):
+        open_directory(disk)
+    disk.damage(part, contents.entries[0].data_position - ENTRY_SIZE)
+    (log,) = open_directory(disk).logs.values()
+    assert (log.topic_id, log.end_offset) == (newer, 3)

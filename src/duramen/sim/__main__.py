@@ -1,22 +1,27 @@
-"""The command `python -m duramen.sim`: run seeds, twice each, and print the history's hash or the broken promise."""
+"""The command `python -m duramen.sim`: run seeds and print what they came to, or the promise that broke."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
+import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+from duramen.sim.campaign import Book, Job, Tally, Violation, jobs_for, run_all, run_one
 from duramen.sim.cuts import cut_everywhere
-from duramen.sim.guards import GUARDS, removed
+from duramen.sim.guards import GUARDS
 from duramen.sim.invariants import InvariantViolated
-from duramen.sim.simulation import Result, simulate
 
 HELD, BROKEN, USAGE = 0, 1, 2
 SEARCHED_SEEDS = 200
 """Seeds within which the removal of any guard must break a promise."""
+TWICE_EVERY = 10
+"""In a long campaign every so manieth seed is run twice."""
+SAVE_EVERY = 50
+LONG_SEEDS = 1000
 
 
 def say(text: str = "") -> None:
@@ -34,10 +39,14 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--seed", type=int, default=None, help="the first (or only) seed; default 1")
     made.add_argument("--seeds", type=int, help="how many seeds; default 1, with --break up to 200")
+    made.add_argument("--processes", type=int, default=1, help="how many seeds to run side by side")
     made.add_argument("--break", dest="guard", metavar="GUARD", help="remove this guard and expect a promise to break")
     made.add_argument("--list-guards", action="store_true", help="name the guards and what each one prevents")
     made.add_argument("--trace", action="store_true", help="print the history's lines")
     made.add_argument("--cuts", type=int, metavar="STEP", help="a power cut at every STEP-th disk call of one run")
+    made.add_argument("--book", type=Path, help="continue behind the last seed of this file and add to it")
+    made.add_argument("--minutes", type=float, help="with --book: stop after this time")
+    made.add_argument("--commit", default="unknown", help="with --book: what the figures are of")
     return made
 
 
@@ -46,42 +55,93 @@ def replay(seed: int, guard: str | None) -> str:
     return f"make sim SEED={seed}" + (f" BREAK={guard}" if guard else "")
 
 
-def one(seed: int, *, trace: bool, once: bool) -> Result:
-    """Run a seed twice (unless `once`); the two histories must be equal to the bit."""
-    first = simulate(seed, keep_lines=trace)
-    if once:
-        return first
-    second = simulate(seed)
-    if first.digest != second.digest:
-        raise InvariantViolated("SameSeedSameHistory", f"{first.digest} and {second.digest}")
-    return first
+def tell(violation: Violation, guard: str | None) -> None:
+    """What broke, and how to see it again."""
+    for line in violation.lines:
+        say(line)
+    say(f"seed {violation.seed}: {violation.invariant} is violated")
+    say(violation.detail)
+    say(f"replay: {replay(violation.seed, guard)}")
 
 
-def run(seed: int, count: int, guard: str | None, *, trace: bool) -> int:
-    """Run `count` seeds from `seed` on; returns the exit status."""
+def run_single(seed: int, guard: str | None, *, trace: bool) -> int:
+    """Run one seed twice (once without a guard); returns the exit status."""
     started = time.perf_counter()
-    with removed(guard) if guard else contextlib.nullcontext():
-        for number in range(seed, seed + count):
-            try:
-                result = one(number, trace=trace, once=guard is not None)
-            except InvariantViolated as violated:
-                for line in violated.lines:
-                    say(line)
-                say(f"seed {number}: {violated.invariant} is violated")
-                say(violated.detail)
-                say(f"replay: {replay(number, guard)}")
-                return BROKEN
-            for line in result.lines:
-                say(line)
-            if count > 1 and not guard:
-                say(f"seed {number}: {result.starts} starts, {result.disk_calls} disk calls, history {result.digest}")
-    seconds = time.perf_counter() - started
-    what = f"without the guard {guard}" if guard else "each run twice with equal histories"
-    say(f"{count} seed{'s'[: count - 1]}, {what}: every promise held ({seconds:.1f} s, {seconds / count:.2f} s a seed)")
-    if count == 1:
-        say(f"{result.starts} starts, {result.disk_calls} disk calls, {result.virtual_s:.1f} simulated seconds")
+    result = run_one(Job(seed, guard is None, guard, trace))
+    if isinstance(result, Violation):
+        tell(result, guard)
+        return BROKEN
+    for line in result.lines:
+        say(line)
+    what = f"without the guard {guard}" if guard else "run twice with equal histories"
+    say(f"1 seed, {what}: every promise held ({time.perf_counter() - started:.1f} s)")
+    say(f"{result.starts} starts, {result.disk_calls} disk calls, {result.virtual_s:.1f} simulated seconds")
+    for title, counts in (("faults", result.faults), ("states", result.states)):
+        say(f"{title}: {', '.join(f'{name} {count}' for name, count in sorted(counts.items())) or 'none'}")
     say(f"history {result.digest}")
     return HELD
+
+
+def run(seed: int, count: int, guard: str | None, processes: int) -> int:
+    """Run `count` seeds from `seed` on, until a promise breaks; returns the exit status."""
+    started = time.perf_counter()
+    tally = Tally()
+    for outcome in run_all(jobs_for(range(seed, seed + count), twice_every=1, guard=guard), processes):
+        tally.add(outcome)
+        if isinstance(outcome, Violation):
+            tell(outcome, guard)
+            return BROKEN
+        if tally.seeds % 100 == 0:
+            say(f"{tally.seeds} seeds, {tally.seeds / (time.perf_counter() - started) * 60:.0f} a minute")
+    for line in tally.report(time.perf_counter() - started):
+        say(line)
+    what = f"without the guard {guard}" if guard else "each run twice with equal histories"
+    say(f"{count} seeds, {what}: every promise held")
+    say(f"histories {tally.history}")
+    return HELD
+
+
+def run_long(path: Path, seeds: int | None, minutes: float | None, processes: int, commit: str) -> int:
+    """Continue the book's campaigns for so many seeds or minutes; violations are noted, and it goes on."""
+    started = time.perf_counter()
+    book = Book(path)
+    base = dict(book.content)
+    first = book.next_seed
+    count = seeds if seeds is not None else 1 << 30 if minutes is not None else LONG_SEEDS
+    tally = Tally()
+
+    def wanted() -> Iterator[Job]:
+        for job in jobs_for(range(first, first + count), twice_every=TWICE_EVERY):
+            if minutes is not None and time.perf_counter() - started > minutes * 60:
+                return
+            yield job
+
+    def save() -> None:
+        seconds = time.perf_counter() - started
+        campaign = {
+            "commit": commit,
+            "first_seed": first,
+            "processes": processes,
+            "minutes": round(seconds / 60, 1),
+            "seeds_per_minute": round(tally.seeds / seconds * 60),
+            "twice_every": TWICE_EVERY,
+            "python": platform.python_version(),
+            "cores": os.cpu_count(),
+        }
+        book.write(tally, campaign, base)
+
+    for outcome in run_all(wanted(), processes):
+        tally.add(outcome)
+        if isinstance(outcome, Violation):
+            tell(outcome, None)
+        if tally.seeds % SAVE_EVERY == 0:
+            save()
+            say(f"seed {first + tally.seeds - 1}, {len(tally.violations)} violations")
+    save()
+    for line in tally.report(time.perf_counter() - started):
+        say(line)
+    say(f"{path}: {book.content['seeds_done']} seeds done, {len(book.content['violations'])} violations")
+    return BROKEN if tally.violations else HELD
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -95,8 +155,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"no guard {options.guard!r}; there are: {', '.join(GUARDS)}\n")
         return USAGE
     count = options.seeds if options.seeds is not None else SEARCHED_SEEDS if options.guard else 1
-    if count < 1 or (options.cuts is not None and options.cuts < 1):
-        sys.stderr.write("--seeds and --cuts take a positive number\n")
+    if min(count, options.processes, options.cuts or 1) < 1 or (options.minutes or 1) <= 0:
+        sys.stderr.write("--seeds, --processes, --minutes and --cuts take a positive number\n")
         return USAGE
     if os.environ.get("PYTHONHASHSEED") != "0" and arguments is None:
         os.environ["PYTHONHASHSEED"] = "0"
@@ -104,7 +164,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seed = options.seed if options.seed is not None else 1
     if options.cuts is not None:
         return cuts(seed, options.cuts)
-    return run(seed, count, options.guard, trace=options.trace)
+    if options.book is not None:
+        return run_long(options.book, options.seeds, options.minutes, options.processes, options.commit)
+    if count == 1 or options.trace:
+        return run_single(seed, options.guard, trace=options.trace)
+    return run(seed, count, options.guard, options.processes)
 
 
 def cuts(seed: int, step: int) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from random import Random
 from typing import NamedTuple
 
@@ -287,6 +288,13 @@ class CrashDisk:
         return CACHE_BYTES
 
     # -- looking at it from outside (no calls counted)
+
+    def copy(self, random: Random) -> CrashDisk:
+        """This disk as it is now, with nobody using it, no faults, and a seed of its own."""
+        other = CrashDisk(random, torn=self.torn, capacity=self.capacity)
+        other.names = deepcopy(self.names)
+        other.used = self.used
+        return other
 
     def contents(self) -> dict[str, bytes]:
         """Every file as programs see it, by path."""

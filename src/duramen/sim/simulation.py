@@ -10,7 +10,8 @@ from random import Random
 from typing import Any
 
 from duramen.config import BrokerConfig, load_broker_config
-from duramen.model import TopicPartition
+from duramen.model import INTERNAL_TOPICS, TopicPartition
+from duramen.partition.settings import directory_settings
 from duramen.ports import World
 from duramen.server.broker import Broker
 from duramen.sim.churn import Hardener, Recreator, trim
@@ -23,6 +24,7 @@ from duramen.sim.invariants import InvariantViolated, Ledger, OnlyWhatWasProduce
 from duramen.sim.loop import Loop, Process, SimClock
 from duramen.sim.network import SimNetwork, SimPort
 from duramen.sim.node import WALL_START_MS, Node, Server
+from duramen.sim.replaying import check_replay
 from duramen.sim.states import Coverage, probed
 from duramen.sim.troubles import Latency
 from duramen.sim.workload import (
@@ -38,6 +40,8 @@ from duramen.sim.workload import (
 )
 
 HOST, PORT = "127.0.0.1", 9092
+REPLAYED = 0.2
+"""Share of the starts before which recovery is tried on copies of the disk."""
 PROGRESS_DEADLINE_S = 300.0
 """Virtual seconds after the last fault within which everything must be produced, read and committed."""
 
@@ -144,6 +148,7 @@ class Simulation:
             Random(random.getrandbits(64)), self.node, self.clients, note, lambda: self.loop.now, latency
         )
         self.faults.suspicious = lambda: self.given_up
+        self.faults.before_start = self._check_replay
 
     def _scene(self, drawn: Random) -> Scene:
         """The topics of this seed, and what is promised of them."""
@@ -160,6 +165,15 @@ class Simulation:
             configs[EXPIRING] |= {"retention.ms": str(limits.ms), "retention.bytes": str(limits.bytes)}
         ledger = Ledger({STABLE, EXPIRING}, retention)
         return Scene(drawn, self.clock, ledger, self.history.note, topics, configs)
+
+    def _check_replay(self) -> None:
+        """Before some starts: recover copies of the disk, and compare."""
+        if self.random.random() < REPLAYED and self.node.starts and not self.node.excused:
+            settings, now_ms = directory_settings(self.config, None), self.node.wall_ms()
+            check_replay(self.disk, self.random, DATA, settings, now_ms, self._is_stable, self.coverage.hit)
+
+    def _is_stable(self, tp: TopicPartition) -> bool:
+        return tp.topic in self.ledger.stable or tp.topic in INTERNAL_TOPICS
 
     @property
     def coverage(self) -> Coverage:

@@ -96,6 +96,9 @@ def prepare(disk: Disk, path: str, node_id: int, cluster_id: str | None, entropy
     try:
         checkpoint = read_checkpoint(disk, path)
         clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
+        if contents.damage is not None and not clean:
+            # Before anything is put right: what the damaged entries said of creations and deletions is not known.
+            raise contents.damage
         if not restore(disk, path, checkpoint, contents.entries, damage, clean=clean):
             checkpoint = None
         found = list(_partitions(disk, path, checkpoint))
@@ -158,8 +161,6 @@ def _refuse(
             f"{path} was left by a Kafka broker that did not stop cleanly; "
             "start Kafka on it once, stop it, and try again"
         )
-    if contents.damage is not None and not clean:
-        raise contents.damage
 
 
 def _partitions(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None) -> Iterator[Found]:
