@@ -10,11 +10,12 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from duramen.errors import CorruptLogError, KafkaError
+from duramen.errors import CorruptLogError, KafkaError, StorageError
 from duramen.ports import Buffer, FileSpan
 from duramen.storage.index import StoredOffsetIndex
 from duramen.storage.reads import HotWindow, LogRead, Pending, ReadPlan, WouldBlockError, extract, nowait
-from duramen.storage.segment import Segment
+from duramen.storage.seal import Seal
+from duramen.storage.segment import SEAL, Segment
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header
 
 REMEMBERED_POSITIONS = 64
@@ -47,12 +48,14 @@ def segment_number(segments: Sequence[Segment], offset: int) -> int:
 class Reader:
     """The reading side of one log."""
 
-    __slots__ = ("_hot", "_opened", "_positions")
+    __slots__ = ("_hot", "_opened", "_positions", "notices")
 
     def __init__(self, hot: HotWindow) -> None:
         self._hot = hot
         self._positions: dict[int, int] = {}
         self._opened: tuple[Segment, ...] = ()
+        self.notices: tuple[CorruptLogError, ...] = ()
+        """Damage that a read met and got around; whoever tells of it empties this."""
 
     def remember(self, offset: int, position: int) -> None:
         """The batch that starts (or will start) with `offset` is at `position` of its segment."""
@@ -230,7 +233,7 @@ class Reader:
                 hint = -1 if segment.index_entries else 0
         index_file = segment.open_index_file() if hint < 0 else None
         plan = ReadPlan(
-            file, segment.path, segment.flushed, segment.base_offset, None if active else segment.load_seal(),
+            file, segment.path, segment.flushed, segment.base_offset, None if active else self._seal(segment),
             index_file, segment.index_entries, hint, offset, bound, room, first,
         )  # fmt: skip
         room_for = self._hot.scratch.view
@@ -248,6 +251,17 @@ class Reader:
         if size < SPAN_BYTES:
             return Piece(bytes(found.data), size, found.next_offset)
         return Piece(FileSpan(file, found.position, size), size, found.next_offset)
+
+    def _seal(self, segment: Segment) -> Seal | None:
+        """The segment's seal; one that is damaged is told and made again, and the batches' own CRCs have to do."""
+        try:
+            return segment.load_seal()
+        except CorruptLogError:
+            raise
+        except StorageError as error:
+            segment.sealed = False
+            self.notices = (*self.notices, CorruptLogError(segment.path_of(SEAL), 0, 0, str(error)))
+            return None
 
     def _opened_closed(self, segment: Segment) -> None:
         if segment not in self._opened:
