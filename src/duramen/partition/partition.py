@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from duramen.config import TopicConfig
@@ -27,7 +28,7 @@ from duramen.partition.rewriting import may_need_rewriting, needs_rewriting, rew
 from duramen.ports import Executor, Part
 from duramen.storage.log import COPIED_BYTES, Log
 from duramen.storage.reads import Pending
-from duramen.wire.batch import BatchHeader, check_produced, parse_header, stamp, stamp_append_time
+from duramen.wire.batch import TRANSACTIONAL, BatchHeader, check_produced, parse_header, place, stamp_append_time
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -81,12 +82,7 @@ class Partition:
     )
 
     def __init__(
-        self,
-        log: Log,
-        config: TopicConfig,
-        node_id: int,
-        executor: Executor,
-        on_touched: Callable[[Partition], None],
+        self, log: Log, config: TopicConfig, node_id: int, executor: Executor, on_touched: Callable[[Partition], None]
     ) -> None:
         self.tp: TopicPartition = log.tp
         self.topic_id = log.topic_id
@@ -159,7 +155,7 @@ class Partition:
                 return
             if len(view) <= COPIED_BYTES:
                 view = memoryview(bytearray(view))  # what the log would copy, its owner may write over
-            self._queued.append(lambda: self.append(view, acks, now_ms, done))
+            self._queued.append(partial(self.append, view, acks, now_ms, done))
             return
         try:
             header = self._admit(view, acks, now_ms)
@@ -187,7 +183,7 @@ class Partition:
                 f"{self.tp}: {len(replication.isr)} in-sync replicas, min.insync.replicas={config.min_insync_replicas}",
             )
         header = check_produced(view, config.max_message_bytes)
-        if header.is_transactional:
+        if header.attributes & TRANSACTIONAL:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served yet; nothing was stored")
         after = header.max_timestamp - now_ms
         if after > config.message_timestamp_after_max_ms and config.message_timestamp_type == "CreateTime":
@@ -212,9 +208,7 @@ class Partition:
             stamp_append_time(view, now_ms)
             header = parse_header(view)
         base = log.end_offset
-        stamp(view, base, self.replication.epoch)
-        header.base_offset = base
-        header.leader_epoch = self.replication.epoch
+        place(view, header, base, self.replication.epoch)
         log.append(view, header, now_ms)
         self.bytes_in += header.size
         self._on_touched(self)
@@ -236,9 +230,7 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here")
         view = memoryview(batch)
         header = parse_header(view)
-        stamp(view, self.log.end_offset, self.replication.epoch)
-        header.base_offset = self.log.end_offset
-        header.leader_epoch = self.replication.epoch
+        place(view, header, self.log.end_offset, self.replication.epoch)
         self.log.append(view, header, now_ms)
         self._on_touched(self)
         return self.log.end_offset

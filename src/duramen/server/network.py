@@ -316,11 +316,13 @@ class Connection:
     def ready(self) -> None:
         """Some reply is complete: queue every reply whose turn it is, and send unless a wake-up will do it."""
         pending = self.pending
-        while pending and pending[0].parts is not None:
-            for part in pending.popleft().parts or ():
-                self._out.append(part)
+        out = self._out
+        while pending and (parts := pending[0].parts) is not None:
+            pending.popleft()
+            for part in parts:
+                out.append(part)
                 self._out_bytes += part.length if type(part) is FileSpan else len(part)
-        if self._out and not self._sending and not self._waits_to_write:
+        if out and not self._sending and not self._waits_to_write:
             self.flush()
         if self._out_bytes > MAX_UNSENT_BYTES:
             self.mute("backlog")

@@ -148,16 +148,15 @@ class RealFile:
         return len(data)
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        if len(buffers) > IOV_MAX:
+            first = self.pwritev(buffers[:IOV_MAX], offset)
+            return first + self.pwritev(buffers[IOV_MAX:], offset + first)
         descriptor = self.fileno()
-        total = 0
-        for start in range(0, len(buffers), IOV_MAX):
-            group = buffers[start : start + IOV_MAX]
-            length = sum(map(len, group))
-            written = self._disk.write(descriptor, group, offset + total)
-            if written != length:
-                self._write_rest(descriptor, group, offset + total, written)
-            total += length
-        return total
+        length = sum(map(len, buffers))
+        written = self._disk.write(descriptor, buffers, offset)
+        if written != length:
+            self._write_rest(descriptor, buffers, offset, written)
+        return length
 
     def _write_rest(self, descriptor: int, buffers: Sequence[Buffer], offset: int, written: int) -> None:
         """Go on behind a short write until every byte is in the file."""

@@ -196,6 +196,8 @@ class ProducerStates:
 
     def committed(self, high_watermark: int) -> None:
         """Everything below `high_watermark` is committed: ended transactions below it are stable."""
+        if not self._ended:
+            return
         ended = [start for start, marker in self._ended.items() if marker < high_watermark]
         if ended:
             for start in ended:

@@ -236,6 +236,13 @@ def check_crc(view: _Buffer, header: BatchHeader) -> bool:
     return bool(crc32c(memoryview(view)[CRC_START:size]) == header.crc)
 
 
+def place(view: memoryview, header: BatchHeader, base_offset: int, leader_epoch: int) -> None:
+    """`stamp`, for a batch whose header was parsed: the header gets them, too."""
+    header.base_offset = base_offset
+    header.leader_epoch = leader_epoch
+    _PLACE.pack_into(view, 0, base_offset, header.size - LOG_OVERHEAD, leader_epoch)
+
+
 def stamp(view: memoryview | bytearray, base_offset: int, leader_epoch: int) -> None:
     """Give the batch its place in the log. Both fields lie outside the CRC."""
     _OFFSET.pack_into(view, 0, base_offset)
