@@ -9,3 +9,8 @@ bench: $(VENV)/run.stamp ## Duramen beside Apache Kafka: ratios in 10 minutes
 .PHONY: bench-full
 bench-full: $(VENV)/run.stamp ## the whole comparison: more scenarios, longer rounds, half an hour
 	@$(BIN)/python -m benchmarks.run --full $(BENCH)
+
+# What a reader of old data does to those who follow the end; further arguments as above, see benchmarks/deep_reads.py
+.PHONY: bench-deep-reads
+bench-deep-reads: $(VENV)/run.stamp ## the tail's p99 beside a reader of 4 GiB of cold log, eight minutes
+	@$(BIN)/python -m benchmarks.deep_reads $(BENCH)

@@ -66,6 +66,15 @@ def drop_call() -> Callable[[int, int, int], None] | None:
     return lambda descriptor, offset, length: call(descriptor, offset, length, advice)
 
 
+def scatter_call() -> Callable[[int], None] | None:
+    """How to have an open file read without read-ahead; None where it cannot be told."""
+    advise: Callable[[int, int, int, int], None] | None = getattr(os, "posix_fadvise", None)
+    if advise is None:
+        return None
+    call, advice = advise, os.POSIX_FADV_RANDOM
+    return lambda descriptor: call(descriptor, 0, 0, advice)
+
+
 class RealFile:
     """One open file. Closed by `close`, or when the last reference goes: a reply may still be sending from it."""
 
@@ -139,7 +148,9 @@ class RealFile:
         """Where no flag keeps a read out of the cache: drop what was not there before."""
         end = offset + len(buffer)
         pieces = [(start, min(RESIDENCE_BYTES, end - start)) for start in range(offset, end, RESIDENCE_BYTES)]
-        # Asked before anything is read: the kernel reads ahead.
+        # What read-ahead brings in would look like somebody else's when its turn comes.
+        if self._disk.scatter is not None:
+            self._disk.scatter(self.fileno())
         absent = [piece for piece in pieces if self._disk.count is None or not self.resident(*piece)]
         data = self.pread(len(buffer), offset)
         buffer[: len(data)] = data
@@ -213,13 +224,14 @@ class RealLock:
 class RealDisk:
     """Files of this machine."""
 
-    __slots__ = ("count", "drop", "nowait", "sync", "uncached", "write")
+    __slots__ = ("count", "drop", "nowait", "scatter", "sync", "uncached", "write")
 
     def __init__(self) -> None:
         self.sync = sync_call()
         self.nowait = nowait_flag()
         self.write = write_call()
         self.drop = drop_call()
+        self.scatter = scatter_call()
         self.count = count_call()
         self.uncached = uncached_flag()
 

@@ -214,6 +214,11 @@ class StoredOffsetIndex:
         found = bisect_right(self._positions, limit)
         return self._positions[found - 1] if found else 0
 
+    def entry_before(self, limit: int) -> tuple[int, int]:
+        """(relative last offset, position) of the last indexed batch at or before `limit`; (-1, 0): none."""
+        found = bisect_right(self._positions, limit)
+        return (self._offsets[found - 1], self._positions[found - 1]) if found else (-1, 0)
+
 
 class StoredTimeIndex:
     """The time index of a closed segment, searched in its file."""

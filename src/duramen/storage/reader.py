@@ -7,13 +7,23 @@ offset is found through the sparse index and a look at the headers behind it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, KafkaError, StorageError
-from duramen.ports import Buffer, FileSpan
+from duramen.ports import Buffer, File, FileSpan
 from duramen.storage.index import StoredOffsetIndex
-from duramen.storage.reads import HotWindow, LogRead, Pending, ReadPlan, WouldBlockError, extract, nowait
+from duramen.storage.reads import (
+    SPAN_BYTES,
+    ColdRead,
+    HotWindow,
+    LogRead,
+    Pending,
+    ReadPlan,
+    WouldBlockError,
+    extract,
+    nowait,
+)
 from duramen.storage.seal import Seal
 from duramen.storage.segment import SEAL, Segment
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header
@@ -21,8 +31,6 @@ from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header
 REMEMBERED_POSITIONS = 64
 OPEN_CLOSED_SEGMENTS = 4
 """Files of closed segments that one log keeps open."""
-SPAN_BYTES = 64 * 1024
-"""Verified bytes from this size on are sent from the file they were verified in, smaller ones as a copy."""
 _PEEK_BYTES = 4 * 1024
 
 
@@ -32,11 +40,6 @@ class Piece(NamedTuple):
     part: FileSpan | Buffer | Pending | None
     size: int
     next_offset: int
-
-
-def fresh(length: int) -> memoryview:
-    """A buffer of its own for a short read."""
-    return memoryview(bytearray(length))
 
 
 def segment_number(segments: Sequence[Segment], offset: int) -> int:
@@ -131,17 +134,23 @@ class Reader:
 
         Raises WouldBlockError when some of them are not hot, or not in memory any more.
         """
+        file = segment.open_file()
+        self._assure(segment, file, start, min(stop, start + room))
         if stop - start > room:
             stop, bound = self._fit(segment, start, start + room, offset, first)
+            if stop > start + room:
+                self._assure(segment, file, start, stop)
         if stop <= start:
             return Piece(None, 0, bound)
-        file = segment.open_file()
+        return Piece(FileSpan(file, start, stop - start), stop - start, bound)
+
+    def _assure(self, segment: Segment, file: File, start: int, stop: int) -> None:
+        """WouldBlockError unless these bytes are hot, and in memory."""
         if not self._hot.covers(segment, start, stop):
             raise WouldBlockError
-        if not file.resident(start, stop - start):
+        if start < stop and not file.resident(start, stop - start):
             self._hot.forget(segment, start, stop)  # what comes back from the disk has to be verified
             raise WouldBlockError
-        return Piece(FileSpan(file, start, stop - start), stop - start, bound)
 
     def _fit(self, segment: Segment, start: int, limit: int, offset: int, first: bool) -> tuple[int, int]:
         """(end position, next offset) of the batches from `start` that end at or before `limit`."""
@@ -195,11 +204,11 @@ class Reader:
     def _stored(self, segment: Segment) -> StoredOffsetIndex:
         if not segment.index_entries:
             return StoredOffsetIndex(lambda position, length: b"", 0)
-        return StoredOffsetIndex(nowait(segment.open_index_file(), fresh), segment.index_entries)
+        return StoredOffsetIndex(nowait(segment.open_index_file()), segment.index_entries)
 
     def _headers(self, segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
         """The batches from `position` on; WouldBlockError where they are not hot, or not in memory any more."""
-        peek = nowait(segment.open_file(), fresh)
+        peek = nowait(segment.open_file())
         chunk = memoryview(b"")
         chunk_start = position
         while position < segment.flushed:
@@ -220,7 +229,7 @@ class Reader:
     def _from_memory(
         self, segment: Segment, start: int | None, offset: int, room: int, bound: int, first: bool, active: bool
     ) -> Piece:
-        """Bytes outside the hot window: verified if they are in memory, else a Pending."""
+        """Bytes outside the hot window: verified here if they are few and in memory, else a Pending."""
         file = segment.open_file()
         if not active:
             self._opened_closed(segment)
@@ -231,26 +240,40 @@ class Reader:
                 hint = index.position_for(offset - segment.base_offset)
             else:
                 hint = -1 if segment.index_entries else 0
-        index_file = segment.open_index_file() if hint < 0 else None
+        seal = None if active else self._seal(segment)
+        index_file = segment.open_index_file() if hint < 0 or (seal is not None and segment.index_entries) else None
         plan = ReadPlan(
-            file, segment.path, segment.flushed, segment.base_offset, None if active else self._seal(segment),
-            index_file, segment.index_entries, hint, offset, bound, room, first,
+            file, segment.path, segment.flushed, segment.base_offset, seal, index_file, segment.index_entries,
+            hint, offset, bound, room, first,
         )  # fmt: skip
-        room_for = self._hot.scratch.view
+        pending = Pending(plan, self._hot.buffers, self._checked_in(segment, file))
+        if min(room, segment.flushed - max(hint, 0)) > SPAN_BYTES:
+            return Piece(pending, pending.size, bound)  # checking so much would hold the loop
         try:
-            found = extract(plan, nowait(file, room_for), nowait(index_file or file, fresh))
+            found = extract(plan, nowait(file), nowait(index_file or file))
         except (WouldBlockError, CorruptLogError):
             # Not in memory, or perhaps the index is damaged: the cold pool can afford to find out.
-            pending = Pending(plan)
             return Piece(pending, pending.size, bound)
         size = len(found.data)
-        if not size:
-            return Piece(None, 0, found.next_offset)
-        self._hot.add(segment, found.position, found.position + size)
-        self.remember(found.next_offset, found.position + size)
-        if size < SPAN_BYTES:
-            return Piece(bytes(found.data), size, found.next_offset)
-        return Piece(FileSpan(file, found.position, size), size, found.next_offset)
+        if size:
+            self._hot.add(segment, found.position, found.position + size)
+            self.remember(found.next_offset, found.position + size)
+        return Piece(found.data, size, found.next_offset)
+
+    def _checked_in(self, segment: Segment, file: File) -> Callable[[ColdRead], None]:
+        """What to do on the loop with bytes of the segment that another thread has read and checked."""
+        generation = self._hot.generation
+
+        def checked(found: ColdRead) -> None:
+            if self._hot.generation != generation:
+                return  # the log may have been cut meanwhile, and other bytes lie there by now
+            end = found.position + len(found.data)
+            if found.next_offset < segment.next_offset:
+                self.remember(found.next_offset, end)
+            if file.resident(found.position, len(found.data)):
+                self._hot.add(segment, found.position, end)
+
+        return checked
 
     def _seal(self, segment: Segment) -> Seal | None:
         """The segment's seal; one that is damaged is told and made again, and the batches' own CRCs have to do."""

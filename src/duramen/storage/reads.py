@@ -8,14 +8,14 @@ becomes a `Pending`, which does the same on the cold pool. Damage is a CorruptLo
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, KafkaError
 from duramen.ports import Buffer, File, FileSpan
 from duramen.storage.index import StoredOffsetIndex
-from duramen.storage.seal import Seal
+from duramen.storage.seal import BLOCK_BYTES, Seal
 from duramen.storage.segment import Segment
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, check_crc, parse_header
 
@@ -25,11 +25,16 @@ COLD_BYTES = 1 << 20
 """Most bytes one read takes from outside the hot window, its first batch aside."""
 GRAIN_BYTES = 1 << 20
 """Piece of a file by which the hot window remembers and forgets."""
-SCRATCH_BYTES = 2 << 20
-"""A read of COLD_BYTES with what belongs to it: the rest of its first and last sealed blocks, and the read-ahead."""
+SPAN_BYTES = 64 * 1024
+"""From this size on, bytes are sent from where they lie; smaller ones are copied together with what surrounds them."""
+BUFFER_BYTES = COLD_BYTES + READ_AHEAD_BYTES + 2 * BLOCK_BYTES
+"""A read of COLD_BYTES with what belongs to it: the read-ahead, and the rest of its first and last sealed blocks."""
+KEPT_BUFFERS = 8
 
 Fetch = Callable[[int, int], memoryview]
 """(position, length) -> exactly these bytes of the segment; WouldBlock when they are not in memory."""
+ReadIndex = Callable[[int, int], "bytes | memoryview"]
+"""(position, length) -> exactly these bytes of the index file."""
 
 
 class WouldBlockError(Exception):
@@ -63,34 +68,47 @@ class ReadPlan(NamedTuple):
 
 
 class Pending:
-    """A piece of a reply that must be read off the loop. `size`: most bytes it can bring."""
+    """A piece of a reply that must be read off the loop.
 
-    __slots__ = ("plan", "size")
+    size: most bytes it can bring, a single batch above that aside. on_checked: told of what was found, on the loop.
+    """
 
-    def __init__(self, plan: ReadPlan) -> None:
+    __slots__ = ("_buffers", "_on_checked", "found", "plan", "size")
+
+    def __init__(self, plan: ReadPlan, buffers: ReadBuffers, on_checked: Callable[[ColdRead], None]) -> None:
         self.plan = plan
-        self.size = min(plan.max_bytes, plan.size)
+        self.size = min(plan.max_bytes, plan.size - max(plan.hint, 0), COLD_BYTES)
+        self.found: ColdRead | None = None
+        self._buffers = buffers
+        self._on_checked = on_checked
 
     def __len__(self) -> int:
         return self.size
 
     def run(self) -> ColdRead:
         """Read and check; any thread. OSError, CorruptLogError. The page cache stays as it was."""
-        file = self.plan.file
+        plan = self.plan
+        buffers = self._buffers
 
         def fetch(position: int, length: int) -> memoryview:
-            buffer = memoryview(bytearray(length))
-            if file.read_cold(buffer, position) != length:
-                raise _cut(self.plan, position, length)
+            buffer = buffers.view(length)
+            if plan.file.read_cold(buffer, position) != length:
+                raise _cut(plan, position, length)
             return buffer
 
         try:
-            return extract(self.plan, fetch, _blocking(self.plan.index_file))
+            self.found = extract(plan, fetch, _blocking(plan.index_file))
         except CorruptLogError:
-            if self.plan.hint == 0:
+            if plan.hint == 0 and plan.index_file is None:
                 raise
-        # The damage may be in the index alone: only a walk from the segment's first batch can tell.
-        return extract(self.plan._replace(hint=0), fetch, _blocking(None))
+            # The damage may be in the index alone: only a walk from the segment's first batch can tell.
+            self.found = extract(plan._replace(hint=0, index_file=None, index_entries=0), fetch, _blocking(None))
+        return self.found
+
+    def complete(self) -> None:
+        """On the loop, when it has run."""
+        if self.found is not None and self.found.data:
+            self._on_checked(self.found)
 
 
 class LogRead:
@@ -115,13 +133,15 @@ class HotWindow:
     Kept per grain of a file as one run of bytes, so that memory follows the limit and not the number of writes.
     """
 
-    __slots__ = ("_grains", "limit_bytes", "scratch", "size")
+    __slots__ = ("_grains", "buffers", "generation", "limit_bytes", "size")
 
     def __init__(self, limit_bytes: int = 256 << 20) -> None:
         self.limit_bytes = limit_bytes
         self._grains: OrderedDict[tuple[Segment, int], tuple[int, int]] = OrderedDict()
         self.size = 0
-        self.scratch = Scratch()
+        self.generation = 0
+        """Counts what was forgotten."""
+        self.buffers = ReadBuffers()
 
     def add(self, segment: Segment, start: int, end: int) -> None:
         """Bytes start..end of the segment were written or verified just now."""
@@ -156,26 +176,49 @@ class HotWindow:
 
     def forget(self, segment: Segment, start: int, end: int) -> None:
         """These bytes are no longer what they were, or no longer in memory."""
+        self.generation += 1
         for number in range(start // GRAIN_BYTES, -(-end // GRAIN_BYTES)):
             low, high = self._grains.pop((segment, number), (0, 0))
             self.size -= high - low
 
 
-class Scratch:
-    """A buffer for bytes that are looked at on the loop and not kept: one for all reads."""
+class ReadBuffers:
+    """Buffers of cold reads, taken again when their last view is gone: a fresh megabyte costs as much as reading it.
 
-    __slots__ = ("_buffer",)
+    Any thread: a buffer is in the queue, or with the one who looks at it.
+    """
+
+    __slots__ = ("_buffers",)
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self._buffers: deque[bytearray] = deque(maxlen=KEPT_BUFFERS)
 
     def view(self, length: int) -> memoryview:
-        """Room for `length` bytes, valid until the next call; more than is worth keeping comes fresh."""
-        if length > SCRATCH_BYTES:
-            return memoryview(bytearray(length))
-        if not self._buffer:
-            self._buffer = bytearray(SCRATCH_BYTES)
-        return memoryview(self._buffer)[:length]
+        """`length` bytes to read into."""
+        if not SPAN_BYTES < length <= BUFFER_BYTES:
+            return fresh(length)
+        for _ in range(KEPT_BUFFERS):
+            try:
+                buffer = self._buffers.popleft()
+            except IndexError:
+                break
+            try:
+                buffer.append(buffer.pop())  # refused while there are views
+            except BufferError:
+                self._buffers.append(buffer)
+                continue
+            return self._lend(buffer, length)
+        return self._lend(bytearray(BUFFER_BYTES), length)
+
+    def _lend(self, buffer: bytearray, length: int) -> memoryview:
+        view = memoryview(buffer)[:length]
+        self._buffers.append(buffer)
+        return view
+
+
+def fresh(length: int) -> memoryview:
+    """A buffer of its own."""
+    return memoryview(bytearray(length))
 
 
 def _cut(plan: ReadPlan, position: int, length: int) -> CorruptLogError:
@@ -192,14 +235,14 @@ def _blocking(file: File | None) -> Callable[[int, int], bytes]:
     return read
 
 
-def nowait(file: File, room: Callable[[int], memoryview]) -> Fetch:
-    """Reads of what is in memory into what `room` gives; WouldBlock otherwise."""
+def nowait(file: File) -> Fetch:
+    """Reads of what is in memory; WouldBlock otherwise."""
 
     def fetch(position: int, length: int) -> memoryview:
         # A read that may not wait still makes the kernel read ahead, so it is not how to find out.
         if not file.resident(position, length):
             raise WouldBlockError
-        buffer = room(length)
+        buffer = fresh(length)
         if file.pread_nowait(buffer, position) != length:
             raise WouldBlockError
         return buffer
@@ -207,7 +250,7 @@ def nowait(file: File, room: Callable[[int], memoryview]) -> Fetch:
     return fetch
 
 
-def extract(plan: ReadPlan, fetch: Fetch, read_index: Callable[[int, int], bytes | memoryview]) -> ColdRead:
+def extract(plan: ReadPlan, fetch: Fetch, read_index: ReadIndex) -> ColdRead:
     """The whole batches of a plan's segment, checked. Raises what `fetch` raises, CorruptLogError."""
     position = plan.hint
     by_index = position < 0
@@ -229,14 +272,16 @@ def extract(plan: ReadPlan, fetch: Fetch, read_index: Callable[[int, int], bytes
                 )
             by_index = False
             if header.next_offset > plan.offset:
-                return _collect(plan, fetch, data[inside:], position + inside, header)
+                return _collect(plan, fetch, read_index, data[inside:], position + inside, header)
             inside += header.size
         if position + inside + HEADER_SIZE > plan.size and position + inside != plan.size:
             raise _cut(plan, position + inside, HEADER_SIZE)
         position += inside
 
 
-def _collect(plan: ReadPlan, fetch: Fetch, data: memoryview, position: int, first: BatchHeader) -> ColdRead:
+def _collect(
+    plan: ReadPlan, fetch: Fetch, read_index: ReadIndex, data: memoryview, position: int, first: BatchHeader
+) -> ColdRead:
     """Whole batches from `first` on, which starts at `data`[0], until a limit of the plan."""
     if first.base_offset >= plan.end_offset:
         return ColdRead(data[:0], first.base_offset, position)
@@ -245,8 +290,7 @@ def _collect(plan: ReadPlan, fetch: Fetch, data: memoryview, position: int, firs
     if first.size > len(data):
         data = _fetch_checked(plan, fetch, position, position + first.size)
     limit = max(min(plan.max_bytes, COLD_BYTES), first.size)
-    taken = 0
-    next_offset = plan.offset
+    taken, next_offset = _leap(plan, read_index, data, position, min(limit, len(data)))
     while taken + HEADER_SIZE <= len(data):
         header = _header(plan, data, taken, position + taken)
         if header.base_offset >= plan.end_offset or taken + header.size > min(limit, len(data)):
@@ -262,6 +306,24 @@ def _collect(plan: ReadPlan, fetch: Fetch, data: memoryview, position: int, firs
         taken += header.size
         next_offset = header.next_offset
     return ColdRead(data[:taken], next_offset, position)
+
+
+def _leap(plan: ReadPlan, read_index: ReadIndex, data: memoryview, position: int, limit: int) -> tuple[int, int]:
+    """(bytes, next offset) of leading batches that need not be walked.
+
+    The seal vouches for them, and the index knows where the last one before `limit` begins. What is there has to be the
+    batch that the index names, whole and with its CRC: bytes inside a value may look like a header.
+    """
+    if plan.seal is not None and plan.index_entries and plan.index_file is not None:
+        last, at = StoredOffsetIndex(read_index, plan.index_entries).entry_before(position + limit)
+        inside = at - position
+        if 0 < inside <= limit - HEADER_SIZE and position + limit <= plan.seal.length:
+            header = _header(plan, data, inside, at)
+            if inside + header.size <= len(data) and plan.offset < header.base_offset < plan.end_offset:
+                if header.last_offset != plan.base_offset + last or not check_crc(data[inside:], header):
+                    raise CorruptLogError(plan.path, at, at + header.size, "its index leads to no batch", plan.offset)
+                return inside, header.base_offset
+    return 0, plan.offset
 
 
 def _fetch_checked(plan: ReadPlan, fetch: Fetch, start: int, end: int) -> memoryview:

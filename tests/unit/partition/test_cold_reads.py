@@ -8,7 +8,9 @@ from partition_world import Bench, joined, plain
 from duramen.errors import CorruptLogError
 from duramen.ports import FileSpan
 from duramen.sim.disk import CrashDisk, CrashFile
-from duramen.storage.reads import Pending
+from duramen.storage import reads
+from duramen.storage.reads import Pending, ReadBuffers
+from duramen.wire.batch import batches, parse_header
 
 SEGMENT = 100_000
 VALUES = [b"%04d" % number * 1000 for number in range(60)]
@@ -157,3 +159,114 @@ def test_a_damaged_index_costs_time_and_nothing_else(suffix: str) -> None:
     file.close()
     assert everything(bench) == VALUES
     assert everything(Bench(_restarted(disk), epoch=3, internal_segment_bytes=str(SEGMENT))) == VALUES
+
+
+def big(**configs: str) -> Bench:
+    """A partition of several megabytes in one segment, written by this process."""
+    bench = Bench(**configs)
+    for number in range(40):
+        bench.produce(plain(b"%04d" % number * 25_000))
+    return bench
+
+
+def evict(bench: Bench) -> None:
+    """The kernel needs its memory for something else."""
+    for segment in bench.partition.log.segments:
+        segment.open_file().sync()
+        segment.open_file().drop_cache(0, segment.size)
+
+
+def test_bytes_that_left_memory_are_never_sent_from_the_file() -> None:
+    bench = big()
+    assert [type(part) for part in bench.partition.read(0, 1 << 20, 0).parts] == [FileSpan]
+    evict(bench)
+    bench.disk.record = []
+    read = bench.partition.read(0, 1 << 20, 0)
+    assert [type(part) for part in read.parts] == [Pending]
+    assert not [call for call in bench.disk.record if "pread" in call.operation], "the loop read what was cold"
+    data = joined(read.parts)
+    assert [call.operation for call in bench.disk.record if call.operation == "drop_cache"], "the cache kept it"
+    assert len(data) <= 1 << 20
+    # Brought back by somebody else they are in memory, but no longer known to be sound.
+    for segment in bench.partition.log.segments:
+        segment.open_file().pread(segment.size, 0)
+    assert [type(part) for part in bench.partition.read(0, 1 << 20, 0).parts] == [Pending]
+
+
+def test_what_the_pool_has_checked_is_hot_if_it_is_in_memory() -> None:
+    bench = sealed(CrashDisk())
+    for cold in (True, False):
+        if cold:
+            evict(bench)
+        (part,) = bench.partition.read(0, 90_000, 0).parts
+        assert isinstance(part, Pending)
+        part.run()
+        part.complete()
+        (part,) = bench.partition.read(0, 70_000, 0).parts
+        if cold:
+            assert isinstance(part, Pending)
+            for segment in bench.partition.log.segments:
+                segment.open_file().pread(segment.size, 0)
+        else:
+            assert isinstance(part, FileSpan)
+
+
+def test_what_was_checked_before_a_cut_is_not_hot_behind_it() -> None:
+    bench = sealed(CrashDisk())
+    log = bench.partition.log
+    (part,) = bench.partition.read(0, 90_000, 0).parts
+    assert isinstance(part, Pending)
+    part.run()
+    log.truncate_to(len(VALUES) - 1)
+    part.complete()
+    (part,) = bench.partition.read(0, 90_000, 0).parts
+    assert isinstance(part, Pending)
+
+
+def test_a_sealed_segment_is_not_walked_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = CrashDisk()
+    monkeypatch.setattr("test_cold_reads.VALUES", [b"%05d" % number * 40 for number in range(1500)])
+    bench = sealed(disk)
+    parsed = []
+    monkeypatch.setattr(reads, "parse_header", lambda *given: parsed.append(given[1]) or parse_header(*given))
+    (part,) = bench.partition.read(0, 90_000, 0).parts
+    assert isinstance(part, Pending)
+    data = part.run().data
+    assert 80_000 < len(data) <= 90_000
+    assert len(parsed) < 50
+    assert [header.base_offset for _, header in batches(bytes(data))] == list(range(part.found.next_offset))
+    assert everything(bench) == VALUES
+
+
+def test_an_index_entry_that_its_batch_does_not_confirm_is_not_believed() -> None:
+    disk = CrashDisk()
+    bench = sealed(disk)
+    expected = bench.bytes_from(0, max_bytes=90_000)
+    index = disk.open(f"/data/t-0/{0:020d}.index", write=True)
+    content = bytearray(index.pread(1 << 20, 0))
+    for at in range(0, len(content) - 7, 8):
+        content[at + 3] ^= 1  # every offset is wrong by one
+    index.pwritev([content], 0)
+    index.close()
+    assert bench.bytes_from(0, max_bytes=90_000) == expected
+
+
+def test_read_buffers_are_taken_again_when_nobody_looks() -> None:
+    buffers = ReadBuffers()
+    first = buffers.view(1 << 20)
+    second = buffers.view(1 << 20)
+    first[0] = 1
+    second[0] = 2
+    assert first.obj is not second.obj
+    known = {id(first.obj), id(second.obj)}
+    part = first[5:10]
+    del first
+    third = buffers.view(1 << 20)  # a part of the first is still in use
+    assert id(third.obj) not in known
+    del part
+    again = [buffers.view(1 << 20)]
+    assert id(again[0].obj) in known
+    assert len(buffers.view(100)) == 100
+    for _ in range(20):
+        again.append(buffers.view(1 << 20))
+    assert len({id(view.obj) for view in again}) == len(again)

@@ -29,6 +29,10 @@ _PartitionData = FetchResponse.PartitionData
 _Topic = FetchResponse.FetchableTopicResponse
 _Aborted = FetchResponse.AbortedTransaction
 NOTHING = b""
+COLD_REPLY_BYTES = 4 << 20
+"""Cold bytes in one reply: they are memory until they are sent. More partitions wait for the next request."""
+COLD_LANES = 2
+"""Replies whose cold bytes are read at the same time: more would only share the disk and take turns in Python."""
 
 
 class Records:
@@ -50,6 +54,16 @@ class Answer:
         self.target = target
         self.data = data
         self.read = read
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether some of its bytes are still to be read, off the loop."""
+        return self.read is not None and any(type(part) is Pending for part in self.read.parts)
+
+    def leave_out(self) -> None:
+        """Its records wait for the next request."""
+        self.data.records = NOTHING
+        self.read = None
 
 
 class FetchCall:
@@ -132,11 +146,15 @@ class FetchCall:
 
     def _read_all(self) -> tuple[list[Answer], int, bool]:
         """(answers, bytes found, whether something must be told at once)."""
-        total = 0
+        total = cold = 0
         urgent = False
         answers = []
         for target in self.plan.targets:
             answer = self._read_one(target, self._most - total, at_least_one=total == 0)
+            if answer.read is not None and answer.is_cold:
+                cold += answer.read.size
+                if cold > COLD_REPLY_BYTES and cold > answer.read.size:
+                    answer.leave_out()
             if answer.read is not None:
                 total += answer.read.size
             if answer.data.error_code or answer.data.diverging_epoch.end_offset >= 0:
@@ -222,11 +240,12 @@ class FetchCall:
 
     def _answer(self, answers: list[Answer]) -> None:
         self._unpark()
-        cold = [answer for answer in answers if answer.read and any(type(p) is Pending for p in answer.read.parts)]
+        cold = [answer for answer in answers if answer.is_cold]
         if not cold:
             self._send(answers)
             return
 
+        pending = [part for answer in cold if answer.read for part in answer.read.parts if isinstance(part, Pending)]
         connection = self.request.connection
         # Cold bytes are memory until they are sent: one such reply at a time for a connection.
         connection.mute("cold")
@@ -236,11 +255,13 @@ class FetchCall:
                 failures = [(answer, error) for answer in cold]
             for answer, failure in failures or ():
                 self._damaged(answer.target, answer.data, failure)
+            for part in pending:
+                part.complete()
             self._send(answers)
             connection.unmute("cold")
 
         executor = self.request.broker.world.executor
-        executor.submit(f"cold-{cold[0].target.key.partition % 4}", lambda: self._read_cold(cold), warmed)
+        executor.submit(f"cold-{cold[0].target.key.partition % COLD_LANES}", lambda: self._read_cold(cold), warmed)
 
     def _read_cold(self, cold: list[Answer]) -> list[tuple[Answer, BaseException]]:
         """Off the loop: replace what is not in memory by verified bytes; damage stays with its partition."""
