@@ -45,6 +45,14 @@ format: $(VENV)/dev.stamp ## rewrite the sources in the one format
 conformance-kafka-python: $(VENV)/dev.stamp ## kafka-python's own integration suite against a node
 	PYTHONPATH=tests $(BIN)/python tests/conformance/kafka_python_suite.py
 
+.PHONY: conformance-kafka-tools
+conformance-kafka-tools: $(VENV)/dev.stamp ## every command-line tool of Apache Kafka against a node (Java, Maven)
+	DURAMEN_ALL_TOOLS=1 $(BIN)/python -m pytest -q tests/conformance/test_kafka_tools_all.py tests/conformance/test_kafka_tools.py
+
+.PHONY: hostile
+hostile: $(VENV)/dev.stamp ## 200,000 absurd and mutilated requests of every API
+	DURAMEN_HOSTILE_REQUESTS=200000 DURAMEN_HOSTILE_SEED=$${SEED:-$$$$} $(BIN)/python -m pytest -q -s tests/unit/server/test_hostile_requests.py
+
 .PHONY: clean
 clean: ## remove environment, caches and the demo's data
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist demo-data

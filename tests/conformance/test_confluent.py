@@ -13,13 +13,18 @@ from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     ConsumerGroupTopicPartitions,
+    ElectionType,
     KafkaError,
     KafkaException,
     Message,
     Producer,
+    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -27,6 +32,7 @@ from confluent_kafka.admin import (
     NewPartitions,
     NewTopic,
     OffsetSpec,
+    ResourcePatternType,
     ResourceType,
 )
 
@@ -370,6 +376,52 @@ def test_the_cluster_describes_itself(node: Served) -> None:
     assert described.cluster_id
     assert len(described.nodes) == 1
     assert f"{described.nodes[0].host}:{described.nodes[0].port}" == node.bootstrap
+
+
+def test_every_other_admin_call_is_answered(node: Served, name: Names) -> None:
+    topic = name("admin")
+    create(node, topic, 2)
+    admin = admin_of(node)
+    asked = TopicCollection([topic])
+    described = admin.describe_topics(asked, include_authorized_operations=True)[topic].result(SECONDS)
+    assert [partition.leader.id for partition in described.partitions] == [1, 1]
+    assert AclOperation.WRITE in (described.authorized_operations or [])
+    with pytest.raises(KafkaException) as absent:
+        admin.describe_topics(TopicCollection(["absent"]))["absent"].result(SECONDS)
+    assert absent.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    cluster = admin.describe_cluster(include_authorized_operations=True).result(SECONDS)
+    assert AclOperation.ALTER in (cluster.authorized_operations or [])
+    partition = TopicPartition(topic, 0)
+    elected = admin.elect_leaders(ElectionType.PREFERRED, [partition]).result(SECONDS)
+    assert [error.code() for error in elected.values()] == [KafkaError.ELECTION_NOT_NEEDED]
+    assert admin.elect_leaders(ElectionType.UNCLEAN, None).result(SECONDS) == {}
+    for futures in (
+        admin.create_topics([NewTopic(name("unmade"), 2, 1)], validate_only=True),
+        admin.create_partitions([NewPartitions(topic, 4)], validate_only=True),
+        admin.create_partitions([NewPartitions(topic, 3, replica_assignment=[[1]])]),
+    ):
+        next(iter(futures.values())).result(SECONDS)
+    assert len(admin.list_topics(topic, SECONDS).topics[topic].partitions) == 3
+    newest = admin.list_offsets({partition: OffsetSpec.max_timestamp()})[partition].result(SECONDS)
+    assert newest.offset == -1
+    broker = ConfigResource(ResourceType.BROKER, "1")
+    assert len(admin.describe_configs([broker])[broker].result(SECONDS)) > 300
+    with pytest.raises(KafkaException) as gone:
+        admin.delete_consumer_groups(["nobody"])["nobody"].result(SECONDS)
+    assert gone.value.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND
+
+
+def test_what_is_not_served_is_refused_at_once(node: Served) -> None:
+    admin = admin_of(node)
+    anything = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    for ask in (lambda: admin.describe_acls(anything), admin.describe_user_scram_credentials):
+        began = time.monotonic()
+        with pytest.raises(KafkaException) as refused:
+            ask().result(SECONDS)
+        assert refused.value.args[0].code() == KafkaError._UNSUPPORTED_FEATURE
+        assert time.monotonic() - began < SECONDS / 2
 
 
 def test_read_committed_reads_what_is_committed(node: Served, name: Names) -> None:

@@ -1,0 +1,147 @@
+"""Every command-line tool of Kafka's that one node can answer, from its jars: each is told what Kafka 4.3.1 says.
+
+Every call is a JVM, so the usual run has a few of them; DURAMEN_ALL_TOOLS=1 (`make conformance-kafka-tools`) has all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from benchmarks.kafka_peer import CONFIGS, CONSUMER_GROUPS, GET_OFFSETS, TOPICS, PeerUnavailableError, jars, tool
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from serving import Served
+
+TOOLS = "org.apache.kafka.tools."
+CLUSTER = TOOLS + "ClusterTool"
+CONSOLE_CONSUMER = TOOLS + "consumer.ConsoleConsumer"
+CONSOLE_PRODUCER = TOOLS + "ConsoleProducer"
+ELECTION = TOOLS + "LeaderElectionCommand"
+QUORUM = TOOLS + "MetadataQuorumCommand"
+REASSIGN = TOOLS + "reassign.ReassignPartitionsCommand"
+TRANSACTIONS = TOOLS + "TransactionsCommand"
+TOPIC = "every-tool"
+GROUP = "every-tool-group"
+ALL = os.environ.get("DURAMEN_ALL_TOOLS") == "1"
+pytestmark = pytest.mark.timeout(300)
+
+RESET = ("--reset-offsets", "--group", GROUP, "--topic", f"{TOPIC}:0")
+NODE = ("--entity-type", "brokers", "--entity-name", "1")
+SHORT = {"features", "log-dirs", "delete-records", "producers"}
+CASES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
+    "features": (TOOLS + "FeatureCommand", ("describe",), 0, r"metadata\.version .*3\.3-IV3.*4\.3-IV0.*4\.3-IV0"),
+    "log-dirs": (TOOLS + "LogDirsCommand", ("--describe", "--topic-list", TOPIC), 0, rf'"{TOPIC}-0","size":[1-9]'),
+    "delete-records": (TOOLS + "DeleteRecordsCommand", ("--offset-json-file", "OFFSETS"), 0, r"low_watermark: 3"),
+    "producers": (TRANSACTIONS, ("describe-producers", "--topic", TOPIC, "--partition", "0"), 0, r"\n\d+\s+0\s+-1\s+"),
+    "quorum status": (QUORUM, ("describe", "--status"), 0, r"LeaderId: +1\n(.*\n)*CurrentVoters: +\[\{\"id\": 1"),
+    "quorum replication": (QUORUM, ("describe", "--replication"), 0, r"\n1\s.*Leader"),
+    "cluster id": (CLUSTER, ("cluster-id",), 0, r"Cluster ID: \S{22}"),
+    "endpoints": (CLUSTER, ("list-endpoints",), 0, r"\n1 .*unfenced +broker"),
+    "preferred": (ELECTION, ("--election-type", "preferred", "--all-topic-partitions"), 0, r""),
+    "unclean": (ELECTION, ("--election-type", "unclean", "--topic", TOPIC, "--partition", "0"), 0, r"already elected"),
+    "reassignments": (REASSIGN, ("--list",), 0, r"No partition reassignments found"),
+    "moves": (REASSIGN, ("--generate", "--topics-to-move-json-file", "MOVES", "--broker-list", "1"), 0, r"Proposed"),
+    "client metrics": (TOOLS + "ClientMetricsCommand", ("--list",), 0, r""),
+    "share groups": (TOOLS + "consumer.group.ShareGroupCommand", ("--list",), 0, r""),
+    "groups": (TOOLS + "GroupsCommand", ("--list",), 0, rf"{GROUP} +Classic"),
+    "group state": (CONSUMER_GROUPS, ("--describe", "--group", GROUP, "--state"), 0, r"Empty +0"),
+    "no such group": (CONSUMER_GROUPS, ("--describe", "--group", "nobody"), 0, r"Group nobody not found"),
+    "reset dry": (CONSUMER_GROUPS, (*RESET, "--shift-by", "-2", "--dry-run"), 0, rf"{TOPIC} +0 +5"),
+    "reset by time": (
+        CONSUMER_GROUPS,
+        (*RESET, "--to-datetime", "2020-01-01T00:00:00.000", "--execute"),
+        0,
+        rf"{TOPIC} +0",
+    ),
+    "export": (CONSUMER_GROUPS, (*RESET, "--to-current", "--dry-run", "--export"), 0, rf"{TOPIC},0,7"),
+    "delete offsets": (CONSUMER_GROUPS, ("--delete-offsets", "--group", GROUP, "--topic", TOPIC), 0, r"Successful"),
+    "delete group": (CONSUMER_GROUPS, ("--delete", "--group", "nobody"), 0, r"The group id does not exist"),
+    "tiered offsets": (GET_OFFSETS, ("--topic", TOPIC, "--time", "latest-tiered"), 0, r""),
+    "too many copies": (
+        TOPICS,
+        ("--create", "--topic", "three", "--replication-factor", "3"),
+        1,
+        r"only 1 broker\(s\)",
+    ),
+    "there already": (TOPICS, ("--create", "--topic", TOPIC), 1, r"already exists"),
+    "fewer partitions": (TOPICS, ("--alter", "--topic", TOPIC, "--partitions", "1"), 1, r"would not be an increase"),
+    "under-replicated": (TOPICS, ("--describe", "--under-replicated-partitions"), 0, r""),
+    "unknown setting": (
+        CONFIGS,
+        ("--alter", *NODE, "--add-config", "log.dirs=/x"),
+        1,
+        r"InvalidRequestException.*log\.dirs",
+    ),
+    "logger": (CONFIGS, ("--describe", "--entity-type", "broker-loggers", "--entity-name", "1"), 0, r""),
+    "versions": (TOOLS + "BrokerApiVersionsCommand", (), 0, r"Fetch\(1\): 4 to 18"),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kafka_jars() -> Iterator[None]:
+    try:
+        jars(timeout=90)
+    except PeerUnavailableError as reason:
+        pytest.skip(str(reason))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        yield
+
+
+@pytest.fixture(scope="module")
+def filled(node: Served) -> None:
+    """Two partitions, ten records of an idempotent producer in the first, and a group that has read seven of them."""
+    producer = Producer({"bootstrap.servers": node.bootstrap, "enable.idempotence": True})
+    tool(TOPICS, "--bootstrap-server", node.bootstrap, "--create", "--topic", TOPIC, "--partitions", "2", timeout=90)
+    for number in range(10):
+        producer.produce(TOPIC, b"%d" % number, partition=0)
+    assert producer.flush(20) == 0
+    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": GROUP})
+    consumer.commit(offsets=[TopicPartition(TOPIC, 0, 7)], asynchronous=False)
+    consumer.close()
+
+
+@pytest.mark.parametrize("case", CASES if ALL else [name for name in CASES if name in SHORT])
+def test_tool(node: Served, filled: None, tmp_path: Path, case: str) -> None:
+    classname, words, status, told = CASES[case]
+    files = {
+        "OFFSETS": {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "offset": 3}]},
+        "MOVES": {"version": 1, "topics": [{"topic": TOPIC}]},
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    words = tuple(str(tmp_path / word) if word in files else word for word in words)
+    address = ("--bootstrap-server", node.bootstrap)
+    subcommand = words[:1] if classname == CLUSTER else ()
+    ran = tool(classname, *subcommand, *address, *words[len(subcommand) :], timeout=90, check=False)
+    text = ran.stdout + ran.stderr
+    assert ran.returncode == status, text
+    assert re.search(told, text), text
+    assert "UnsupportedVersionException" not in text
+    assert "Unexpected" not in text
+
+
+def test_console_producer_and_consumer(node: Served) -> None:
+    address = ("--bootstrap-server", node.bootstrap)
+    keyed = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
+    lines = [f"key{number % 3}:value{number}" for number in range(20)]
+    tool(CONSOLE_PRODUCER, *address, "--topic", "console", *keyed, stdin="\n".join(lines) + "\n", timeout=90)
+    read = ("--topic", "console", "--from-beginning", "--max-messages", "20", "--formatter-property", "print.key=true")
+    ran = tool(CONSOLE_CONSUMER, *address, *read, "--timeout-ms", "60000", timeout=90)
+    assert ran.stdout.split("\n")[:20] == [line.replace(":", "\t") for line in lines]
+
+
+@pytest.mark.skipif(not ALL, reason="DURAMEN_ALL_TOOLS=1 runs every tool")
+def test_verifiable_producer_and_consumer(node: Served) -> None:
+    address = ("--bootstrap-server", node.bootstrap, "--topic", "verifiable", "--max-messages", "200")
+    sent = tool(TOOLS + "VerifiableProducer", *address, "--acks", "-1", timeout=90).stdout
+    assert '"sent":200,"acked":200' in sent
+    got = tool(
+        TOOLS + "VerifiableConsumer", *address, "--group-id", "v", "--reset-policy", "earliest", timeout=90
+    ).stdout
+    assert sum(int(count) for count in re.findall(r'"name":"records_consumed","count":(\d+)', got)) == 200
