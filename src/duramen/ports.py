@@ -142,6 +142,11 @@ class Executor(Protocol):
         decoded).
         """
 
+    def together(self, work: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Run all of it, side by side where that helps, and return the results in order: for a start, which has no
+        loop yet that it could hold up. The first error (OSError or DuramenError) is raised when nothing runs any more.
+        """
+
 
 class Entropy(Protocol):
     """Randomness for identities and jitter."""

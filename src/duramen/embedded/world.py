@@ -10,7 +10,7 @@ import heapq
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,6 +18,7 @@ from duramen.errors import ClosedError
 from duramen.ports import Listener, Timer, Transport, World
 from duramen.storage.disk import RealDisk
 from duramen.storage.entropy import SystemEntropy
+from duramen.storage.together import side_by_side
 
 
 class LocalTimer:
@@ -119,13 +120,17 @@ class Turn:
 
         pool.submit(run)
 
+    def together(self, work: Sequence[Callable[[], Any]]) -> list[Any]:
+        return side_by_side(work)
+
     def close(self) -> None:
-        """End the threads; call it without holding the lock."""
-        for pool in self._lanes.values():
-            pool.shutdown(wait=True)
+        """End the threads; call it without holding the lock. What a job still brings is nobody's any more."""
         with self.lock:
             self._closed = True
+            lanes = list(self._lanes.values())
             self._wake.notify()
+        for pool in lanes:
+            pool.shutdown(wait=True)
         self._timekeeper.join()
 
 

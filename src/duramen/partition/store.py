@@ -75,6 +75,7 @@ class Store:
             now_ms=self._world.clock.wall_ms(),
             entropy=self._world.entropy,
             hot=self.directories[0].hot if self.directories else None,
+            together=self._world.executor.together,
         )
         directory.high_watermark = self._high_watermark
         directory.journal.on_failed = self.commit_soon

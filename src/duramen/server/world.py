@@ -22,6 +22,7 @@ from duramen.ports import Clock, Entropy, Executor, FileSpan, Listener, Network,
 from duramen.server.loop import Loop
 from duramen.storage.disk import RealDisk
 from duramen.storage.entropy import SystemEntropy
+from duramen.storage.together import side_by_side
 
 SENDFILE_BYTES = 64 * 1024
 """Spans below this are read and sent together with what surrounds them; a sendfile call of its own costs more."""
@@ -88,6 +89,9 @@ class ThreadExecutor:
                 error = raised
             self._loop.call_from_thread(partial(done, result, error))
             del job, work, done, result, error  # an idle lane keeps nothing alive
+
+    def together(self, work: Sequence[Callable[[], Any]]) -> list[Any]:
+        return side_by_side(work)
 
     def close(self) -> None:
         """Let running work end, drop what has not started."""

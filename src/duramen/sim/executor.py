@@ -7,11 +7,12 @@ disk calls took, and only afterwards does `done` run on the loop. Events of the 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
 from duramen.sim.loop import Loop, Process
+from duramen.storage.together import one_by_one
 
 Work = Callable[[], Any]
 Done = Callable[[Any, BaseException | None], None]
@@ -41,6 +42,10 @@ class SimExecutor:
         waiting.append((work, done))
         if len(waiting) == 1:
             self._next(waiting)
+
+    def together(self, work: Sequence[Work]) -> list[Any]:
+        """See ports.Executor: here one after the other."""
+        return one_by_one(work)
 
     def die(self) -> None:
         """The process has ended: no work runs any more."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from duramen.model import TopicPartition
 from duramen.ports import Disk
@@ -26,6 +26,7 @@ from duramen.storage.checkpoints import (
 )
 from duramen.storage.journal import Journal
 from duramen.storage.log import Log
+from duramen.storage.opening import Offline
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.syncing import LogSync
 from duramen.storage.vouching import VOUCHED, Vouched, encode_vouched
@@ -115,6 +116,7 @@ class Checkpointer:
     logs: dict[LogKey, Log]
     high_watermark: Callable[[Log], int]
     points: dict[LogKey, LogPoint] = field(default_factory=dict)
+    offline: Mapping[LogKey, Offline] = field(default_factory=dict)
     persisted: dict[LogKey, LogPoint] = field(default_factory=dict)
     rounds: int = 0
     identity: MetaProperties | None = None
@@ -177,7 +179,9 @@ class Checkpointer:
 
     def wrote(self, files: Files) -> None:
         """These files are on stable storage."""
-        self.persisted = {key: point for key, point in files.checkpoint.logs.items() if key not in self._cut_meanwhile}
+        self.persisted = {
+            key: point for key, point in files.checkpoint.logs.items() if key not in self._cut_meanwhile
+        }  # fmt: skip
         self._cut_meanwhile.clear()
 
     def fail(self, job: Checkpoint) -> None:
@@ -187,11 +191,13 @@ class Checkpointer:
 
     def files(self, ahead: Mapping[LogKey, LogPoint]) -> Files:
         """The checkpoint files as of now, with the points of `ahead` where it has them."""
-        points: dict[LogKey, LogPoint] = {}
+        points: dict[LogKey, LogPoint] = {key: left.point for key, left in self.offline.items()}
         marks: dict[TopicPartition, int] = {}
         for key, log in self.logs.items():
             known = ahead.get(key) or self.points[key]
-            points[key] = LogPoint(log.tp, log.start_offset, known.recovery_point, known.segment_base, known.position)
+            points[key] = (
+                known if known.start_offset == log.start_offset else replace(known, start_offset=log.start_offset)
+            )
             marks[log.tp] = self.high_watermark(log)
         lsn = self._round.lsn if self._round is not None else self.journal.next_lsn
         checkpoint = DirectoryCheckpoint(self.generation, lsn, points)
@@ -231,4 +237,6 @@ def key_of(log: Log) -> LogKey:
 
 def point_of(log: Log) -> LogPoint:
     """Where the log ends now; valid as a recovery point once what `take_sync` gave at this moment has run."""
-    return LogPoint(log.tp, log.start_offset, log.end_offset, log.active.base_offset, log.active.size)
+    active = log.active
+    state = active.state(len(log.producers), sum(segment.has_aborted for segment in log.segments))
+    return LogPoint(log.tp, log.start_offset, log.end_offset, active.base_offset, active.size, state)

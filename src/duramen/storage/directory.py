@@ -9,6 +9,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from duramen.errors import ClosedError, FencedDirectoryError, StorageError
 from duramen.model import TopicId, TopicPartition
@@ -26,7 +27,13 @@ from duramen.storage.checkpoints import (
 from duramen.storage.cleaner import Cleaner
 from duramen.storage.creation import Creation, NewLog
 from duramen.storage.damage import Findings
-from duramen.storage.directory_start import deleted_name, drop_leftover_directories, prepare
+from duramen.storage.directory_start import (
+    StartState,
+    Together,
+    deleted_name,
+    drop_leftover_directories,
+    prepare,
+)
 from duramen.storage.housekeeping import Housekeeping, Job
 from duramen.storage.journal import Group, Journal, JournaledLog
 from duramen.storage.journal_format import HEADER_BLOCK
@@ -34,10 +41,12 @@ from duramen.storage.journal_parts import PartMaker, remove_parts
 from duramen.storage.journal_ring import JournalLimits
 from duramen.storage.log import Log
 from duramen.storage.logconfig import LogConfig, PlainLogConfig
+from duramen.storage.opening import Offline, Opening
 from duramen.storage.reads import HotWindow
 from duramen.storage.recovery import RecoveryReport
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.scrubbing import Scrubber, ScrubJob
+from duramen.storage.together import one_by_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +97,8 @@ class LogDirectory:
     """See the module. `open` is the constructor.
 
     path, directory_id, cluster_id; clean_start: the last stop was clean; recovery: what the start did.
-    logs: by topic id and partition. findings: damage that was met since. high_watermark: asked before anything is
-    deleted and for Kafka's checkpoint.
+    logs: by topic id and partition. offline: those that are too damaged to be served. findings: damage that was met
+    since. high_watermark: asked before anything is deleted and for Kafka's checkpoint.
     """
 
     def __init__(
@@ -106,9 +115,11 @@ class LogDirectory:
         self.recovery = RecoveryReport()
         self.findings = Findings()
         self.logs: dict[LogKey, Log] = {}
+        self.offline: dict[LogKey, Offline] = {}
         self.high_watermark: Callable[[Log], int] = lambda log: log.durable_end
         self.journal: Journal
         self._queue: list[Log] = []
+        self._together: Together = one_by_one
         self._lock = disk.lock(posixpath.join(path, LOCK))
         self._checkpointer: Checkpointer
         self._housekeeping: Housekeeping
@@ -127,16 +138,19 @@ class LogDirectory:
         now_ms: int,
         entropy: Entropy,
         hot: HotWindow | None = None,
+        together: Together = one_by_one,
     ) -> LogDirectory:
         """Create or recover the directory, and take it into use; `hot` is shared by the directories of a process.
 
+        together: see ports.Executor. A partition whose bytes on stable storage are damaged is left in `offline`.
         DirectoryLockedError when another process has it; StorageError when it belongs to another node or cluster, or
-        Kafka left it unclean; CorruptLogError when bytes that were on stable storage are damaged.
+        Kafka left it unclean; CorruptLogError when the journal is damaged.
         """
         path = path.rstrip("/") or "/"
         disk.make_directories(path)
         disk.sync_directory(posixpath.dirname(path) or ".")
         self = cls(disk, path, settings, entropy, hot)
+        self._together = together
         try:
             self._start(now_ms)
         except BaseException:
@@ -146,40 +160,25 @@ class LogDirectory:
 
     def _start(self, now_ms: int) -> None:
         settings = self.settings
-        state = prepare(self.disk, self.path, settings.node_id, settings.cluster_id, self.entropy)
+        state = prepare(self.disk, self.path, settings.node_id, settings.cluster_id, self.entropy, self._together)
         self.cluster_id, self.directory_id = state.meta.cluster_id, state.meta.directory_id
         self.clean_start = state.clean
         self.recovery = state.report
         self._now_ms = self._last_checkpoint_ms = now_ms
-        drop_leftover_directories(self.disk, self.path, state, self.entropy)
         contents = state.contents
         maker = PartMaker(
             self.disk, self.path, contents.generation + 1, int.from_bytes(self.entropy.random_bytes(4), "big")
         )
         limits = settings.journal_limits
         self.journal = journal = Journal(self.disk, maker, limits, contents.next_lsn, contents.laps)
-        for ready in state.ready:
-            log = Log.open(
-                self.disk,
-                ready.found.path,
-                ready.found.tp,
-                ready.found.topic_id,
-                settings.default_config,
-                journal,
-                clean=state.clean,
-                start_offset=ready.start_offset,
-                recovery_point=ready.sound_below,
-                flush_queue=self._queue,
-                hot=self.hot,
-            )
-            log.producers.expiration_ms = settings.producer_id_expiration_ms
-            if state.clean and log.end_offset < ready.sound_below:
-                what = f"it ends at offset {log.end_offset}; at the last clean stop it went up to {ready.sound_below}"
-                self.recovery.damage.append(f"{log.path}: {what}")
-            self.logs[key_of(log)] = log
+        try:
+            drop_leftover_directories(self.disk, self.path, state, self.entropy)
+            self._open_logs(state)
+        finally:
+            contents.close()
         points = {key: point_of(log) for key, log in self.logs.items()}
         self._checkpointer = Checkpointer(
-            self.disk, self.path, maker.generation, journal, self.logs, self._mark_of, points
+            self.disk, self.path, maker.generation, journal, self.logs, self._mark_of, points, self.offline
         )
         self._checkpointer.identity = state.meta
         files = self._checkpointer.files({})
@@ -201,6 +200,29 @@ class LogDirectory:
         self.scrubber = Scrubber(
             self.disk, self.path, self.findings, settings.scrub_bytes_per_second, settings.scrub_interval_ms
         )
+
+    def _open_logs(self, state: StartState) -> None:
+        """Recover and open every partition; those that are damaged are left offline."""
+        make = partial(
+            Log.open,
+            disk=self.disk,
+            config=self.settings.default_config,
+            journal=self.journal,
+            flush_queue=self._queue,
+            hot=self.hot,
+        )
+        for opening in self._together([Opening(ready, state.clean, make).run for ready in state.ready]):
+            log, ready = opening.log, opening.ready
+            if ready.recovery is not None:
+                self.recovery.add(ready.recovery.report)
+            if log is None:
+                self.offline[opening.offline.key] = opening.offline
+                continue
+            log.producers.expiration_ms = self.settings.producer_id_expiration_ms
+            if state.clean and log.end_offset < ready.sound_below:
+                what = f"it ends at offset {log.end_offset}; at the last clean stop it went up to {ready.sound_below}"
+                self.recovery.damage.append(f"{log.path}: {what}")
+            self.logs[key_of(log)] = log
 
     def _mark_of(self, log: Log) -> int:
         return self.high_watermark(log)
@@ -225,7 +247,8 @@ class LogDirectory:
         self._check_usable()
         for tp, topic_id, _ in new:
             path = posixpath.join(self.path, str(tp))
-            if (topic_id, tp.partition) in self.logs or self.disk.exists(path):
+            key = topic_id, tp.partition
+            if key in self.logs or key in self.offline or self.disk.exists(path):
                 raise StorageError(f"{path} exists already; remove it or create the topic under another name")
         return Creation(self.disk, self.path, self.journal, self._queue, self.hot, new)
 
@@ -260,6 +283,18 @@ class LogDirectory:
         self._housekeeping.remove_later(self._now_ms, log, target)
         self.findings.forget(source)
         return target
+
+    def delete_offline(self, key: LogKey) -> str:
+        """As `delete_log` for a partition that is not served."""
+        offline = self.offline[key]
+        log = Log(
+            self.disk, offline.path, offline.tp, offline.topic_id, self.settings.default_config, self.journal,
+            self._queue, self.hot,
+        )  # fmt: skip
+        self._check_usable()
+        del self.offline[key]
+        self.logs[key] = log
+        return self.delete_log(log)
 
     def _check_usable(self) -> None:
         if self._closed:
@@ -362,13 +397,16 @@ class LogDirectory:
                 group.run()
                 self.journal.complete(group)
             self.cleaner.finish()
+            syncs = []
             for key, log in self.logs.items():
                 sync = log.take_sync(full=True)
-                point = point_of(log)
+                self._checkpointer.points[key] = point_of(log)
                 if sync is not None:
-                    sync.run()
-                    log.complete_sync(sync)
-                self._checkpointer.points[key] = point
+                    syncs.append(sync)
+            self._together([sync.run for sync in syncs])
+            for sync in syncs:
+                sync.log.complete_sync(sync)
+            for log in self.logs.values():
                 log.close()
             self._checkpointer.files({}).write()
             replace_file(self.disk, posixpath.join(self.path, CLEANER), self.cleaner.checkpoint())

@@ -8,9 +8,10 @@ on. None of these: a Kafka directory that was not stopped cleanly, which only Ka
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from duramen.errors import StorageError
 from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_from_text, topic_id_text
@@ -25,6 +26,7 @@ from duramen.storage.checkpoints import (
     PARTITION_METADATA,
     RECOVERY_POINT,
     DirectoryCheckpoint,
+    LogPoint,
     MetaProperties,
     decode_meta,
     decode_partition_metadata,
@@ -43,6 +45,9 @@ from duramen.storage.segment import log_name, parse_base
 from duramen.storage.vouching import check_identity, restore
 
 DELETE_SUFFIX = "-delete"
+
+Together = Callable[[Sequence[Callable[[], Any]]], list[Any]]
+"""As `ports.Executor.together`."""
 _TEMPORARIES = frozenset(
     f"{name}.tmp"
     for name in (RECOVERY_POINT, LOG_START, HIGH_WATERMARK, CLEANER, CHECKPOINT, META_PROPERTIES, CLEAN_SHUTDOWN)
@@ -64,11 +69,17 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class Ready:
-    """A partition whose files may be opened. sound_below: indexes of segments below this offset may be believed."""
+    """A partition whose files may be opened once `recovery`, if there is one, has run.
+
+    sound_below: indexes of segments below this offset may be believed. known: what the checkpoint knows of the log and
+    what recovery leaves as it was, if that still holds.
+    """
 
     found: Found
     start_offset: int
     sound_below: int
+    known: LogPoint | None = None
+    recovery: PartitionRecovery | None = None
 
 
 @dataclass(slots=True)
@@ -83,11 +94,13 @@ class StartState:
     leftovers: list[str] = field(default_factory=list)
 
 
-def prepare(disk: Disk, path: str, node_id: int, cluster_id: str | None, entropy: Entropy) -> StartState:
-    """Identify the directory and recover its partitions' files; nothing in it may be open.
+def prepare(
+    disk: Disk, path: str, node_id: int, cluster_id: str | None, entropy: Entropy, together: Together
+) -> StartState:
+    """Identify the directory and say what has to be done to open its partitions; nothing in it may be open.
 
-    StorageError when it belongs to another cluster or node, or cannot be recovered safely; CorruptLogError when
-    something that was on stable storage is damaged.
+    The journal in the result stays open for the recoveries: close it. StorageError when the directory belongs to
+    another cluster or node, or cannot be recovered safely; CorruptLogError when the journal is damaged.
     """
     damage: list[str] = []
     check_identity(disk, path, damage)
@@ -101,7 +114,7 @@ def prepare(disk: Disk, path: str, node_id: int, cluster_id: str | None, entropy
             raise contents.damage
         if not restore(disk, path, checkpoint, contents.entries, damage, clean=clean):
             checkpoint = None
-        found = list(_partitions(disk, path, checkpoint))
+        found = _partitions(disk, path, checkpoint, together)
         fresh = not found and contents.generation < 0
         state = StartState(meta, clean or fresh, contents, RecoveryReport(clean=clean or fresh))
         state.report.torn_entries = contents.torn_entries
@@ -117,8 +130,9 @@ def prepare(disk: Disk, path: str, node_id: int, cluster_id: str | None, entropy
             state.ready = _clean(disk, path, checkpoint, found, state.report)
         else:
             state.ready = _recover(disk, path, checkpoint, found, deleted, state)
-    finally:
+    except BaseException:
         contents.close()
+        raise
     return state
 
 
@@ -163,23 +177,26 @@ def _refuse(
         )
 
 
-def _partitions(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None) -> Iterator[Found]:
+def _partitions(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, together: Together) -> list[Found]:
     ids = {point.tp: key[0] for key, point in checkpoint.logs.items()} if checkpoint is not None else {}
-    for name in disk.list_directory(path):
-        tp = parse_partition_name(name)
-        if tp is None or name.startswith("."):
-            continue
+
+    def look(name: str, tp: TopicPartition) -> Found | None:
         directory = posixpath.join(path, name)
         try:
-            disk.list_directory(directory)
+            topic_id = read_topic_id(disk, directory)
+            if topic_id == NO_TOPIC_ID:
+                disk.list_directory(directory)
         except NotADirectoryError:
-            continue
-        topic_id = read_topic_id(disk, directory)
+            return None
         if topic_id == NO_TOPIC_ID and tp in ids:
             topic_id = ids[tp]
             metadata = posixpath.join(directory, PARTITION_METADATA)
             replace_file(disk, metadata, encode_partition_metadata(topic_id_text(topic_id)))
-        yield Found(tp, topic_id, directory)
+        return Found(tp, topic_id, directory)
+
+    names = [(name, parse_partition_name(name)) for name in disk.list_directory(path) if not name.startswith(".")]
+    looks = together([partial(look, name, tp) for name, tp in names if tp is not None])
+    return [found for found in looks if found is not None]
 
 
 def _identified(disk: Disk, found: list[Found], state: StartState) -> list[Found]:
@@ -263,9 +280,12 @@ def _clean(
     for partition in found:
         start = starts.get(partition.tp, 0)
         known = checkpoint.logs.get(partition.key) if checkpoint is not None else None
+        point = points.get(partition.tp, 0)
         if known is not None:
             start = max(start, known.start_offset)
-        ready.append(Ready(partition, start, points.get(partition.tp, 0)))
+        # Where the two differ another broker was here since: ours is old.
+        fits = known is not None and known.recovery_point == point
+        ready.append(Ready(partition, start, point, known if fits else None))
     present = {partition.tp for partition in found}
     for tp, offset in sorted(points.items()):
         if offset > 0 and tp not in present:
@@ -310,10 +330,11 @@ def _recover(
                 plan.start = max(plan.start, checkpoint.logs[partition.key].start_offset)
             if plan.end is None and partition.tp in points:
                 plan.trusted = Point(points[partition.tp], 0, 0)
-        recovery = PartitionRecovery(disk, partition.path, plan, contents.files, report)
-        end = recovery.run()
-        sound_below = recovery.sound_below if recovery.sound_below is not None else end.offset
-        ready.append(Ready(partition, min(plan.start, end.offset), sound_below))
+        known = trusted.get(partition.key)
+        if known is not None and (plan.created or plan.truncated):
+            known = None
+        recovery = PartitionRecovery(disk, partition.path, plan, contents.files, known)
+        ready.append(Ready(partition, plan.start, 0, known, recovery))
     return ready
 
 

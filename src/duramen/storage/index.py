@@ -12,7 +12,10 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from operator import lt
 from typing import overload
+
+from duramen.wire.checksum import crc32c
 
 OFFSET_ENTRY_SIZE = 8
 TIME_ENTRY_SIZE = 12
@@ -31,13 +34,14 @@ def _big_endian(typecode: str, data: bytes) -> array[int]:
 class OffsetIndex:
     """Growing offset index of an active segment."""
 
-    __slots__ = ("offsets", "positions", "written")
+    __slots__ = ("_sum", "offsets", "positions", "written")
 
     def __init__(self) -> None:
         self.offsets = array("i")
         self.positions = array("i")
         self.written = 0
         """Entries that are in the file already."""
+        self._sum = (0, 0)
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -65,8 +69,14 @@ class OffsetIndex:
             both.byteswap()
         return both.tobytes()
 
+    def summary(self) -> tuple[int, int]:
+        """(entries, CRC-32C of their bytes in the file); each entry is summed up once."""
+        self._sum = _summed(self, self._sum)
+        return self._sum
+
     def truncate(self, relative_offset: int, position: int) -> None:
         """Forget entries for offsets from `relative_offset` on, or positions from `position` on."""
+        self._sum = (0, 0)
         keep = min(bisect_left(self.offsets, relative_offset), bisect_left(self.positions, position))
         del self.offsets[keep:]
         del self.positions[keep:]
@@ -76,12 +86,13 @@ class OffsetIndex:
 class TimeIndex:
     """Growing time index of an active segment."""
 
-    __slots__ = ("offsets", "timestamps", "written")
+    __slots__ = ("_sum", "offsets", "timestamps", "written")
 
     def __init__(self) -> None:
         self.timestamps = array("q")
         self.offsets = array("i")
         self.written = 0
+        self._sum = (0, 0)
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -94,10 +105,19 @@ class TimeIndex:
 
     def encode(self, first: int = 0) -> bytes:
         """Entries from number `first` on, as in the file."""
-        return b"".join(
-            timestamp.to_bytes(8, "big", signed=True) + offset.to_bytes(4, "big")
-            for timestamp, offset in zip(self.timestamps[first:], self.offsets[first:], strict=True)
-        )
+        timestamps, offsets = self.timestamps[first:], self.offsets[first:]
+        if sys.byteorder == "little":
+            timestamps.byteswap()
+            offsets.byteswap()
+        halves = array("i", timestamps.tobytes())
+        words = array("i", bytes(TIME_ENTRY_SIZE * len(offsets)))
+        words[0::3], words[1::3], words[2::3] = halves[0::2], halves[1::2], offsets
+        return words.tobytes()
+
+    def summary(self) -> tuple[int, int]:
+        """As `OffsetIndex.summary`."""
+        self._sum = _summed(self, self._sum)
+        return self._sum
 
     def offset_before(self, timestamp: int) -> int:
         """Relative offset from which to look for the first record with this timestamp or a later one."""
@@ -112,6 +132,7 @@ class TimeIndex:
     def truncate(self, relative_offset: int) -> None:
         """Forget entries for offsets from `relative_offset` on."""
         keep = bisect_left(self.offsets, relative_offset)
+        self._sum = (0, 0)
         del self.timestamps[keep:]
         del self.offsets[keep:]
         self.written = min(self.written, keep)
@@ -165,8 +186,15 @@ def decode_time_index(data: bytes, end_relative: int) -> TimeIndex | None:
     return index
 
 
+def _summed(index: OffsetIndex | TimeIndex, known: tuple[int, int]) -> tuple[int, int]:
+    entries, crc = known
+    if len(index) == entries:
+        return known
+    return len(index), crc32c(index.encode(entries), crc)
+
+
 def _ascends(values: array[int]) -> bool:
-    return all(map(int.__lt__, values, values[1:]))
+    return all(map(lt, values, values[1:]))
 
 
 class Column(Sequence[int]):

@@ -10,12 +10,19 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from duramen.errors import CorruptLogError, StorageError
-from duramen.storage.checkpoints import LEADER_EPOCHS, read_file
+from duramen.ports import Disk
+from duramen.storage.checkpoints import LEADER_EPOCHS, ActiveState, LogPoint, read_file, replace_file
 from duramen.storage.epochs import EpochCache
-from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
+from duramen.storage.index import (
+    OFFSET_ENTRY_SIZE,
+    TIME_ENTRY_SIZE,
+    StoredOffsetIndex,
+    decode_offset_index,
+    decode_time_index,
+)
 from duramen.storage.producer_files import decode_aborted, decode_kafka, decode_ours
 from duramen.storage.producers import Producer
-from duramen.storage.scan import scan
+from duramen.storage.scan import header_at, scan
 from duramen.storage.segment import (
     DELETED,
     INDEX,
@@ -30,6 +37,8 @@ from duramen.storage.segment import (
     file_name,
     parse_name,
 )
+from duramen.wire.batch import BatchHeader
+from duramen.wire.checksum import crc32c
 
 if TYPE_CHECKING:
     from duramen.storage.log import Log
@@ -42,10 +51,11 @@ _SNAPSHOT_KINDS: tuple[SnapshotKind, ...] = ((PRODUCERS, decode_ours), (SNAPSHOT
 """Files with producers, best first: ours has five batches of each, Kafka's the last one."""
 
 
-def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int) -> None:
+def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int, known: LogPoint | None = None) -> None:
     """Fill a new Log from its directory; see `Log.open`."""
     present = _present(log)
     bases = sorted(base for base, suffixes in present.items() if LOG in suffixes)
+    walk = Walk()
     if not bases:
         log.add_segment(start_offset)
         bases = [start_offset]
@@ -56,22 +66,50 @@ def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int) -> No
             segment = Segment(log.disk, log.path, base)
             segment.size = segment.flushed = segment.synced = segment.open_file().size()
             segment.sealed = SEAL in present.get(base, set())
+            segment.release_files()
             log.segments.append(segment)
         for segment, later in zip(log.segments, bases[1:], strict=False):
             segment.next_offset = later
-            _load_closed(log, segment, trusted=clean or later <= recovery_point)
+            if not ((clean or later <= recovery_point) and _closed_indexes_fit(segment)):
+                _load_rolled(log, segment, None if clean else known, walk)
             segment.release_files()
-        active = log.segments[-1]
-        log.active = active
-        _load_active(log, active, trusted=clean)
+        log.active = log.segments[-1]
+        _load_active(log, log.active, known, walk, clean=clean)
     log.end_offset = log.durable_end = log.recovery_point = log.active.next_offset
     log.start_offset = min(max(start_offset, log.segments[0].base_offset), log.end_offset)
-    sound = _check_aborted(log, present)
     log.snapshots = sorted(base for base, suffixes in present.items() if SNAPSHOT in suffixes or PRODUCERS in suffixes)
-    sound = sound and not _lost_aborted(log, present) and (clean or not _has_markers(log, recovery_point))
-    load_state(log, epochs_from=log.end_offset if clean else recovery_point, clean=clean, whole=not sound)
+    if known is not None and (known.state is None or (clean and known.recovery_point != log.end_offset)):
+        known = None
+    sound = _check_aborted(log, present, log.end_offset if clean or known is None else known.recovery_point)
+    if known is None or known.state is None or known.state.transactions:
+        there = sum(TXN_INDEX in suffixes for suffixes in present.values())
+        fewer = known is not None and known.state is not None and there < known.state.transactions
+        sound = sound and not fewer and not _lost_aborted(log, present)
+    # A transaction that ended behind what the side files speak of: only a walk from the first batch knows it all.
+    sound = sound and (clean or not walk.markers)
+    load_state(log, known, walk, recovery_point, clean=clean, whole=not sound)
     log.configure(log.config)
     log.active.release_files()  # many partitions are opened, few are used: the first append or read opens it again
+
+
+class Walk:
+    """What was seen of the batches that a load had to look at."""
+
+    __slots__ = ("epoch", "markers", "producers")
+
+    def __init__(self) -> None:
+        self.epoch = -1
+        self.producers = False
+        self.markers = False
+
+    def see(self, header: BatchHeader) -> None:
+        """One more batch."""
+        if header.leader_epoch > self.epoch:
+            self.epoch = header.leader_epoch
+        if header.producer_id >= 0:
+            self.producers = True
+            if header.is_control:
+                self.markers = True
 
 
 def _present(log: Log) -> dict[int, set[str]]:
@@ -96,8 +134,8 @@ def _present(log: Log) -> dict[int, set[str]]:
     return present
 
 
-def _check_aborted(log: Log, present: dict[int, set[str]]) -> bool:
-    """Drop `.txnindex` entries beyond their segment; False when a file was damaged and has to be made again."""
+def _check_aborted(log: Log, present: dict[int, set[str]], limit: int) -> bool:
+    """Drop `.txnindex` entries from offset `limit` on, or beyond their segment; False when a file was damaged."""
     sound = True
     for segment in log.segments:
         if TXN_INDEX not in present.get(segment.base_offset, ()):
@@ -108,7 +146,7 @@ def _check_aborted(log: Log, present: dict[int, set[str]]) -> bool:
             sound = False
             segment.rewrite_aborted([])
             continue
-        kept = [entry for entry in entries if entry.last_offset < segment.next_offset]
+        kept = [entry for entry in entries if entry.last_offset < min(segment.next_offset, limit)]
         if len(kept) != len(entries):
             segment.rewrite_aborted(kept)
     return sound
@@ -124,28 +162,19 @@ def _lost_aborted(log: Log, present: dict[int, set[str]]) -> bool:
     return False
 
 
-def _has_markers(log: Log, recovery_point: int) -> bool:
-    """Whether a transaction ends in a segment whose side files recovery did not trust."""
-    for segment in log.segments:
-        if segment.next_offset > recovery_point and segment.size:
-            for _, header, ok in scan(segment.open_file(), 0, segment.size, crc=False):
-                if ok and header is not None and header.is_control and header.producer_id >= 0:
-                    return True
-            if segment is not log.active:
-                segment.release_files()
-    return False
-
-
 # ---- segments --------------------------------------------------------------------------------------------------
 
 
-def _load_closed(log: Log, segment: Segment, *, trusted: bool) -> None:
-    """Bounds of a rolled segment; its indexes stay in their files unless they have to be made again."""
-    if trusted and _closed_indexes_fit(segment):
-        return
-    _rebuild(log, segment)
-    for path, _, data in segment.pending_index_writes(final=True):
-        _write(log, path, data)
+def _load_rolled(log: Log, segment: Segment, known: LogPoint | None, walk: Walk) -> None:
+    """A rolled segment whose side files cannot be believed as they are: they are made again behind what can."""
+    end = segment.next_offset
+    if not _resume(log, segment, known, walk):
+        _rebuild(log, segment, walk)
+    if segment.next_offset > end:
+        raise CorruptLogError(segment.path, 0, segment.size, "it overlaps the next segment", end)
+    segment.next_offset = end
+    for path, position, data in segment.pending_index_writes(final=True):
+        _write(log, path, position, data)
     segment.close_indexes()
 
 
@@ -180,20 +209,124 @@ def _closed_indexes_fit(segment: Segment) -> bool:
     return True
 
 
-def _load_active(log: Log, segment: Segment, *, trusted: bool) -> None:
-    """The last segment: its indexes into memory, and the batches behind their last entry accounted for."""
+def _load_active(log: Log, segment: Segment, known: LogPoint | None, walk: Walk, *, clean: bool) -> None:
+    """The last segment, as far as possible without reading it.
+
+    After a clean stop whose checkpoint fits the files it stays as that describes it until its first append.
+    """
     if segment.sealed:
         segment.drop_seal()
-    if not trusted or not _load_indexes(log, segment):
-        _rebuild(log, segment)
-    if segment.size:
-        for _, header, _ in scan(segment.open_file(), 0, segment.size, crc=False):
-            if header is not None:
-                segment.first_timestamp = header.max_timestamp
-            break
+    if clean and known is not None and _is_as_known(segment, known):
+        _sleep(segment, known)
+    elif clean and (known is None or known.state is not None) and _load_indexes(log, segment, walk):
+        pass  # a point without a state: the last start found damage, and this one has to find it, too
+    elif clean or not _resume(log, segment, known, walk):
+        _rebuild(log, segment, walk)
+    _write_indexes(log, segment)
+    if segment.size and segment.first_timestamp < 0:
+        first = header_at(segment.open_file(), 0, segment.size)
+        segment.first_timestamp = -1 if first is None else first.max_timestamp
 
 
-def _load_indexes(log: Log, segment: Segment) -> bool:
+def _write_indexes(log: Log, segment: Segment) -> None:
+    """The entries in memory into the files: the checkpoint that a start writes speaks of them."""
+    for path, position, data in segment.pending_index_writes(final=False):
+        if data:
+            _write(log, path, position, data)
+    if segment.index is not None and segment.times is not None:
+        segment.index.written, segment.times.written = len(segment.index), len(segment.times)
+
+
+def _is_as_known(segment: Segment, known: LogPoint) -> bool:
+    """Whether the files have the sizes that the checkpoint of a clean stop gives them; an empty one needs no sleep."""
+    state = known.state
+    if state is None or not segment.size or known.segment_base != segment.base_offset or known.position != segment.size:
+        return False
+    wanted = ((INDEX, state.index_entries * OFFSET_ENTRY_SIZE), (TIME_INDEX, state.time_entries * TIME_ENTRY_SIZE))
+    return all(_size(segment.disk, segment.path_of(suffix)) == size for suffix, size in wanted)
+
+
+def _size(disk: Disk, path: str) -> int:
+    """Bytes of a file; 0 when it is not there."""
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        return 0
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
+def _sleep(segment: Segment, known: LogPoint) -> None:
+    state = segment.dormant = known.state
+    if state is not None:
+        segment.index_entries, segment.time_entries = state.index_entries, state.time_entries
+        segment.next_offset = known.recovery_point
+        segment.first_timestamp = state.first_timestamp
+        segment.max_timestamp, segment.max_timestamp_offset = state.max_timestamp, state.max_timestamp_offset
+
+
+def wake(log: Log) -> None:
+    """The dormant active segment is about to grow: its indexes into memory, made again if they are damaged. OSError."""
+    segment, state = log.active, log.active.dormant
+    if state is None:
+        return
+    end = segment.next_offset
+    if _read_indexes(log, segment, state):
+        segment.dormant = None
+        index = segment.index
+        segment.unindexed = segment.size - (index.positions[-1] if index is not None and len(index) else 0)
+    else:
+        _rebuild(log, segment, Walk())
+        if segment.next_offset != end:
+            raise CorruptLogError(segment.path, 0, segment.size, f"it ends at offset {segment.next_offset}", end)
+
+
+def _read_indexes(log: Log, segment: Segment, state: ActiveState) -> bool:
+    """The index entries that a checkpoint vouches for, into memory; False when the files do not hold them."""
+    found = []
+    for suffix, count, crc in (
+        (INDEX, state.index_entries * OFFSET_ENTRY_SIZE, state.index_crc),
+        (TIME_INDEX, state.time_entries * TIME_ENTRY_SIZE, state.time_crc),
+    ):
+        data = read_file(log.disk, segment.path_of(suffix)) or b""
+        if len(data) < count or crc32c(data[:count]) != crc:
+            return False
+        if len(data) > count:
+            _write(log, segment.path_of(suffix), count, b"")
+        found.append(data[:count])
+    index, times = decode_offset_index(found[0], segment.size, 2**31), decode_time_index(found[1], 2**31)
+    if index is None or times is None or (len(index), len(times)) != (state.index_entries, state.time_entries):
+        return False
+    segment.index, segment.times = index, times
+    return True
+
+
+def _resume(log: Log, segment: Segment, known: LogPoint | None, walk: Walk) -> bool:
+    """Go on from where a checkpoint knows the segment's indexes to be sound; False when there is no such place.
+
+    All from there on is read and checked: a bounded part before the recovery point, and what recovery accepted.
+    """
+    state = known.state if known is not None and known.segment_base == segment.base_offset else None
+    if known is None or state is None or known.position > segment.size:
+        return False
+    if not _read_indexes(log, segment, state) or segment.index is None or segment.times is None:
+        return False
+    index, times = segment.index, segment.times
+    start = index.positions[-1] if len(index) else 0
+    first = header_at(segment.open_file(), start, segment.size)
+    if len(index) and (first is None or first.last_offset != segment.base_offset + index.offsets[-1]):
+        return False
+    segment.first_timestamp = state.first_timestamp
+    if len(times):
+        segment.max_timestamp = times.timestamps[-1]
+        segment.max_timestamp_offset = segment.base_offset + times.offsets[-1]
+    segment.next_offset = segment.base_offset
+    return _account(log, segment, start, walk, crc=True)
+
+
+def _load_indexes(log: Log, segment: Segment, walk: Walk) -> bool:
     """Entries from the index files, then a look at the batches behind the last; False when they do not fit."""
     stored = read_file(log.disk, segment.path_of(INDEX))
     stored_times = read_file(log.disk, segment.path_of(TIME_INDEX))
@@ -210,21 +343,16 @@ def _load_indexes(log: Log, segment: Segment) -> bool:
     if len(stored_times) != len(times) * TIME_ENTRY_SIZE:
         times.written = 0
     position = index.positions[-1] if len(index) else 0
-    expected = -1
-    for _, header, ok in scan(segment.open_file(), position, segment.size, crc=False):
-        if not ok or header is None:
-            return False
-        if expected < 0 and len(index) and header.last_offset != segment.base_offset + index.offsets[-1]:
-            return False
-        expected = header.next_offset
-        break
-    if segment.size and expected < 0:
+    first = header_at(segment.open_file(), position, segment.size)
+    if segment.size and first is None:
+        return False
+    if len(index) and first is not None and first.last_offset != segment.base_offset + index.offsets[-1]:
         return False
     segment.index, segment.times = index, times
     if len(times):
         segment.max_timestamp = times.timestamps[-1]
         segment.max_timestamp_offset = segment.base_offset + times.offsets[-1]
-    return _account(log, segment, position, crc=False) and times_fit(segment)
+    return _account(log, segment, position, walk, crc=False) and times_fit(segment)
 
 
 def times_fit(segment: Segment) -> bool:
@@ -233,7 +361,7 @@ def times_fit(segment: Segment) -> bool:
     return times is None or not len(times) or segment.base_offset + times.offsets[-1] < segment.next_offset
 
 
-def _account(log: Log, segment: Segment, start: int, *, crc: bool) -> bool:
+def _account(log: Log, segment: Segment, start: int, walk: Walk, *, crc: bool) -> bool:
     """Take the batches from `start` on into the segment's bounds and indexes; False at one that is not sound.
 
     The batch at `start` has its index entry already, unless that is 0.
@@ -247,18 +375,17 @@ def _account(log: Log, segment: Segment, start: int, *, crc: bool) -> bool:
             segment.size = size
             return False
         segment.note(header, position, interval)
+        walk.see(header)
     return segment.size == size
 
 
-def _rebuild(log: Log, segment: Segment) -> None:
+def _rebuild(log: Log, segment: Segment, walk: Walk) -> None:
     """Read the whole segment, check it and make its indexes again. CorruptLogError."""
     segment.activate()
     segment.max_timestamp, segment.max_timestamp_offset = -1, segment.base_offset
-    closed_end = segment.next_offset
     segment.next_offset = segment.base_offset
     size = segment.flushed
     reached = segment.base_offset
-    position = 0
     interval = log.config.index_interval_bytes
     segment.size = segment.unindexed = 0
     for position, header, ok in scan(segment.open_file(), 0, size, expect_offset=segment.base_offset):
@@ -267,19 +394,17 @@ def _rebuild(log: Log, segment: Segment) -> None:
             end = size if header is None else min(size, position + header.size)
             raise CorruptLogError(segment.path, position, end, "a batch's header or CRC is wrong", reached)
         segment.note(header, position, interval)
+        walk.see(header)
         reached = segment.next_offset
-    if closed_end > segment.base_offset:
-        if reached > closed_end:
-            raise CorruptLogError(segment.path, position, size, "it overlaps the next segment", closed_end)
-        segment.next_offset = closed_end
 
 
-def _write(log: Log, path: str, data: bytes) -> None:
+def _write(log: Log, path: str, position: int, data: bytes) -> None:
+    """The file ends with these bytes at `position`."""
     file = log.disk.open(path, create=True, write=True)
     try:
-        file.truncate(0)
+        file.truncate(position)
         if data:
-            file.pwritev([data], 0)
+            file.pwritev([data], position)
     finally:
         file.close()
 
@@ -287,27 +412,58 @@ def _write(log: Log, path: str, data: bytes) -> None:
 # ---- epochs and producers --------------------------------------------------------------------------------------
 
 
-def load_state(log: Log, *, epochs_from: int, clean: bool, whole: bool) -> None:
+def load_state(log: Log, known: LogPoint | None, walk: Walk, recovery_point: int, *, clean: bool, whole: bool) -> None:
     """Leader epochs and producers: from their files, then from the batches that those do not cover.
 
-    epochs_from: everything below is covered by the epoch file, if that can be read. clean: Kafka's producer snapshots
-    may be used. They know one batch per producer; after a power cut one may be left where ours is lost, and whoever
-    then sends an older batch again would be refused instead of recognised. whole: walk the log from its first batch,
-    which also makes missing `.txnindex` entries again.
+    known: where a checkpoint knew them. recovery_point: without that, the epoch file covers what lies below; after an
+    unclean stop everything from there on was walked. clean: Kafka's producer snapshots may be used. They know one batch
+    per producer; after a power cut one may be left where ours is lost, and whoever then sends an older batch again
+    would be refused instead of recognised. whole: walk the log from its first batch, which also makes missing
+    `.txnindex` entries again.
     """
+    first = log.segments[0].base_offset
+    walked_from = log.end_offset if clean else recovery_point if known is None else known.recovery_point
+    epochs_from = walked_from
     epochs = _read_epochs(log)
     log.epochs = epochs if epochs is not None else EpochCache()
     log.epochs.truncate_from_end(log.end_offset + 1)
     if epochs is None:
-        epochs_from = log.segments[0].base_offset
+        epochs_from = first
         log.epochs.changed = True
-    producers_from = _read_snapshot(log, _SNAPSHOT_KINDS if clean else _SNAPSHOT_KINDS[:1])
+    _drop_snapshots_beyond(log)
+    log.producers.clear()
     if whole:
-        log.producers.clear()
-        producers_from = log.segments[0].base_offset
-    _replay(log, min(epochs_from, producers_from), producers_from)
+        producers_from = first
+    elif known is not None and known.state is not None and not known.state.producers:
+        producers_from = known.recovery_point
+    else:
+        producers_from = _read_snapshot(log, _SNAPSHOT_KINDS if clean else _SNAPSHOT_KINDS[:1])
+    start = min(epochs_from, producers_from)
+    if start < walked_from or walk.producers or walk.epoch > log.epochs.latest:
+        _replay(log, start, producers_from)
     log.producers.map_end = log.end_offset
     log.producers.committed(log.end_offset)
+    _persist(log)
+
+
+def _persist(log: Log) -> None:
+    """What was found in the batches alone goes to synced side files: the checkpoint of this start will vouch for it."""
+    names_changed = log.epochs.changed
+    if log.epochs.changed:
+        path = posixpath.join(log.path, LEADER_EPOCHS)
+        replace_file(log.disk, path, log.epochs.encode(), durable_name=False)
+        log.epochs.changed = False
+    for segment in log.segments:
+        if segment.aborted_unsynced:
+            index = log.disk.open(segment.path_of(TXN_INDEX), write=True)
+            try:
+                index.sync()
+            finally:
+                index.close()
+            segment.aborted_unsynced = False
+            names_changed = True
+    if names_changed:
+        log.disk.sync_directory(log.path)
 
 
 def _read_epochs(log: Log) -> EpochCache | None:
@@ -320,12 +476,8 @@ def _read_epochs(log: Log) -> EpochCache | None:
         return None  # a cache of what the batches say: made again
 
 
-def _read_snapshot(log: Log, kinds: Sequence[SnapshotKind]) -> int:
-    """Restore producers from the newest readable snapshot of the best kind; returns the offset up to which it speaks.
-
-    Snapshots beyond the log's end describe a history that was cut off: they are removed.
-    """
-    log.producers.clear()
+def _drop_snapshots_beyond(log: Log) -> None:
+    """Snapshots beyond the log's end describe a history that was cut off: they are removed."""
     beyond = [offset for offset in log.snapshots if offset > log.end_offset]
     for offset in beyond:
         log.snapshots.remove(offset)
@@ -335,6 +487,10 @@ def _read_snapshot(log: Log, kinds: Sequence[SnapshotKind]) -> int:
                 log.disk.remove(path)
     if beyond:
         log.disk.sync_directory(log.path)
+
+
+def _read_snapshot(log: Log, kinds: Sequence[SnapshotKind]) -> int:
+    """Restore producers from the newest readable snapshot of the best kind; returns the offset it speaks up to."""
     for suffix, decode in kinds:
         for offset in reversed(log.snapshots):
             data = read_file(log.disk, posixpath.join(log.path, file_name(offset, suffix)))
@@ -351,9 +507,7 @@ def _replay(log: Log, start: int, producers_from: int) -> None:
     for segment in log.segments:
         if segment.next_offset <= start or segment.size == 0:
             continue
-        position = 0
-        if start > segment.base_offset and segment.index is not None:
-            position = segment.index.position_for(start - segment.base_offset)
+        position = _position_before(segment, start)
         file = segment.open_file()
         for at, header, ok in scan(file, position, segment.size, crc=False):
             if not ok or header is None:
@@ -365,6 +519,21 @@ def _replay(log: Log, start: int, producers_from: int) -> None:
                 log.track_producer(data, header, segment)
         if segment is not log.segments[-1]:
             segment.release_files()
+
+
+def _position_before(segment: Segment, offset: int) -> int:
+    """The start of a batch at or before the one that holds `offset`, by whichever index there is."""
+    if offset <= segment.base_offset:
+        return 0
+    if segment.index is not None:
+        return segment.index.position_for(offset - segment.base_offset)
+    if not segment.index_entries:
+        return 0
+    file = segment.open_index_file()
+    index = StoredOffsetIndex(lambda position, length: file.pread(length, position), segment.index_entries)
+    position = index.position_for(offset - segment.base_offset)
+    header = header_at(segment.open_file(), position, segment.size)
+    return position if header is not None and header.base_offset <= offset else 0
 
 
 # ---- cutting ---------------------------------------------------------------------------------------------------
@@ -412,15 +581,14 @@ def _rebuild_bounds(log: Log, segment: Segment) -> None:
     """Indexes and bounds of a segment that was cut, from its bytes."""
     segment.next_offset = segment.base_offset
     segment.index_entries = segment.time_entries = 0
-    _rebuild(log, segment)
-    for path, _, data in segment.pending_index_writes(final=False):
-        _write(log, path, data)
-    if segment.index is not None and segment.times is not None:
-        segment.index.written, segment.times.written = len(segment.index), len(segment.times)
+    _rebuild(log, segment, Walk())
+    _write_indexes(log, segment)
 
 
 def load_producers(log: Log) -> None:
     """Producers again, after a cut."""
+    _drop_snapshots_beyond(log)
+    log.producers.clear()
     producers_from = _read_snapshot(log, _SNAPSHOT_KINDS)
     _replay(log, producers_from, producers_from)
     log.producers.map_end = log.end_offset

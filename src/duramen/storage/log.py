@@ -13,7 +13,13 @@ from duramen.errors import ErrorCode, KafkaError, check
 from duramen.model import INTERNAL_TOPICS, TopicId, TopicPartition, topic_id_text
 from duramen.ports import Buffer, Disk
 from duramen.storage import kinds, loading, syncing
-from duramen.storage.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, encode_partition_metadata, replace_file
+from duramen.storage.checkpoints import (
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    LogPoint,
+    encode_partition_metadata,
+    replace_file,
+)
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from duramen.storage.log_state import LogJournal, LogState
 from duramen.storage.logconfig import LogConfig
@@ -106,16 +112,18 @@ class Log(LogState):
         clean: bool,
         start_offset: int,
         recovery_point: int,
+        known: LogPoint | None = None,
         flush_queue: list[Log] | None = None,
         hot: HotWindow | None = None,
     ) -> Log:
         """The log in an existing directory, whose files end where recovery let them end.
 
         clean: the indexes are believed after a sanity check; else every segment that ends beyond `recovery_point` is
-        read through and its indexes are made again. OSError; CorruptLogError for bytes that are no batches.
+        read through and its indexes are made again, but for what lies before the point `known` to a checkpoint.
+        OSError; CorruptLogError for bytes that are no batches.
         """
         log = cls(disk, path, tp, topic_id, config, journal, flush_queue, hot)
-        loading.load(log, clean=clean, start_offset=start_offset, recovery_point=recovery_point)
+        loading.load(log, clean=clean, start_offset=start_offset, recovery_point=recovery_point, known=known)
         return log
 
     def configure(self, config: LogConfig) -> None:
@@ -147,11 +155,15 @@ class Log(LogState):
         self._set_roll_time()
 
     def _set_roll_time(self) -> None:
-        """`segment.ms` less a jitter that differs between partitions, so that they do not all roll at once."""
+        """`segment.ms` less a jitter that differs between partitions, so that they do not all roll at once.
+
+        A dormant segment's first append takes the way of a roll, where it is woken.
+        """
         jitter = self.config.segment_jitter_ms
         if jitter and self.segments:
             jitter = crc32c(f"{self.tp}@{self.active.base_offset}".encode()) % (jitter + 1)
-        self._roll_after_ms = self.config.segment_ms - jitter
+        dormant = bool(self.segments) and self.active.dormant is not None
+        self._roll_after_ms = -(1 << 64) if dormant else self.config.segment_ms - jitter
 
     # ---- appends ---------------------------------------------------------------------------------------------
 
@@ -175,6 +187,10 @@ class Log(LogState):
                 or timestamp - segment.first_timestamp > self._roll_after_ms
                 or len(segment.index) >= self._rolls_at_entries  # type: ignore[arg-type]
             ):
+                if segment.dormant is not None:
+                    loading.wake(self)
+                    self._set_roll_time()
+                    return self.append(data, header, now_ms)
                 segment = self.roll()
                 position = 0
                 segment.first_timestamp = timestamp
@@ -274,6 +290,7 @@ class Log(LogState):
         self.flush()
         self._reader.cutting(self.segments, offset)
         loading.truncate(self, offset)
+        self._set_roll_time()
         self.cuts += 1
         self.marked = False
         self.durable_end = min(self.durable_end, self.end_offset)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from duramen.errors import CorruptLogError
 from duramen.ports import Disk, File
-from duramen.storage.checkpoints import LEADER_EPOCHS, encode_epochs, read_epochs, replace_file
+from duramen.storage.checkpoints import LEADER_EPOCHS, LogPoint, encode_epochs, read_epochs, replace_file
 from duramen.storage.recovery_plan import Plan, Point, Write
 from duramen.storage.scan import scan
 from duramen.storage.segment import (
@@ -29,8 +29,8 @@ from duramen.storage.segment import (
     parse_base,
     parse_name,
 )
-from duramen.wire.checksum import crc32c
 from duramen.storage.swapping import settle
+from duramen.wire.checksum import crc32c
 
 CHUNK_BYTES = 1 << 20
 TAIL_SUFFIX = ".tail"
@@ -53,19 +53,44 @@ class RecoveryReport:
     partitions_deleted: int = 0
     damage: list[str] = field(default_factory=list)
 
+    def add(self, part: RecoveryReport) -> None:
+        """Count in what the recovery of one partition did."""
+        self.bytes_written += part.bytes_written
+        self.bytes_cut += part.bytes_cut
+        self.partitions_changed += part.partitions_changed
+
 
 class PartitionRecovery:
-    """Recovers one partition directory by its plan. parts: the journal's open part files, by number."""
+    """Recovers one partition directory by its plan, on any thread. parts: the journal's open part files, by number.
 
-    def __init__(self, disk: Disk, path: str, plan: Plan, parts: list[File], report: RecoveryReport) -> None:
+    known: from where on the log is going to be read when it is opened; side files that speak of what lies before stay.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        plan: Plan,
+        parts: list[File],
+        known: LogPoint | None = None,
+    ) -> None:
+        self._kept_base = known.segment_base if known is not None and known.state is not None else -1
         self._disk = disk
         self._path = path
         self._plan = plan
         self._parts = parts
-        self._report = report
+        self._report = RecoveryReport()
         self._changed = False
         self._dirty_names = False
         self._sound_below: int | None = None
+        self.damage: CorruptLogError | None = None
+        """The first place where bytes that had been synced are missing or differ; the rest was recovered all the same,
+        because the journal, which has it, is about to go."""
+
+    @property
+    def report(self) -> RecoveryReport:
+        """What was done."""
+        return self._report
 
     @property
     def sound_below(self) -> int | None:
@@ -73,7 +98,7 @@ class PartitionRecovery:
         return self._sound_below
 
     def run(self) -> Point:
-        """Do it and return where the log ends. CorruptLogError when synced bytes are missing or damaged."""
+        """Do it and return where the log ends; see `damage`. CorruptLogError when that end cannot be told."""
         plan = self._plan
         settle(self._disk, self._path)
         names = self._disk.list_directory(self._path)
@@ -100,8 +125,7 @@ class PartitionRecovery:
             self._disk.remove(self._file(_tail_name(base, position)))
         if tails:
             self._disk.sync_directory(self._path)
-        if self._changed:
-            self._report.partitions_changed += 1
+        self._report.partitions_changed = int(self._changed)
         return end
 
     def _file(self, name: str) -> str:
@@ -202,7 +226,9 @@ class PartitionRecovery:
             cuts = [cut for cut in (fresh[0].position if fresh else None, tail, limit) if cut is not None]
             cut = min(cuts, default=size)
             if cut > size:
-                raise CorruptLogError(path, size, cut, "the file is shorter than what was synced of it", base)
+                self._note(CorruptLogError(path, size, cut, "the file is shorter than what was synced of it", base))
+                if not fresh and tail is None:
+                    return
             changed = not present or cut < size or bool(fresh) or tail is not None or last_extent >= 0
             if not changed:
                 return
@@ -220,7 +246,7 @@ class PartitionRecovery:
             self._dirty_names = self._dirty_names or not present
         finally:
             file.close()
-        self._drop_side_files(base, STALE_SUFFIXES)
+        self._drop_side_files(base, (SEAL,) if base == self._kept_base else STALE_SUFFIXES)
 
     def _write_fresh(self, file: File, writes: list[Write], end: int) -> int:
         """Write journaled batches one behind the other from `end` on; returns where they end."""
@@ -228,7 +254,12 @@ class PartitionRecovery:
         start = end
         for write in writes:
             if write.position != end:
-                raise CorruptLogError(file.path, end, write.position, "the journal leaves a gap here", write.offset)
+                reason = "the journal leaves a gap here"
+                self._note(CorruptLogError(file.path, end, write.position, reason, write.offset))
+                if pieces:
+                    file.pwritev([b"".join(pieces)], start)
+                    pieces.clear()
+                start = end = write.position
             pieces.append(self._data(write))
             end += write.length
             if end - start >= CHUNK_BYTES:
@@ -244,7 +275,7 @@ class PartitionRecovery:
         try:
             length = source.size() if limit is None else min(source.size(), limit - tail)
             if tail != end:
-                raise CorruptLogError(file.path, end, tail, "the journal leaves a gap here", base)
+                self._note(CorruptLogError(file.path, end, tail, "the journal leaves a gap here", base))
             _copy(source, 0, file, tail, length)
         finally:
             source.close()
@@ -257,9 +288,13 @@ class PartitionRecovery:
             file.pwritev([self._data(write)], write.position)
             return
         if end > size:
-            raise CorruptLogError(file.path, size, end, "the file is shorter than what was synced of it", write.offset)
-        if write.crc is not None and _crc(file, write.position, write.length) != write.crc:
-            raise CorruptLogError(file.path, write.position, end, "CRC of a synced extent", write.offset)
+            reason = "the file is shorter than what was synced of it"
+            self._note(CorruptLogError(file.path, size, end, reason, write.offset))
+        elif write.crc is not None and _crc(file, write.position, write.length) != write.crc:
+            self._note(CorruptLogError(file.path, write.position, end, "CRC of a synced extent", write.offset))
+
+    def _note(self, damage: CorruptLogError) -> None:
+        self.damage = self.damage or damage
 
     def _data(self, write: Write) -> bytes:
         part = self._parts[write.part]

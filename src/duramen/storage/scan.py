@@ -53,6 +53,16 @@ def scan(
         position = end
 
 
+def header_at(file: File, position: int, stop: int) -> BatchHeader | None:
+    """The header of the batch at `position`, reading nothing else; None when there is none that fits before `stop`."""
+    data = file.pread(min(HEADER_SIZE, max(0, stop - position)), position)
+    try:
+        header = parse_header(memoryview(data), 0)
+    except KafkaError:
+        return None
+    return header if position + header.size <= stop else None
+
+
 def _crc_of(file: File, start: int, end: int) -> int:
     result = 0
     while start < end:

@@ -12,7 +12,7 @@ from typing import Final
 
 from duramen.errors import CorruptLogError
 from duramen.ports import Disk, File
-from duramen.storage.checkpoints import read_file
+from duramen.storage.checkpoints import ActiveState, read_file
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
 from duramen.storage.producers import AbortedTransaction
 from duramen.storage.seal import Seal, decode_seal
@@ -65,7 +65,8 @@ class Segment:
     size: bytes including those still queued; flushed: bytes in the file; synced: bytes known to be on stable storage.
     max_timestamp (ms, -1 none) belongs to the batch that ends at max_timestamp_offset. first_timestamp (ms, -1
     unknown): greatest of the first batch, from which `segment.ms` counts. sealed: it has a `.seal`, read into `seal`
-    on use. staged: what follows the file names while the segment is being swapped in (`swapping.py`); else "".
+    on use.
+    dormant: the active segment as a checkpoint described it, until its first append brings its indexes into memory.
     """
 
     __slots__ = (
@@ -75,6 +76,7 @@ class Segment:
         "base_offset",
         "directory",
         "disk",
+        "dormant",
         "first_timestamp",
         "flushed",
         "index",
@@ -116,6 +118,7 @@ class Segment:
         self.aborted_unsynced = False
         self._file: File | None = None
         self.index_file: File | None = None
+        self.dormant: ActiveState | None = None
 
     @property
     def path(self) -> str:
@@ -155,6 +158,21 @@ class Segment:
         """Get ready to grow: an empty index in memory."""
         self.index = OffsetIndex()
         self.times = TimeIndex()
+        self.dormant = None
+
+    def state(self, producers: int, transactions: int) -> ActiveState | None:
+        """What a checkpoint keeps of this, the active segment; the counts are the log's."""
+        if self.index is None or self.times is None:
+            return self.dormant
+        return ActiveState(
+            *self.index.summary(),
+            *self.times.summary(),
+            self.first_timestamp,
+            self.max_timestamp,
+            self.max_timestamp_offset,
+            producers,
+            transactions,
+        )
 
     def note(self, header: BatchHeader, position: int, interval: int) -> None:
         """Account for a batch at `position`: bounds, timestamps and, every `interval` bytes, an index entry.
@@ -203,6 +221,7 @@ class Segment:
             self.time_entries = len(self.times)
         self.index = None
         self.times = None
+        self.dormant = None
 
     # ---- aborted transactions --------------------------------------------------------------------------------
 

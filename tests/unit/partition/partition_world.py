@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from duramen.config import TopicConfig, load_broker_config
@@ -54,6 +54,9 @@ class Lanes:
 
     def submit(self, lane: str, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         self.waiting.append((lane, work, done))
+
+    def together(self, work: Sequence[Callable[[], Any]]) -> list[Any]:
+        return [each() for each in work]
 
     def step(self) -> bool:
         for entry in self.waiting:

@@ -1,0 +1,86 @@
+"""Opens what a start found: each partition's recovery and log, many side by side; a damaged one is left offline alone.
+
+What is left offline stays on disk as it is, but for what the journal had of it: that is written to its place before the
+journal goes. Every later start finds the same damage, until `duramen log repair` has put it aside.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from duramen.errors import CorruptLogError
+from duramen.model import TopicId, TopicPartition
+from duramen.storage.checkpoints import LogPoint
+from duramen.storage.directory_start import Ready
+from duramen.storage.log import Log
+from duramen.storage.recovery_plan import LogKey, Point
+
+
+@dataclass(frozen=True, slots=True)
+class Offline:
+    """A partition that is on disk and not served. point: for the checkpoint, where it ends as far as that is known."""
+
+    tp: TopicPartition
+    topic_id: TopicId
+    path: str
+    error: Exception
+    point: LogPoint
+
+    @property
+    def key(self) -> LogKey:
+        """As of a log."""
+        return self.topic_id, self.tp.partition
+
+
+@dataclass(slots=True)
+class Opening:
+    """The opening of one partition: `run` on any thread. make: `Log.open` with all that does not differ."""
+
+    ready: Ready
+    clean: bool
+    make: Callable[..., Log]
+    log: Log | None = None
+    offline: Offline | None = None
+
+    def run(self) -> Opening:
+        """Recover, then open. OSError, and StorageError for what no other partition would survive."""
+        ready = self.ready
+        end: Point | None = None
+        try:
+            if ready.recovery is not None:
+                end = ready.recovery.run()
+                ready.start_offset = min(ready.start_offset, end.offset)
+                ready.sound_below = end.offset
+                if ready.recovery.sound_below is not None:
+                    ready.sound_below = ready.recovery.sound_below
+                if ready.recovery.damage is not None:
+                    raise ready.recovery.damage
+            self.log = self.make(
+                path=ready.found.path,
+                tp=ready.found.tp,
+                topic_id=ready.found.topic_id,
+                clean=self.clean,
+                start_offset=ready.start_offset,
+                recovery_point=ready.sound_below,
+                known=ready.known,
+            )
+        except CorruptLogError as error:
+            self._leave(error, end)
+        except OSError as error:
+            if error.errno != errno.EIO or (ready.recovery is not None and end is None):
+                raise
+            self._leave(error, end)  # a sector that cannot be read any more
+        return self
+
+    def _leave(self, error: Exception, end: Point | None) -> None:
+        ready = self.ready
+        found = ready.found
+        point = ready.known
+        if end is None and point is not None:
+            end = Point(point.recovery_point, point.segment_base, point.position)
+        at = end if end is not None else Point(0, 0, 0)
+        # Without a state the next start reads it all, and so comes to the same end.
+        kept = LogPoint(found.tp, ready.start_offset, at.offset, at.segment_base, at.position)
+        self.offline = Offline(found.tp, found.topic_id, found.path, error, kept)

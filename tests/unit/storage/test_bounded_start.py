@@ -1,0 +1,285 @@
+"""A start reads what is not checkpointed and no more; one damaged partition does not keep the others from serving."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from duramen.errors import CorruptLogError, StorageError
+from duramen.model import TopicPartition
+from duramen.sim.disk import CrashDisk, CrashFile
+from duramen.storage.checkpoints import read_checkpoint
+from duramen.storage.directory import DirectorySettings, LogDirectory
+from duramen.storage.log import Log
+from duramen.storage.logconfig import PlainLogConfig
+from duramen.storage.together import THREADS, one_by_one, side_by_side
+from duramen.wire.batch import build_batch, parse_header
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
+
+from storage_workload import FIRST, SECOND, SeededEntropy, append, checkpoint, commit, read_all
+
+TP = TopicPartition("first", 0)
+OTHER = TopicPartition("second", 0)
+LOG0 = "/data/first-0/00000000000000000000.log"
+CONFIG = PlainLogConfig(index_interval_bytes=300)
+SETTINGS = DirectorySettings(
+    journal_max_bytes=8 << 20, journal_part_bytes=1 << 20, journal_first_part_bytes=1 << 20, bypass_bytes=1 << 19,
+    default_config=CONFIG,
+)  # fmt: skip
+
+
+def start(disk: CrashDisk) -> LogDirectory:
+    return LogDirectory.open(disk, "/data", SETTINGS, now_ms=1_000_000, entropy=SeededEntropy(disk.calls))
+
+
+class Reads:
+    """Bytes that were read from `.log` files."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    seen = Reads()
+    plain = CrashFile.pread
+
+    def counted(self: CrashFile, length: int, offset: int) -> bytes:
+        data = plain(self, length, offset)
+        if self.path.endswith(".log"):
+            seen.bytes += len(data)
+        return data
+
+    monkeypatch.setattr(CrashFile, "pread", counted)
+    return seen
+
+
+def filled(count: int = 300) -> tuple[CrashDisk, LogDirectory, Log]:
+    """A log whose first `count` batches are checkpointed."""
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, CONFIG)
+    log.assign_epoch(0)
+    more(directory, log, count)
+    checkpoint(directory)
+    return disk, directory, log
+
+
+def more(directory: LogDirectory, log: Log, count: int, producer: int = -1) -> None:
+    for _ in range(count):
+        offset = log.end_offset
+        batch = build_batch(
+            [(None, b"%d" % offset + bytes(100), [], 1000 + offset)],
+            base_offset=offset,
+            leader_epoch=log.epochs.latest,
+            producer_id=producer,
+            producer_epoch=0 if producer >= 0 else -1,
+            base_sequence=offset if producer >= 0 else -1,
+        )
+        log.append(memoryview(batch), parse_header(batch), 0)
+    directory.flush()
+    commit(directory)
+
+
+def again(disk: CrashDisk, how: str) -> Log:
+    if how == "power":
+        disk.power_cut()
+    else:
+        disk.kill()
+    disk.power_on()
+    return start(disk).logs[FIRST, 0]
+
+
+def whole(log: Log, count: int) -> None:
+    assert log.end_offset == count
+    assert sorted(read_all(log)) == list(range(count))
+    for offset in (0, 1, count // 2, count - 1):
+        found = log.offset_for_timestamp(1000 + offset, log.end_offset)
+        assert found is not None
+        assert found[:2] == (offset, 1000 + offset)
+
+
+@pytest.mark.parametrize("how", ["kill", "power"])
+def test_an_unclean_start_reads_what_is_not_checkpointed(reads: Reads, how: str) -> None:
+    disk, directory, log = filled()
+    more(directory, log, 5)
+    size = log.active.size
+    reads.bytes = 0
+    log = again(disk, how)
+    if how == "kill":  # a power cut may take the index, which is not synced
+        assert reads.bytes < size // 10
+    whole(log, 305)
+
+
+def test_indexes_after_an_unclean_start_are_those_of_a_whole_read() -> None:
+    disk, directory, log = filled()
+    more(directory, log, 50)
+    log = again(disk, "kill")
+    assert log.active.index is not None
+    positions = list(log.active.index.positions)
+    assert len(positions) > 60
+    assert positions == sorted(set(positions))
+    # Killed again without a word written: what the start persisted is believed, too.
+    log = again(disk, "kill")
+    assert log.active.index is not None
+    assert list(log.active.index.positions) == positions
+    whole(log, 350)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_damaged_index_is_made_again(suffix: str, clean: bool) -> None:
+    disk, directory, log = filled()
+    path = log.active.path_of(suffix)
+    if clean:
+        directory.close(clean=True)
+    else:
+        disk.kill()
+        disk.power_on()
+    disk.damage(path, 9)
+    directory = start(disk)
+    log = directory.logs[FIRST, 0]
+    whole(log, 300)
+    more(directory, log, 20)
+    whole(log, 320)
+    directory.close(clean=True)
+    whole(start(disk).logs[FIRST, 0], 320)
+
+
+def test_a_clean_start_reads_nothing_of_a_log_and_its_first_append_brings_the_index(reads: Reads) -> None:
+    disk, directory, log = filled()
+    directory.close(clean=True)
+    reads.bytes = 0
+    directory = start(disk)
+    log = directory.logs[FIRST, 0]
+    assert reads.bytes == 0
+    assert log.active.index is None
+    whole(log, 300)
+    more(directory, log, 1)
+    assert log.active.index is not None
+    more(directory, log, 50)
+    whole(log, 351)
+    directory.close(clean=True)
+    directory = start(disk)
+    log = directory.logs[FIRST, 0]
+    assert log.active.index is None
+    whole(log, 351)
+    log.truncate_to(100)
+    more(directory, log, 10)
+    whole(log, 110)
+
+
+@pytest.mark.parametrize("how", ["kill", "power", "clean"])
+def test_producers_are_known_after_a_start_without_a_walk(how: str) -> None:
+    disk, directory, log = filled(10)
+    more(directory, log, 3, producer=7)
+    checkpoint(directory)
+    more(directory, log, 2, producer=8)
+    if how == "clean":
+        directory.close(clean=True)
+        log = start(disk).logs[FIRST, 0]
+    else:
+        log = again(disk, how)
+    assert sorted(producer.id for producer in log.producers.active()) == [7, 8]
+    seven = log.producers.get(7)
+    assert seven is not None
+    assert seven.last_offset == 12
+
+
+# ---- damage ------------------------------------------------------------------------------------------------------
+
+
+def damaged(disk: CrashDisk, directory: LogDirectory, log: Log) -> None:
+    """The synced part of the log gets shorter behind its back, while the journal holds more of it."""
+    more(directory, log, 4)
+    disk.kill()
+    disk.power_on()
+    file = disk.open(LOG0, write=True)
+    file.truncate(5000)
+    file.sync()
+    file.close()
+
+
+@pytest.mark.parametrize("then", ["kill", "clean"])
+def test_a_damaged_partition_is_offline_alone_and_stays_so(then: str) -> None:
+    disk, directory, log = filled()
+    other = directory.create_log(OTHER, SECOND, CONFIG)
+    more(directory, other, 3)
+    damaged(disk, directory, log)
+    directory = start(disk)
+    for _ in range(3):
+        assert list(directory.logs) == [(SECOND, 0)]
+        other = directory.logs[SECOND, 0]
+        count = other.end_offset
+        more(directory, other, 1)
+        assert sorted(read_all(other)) == list(range(count + 1))
+        offline = directory.offline[FIRST, 0]
+        assert isinstance(offline.error, CorruptLogError)
+        assert offline.error.path == LOG0
+        assert (offline.tp, offline.point.recovery_point) == (TP, 304)
+        if then == "clean":
+            directory.close(clean=True)
+        else:
+            disk.kill()
+            disk.power_on()
+        checkpointed = read_checkpoint(disk, "/data")
+        assert checkpointed is not None
+        assert checkpointed.logs[FIRST, 0].recovery_point == 304
+        directory = start(disk)
+
+
+def test_what_the_journal_had_of_a_damaged_partition_is_in_its_place() -> None:
+    disk, directory, log = filled()
+    end = log.active.size
+    damaged(disk, directory, log)
+    start(disk)
+    file = disk.open(LOG0)
+    tail = file.pread(1 << 20, end)
+    assert parse_header(tail).base_offset == 300
+    assert tail.count(b"304") <= 1
+    assert b"303" in tail
+
+
+def test_a_log_that_is_offline_is_not_made_anew_and_can_be_deleted() -> None:
+    disk, directory, log = filled()
+    damaged(disk, directory, log)
+    directory = start(disk)
+    with pytest.raises(StorageError):
+        directory.create_log(TP, FIRST, CONFIG)
+    directory.delete_offline((FIRST, 0))
+    commit(directory)
+    assert not directory.offline
+    disk.kill()
+    disk.power_on()
+    directory = start(disk)
+    assert not directory.offline
+    fresh = directory.create_log(TP, SECOND, CONFIG)
+    append(fresh, b"anew")
+    commit(directory)
+    assert read_all(fresh) == {0: b"anew"}
+
+
+# ---- side by side ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", [one_by_one, side_by_side])
+@pytest.mark.parametrize("count", [0, 1, 15, 100])
+def test_results_come_in_the_order_of_the_work(run: object, count: int) -> None:
+    assert run([lambda n=n: n * n for n in range(count)]) == [n * n for n in range(count)]  # type: ignore[operator]
+
+
+def test_work_overlaps_and_the_first_error_is_raised() -> None:
+    barrier = threading.Barrier(THREADS)
+    side_by_side([lambda: barrier.wait(10)] * (THREADS * 2))  # type: ignore[list-item]
+
+    def fail(number: int) -> None:
+        raise OSError(number, "no")
+
+    with pytest.raises(OSError, match="no") as caught:
+        side_by_side([lambda n=n: fail(n) for n in range(40)])  # type: ignore[misc]
+    assert caught.value.errno is not None
+    assert caught.value.errno < THREADS
