@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from museum import damage, identity, limits, power  # noqa: F401  (they hang up the exhibits)
+from museum import compaction, damage, identity, limits, power  # noqa: F401  (they hang up the exhibits)
 from museum.exhibit import EXHIBITS, BrokenPromiseError, Exhibit
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from museum import damage, identity, limits, power
+from museum import compaction, damage, identity, limits, power
 from museum.exhibit import EXHIBITS, BrokenPromiseError, Exhibit
 
-HALLS = (power, damage, identity, limits)
+HALLS = (power, damage, identity, limits, compaction)
 
 
 @pytest.mark.parametrize("shown", EXHIBITS, ids=lambda shown: shown.name)

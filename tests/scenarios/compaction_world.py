@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
-from storage_workload import SeededEntropy, checkpoint, commit
+from tests.scenarios.storage_workload import SeededEntropy, checkpoint, commit
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import TopicPartition
@@ -283,8 +283,9 @@ class History:
         try:
             log.append(view, header, self.now_ms)
         except KafkaError as error:
-            assert error.code == ErrorCode.KAFKA_STORAGE_ERROR, "the journal is full"
-            self.checkpoint()
+            if error.code != ErrorCode.KAFKA_STORAGE_ERROR:
+                raise
+            self.checkpoint()  # the journal was full
             return
         self.stored.append(Stored(header, data, content, marker, self.now_ms))
         if marker is None and header.producer_id >= 0:
@@ -432,7 +433,8 @@ class History:
             for each in sent[-5:]:
                 again = parse_header(each.data)
                 found = self.log.producers.check(again)
-                assert found is not None and found.base_offset == each.header.base_offset, each.header
+                assert found is not None, each.header
+                assert found.base_offset == each.header.base_offset
             assert self.open.get(producer, -1) == state.transaction_start
 
     def settle(self) -> None:

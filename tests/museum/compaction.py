@@ -1,0 +1,63 @@
+"""Compaction: what is left of a log has to say the same as the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.scenarios.compaction_world import History
+
+from duramen.storage import offset_map
+from duramen.storage.cleaning import Rules
+from museum.exhibit import Replaced, exhibit, promise
+
+
+def live(seeds: range) -> None:
+    """Random histories of compacted logs without crashes; each is compared with a model as it goes."""
+    for seed in seeds:
+        history = History(seed, crashes=False)
+        try:
+            history.run(100)
+            history.settle()
+        except AssertionError as error:
+            promise(False, f"history {seed}: what is left folds to what was written ({error})")
+
+
+class _ShortDigest:
+    """A digest of one byte, of which many keys share one."""
+
+    def __init__(self, original: Any) -> None:
+        self._original = original
+
+    def __call__(self, data: bytes, **options: Any) -> _ShortDigest:
+        self._digest = self._original(data, **options).digest()[:1] * 16
+        return self
+
+    def digest(self) -> bytes:
+        return self._digest
+
+
+@exhibit(
+    "a-last-value-that-compaction-dropped",
+    source="https://github.com/AutoMQ/automq/pull/3055",
+    guard="the map of last offsets tells keys apart by a keyed digest of 16 bytes",
+    without=Replaced(offset_map, "blake2b", _ShortDigest),
+)
+def dropped_value() -> None:
+    """Compaction that takes one key for another removes values that nothing has replaced."""
+    live(range(3))
+
+
+def _at_once(original: Callable[..., int]) -> property:
+    return property(lambda rules: 0)
+
+
+@exhibit(
+    "tombstones-gone-too-early",
+    source="https://github.com/apache/kafka/pull/2251",
+    guard="a tombstone's time begins with the pass that removed what it deletes",
+    without=Replaced(Rules, "horizon", _at_once),
+)
+def early_tombstones() -> None:
+    """Kafka could drop a tombstone before a slow reader had seen it: the reader kept the deleted value (KAFKA-4529)."""
+    live(range(6))
