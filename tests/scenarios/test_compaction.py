@@ -18,11 +18,11 @@ def test_what_is_left_folds_to_what_was_written(chunk: int) -> None:
     for seed in range(chunk, HISTORIES, CHUNKS):
         try:
             history = History(seed)
-            history.run(70)
+            history.run(history.random.randint(40, 140))
             history.settle()
         except Exception as error:
             raise AssertionError(f"history {seed}") from error
         passes += history.passes
         deaths += history.deaths
-    assert passes > HISTORIES // CHUNKS, "hardly anything was compacted"
-    assert deaths > HISTORIES // CHUNKS // 4, "hardly anything crashed"
+    assert passes > HISTORIES // CHUNKS // 2, "hardly anything was compacted"
+    assert deaths > HISTORIES // CHUNKS, "hardly anything crashed"

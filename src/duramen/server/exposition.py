@@ -113,7 +113,43 @@ class BrokerCollector(Collector):
             failed.add_metric([directory.path], int(directory.journal.failed is not None))
         yield from (fill, laps, refused, failed)
         yield from self._scrubbing()
+        yield from self._compaction()
         yield CounterMetricFamily("duramen_journal_groups", "Group commits.", self._broker.store.statistics.groups)
+
+    def _compaction(self) -> Iterator[Metric]:
+        labels = ["directory"]
+        families: list[GaugeMetricFamily | CounterMetricFamily] = [
+            GaugeMetricFamily(
+                "duramen_compaction_max_dirty_ratio", "Of the dirtiest log at the last look.", labels=labels
+            ),
+            GaugeMetricFamily(
+                "duramen_compaction_last_pass_time_seconds",
+                "When a pass ended last, since 1970; -1 never.",
+                labels=labels,
+            ),
+            GaugeMetricFamily(
+                "duramen_compaction_uncleanable_partitions", "Left alone since a pass over them failed.", labels=labels
+            ),
+            CounterMetricFamily("duramen_compaction_passes", "Passes that went through.", labels=labels),
+            CounterMetricFamily("duramen_compaction_failures", "Passes that failed.", labels=labels),
+            CounterMetricFamily("duramen_compaction_read_bytes", "Bytes of segments copied from.", labels=labels),
+            CounterMetricFamily("duramen_compaction_written_bytes", "Bytes that were left of them.", labels=labels),
+        ]
+        for directory in self._broker.store.directories:
+            cleaner = directory.cleaner
+            done = cleaner.statistics
+            values = (
+                done.max_dirty_ratio,
+                done.last_pass_ms / 1000 if done.last_pass_ms >= 0 else -1,
+                len(cleaner.uncleanable),
+                done.passes,
+                done.failures,
+                done.bytes_read,
+                done.bytes_written,
+            )
+            for family, value in zip(families, values, strict=True):
+                family.add_metric([directory.path], value)
+        yield from families
 
     def _scrubbing(self) -> Iterator[Metric]:
         labels = ["directory"]

@@ -78,7 +78,9 @@ class TimeLookup:
             for position, header in _headers(target, hint):
                 if header.base_offset >= self._end:
                     break
-                if header.next_offset > self._start and (best is None or header.max_timestamp > best[2].max_timestamp):
+                if header.next_offset <= self._start or not header.count:
+                    continue
+                if best is None or header.max_timestamp > best[2].max_timestamp:
                     best = (target, position, header)
         if best is None:
             return None
