@@ -23,6 +23,10 @@ PROMPT_FILL = 0.5
 CONGESTED_FILL = 0.85
 """Fill from which no more should be read from clients until a checkpoint has made room."""
 
+CONGESTED_DIRTY = 8.0
+"""The same for unsynced bytes, in `duramen.dirty.max.bytes`: far above what the system keeps up with, and far below where
+it would stop the writing thread itself."""
+
 
 class Maintenance:
     """The maintenance cycle of one store."""
@@ -103,9 +107,9 @@ class Maintenance:
         growth = journal.take_growth()
         if growth is not None:
             self._store.submit("housekeeping", growth.run, _Growing(self._store, directory, growth))
-        if journal.fill >= PROMPT_FILL:
+        if journal.fill >= PROMPT_FILL or directory.dirty_share >= 1:
             self._checkpoint(directory)
-        congested = any(d.journal.failed is None and d.journal.fill >= CONGESTED_FILL for d in self._store.directories)
+        congested = any(map(_is_congested, self._store.directories))
         relieved = self._store.congested and not congested
         self._store.congested = congested
         if relieved:
@@ -116,6 +120,11 @@ class Maintenance:
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
+
+
+def _is_congested(directory: LogDirectory) -> bool:
+    full = directory.journal.fill >= CONGESTED_FILL or directory.dirty_share >= CONGESTED_DIRTY
+    return full and directory.journal.failed is None
 
 
 class _Growing:

@@ -106,6 +106,7 @@ class Round:
 class Checkpointer:
     """Takes and completes the rounds of one directory. points: what is known to be synced of each log.
 
+    changed: logs that something was journaled or written of since they were synced: what rests costs a round nothing.
     persisted: what the checkpoint on disk says of it: recovery writes nothing below that.
     """
 
@@ -118,6 +119,7 @@ class Checkpointer:
     points: dict[LogKey, LogPoint] = field(default_factory=dict)
     offline: Mapping[LogKey, Offline] = field(default_factory=dict)
     persisted: dict[LogKey, LogPoint] = field(default_factory=dict)
+    changed: dict[Log, None] = field(default_factory=dict)
     rounds: int = 0
     identity: MetaProperties | None = None
     _round: Round | None = None
@@ -129,12 +131,18 @@ class Checkpointer:
         """Whether a round has begun and not ended."""
         return self._round is not None
 
+    @property
+    def dirty_bytes(self) -> int:
+        """Bytes in segments, rolled ones too, that wait for their sync."""
+        waiting = () if self._round is None else self._round.waiting
+        return sum(log.unsynced_bytes for log in {**self.changed, **dict.fromkeys(waiting)})
+
     def begin(self) -> None:
         """Start a round: everything journaled so far (and flushed by the caller) will be synced."""
         if self._round is None:
             for log in self.logs.values():
                 log.marked = False
-            waiting = list(self.logs.values())
+            waiting, self.changed = list(self.changed), {}
             self._round = Round(self.journal.next_lsn, waiting, len(waiting) // MOST_SLICES)
 
     def take(self, limit: int = SLICE_LOGS) -> Checkpoint | None:

@@ -119,6 +119,7 @@ class LogDirectory:
         self.high_watermark: Callable[[Log], int] = lambda log: log.durable_end
         self.journal: Journal
         self._queue: list[Log] = []
+        self._dirty = 0
         self._together: Together = one_by_one
         self._lock = disk.lock(posixpath.join(path, LOCK))
         self._checkpointer: Checkpointer
@@ -268,8 +269,8 @@ class LogDirectory:
         del self.logs[key_of(log)]
         self._checkpointer.points.pop(key_of(log), None)
         self.cleaner.forget(key_of(log))
-        if log in self._queue:
-            self._queue.remove(log)
+        self._queue[:] = [other for other in self._queue if other is not log]
+        self._checkpointer.changed.pop(log, None)
         self.journal.append(kinds.DELETE, log, log.end_offset, -1, 0, 0)
         target = posixpath.join(self.path, deleted_name(log.tp, self.entropy))
         source = log.path
@@ -311,8 +312,10 @@ class LogDirectory:
             return
         logs = queue[:]
         queue.clear()
+        self._checkpointer.changed.update(dict.fromkeys(logs))
         try:
             for log in logs:
+                self._dirty += log.active.size - log.active.flushed
                 log.flush()
         except OSError as error:
             self.journal.fail(None, error)
@@ -321,7 +324,11 @@ class LogDirectory:
     def take_group(self) -> Group | None:
         """`flush`, then the journal's next group; when there is nothing to commit, once, a mark that says so."""
         self.flush()
-        return self.journal.take_group() or self.journal.take_idle_mark()
+        group = self.journal.take_group()
+        if group is None:
+            return self.journal.take_idle_mark()
+        self._dirty -= sum(extent.length for extent in group.extents)  # the group itself syncs these
+        return group
 
     # -- checkpoints
 
@@ -332,10 +339,12 @@ class LogDirectory:
             return True
         if self.journal.entries and self._now_ms - self._last_checkpoint_ms >= self.settings.checkpoint_interval_ms:
             return True
-        return self._dirty_bytes() > self.settings.dirty_max_bytes // 2
+        return self._dirty > self.settings.dirty_max_bytes // 2
 
-    def _dirty_bytes(self) -> int:
-        return sum(log.active.size - log.active.synced for log in self.logs.values())
+    @property
+    def dirty_share(self) -> float:
+        """Bytes that wait in segments for a sync, as a share of `dirty_max_bytes`."""
+        return self._dirty / self.settings.dirty_max_bytes
 
     def take_checkpoint(self, force: bool = False) -> Checkpoint | None:
         """The next job of a checkpoint, or None when none is due or one is running. `force` begins one anyway.
@@ -353,6 +362,7 @@ class LogDirectory:
     def complete_checkpoint(self, job: Checkpoint) -> None:
         """The job has run."""
         self._checkpointer.complete(job)
+        self._dirty = self._checkpointer.dirty_bytes
 
     def fail_checkpoint(self, job: Checkpoint, error: BaseException) -> None:
         """The job failed: a failed sync is never retried, the directory is fenced."""

@@ -28,6 +28,10 @@ from duramen.storage.retention import (
 )
 from duramen.storage.seal import SealJob
 
+LOGS_AT_ONCE = 500
+"""Logs looked at by one call; the others have their turn in the next ones."""
+MOST_CALLS = 20
+
 FIRST_RETENTION_DELAY_MS = 30_000
 """Milliseconds from the first maintenance to the first look at retention."""
 
@@ -112,6 +116,8 @@ class Housekeeping:
         self._findings = findings
         self._sealing: set[tuple[Log, int]] = set()
         self._last_retention_ms: int | None = None
+        self._turn: list[Log] = []
+        self._retained: list[Log] = []
         self._now_ms = 0
 
     def remove_later(self, now_ms: int, log: Log, path: str) -> None:
@@ -131,7 +137,7 @@ class Housekeeping:
         growth = self._journal.take_growth()
         if growth is not None:
             jobs.append(GrowJournal(self._journal, growth))
-        for log in logs.values():
+        for log in self._next_logs(logs):
             for notice in log.take_notices():
                 self._findings.add(damage_of(notice))
             for seal in log.take_seals():
@@ -143,7 +149,10 @@ class Housekeeping:
             self._last_retention_ms = now_ms - interval_ms + min(FIRST_RETENTION_DELAY_MS, interval_ms)
         if now_ms - self._last_retention_ms >= interval_ms:
             self._last_retention_ms = now_ms
-            for log in logs.values():
+            self._retained = list(logs.values())
+        looked_at, self._retained = self._retained[:LOGS_AT_ONCE], self._retained[LOGS_AT_ONCE:]
+        for log in looked_at:
+            if logs.get((log.topic_id, log.tp.partition)) is log:
                 log.producers.expire(now_ms)
                 with suppress(KafkaError):  # the journal is full: what may go now may go later, too
                     self._retain(log, now_ms)
@@ -158,6 +167,14 @@ class Housekeeping:
             self._removals = [removal for removal in self._removals if removal not in due]
             jobs += [RemoveFiles(self._disk, removal, self._fail) for removal in due]
         return jobs
+
+    def _next_logs(self, logs: Mapping[LogKey, Log]) -> list[Log]:
+        """Some of the logs, all of them in the course of some calls: however many there are, a call is short."""
+        if not self._turn:
+            self._turn = list(logs.values())
+        count = max(LOGS_AT_ONCE, len(self._turn) // MOST_CALLS)
+        now, self._turn = self._turn[:count], self._turn[count:]
+        return [log for log in now if logs.get((log.topic_id, log.tp.partition)) is log]
 
     def _set_back(self, by_ms: int) -> None:
         """The wall clock was set back: what is due keeps its distance from now."""

@@ -244,6 +244,9 @@ class Log(LogState):
             self._journal(kinds.EPOCH, self.end_offset)
 
     def _journal(self, kind: int, offset: int, data: bytes | None = None) -> int:
+        if not self.dirty:
+            self.dirty = True
+            self.flush_queue.append(self)
         active = self.active
         return self.journal.append(kind, self, offset, self.epochs.latest, active.base_offset, active.size, data)
 

@@ -168,6 +168,16 @@ class LogState:
         return sum(segment.size for segment in self.segments)
 
     @property
+    def unsynced_bytes(self) -> int:
+        """Bytes that are not yet known to be on stable storage in their segments."""
+        total = 0
+        for segment in reversed(self.segments):
+            if segment.synced >= segment.size:
+                break
+            total += segment.size - segment.synced
+        return total
+
+    @property
     def has_unsynced_aborted(self) -> bool:
         """Whether a `.txnindex` changed since the last sync."""
         return any(segment.aborted_unsynced for segment in self.segments)
