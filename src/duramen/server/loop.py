@@ -132,9 +132,7 @@ class Loop:
             os.write(self._wake_write, b"\0")
 
     def _drain(self) -> None:
-        with suppress(BlockingIOError):
-            while os.read(self._wake_read, 4096):
-                pass
+        os.read(self._wake_read, 4096)  # what is left makes the next poll return at once
 
     def on_signal(self, number: int, callback: Callback) -> None:
         """Call back in the loop when the signal comes. Main thread only."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -255,7 +254,9 @@ class RealDisk:
 
     def remove(self, path: str) -> None:
         if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path)
+            for name in os.listdir(path):
+                self.remove(os.path.join(path, name))
+            os.rmdir(path)
         else:
             os.remove(path)
 
