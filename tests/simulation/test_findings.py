@@ -302,3 +302,19 @@ def test_a_start_that_meets_a_damaged_journal_changes_nothing() -> None:
     disk.damage(part, contents.entries[0].data_position - ENTRY_SIZE)
     (log,) = open_directory(disk).logs.values()
     assert (log.topic_id, log.end_offset) == (newer, 3)
+
+
+def test_indexes_of_a_segment_that_a_power_cut_took_go_at_the_start() -> None:
+    """Their names may survive it without the segment's: nobody removed them, and the next segment began with them."""
+    disk = CrashDisk()
+    directory = open_directory(disk)
+    log = directory.create_log(TP, TOPIC_ID, PlainLogConfig())
+    log.assign_epoch(0)
+    write(directory, log, 0)
+    disk.kill()
+    disk.power_on()
+    orphans = [f"{log.path}/{7:020}{suffix}" for suffix in (".index", ".timeindex", ".txnindex", ".seal")]
+    for path in orphans:
+        disk.open(path, create=True, write=True).close()
+    open_directory(disk)
+    assert not set(orphans) & set(disk.contents())

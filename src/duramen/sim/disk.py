@@ -289,6 +289,11 @@ class CrashDisk:
 
     # -- looking at it from outside (no calls counted)
 
+    @property
+    def synced(self) -> bool:
+        """Whether everything that programs see is on stable storage."""
+        return not self.names.pending and all(inode.clean for _, inode in self.names.walk())
+
     def copy(self, random: Random) -> CrashDisk:
         """This disk as it is now, with nobody using it, no faults, and a seed of its own."""
         other = CrashDisk(random, torn=self.torn, capacity=self.capacity)

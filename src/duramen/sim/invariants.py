@@ -33,6 +33,14 @@ class Retention(NamedTuple):
     bytes: int = -1
 
 
+class KeyedRecord(NamedTuple):
+    """A record of a compacted topic; value None: a tombstone."""
+
+    offset: int
+    key: bytes
+    value: bytes | None
+
+
 class HighestKnown:
     """The greatest number known after each fact: it answers what was known at an earlier one."""
 
@@ -91,6 +99,15 @@ class Invariant:
 
     def position_fetched(self, group: str, tp: TopicPartition, offset: int, asked: int) -> None:
         """A group's member was told to go on at `offset` (-1: no commit known)."""
+
+    def keyed_produced(self, tp: TopicPartition, key: bytes, value: bytes | None) -> None:
+        """A producer is about to send this to a compacted topic."""
+
+    def keyed_acknowledged(self, tp: TopicPartition, offset: int, key: bytes, value: bytes | None) -> None:
+        """A producer was told that this record has this offset."""
+
+    def folded(self, tp: TopicPartition, records: list[KeyedRecord], asked: int) -> None:
+        """Everything that a reader, who began at fact `asked`, found in a compacted topic."""
 
     def final(self, tp: TopicPartition, start: int, records: list[tuple[int, int, bytes]]) -> None:
         """After the last fault, this is everything in the partition: (offset, epoch, value) from its start on."""
@@ -311,6 +328,54 @@ class OnlyWhatWasProduced(Invariant):
             self.fail(f"{tp} offset {offset}: {_short(value)} was never sent there")
 
 
+class CompactionKeepsTheLast(Invariant):
+    """Applies to compacted topics."""
+
+    promise = "compaction removes only what a younger record of the same key replaces, and renumbers nothing"
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self._sent: defaultdict[TopicPartition, set[tuple[bytes, bytes | None]]] = defaultdict(set)
+        self._stored: defaultdict[TopicPartition, dict[int, KeyedRecord]] = defaultdict(dict)
+        self._last: defaultdict[TopicPartition, dict[bytes, HighestKnown]] = defaultdict(dict)
+
+    def keyed_produced(self, tp: TopicPartition, key: bytes, value: bytes | None) -> None:
+        self._sent[tp].add((key, value))
+
+    def keyed_acknowledged(self, tp: TopicPartition, offset: int, key: bytes, value: bytes | None) -> None:
+        self._stored[tp][offset] = KeyedRecord(offset, key, value)
+        self._last[tp].setdefault(key, HighestKnown()).learn(self._ledger.facts, offset)
+
+    def folded(self, tp: TopicPartition, records: list[KeyedRecord], asked: int) -> None:
+        last: dict[bytes, KeyedRecord] = {}
+        previous = -1
+        for record in records:
+            if record.offset <= previous:
+                self.fail(f"{tp}: offset {record.offset} follows {previous}")
+            previous = record.offset
+            known = self._stored[tp].setdefault(record.offset, record)
+            if known != record or (record.key, record.value) not in self._sent[tp]:
+                self.fail(f"{tp} offset {record.offset}: {_short(known.value)} became {_short(record.value)}")
+            last[record.key] = record
+        for key, highest in self._last[tp].items():
+            offset = highest.at(asked)
+            if offset < 0:
+                continue
+            wanted, found = self._stored[tp][offset], last.get(key)
+            if found is None and self._may_be_gone(tp, wanted):
+                continue
+            if found is None or found.offset < offset:
+                place = "nothing" if found is None else f"offset {found.offset}"
+                self.fail(f"{tp} {key!r}: the last is {_short(wanted.value)} at {offset}, there is {place}")
+
+    def _may_be_gone(self, tp: TopicPartition, wanted: KeyedRecord) -> bool:
+        """Whether a key may be missing altogether: its last record is a tombstone, or one may have followed."""
+        return wanted.value is None or any(
+            record.key == wanted.key and record.value is None and record.offset > wanted.offset
+            for record in self._stored[tp].values()
+        )
+
+
 class GroupOffsetsMonotone(Invariant):
     """Members commit only what they processed after the last commit, so a group's positions only grow."""
 
@@ -399,6 +464,23 @@ class Ledger:
         for invariant in self.invariants:
             invariant.position_fetched(group, tp, offset, asked)
 
+    def keyed_produced(self, tp: TopicPartition, key: bytes, value: bytes | None) -> None:
+        """See Invariant."""
+        for invariant in self.invariants:
+            invariant.keyed_produced(tp, key, value)
+
+    def keyed_acknowledged(self, tp: TopicPartition, offset: int, key: bytes, value: bytes | None) -> None:
+        """See Invariant."""
+        self.facts += 1
+        for invariant in self.invariants:
+            invariant.keyed_acknowledged(tp, offset, key, value)
+
+    def folded(self, tp: TopicPartition, records: list[KeyedRecord], asked: int) -> None:
+        """See Invariant."""
+        self.facts += len(records)
+        for invariant in self.invariants:
+            invariant.folded(tp, records, asked)
+
     def final(self, tp: TopicPartition, start: int, records: list[tuple[int, int, bytes]]) -> None:
         """See Invariant."""
         for invariant in self.invariants:
@@ -416,6 +498,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     TruncationExact,
     RetentionNeverEarly,
     OnlyWhatWasProduced,
+    CompactionKeepsTheLast,
     GroupOffsetsMonotone,
 )
 """Every invariant, in the order in which they are asked."""

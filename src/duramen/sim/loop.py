@@ -86,6 +86,10 @@ class Loop:
         self._agenda = [entry for entry in self._agenda if entry[3].process is not process]
         heapq.heapify(self._agenda)
 
+    def planned(self, process: Process) -> int:
+        """How many events of the process are still to come."""
+        return sum(entry[3].process is process and entry[3].callback is not None for entry in self._agenda)
+
     def step(self) -> bool:
         """Run the next event; False when there is none."""
         while self._agenda:

@@ -16,11 +16,13 @@ from duramen.ports import World
 from duramen.server.broker import Broker
 from duramen.sim.churn import Hardener, Recreator, trim
 from duramen.sim.client import Actor, Client, Script
+from duramen.sim.compacting import COMPACTED, KeyedProducer, check_fold, watch_compaction
 from duramen.sim.disk import CrashDisk
 from duramen.sim.faults import DATA, DiskLiedError, Faults
 from duramen.sim.group import Member
 from duramen.sim.history import History
 from duramen.sim.invariants import InvariantViolated, Ledger, OnlyWhatWasProduced, Order, Retention
+from duramen.sim.leaks import check_idle, check_stopped
 from duramen.sim.loop import Loop, Process, SimClock
 from duramen.sim.network import SimNetwork, SimPort
 from duramen.sim.node import WALL_START_MS, Node, Server
@@ -33,6 +35,7 @@ from duramen.sim.workload import (
     Producer,
     Reader,
     Scene,
+    create_topic,
     create_topics,
     list_offset,
     read_back,
@@ -42,6 +45,8 @@ from duramen.sim.workload import (
 HOST, PORT = "127.0.0.1", 9092
 REPLAYED = 0.2
 """Share of the starts before which recovery is tried on copies of the disk."""
+REST_S = 5.0
+"""Virtual seconds after which an idle node has finished its housekeeping."""
 PROGRESS_DEADLINE_S = 300.0
 """Virtual seconds after the last fault within which everything must be produced, read and committed."""
 
@@ -58,12 +63,15 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "20",
     "group.min.session.timeout.ms": "500",
     "log.segment.delete.delay.ms": "100",
+    "log.cleaner.backoff.ms": "200",
     "duramen.journal.max.bytes": str(1 << 20),
     "duramen.journal.part.bytes": str(1 << 16),
     "duramen.journal.bypass.bytes": "4096",
 }
 SMALL_JOURNAL = {"duramen.journal.max.bytes": str(1 << 17)}
 """Two parts: its end is reached, and its beginning used again, within a short run."""
+SMALL_MAP = {"log.cleaner.dedupe.buffer.size": "72"}
+"""Room for a few keys: compaction needs several passes."""
 
 STABLE, PAGE_CACHE, EXPIRING = "stable", "page-cache", "expiring"
 
@@ -132,7 +140,10 @@ class Simulation:
         self.network = SimNetwork(self.loop, Random(random.getrandbits(64)))
         self.disk = CrashDisk(Random(random.getrandbits(64)), torn=plan.torn)
         latency = self.disk.latency = Latency(Random(random.getrandbits(64)))
-        self.config = configuration(SMALL_JOURNAL if plan.churn and random.random() < 0.5 else {})
+        self.compacts = plan.churn and random.random() < 0.4
+        settings: dict[str, str] = SMALL_MAP if self.compacts and random.random() < 0.3 else {}
+        # Compaction goes as far as checkpoints do, which a small journal makes often.
+        self.config = configuration(settings | (SMALL_JOURNAL if plan.churn and random.random() < 0.6 else {}))
         note = self.history.note
         self.node = Node("n1", self.loop, self.network, random, self.disk, self._boot, note)
         self.node.on_error = self._server_failed
@@ -163,7 +174,7 @@ class Simulation:
             topics[EXPIRING] = 1
             retention[EXPIRING] = limits
             configs[EXPIRING] |= {"retention.ms": str(limits.ms), "retention.bytes": str(limits.bytes)}
-        ledger = Ledger({STABLE, EXPIRING}, retention)
+        ledger = Ledger({STABLE, EXPIRING, COMPACTED}, retention)
         return Scene(drawn, self.clock, ledger, self.history.note, topics, configs)
 
     def _check_replay(self) -> None:
@@ -256,6 +267,10 @@ class Simulation:
             members.append(Member(scene, "other", "o0", stable[:1]))
         watchers = [self.act(reader.name, reader.script()) for reader in readers]
         watchers += [self.act(member.name, member.script()) for member in members]
+        if self.compacts:
+            compacted = TopicPartition(COMPACTED, 0)
+            actors.append(self.act("keyed", self._keyed(KeyedProducer(scene, "k", compacted, plan.records))))
+            watchers.append(self.act("folder", watch_compaction(scene, compacted)))
         if plan.churn:
             actors += self._churn(readers, members)
         self._until("everything is produced", lambda: all(actor.finished for actor in actors))
@@ -272,6 +287,17 @@ class Simulation:
             ("trimmer", trim(scene, lambda tp: self._needed_from(tp, readers, members))),
         ]
         return [self.act(name, script) for name, script in scripts if self.random.random() < 0.7]
+
+    def _keyed(self, producer: KeyedProducer) -> Script:
+        configs = {
+            "cleanup.policy": "compact",
+            "internal.segment.bytes": self.random.choice(("2000", "6000")),
+            "min.cleanable.dirty.ratio": "0.01",
+            "delete.retention.ms": self.random.choice(("0", "300", "100000")),
+        }
+        yield from create_topic(self.scene, COMPACTED, 1, configs)
+        self.scene.created.add(COMPACTED)
+        yield from producer.script()
 
     def _faults(self, count: int) -> Script:
         yield from self.faults.script(count)
@@ -328,9 +354,30 @@ class Simulation:
                 kept = [record for record in before if record[0] >= first]
             if found[1][tp] != kept:
                 raise InvariantViolated("CleanRestartChangesNothing", f"{tp}: {len(before)} records before")
+        if self.compacts:
+            for wait_s in (0.0, 65.0, 5.0):  # a checkpoint comes after a minute at the latest, and compaction after it
+                self._finish("compaction", self._fold_after(wait_s))
         for tp in tps:
             if self.ledger.retention.get(tp.topic, Retention()).ms >= 0:
                 self._finish("old records go", self._expired(tp))
+        self._check_leaks()
+
+    def _check_leaks(self) -> None:
+        """Everybody hangs up; after a while the node must hold nothing, and no file once it has stopped."""
+        for client in self.clients:
+            client.drop()
+        self._finish("rest", self._rest())
+        broker, process = self.node.server, self.node.process
+        if isinstance(broker, Broker) and process is not None:
+            bound = self.config.integer("duramen.journal.max.bytes")
+            check_idle(broker, self.disk, DATA, bound, self.loop.planned(process))
+        broker = None
+        self.faults.finished = False
+        self._finish("a last stop", self.faults.stopped())
+        check_stopped(self.disk)
+
+    def _rest(self) -> Script:
+        yield REST_S
 
     def _stop_and_start(self) -> Script:
         """Stop cleanly, sometimes lose power after that, and start."""
@@ -343,6 +390,10 @@ class Simulation:
                 self.disk.power_cut()
         yield from faults.started(0.0)
         faults.finished = True
+
+    def _fold_after(self, seconds: float) -> Script:
+        yield seconds
+        yield from check_fold(self.scene, TopicPartition(COMPACTED, 0))
 
     def _expired(self, tp: TopicPartition) -> Script:
         """Wait until everything in the partition is too old."""

@@ -14,13 +14,16 @@ from typing import Any, NamedTuple
 from duramen.errors import KafkaError
 from duramen.partition.partition import Partition
 from duramen.partition.store import Store
+from duramen.storage.cleaner import Cleaner, Cleaning
 from duramen.storage.directory import LogDirectory
 from duramen.storage.housekeeping import Housekeeping
 from duramen.storage.journal import Journal
 from duramen.storage.journal_ring import Growth, PartRing
 from duramen.storage.log import Log
 from duramen.storage.reads import Pending
+from duramen.storage.recovery import PartitionRecovery
 from duramen.storage.seal import SealJob
+from duramen.storage.swapping import CLEANED, SWAP
 
 Hit = Callable[[str], None]
 
@@ -252,7 +255,60 @@ def _seal(original: Any, hit: Hit) -> Any:
     return wrapped
 
 
+def _passed(original: Any, hit: Hit) -> Any:
+    def wrapped(cleaner: Cleaner, now_ms: int) -> Any:
+        hit("compaction pass finished")
+        return original(cleaner, now_ms)
+
+    return wrapped
+
+
+def _cleaning_end(original: Any, hit: Hit) -> Any:
+    def wrapped(cleaning: Cleaning) -> Any:
+        if not cleaning.over and not cleaning.completed:
+            hit("compaction pass given up")
+        return original(cleaning)
+
+    return wrapped
+
+
+def _staged(original: Any, hit: Hit) -> Any:
+    def wrapped(log: Log, old: Any, new: Any) -> Any:
+        hit("compaction swap")
+        if len(old) > 1:
+            hit("compaction swap of several segments into one")
+        return original(log, old, new)
+
+    return wrapped
+
+
+def _recovery_run(original: Any, hit: Hit) -> Any:
+    def wrapped(recovery: PartitionRecovery) -> Any:
+        names = recovery._disk.list_directory(recovery._path)
+        if any(name.endswith(SWAP) for name in names):
+            hit("compaction swap cut, finished by recovery")
+        if any(name.endswith(CLEANED) for name in names):
+            hit("compaction copy cut, dropped by recovery")
+        return original(recovery)
+
+    return wrapped
+
+
 PROBES = (
+    Probe(Cleaner, "passed", _passed, ("compaction pass finished",)),
+    Probe(Cleaning, "end", _cleaning_end, ("compaction pass given up",)),
+    Probe(
+        Log,
+        "replace_segments",
+        _staged,
+        ("compaction swap", "compaction swap of several segments into one"),
+    ),
+    Probe(
+        PartitionRecovery,
+        "run",
+        _recovery_run,
+        ("compaction swap cut, finished by recovery", "compaction copy cut, dropped by recovery"),
+    ),
     Probe(PartRing, "_next_part", _next_part, ("journal lap finished",)),
     Probe(PartRing, "_ensure_next_part", _ensure_next_part, ("journal full, batch refused",)),
     Probe(Growth, "run", _grown, ("journal grew",)),

@@ -43,6 +43,7 @@ from duramen.wire.checksum import crc32c
 if TYPE_CHECKING:
     from duramen.storage.log import Log
 
+_BESIDE_A_LOG = frozenset({INDEX, TIME_INDEX, TXN_INDEX, SEAL})
 _LEFT_OVER = (DELETED, ".cleaned", ".tmp")
 
 SnapshotKind = tuple[str, Callable[[bytes], list[Producer] | None]]
@@ -129,6 +130,13 @@ def _present(log: Log) -> dict[int, set[str]]:
             parsed = parse_name(name)
             if parsed is not None:
                 present.setdefault(parsed[0], set()).add(parsed[1])
+    for base, suffixes in present.items():
+        if LOG not in suffixes:
+            # A power cut can keep the name of an index and lose that of its segment.
+            for suffix in sorted(suffixes & _BESIDE_A_LOG):
+                log.disk.remove(posixpath.join(log.path, file_name(base, suffix)))
+                suffixes.discard(suffix)
+                removed = True
     if removed:
         log.disk.sync_directory(log.path)
     return present

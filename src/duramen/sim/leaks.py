@@ -1,0 +1,80 @@
+"""What a node must not keep once nobody asks for anything: files, descriptors, requests, jobs, timers, buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from duramen.server.broker import Broker
+from duramen.sim.disk import CrashDisk
+from duramen.sim.invariants import InvariantViolated
+from duramen.storage.journal_format import parse_part_name
+from duramen.storage.segment import INDEX, LOG, SEAL, TIME_INDEX, TXN_INDEX, file_name, parse_name
+
+PASSING = (".tmp", ".new", ".deleted", ".cleaned", ".swap", ".tail", "-delete")
+"""Ends of names that stand for something unfinished."""
+BESIDE_A_LOG = (INDEX, TIME_INDEX, TXN_INDEX, SEAL)
+MOST_EVENTS = 24
+"""Events that an idle node may have planned: its periodic work."""
+
+
+def check_idle(broker: Broker, disk: CrashDisk, directory: str, journal_bytes: int, events: int) -> None:
+    """Nothing was asked for a while and every client is gone; InvariantViolated names what is still there.
+
+    events: how many the node has planned. journal_bytes: the journal's bound.
+    """
+    found = [*_requests(broker), *_files(broker, disk, directory, journal_bytes)]
+    if events > MOST_EVENTS:
+        found.append(f"{events} planned events")
+    if found:
+        raise InvariantViolated("NothingLeaks", f"an idle node holds {', '.join(found)}")
+
+
+def check_stopped(disk: CrashDisk) -> None:
+    """The node has stopped cleanly: every file it opened is closed."""
+    if disk.open_files:
+        raise InvariantViolated("NothingLeaks", f"a stopped node has {disk.open_files} files open")
+
+
+def _requests(broker: Broker) -> Iterator[str]:
+    store = broker.store
+    if broker.outstanding:
+        yield f"{len(broker.outstanding)} produce requests"
+    if broker.door.connections:
+        yield f"{len(broker.door.connections)} connections"
+    broker.door.pool.reclaim()
+    if broker.door.pool.lent_bytes:
+        yield f"{broker.door.pool.lent_bytes} bytes of receive buffers"
+    if store._jobs:
+        yield f"{store._jobs} jobs"
+    if broker.metadata.waiting:
+        yield f"{broker.metadata.waiting} metadata commands"
+    for tp, partition in sorted(store.partitions.items()):
+        if partition._waiting:
+            yield f"{len(partition._waiting)} appends of {tp} without an answer"
+        if len(partition._watchers) > 1:  # the host of an internal partition watches it
+            yield f"{len(partition._watchers)} watchers of {tp}"
+    for log_directory in store.directories:
+        if log_directory.journal.has_pending or log_directory.journal.in_flight:
+            yield "a group commit that nobody takes"
+
+
+def _files(broker: Broker, disk: CrashDisk, directory: str, journal_bytes: int) -> Iterator[str]:
+    paths = disk.contents()
+    logs = {path for path in paths if path.endswith(LOG)}
+    homes = {f"{directory}/{tp}" for tp in broker.store.partitions}
+    journal = 0
+    for path, content in sorted(paths.items()):
+        home, _, name = path.rpartition("/")
+        if path.endswith(PASSING) or home.endswith(PASSING):
+            yield f"the unfinished {path}"
+        elif home == directory:
+            journal += len(content) if parse_part_name(name) else 0
+        elif home not in homes:
+            yield f"{path} of no partition"
+        else:
+            parsed = parse_name(name)
+            beside = parsed is not None and parsed[1] in BESIDE_A_LOG
+            if parsed is not None and beside and f"{home}/{file_name(parsed[0], LOG)}" not in logs:
+                yield f"{path} without its log"
+    if journal > journal_bytes:
+        yield f"a journal of {journal} bytes"
