@@ -191,6 +191,8 @@ def _closed_indexes_fit(segment: Segment) -> bool:
     disk = segment.disk
     if not disk.exists(segment.path_of(INDEX)) or not disk.exists(segment.path_of(TIME_INDEX)):
         return False
+    if segment.bounds_from_seal():
+        return True
     index, times = disk.open(segment.path_of(INDEX)), disk.open(segment.path_of(TIME_INDEX))
     try:
         index_size, time_size = index.size(), times.size()
@@ -378,7 +380,7 @@ def _account(log: Log, segment: Segment, start: int, walk: Walk, *, crc: bool) -
     segment.unindexed = 0
     interval = log.config.index_interval_bytes
     segment.size = start
-    for position, header, ok in scan(segment.open_file(), start, size, expect_offset=segment.base_offset, crc=crc):
+    for position, header, ok in scan(segment.checked_file(), start, size, expect_offset=segment.base_offset, crc=crc):
         if not ok or header is None:
             segment.size = size
             return False
@@ -396,7 +398,7 @@ def _rebuild(log: Log, segment: Segment, walk: Walk) -> None:
     reached = segment.base_offset
     interval = log.config.index_interval_bytes
     segment.size = segment.unindexed = 0
-    for position, header, ok in scan(segment.open_file(), 0, size, expect_offset=segment.base_offset):
+    for position, header, ok in scan(segment.checked_file(), 0, size, expect_offset=segment.base_offset):
         if not ok or header is None:
             segment.size = size
             end = size if header is None else min(size, position + header.size)

@@ -24,9 +24,10 @@ from duramen.storage.reads import (
     extract,
     nowait,
 )
-from duramen.storage.seal import Seal
-from duramen.storage.segment import SEAL, Segment
+from duramen.storage.seal import SEALING, Seal
+from duramen.storage.segment import INDEX, SEAL, Segment
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header
+from duramen.wire.checksum import crc32c
 
 REMEMBERED_POSITIONS = 64
 OPEN_CLOSED_SEGMENTS = 4
@@ -178,6 +179,8 @@ class Reader:
         if position is not None:
             return position
         position = self._indexed(segment, offset)
+        if position >= segment.flushed:
+            raise WouldBlockError  # no index is right that leads there
         for at, header in self._headers(segment, position):
             if at == position and position and header.base_offset > offset:
                 raise WouldBlockError  # the index leads too far: the verified read finds out why
@@ -204,7 +207,37 @@ class Reader:
     def _stored(self, segment: Segment) -> StoredOffsetIndex:
         if not segment.index_entries:
             return StoredOffsetIndex(lambda position, length: b"", 0)
+        if not segment.index_checked:
+            self._check_index(segment)
         return StoredOffsetIndex(nowait(segment.open_index_file()), segment.index_entries)
+
+    def _check_index(self, segment: Segment) -> None:
+        """Before its first use on the loop: is the `.index` the one that was sealed or checkpointed?
+
+        A damaged one is told, and read around. WouldBlockError when it is not in memory: each use is then checked.
+        """
+        seal = self._seal(segment)
+        sums = segment.dormant_sums()
+        if sums is not None:
+            wanted = sums[:2]
+        elif seal is not None and seal.sides is not None:
+            wanted = seal.sides[:2]
+        else:
+            segment.index_checked = True
+            return
+        size, crc = wanted
+        try:
+            sound = crc32c(nowait(segment.open_index_file())(0, size)) == crc if size else True
+        except FileNotFoundError:
+            sound = False
+        segment.index_checked = True
+        if not sound:
+            segment.index_entries = 0
+            self.notices = (
+                *self.notices,
+                CorruptLogError(segment.path_of(INDEX), 0, size, "it differs from its checksum"),
+            )
+            raise WouldBlockError
 
     def _headers(self, segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
         """The batches from `position` on; WouldBlockError where they are not hot, or not in memory any more."""
@@ -240,7 +273,7 @@ class Reader:
                 hint = index.position_for(offset - segment.base_offset)
             else:
                 hint = -1 if segment.index_entries else 0
-        seal = None if active else self._seal(segment)
+        seal = self._seal(segment)
         index_file = segment.open_index_file() if hint < 0 or (seal is not None and segment.index_entries) else None
         plan = ReadPlan(
             file, segment.path, segment.flushed, segment.base_offset, seal, index_file, segment.index_entries,
@@ -282,8 +315,9 @@ class Reader:
         except CorruptLogError:
             raise
         except StorageError as error:
+            path = segment.path_of(SEAL if segment.sealed else SEALING)
             segment.sealed = False
-            self.notices = (*self.notices, CorruptLogError(segment.path_of(SEAL), 0, 0, str(error)))
+            self.notices = (*self.notices, CorruptLogError(path, 0, 0, str(error)))
             return None
 
     def _opened_closed(self, segment: Segment) -> None:

@@ -258,6 +258,8 @@ def extract(plan: ReadPlan, fetch: Fetch, read_index: ReadIndex) -> ColdRead:
         stored = StoredOffsetIndex(read_index, plan.index_entries)
         position = stored.position_for(plan.offset - plan.base_offset)
         by_index = position > 0
+        if position >= plan.size:
+            raise CorruptLogError(plan.path, 0, plan.size, f"its index leads to byte {position}", plan.offset)
     want = min(plan.max_bytes, COLD_BYTES) + READ_AHEAD_BYTES
     while True:
         if position >= plan.size:
@@ -270,6 +272,10 @@ def extract(plan: ReadPlan, fetch: Fetch, read_index: ReadIndex) -> ColdRead:
                 raise CorruptLogError(
                     plan.path, position, position + header.size, "its index leads too far", header.base_offset
                 )
+            if by_index and not _is_whole(plan, fetch, data[inside:], position + inside, header):
+                raise CorruptLogError(
+                    plan.path, position, position + header.size, "its index leads to no batch", plan.offset
+                )
             by_index = False
             if header.next_offset > plan.offset:
                 return _collect(plan, fetch, read_index, data[inside:], position + inside, header)
@@ -277,6 +283,13 @@ def extract(plan: ReadPlan, fetch: Fetch, read_index: ReadIndex) -> ColdRead:
         if position + inside + HEADER_SIZE > plan.size and position + inside != plan.size:
             raise _cut(plan, position + inside, HEADER_SIZE)
         position += inside
+
+
+def _is_whole(plan: ReadPlan, fetch: Fetch, data: memoryview, position: int, header: BatchHeader) -> bool:
+    """Whether a batch is where an index says that one is: what looks like a header may be inside of another batch."""
+    if header.size > len(data):
+        data = _fetch_checked(plan, fetch, position, position + header.size)
+    return check_crc(data, header)
 
 
 def _collect(
@@ -299,7 +312,8 @@ def _collect(
             raise CorruptLogError(
                 plan.path, position + taken, position + taken + header.size, "offsets go backwards", header.base_offset
             )
-        if plan.seal is None and not check_crc(data[taken:], header):
+        is_sealed = plan.seal is not None and position + taken + header.size <= plan.seal.length
+        if not is_sealed and not check_crc(data[taken:], header):
             raise CorruptLogError(
                 plan.path, position + taken, position + taken + header.size, "the CRC differs", header.base_offset
             )
@@ -328,11 +342,12 @@ def _leap(plan: ReadPlan, read_index: ReadIndex, data: memoryview, position: int
 
 def _fetch_checked(plan: ReadPlan, fetch: Fetch, start: int, end: int) -> memoryview:
     seal = plan.seal
-    if seal is None:
+    if seal is None or start >= seal.length:
         return fetch(start, end - start)
-    block_start, block_end = seal.block_range(start, end)
+    block_start, sealed_end = seal.block_range(start, min(end, seal.length))
+    block_end = max(sealed_end, end)
     data = fetch(block_start, block_end - block_start)
-    seal.check(data, block_start, plan.path, plan.offset)
+    seal.check(data[: sealed_end - block_start], block_start, plan.path, plan.offset)
     return data[start - block_start : end - block_start]
 
 

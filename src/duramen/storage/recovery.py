@@ -17,6 +17,7 @@ from duramen.ports import Disk, File
 from duramen.storage.checkpoints import LEADER_EPOCHS, LogPoint, encode_epochs, read_epochs, replace_file
 from duramen.storage.recovery_plan import Plan, Point, Write
 from duramen.storage.scan import scan
+from duramen.storage.seal import SEALING, trim_growing
 from duramen.storage.segment import (
     INDEX,
     PRODUCERS,
@@ -36,7 +37,7 @@ CHUNK_BYTES = 1 << 20
 TAIL_SUFFIX = ".tail"
 STALE_SUFFIXES = (TXN_INDEX, SEAL)
 """Side files that speak of bytes which are gone; offset and time indexes are made again when the log is opened."""
-DROPPED_SUFFIXES = (INDEX, TIME_INDEX, TXN_INDEX, SEAL)
+DROPPED_SUFFIXES = (INDEX, TIME_INDEX, TXN_INDEX, SEAL, SEALING)
 
 
 @dataclass(slots=True)
@@ -232,6 +233,7 @@ class PartitionRecovery:
             changed = not present or cut < size or bool(fresh) or tail is not None or last_extent >= 0
             if not changed:
                 return
+            trim_growing(self._disk, self._file(file_name(base, SEALING)), cut)
             if cut < size:
                 file.truncate(cut)
             end = self._write_fresh(file, fresh, cut)

@@ -1,9 +1,10 @@
 """Repairing a partition's files while no node uses them: what is sound stays, at its offsets; the rest is put aside.
 
-`survey` says what would be done and touches nothing; `Repair.apply` does it. A single flipped bit of a sealed segment is
-turned back. Other damage loses the batches it touches: their bytes go to a side file first, and a line in the list of
-losses says which offsets they had; then the segment is replaced by one without them. The offsets stay a gap. Indexes
-go before the segment changes, for they can be made again: after a crash at any point the same repair can be run again.
+`survey` says what would be done and touches nothing; `Repair.apply` does it. A single flipped bit of a sealed segment
+is turned back. Other damage loses the batches it touches: their bytes go to a side file first, and a line in the list
+of losses says which offsets they had; then the segment is replaced by one without them. The offsets stay a gap.
+Indexes go before the segment changes, for they can be made again: after a crash at any point the same repair can be run
+again.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 A batch's own CRC leaves out its first 21 bytes; the seal covers everything. It is made after the roll, from synced
 bytes whose batch CRCs are checked in the same pass, and is what cold reads, the scrubber and replica repair trust.
 
-File: magic, version u8, block size u32, length u64, last offset i64, greatest timestamp i64, number of blocks u32,
-CRC32C u32 of each block, CRC32C u32 of all before it. Big-endian.
+File: magic, version u8, block size u32, length u64, last offset i64, greatest timestamp i64, number of blocks u32; since
+version 2 the last offset of the batch with that timestamp i64 and, of `.index`, `.timeindex` and `.txnindex`, bytes u32
+and CRC32C u32; CRC32C u32 of each block, CRC32C u32 of all before it. Big-endian.
 """
 
 from __future__ import annotations
@@ -12,46 +13,83 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from typing import Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Disk, File
-from duramen.storage.checkpoints import replace_file
+from duramen.storage.checkpoints import read_file, replace_file
 from duramen.storage.scan import scan
 from duramen.wire.checksum import crc32c
 
 BLOCK_BYTES = 64 * 1024
 _MAGIC = b"DSEAL"
 _HEAD = struct.Struct(">5sBIQqqI")
+_SIDES = struct.Struct(">q6I")
 _CRC = struct.Struct(">I")
-_VERSION = 1
+_VERSIONS = (1, 2)
 _READ_BYTES = 16 * BLOCK_BYTES
+SEALING = ".sealing"
+"""Suffix of the seal of an active segment, which covers its beginning."""
+GROW_BYTES = 64 << 20
+"""Most bytes by which one checkpoint extends such a seal."""
+
+
+class Sides(NamedTuple):
+    """Bytes and CRC32C of a segment's index files when it was sealed; 0 bytes: there was none, or an empty one."""
+
+    index_bytes: int
+    index_crc: int
+    time_bytes: int
+    time_crc: int
+    txn_bytes: int
+    txn_crc: int
 
 
 class Seal:
-    """length: bytes of the segment; last_offset, max_timestamp: of its records; checksums: one per 64 KiB block."""
+    """length: bytes of the segment; last_offset, max_timestamp: of its records; checksums: one per 64 KiB block.
 
-    __slots__ = ("checksums", "last_offset", "length", "max_timestamp")
+    max_timestamp_offset: where the batch with max_timestamp ends. sides: None in a seal that knows no index files.
+    """
 
-    def __init__(self, length: int, last_offset: int, max_timestamp: int, checksums: array[int]) -> None:
+    __slots__ = ("checksums", "last_offset", "length", "max_timestamp", "max_timestamp_offset", "sides")
+
+    def __init__(
+        self,
+        length: int,
+        last_offset: int,
+        max_timestamp: int,
+        checksums: array[int],
+        max_timestamp_offset: int = -1,
+        sides: Sides | None = None,
+    ) -> None:
         self.length = length
         self.last_offset = last_offset
         self.max_timestamp = max_timestamp
         self.checksums = checksums
+        self.max_timestamp_offset = max_timestamp_offset
+        self.sides = sides
 
     def encode(self) -> bytes:
         checksums = array("I", self.checksums)
         if sys.byteorder == "little":
             checksums.byteswap()
+        sides = b"" if self.sides is None else _SIDES.pack(self.max_timestamp_offset, *self.sides)
+        version = 2 if sides else 1
         head = _HEAD.pack(
-            _MAGIC, _VERSION, BLOCK_BYTES, self.length, self.last_offset, self.max_timestamp, len(checksums)
+            _MAGIC, version, BLOCK_BYTES, self.length, self.last_offset, self.max_timestamp, len(checksums)
         )
-        body = head + checksums.tobytes()
+        body = head + sides + checksums.tobytes()
         return body + _CRC.pack(crc32c(body))
 
     def block_range(self, start: int, end: int) -> tuple[int, int]:
         """The bytes of whole blocks around start..end."""
         return start - start % BLOCK_BYTES, min(self.length, -(-end // BLOCK_BYTES) * BLOCK_BYTES)
+
+    def cut(self, length: int) -> Seal:
+        """The seal of whole blocks below a length."""
+        blocks = min(length, self.length) // BLOCK_BYTES
+        return Seal(blocks * BLOCK_BYTES, -1, -1, self.checksums[:blocks])
 
     def check(self, data: memoryview, position: int, path: str, offset: int) -> None:
         """Whether `data`, whole blocks from `position` on, is what was sealed; CorruptLogError names the block."""
@@ -67,14 +105,18 @@ def decode_seal(data: bytes, path: str) -> Seal:
     if len(data) < _HEAD.size + _CRC.size or _CRC.unpack(data[-4:])[0] != crc32c(data[:-4]):
         raise StorageError(f"{path} is damaged")
     magic, version, block, length, last, timestamp, count = _HEAD.unpack_from(data)
-    if magic != _MAGIC or version != _VERSION or block != BLOCK_BYTES or len(data) != _HEAD.size + 4 * count + 4:
+    start = _HEAD.size + (_SIDES.size if version == 2 else 0)
+    if magic != _MAGIC or version not in _VERSIONS or block != BLOCK_BYTES or len(data) != start + 4 * count + 4:
         raise StorageError(f"{path} is no seal of this version")
     if count != -(-length // BLOCK_BYTES):
         raise StorageError(f"{path} does not cover its {length} bytes")
-    checksums = array("I", data[_HEAD.size : -4])
+    checksums = array("I", data[start:-4])
     if sys.byteorder == "little":
         checksums.byteswap()
-    return Seal(length, last, timestamp, checksums)
+    if version == 1:
+        return Seal(length, last, timestamp, checksums)
+    offset, *sides = _SIDES.unpack_from(data, _HEAD.size)
+    return Seal(length, last, timestamp, checksums, offset, Sides(*sides))
 
 
 def compute_seal(file: File, length: int, last_offset: int) -> Seal:
@@ -85,16 +127,111 @@ def compute_seal(file: File, length: int, last_offset: int) -> Seal:
         for inside in range(0, len(piece), BLOCK_BYTES):
             checksums.append(crc32c(piece[inside : inside + BLOCK_BYTES]))
     timestamp = -1
+    youngest = -1
     reached = -1
     for position, header, ok in scan(file, 0, length):
         if not ok or header is None:
             end = length if header is None else position + header.size
             raise CorruptLogError(file.path, position, end, "a batch's CRC or header is wrong", reached + 1)
-        timestamp = max(timestamp, header.max_timestamp)
         reached = header.last_offset
-    if reached != last_offset or len(checksums) != -(-length // BLOCK_BYTES):
+        if header.max_timestamp > timestamp and header.count:
+            timestamp, youngest = header.max_timestamp, reached
+    # It may end early: Kafka's compaction removes the last batches of a segment, too.
+    if reached > last_offset or len(checksums) != -(-length // BLOCK_BYTES):
         raise CorruptLogError(file.path, 0, length, f"it ends at offset {reached} instead of {last_offset}")
-    return Seal(length, last_offset, timestamp, checksums)
+    return Seal(length, last_offset, timestamp, checksums, youngest)
+
+
+def read_growing(disk: Disk, path: str, size: int) -> Seal | None:
+    """What an active segment of `size` bytes is sealed up to, by its `.sealing`; None without one that fits.
+
+    StorageError when it is damaged.
+    """
+    content = read_file(disk, path)
+    seal = None if content is None else decode_seal(content, path)
+    return seal if seal is not None and seal.length <= size else None
+
+
+def grow(disk: Disk, file: File, path: str, length: int, *, sync: bool) -> None:
+    """Seal an active segment up to `length` (at most GROW_BYTES more at once). OSError.
+
+    Not synced unless something is going to rely on it: one that a power cut tore is no seal.
+    """
+    try:
+        known = read_growing(disk, path, length)
+    except StorageError:
+        known = None
+    seal = Seal(0, -1, -1, array("I")) if known is None else known.cut(known.length)
+    if known is not None and known.length == length:
+        return
+    length = min(length, seal.length + GROW_BYTES)
+    for start in range(seal.length, length, _READ_BYTES):
+        piece = memoryview(file.pread(min(_READ_BYTES, length - start), start))
+        for inside in range(0, len(piece), BLOCK_BYTES):
+            seal.checksums.append(crc32c(piece[inside : inside + BLOCK_BYTES]))
+    seal.length = length
+    write_growing(disk, path, seal, sync=sync)
+
+
+def write_growing(disk: Disk, path: str, seal: Seal, *, sync: bool) -> None:
+    """Replace a `.sealing` file. OSError."""
+    target = disk.open(path + ".tmp", create=True, write=True)
+    try:
+        target.truncate(0)
+        target.pwritev([seal.encode()], 0)
+        if sync:
+            target.sync()
+    finally:
+        target.close()
+    disk.rename(path + ".tmp", path)
+
+
+def trim_growing(disk: Disk, path: str, length: int) -> None:
+    """Bytes from `length` on are about to be written anew: a `.sealing` file speaks of them no more. OSError."""
+    try:
+        known = read_growing(disk, path, 1 << 62)
+    except StorageError:
+        known = Seal(1 << 62, -1, -1, array("I"))
+    if known is None or known.length <= length:
+        return
+    if known.checksums and length >= BLOCK_BYTES:
+        write_growing(disk, path, known.cut(length), sync=True)
+    else:
+        disk.remove(path)
+
+
+def read_sides(disk: Disk, paths: Sequence[str]) -> Sides:
+    """Sums of a segment's `.index`, `.timeindex` and `.txnindex`, as they are now. OSError."""
+    sums: list[int] = []
+    for path in paths:
+        content = read_file(disk, path) or b""
+        sums += (len(content), crc32c(content))
+    return Sides(*sums)
+
+
+class CheckedFile:
+    """A file whose every read is held against a seal, as far as that reaches."""
+
+    __slots__ = ("_file", "_offset", "_seal", "path")
+
+    def __init__(self, file: File, seal: Seal, offset: int) -> None:
+        self.path = file.path
+        self._file = file
+        self._seal = seal
+        self._offset = offset
+
+    def pread(self, length: int, offset: int) -> bytes:
+        """As File.pread; CorruptLogError."""
+        end = min(offset + length, self._seal.length)
+        if end <= offset:
+            return self._file.pread(length, offset)
+        start, stop = self._seal.block_range(offset, end)
+        data = memoryview(self._file.pread(stop - start, start))
+        if len(data) != stop - start:
+            raise CorruptLogError(self.path, start + len(data), stop, "the file is too short", self._offset)
+        self._seal.check(data, start, self.path, self._offset)
+        found = bytes(data[offset - start : end - start])
+        return found if end == offset + length else found + self._file.pread(offset + length - end, end)
 
 
 class SealedSegment(Protocol):
@@ -127,6 +264,24 @@ class SealJob:
     def run(self) -> Seal:
         """Checksum the segment and make the sidecar durable. OSError, CorruptLogError."""
         seal = compute_seal(self._file, self._length, self._last_offset)
+        growing = self._segment.path_of(SEALING)
+        self._hold(seal, growing)
+        paths = [self._segment.path_of(suffix) for suffix in (".index", ".timeindex", ".txnindex")]
+        seal.sides = read_sides(self._segment.disk, paths)
         replace_file(self._segment.disk, self.path, seal.encode())
+        if self._segment.disk.exists(growing):
+            self._segment.disk.remove(growing)
         self.result = seal
         return seal
+
+    def _hold(self, seal: Seal, growing: str) -> None:
+        """What was sealed while the segment grew is what is there now."""
+        try:
+            known = read_growing(self._segment.disk, growing, self._length)
+        except StorageError:
+            return
+        for number in range(0 if known is None else known.length // BLOCK_BYTES):
+            if known is not None and known.checksums[number] != seal.checksums[number]:
+                start = number * BLOCK_BYTES
+                what = "the bytes differ from what was sealed"
+                raise CorruptLogError(self._file.path, start, start + BLOCK_BYTES, what, self.base_offset)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import posixpath
 import struct
-from typing import Final
+from typing import Final, cast
 
-from duramen.errors import CorruptLogError
+from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import ActiveState, read_file
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
 from duramen.storage.producers import AbortedTransaction
-from duramen.storage.seal import Seal, decode_seal
+from duramen.storage.seal import SEALING, CheckedFile, Seal, Sides, decode_seal, read_growing
 from duramen.wire.batch import BatchHeader
+from duramen.wire.checksum import crc32c
 
 LOG: Final = ".log"
 INDEX: Final = ".index"
@@ -26,7 +27,7 @@ SNAPSHOT: Final = ".snapshot"
 PRODUCERS: Final = ".producers"
 SEAL: Final = ".seal"
 DELETED: Final = ".deleted"
-SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX, SEAL)
+SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX, SEAL, SEALING)
 """Files of one segment (snapshots belong to the log)."""
 
 MAX_RELATIVE: Final = 2**31 - 1
@@ -80,6 +81,7 @@ class Segment:
         "first_timestamp",
         "flushed",
         "index",
+        "index_checked",
         "index_entries",
         "index_file",
         "max_timestamp",
@@ -110,6 +112,7 @@ class Segment:
         self.index: OffsetIndex | None = None
         self.times: TimeIndex | None = None
         self.index_entries = 0
+        self.index_checked = False
         self.time_entries = 0
         self.staged = ""
         self.sealed = False
@@ -254,6 +257,9 @@ class Segment:
             return []
         if len(data) % _TXN_ENTRY.size:
             raise CorruptLogError(path, 0, len(data), "a partial entry", self.base_offset)
+        sides = self._sealed_sides()
+        if sides is not None and sides.txn_bytes and (len(data), crc32c(data)) != sides[4:]:
+            raise CorruptLogError(path, 0, len(data), "it differs from its checksum in the seal", self.base_offset)
         entries = []
         for version, *fields in _TXN_ENTRY.iter_unpack(data):
             entry = AbortedTransaction(*fields)
@@ -303,16 +309,54 @@ class Segment:
                     raise CorruptLogError(
                         self.path, 0, self.size, f"its seal speaks of {seal.length} bytes", self.base_offset
                     )
+                if not self.base_offset - 1 <= seal.last_offset < self.next_offset:
+                    raise StorageError(f"{path} speaks of offset {seal.last_offset}, which the segment cannot have")
                 self.seal = seal
+        elif self.seal is None:
+            self.seal = read_growing(self.disk, self.path_of(SEALING), self.flushed)
         return self.seal
+
+    def _sealed_sides(self) -> Sides | None:
+        try:
+            seal = self.load_seal()
+        except StorageError:
+            return None
+        return None if seal is None else seal.sides
+
+    def bounds_from_seal(self) -> bool:
+        """Take over bounds and index sizes from the seal; False when it is missing, old or damaged. OSError."""
+        sides = self._sealed_sides()
+        if sides is None or self.seal is None or not sides.time_bytes:
+            return False
+        self.max_timestamp, self.max_timestamp_offset = self.seal.max_timestamp, self.seal.max_timestamp_offset
+        self.index_entries = sides.index_bytes // OFFSET_ENTRY_SIZE
+        self.time_entries = sides.time_bytes // TIME_ENTRY_SIZE
+        return True
+
+    def dormant_sums(self) -> tuple[int, int, int, int] | None:
+        """Bytes and CRCs of the index files, by the checkpoint, of an active segment that did not load them."""
+        state = self.dormant
+        if state is None:
+            return None
+        index, times = state.index_entries * OFFSET_ENTRY_SIZE, state.time_entries * TIME_ENTRY_SIZE
+        return index, state.index_crc, times, state.time_crc
+
+    def checked_file(self) -> File:
+        """The `.log` for `scan`, held against what was sealed of it. OSError."""
+        try:
+            seal = self.load_seal()
+        except StorageError:
+            seal = None
+        file = self.open_file()
+        return file if seal is None else cast(File, CheckedFile(file, seal, self.base_offset))
 
     def drop_seal(self) -> None:
         """The file is about to change: what was sealed no longer holds."""
         self.seal = None
         self.sealed = False
-        path = self.path_of(SEAL)
-        if self.disk.exists(path):
-            self.disk.remove(path)
+        for path in (self.path_of(SEAL), self.path_of(SEALING)):
+            if self.disk.exists(path):
+                self.disk.remove(path)
 
     def release_files(self) -> None:
         """Let go of descriptors; a reply that still sends from the file keeps it open for itself.
@@ -322,6 +366,7 @@ class Segment:
         if self.synced >= self.flushed:
             self._file = None
         self.index_file = None
+        self.index_checked = False
         self.seal = None
 
     def forget(self) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from duramen.ports import Disk
 from duramen.storage.checkpoints import LEADER_EPOCHS, replace_file
 from duramen.storage.producer_files import encode_kafka, encode_ours
+from duramen.storage.seal import SEALING, grow
 from duramen.storage.segment import PRODUCERS, SNAPSHOT, TXN_INDEX, Segment, file_name
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class LogSync:
         "_cuts",
         "_disk",
         "_full",
+        "_growing",
         "_names_changed",
         "_path",
         "_segments",
@@ -127,6 +129,9 @@ class LogSync:
         self._path = log.path
         self._segments = [(segment, segment.open_file(), segment.size) for segment in unsynced]
         self._sidecars = sidecars
+        self._growing = [(segment, file, size) for segment, file, size in self._segments if segment is log.active]
+        if full and not self._growing and log.active.size:
+            self._growing = [(log.active, log.active.open_file(), log.active.size)]
         self._transactions = [segment.path_of(TXN_INDEX) for segment in log.segments if segment.aborted_unsynced]
         for segment in log.segments:
             segment.aborted_unsynced = False
@@ -157,7 +162,10 @@ class LogSync:
                 index.close()
         for _, file, _ in self._segments:
             file.sync()
-        if self._names_changed or self._sidecars.epochs is not None:
+        for segment, file, size in self._growing:
+            self._still_there()
+            grow(self._disk, file, segment.path_of(SEALING), size, sync=self._full)
+        if self._names_changed or self._sidecars.epochs is not None or (self._full and self._growing):
             self._disk.sync_directory(self._path)
 
     def _still_there(self) -> None:
@@ -167,7 +175,10 @@ class LogSync:
     def apply(self) -> bool:
         """Account for what has become durable; False when the log was cut meanwhile, so that nothing is known."""
         if self._cuts != self.log.cuts:
+            self.log.active.drop_seal()  # it may speak of bytes that were cut off
             return False
+        for segment, _, _ in self._growing:
+            segment.seal = None
         written(self.log, self._sidecars)
         for segment, _, size in self._segments:
             segment.synced = max(segment.synced, size)

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from duramen.errors import CorruptLogError
+from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Disk, File
+from duramen.storage.checkpoints import read_file
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, StoredOffsetIndex, StoredTimeIndex
 from duramen.storage.scan import scan
-from duramen.storage.segment import INDEX, TIME_INDEX, Segment
+from duramen.storage.seal import SEALING, CheckedFile, Seal, read_growing
+from duramen.storage.segment import INDEX, SEAL, TIME_INDEX, Segment
 from duramen.wire.batch import BatchHeader, check_crc, records
+from duramen.wire.checksum import crc32c
 
 DECODED_BYTES = 256 << 20
 """Most bytes that the records of one batch may inflate to in a look-up."""
@@ -29,7 +32,10 @@ class Timestamped(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A segment to look into. hint: where to start, -1: ask its index files."""
+    """A segment to look into. hint: where to start, -1: ask its index files.
+
+    seal_path: of its seal; sums: bytes and CRCs of its `.index` and `.timeindex`, where the seal does not know them.
+    """
 
     disk: Disk
     file: File
@@ -39,6 +45,8 @@ class Target(NamedTuple):
     hint: int
     index_path: str
     time_index_path: str
+    seal_path: str
+    sums: tuple[int, int, int, int] | None
 
 
 class TimeLookup:
@@ -61,8 +69,9 @@ class TimeLookup:
         if self._youngest:
             return self._find_youngest()
         for target in self._targets:
-            hint = target.hint if target.hint >= 0 else _time_hint(target, self._timestamp)
-            for position, header in _headers(target, hint):
+            seal = _seal(target)
+            hint = target.hint if target.hint >= 0 else _time_hint(target, self._timestamp, seal)
+            for position, header in _headers(target, hint, seal):
                 if header.base_offset >= self._end:
                     return None
                 if header.max_timestamp >= self._timestamp and header.next_offset > self._start:
@@ -74,8 +83,9 @@ class TimeLookup:
     def _find_youngest(self) -> Timestamped | None:
         best: tuple[Target, int, BatchHeader] | None = None
         for target in self._targets:
-            hint = target.hint if target.hint >= 0 else _time_hint(target, self._timestamp)
-            for position, header in _headers(target, hint):
+            seal = _seal(target)
+            hint = target.hint if target.hint >= 0 else _time_hint(target, self._timestamp, seal)
+            for position, header in _headers(target, hint, seal):
                 if header.base_offset >= self._end:
                     break
                 if header.next_offset <= self._start or not header.count:
@@ -97,37 +107,46 @@ class TimeLookup:
         return None
 
 
-def _headers(target: Target, start: int) -> Iterator[tuple[int, BatchHeader]]:
+def _seal(target: Target) -> Seal | None:
+    """The segment's seal, None when it has none that can be read: its batches' CRCs have to do then."""
+    try:
+        return read_growing(target.disk, target.seal_path, target.size)
+    except StorageError:
+        return None
+
+
+def _headers(target: Target, start: int, seal: Seal | None) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of a segment's batches from a position on; CorruptLogError at one that cannot be."""
-    for position, header, ok in scan(target.file, start, target.size, crc=False):
+    file = target.file if seal is None else CheckedFile(target.file, seal, target.base_offset)
+    for position, header, ok in scan(file, start, target.size, crc=seal is None or seal.length < target.size):  # type: ignore[arg-type]
         if not ok or header is None:
             raise CorruptLogError(target.path, position, target.size, "no batch starts here", target.base_offset)
         yield position, header
 
 
-def _reader(disk: Disk, path: str) -> tuple[File, Callable[[int, int], bytes]]:
-    file = disk.open(path)
-    return file, lambda position, length: file.pread(length, position)
-
-
-def _time_hint(target: Target, timestamp: int) -> int:
-    """Position in a closed segment from which to look, out of its index files; 0 when they are missing."""
-    if not target.disk.exists(target.time_index_path) or not target.disk.exists(target.index_path):
+def _time_hint(target: Target, timestamp: int, seal: Seal | None) -> int:
+    """Position in a segment from which to look, out of its index files; 0 when they are missing or damaged."""
+    times, index = read_file(target.disk, target.time_index_path), read_file(target.disk, target.index_path)
+    if times is None or index is None:
         return 0
-    times, read_times = _reader(target.disk, target.time_index_path)
-    index, read_index = _reader(target.disk, target.index_path)
-    try:
-        relative = StoredTimeIndex(read_times, times.size() // TIME_ENTRY_SIZE).offset_before(timestamp)
-        return StoredOffsetIndex(read_index, index.size() // OFFSET_ENTRY_SIZE).position_for(relative)
-    finally:
-        times.close()
-        index.close()
+    sums = target.sums if seal is None or seal.sides is None else seal.sides[:4]
+    if sums is not None:
+        index, times = index[: sums[0]], times[: sums[2]]
+        if (len(index), crc32c(index), len(times), crc32c(times)) != sums:
+            return 0
+    relative = StoredTimeIndex(_reader(times), len(times) // TIME_ENTRY_SIZE).offset_before(timestamp)
+    return StoredOffsetIndex(_reader(index), len(index) // OFFSET_ENTRY_SIZE).position_for(relative)
+
+
+def _reader(content: bytes) -> Callable[[int, int], bytes]:
+    return lambda position, length: content[position : position + length]
 
 
 def _target(segment: Segment, hint: int) -> Target:
     return Target(
         segment.disk, segment.open_file(), segment.path, segment.flushed, segment.base_offset, hint,
-        segment.path_of(INDEX), segment.path_of(TIME_INDEX),
+        segment.path_of(INDEX), segment.path_of(TIME_INDEX), segment.path_of(SEAL if segment.sealed else SEALING),
+        segment.dormant_sums(),
     )  # fmt: skip
 
 
