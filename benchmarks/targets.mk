@@ -14,3 +14,10 @@ bench-full: $(VENV)/run.stamp ## the whole comparison: more scenarios, longer ro
 .PHONY: bench-deep-reads
 bench-deep-reads: $(VENV)/run.stamp ## the tail's p99 beside a reader of 4 GiB of cold log, eight minutes
 	@$(BIN)/python -m benchmarks.deep_reads $(BENCH)
+
+# Further arguments: make bench-restart RESTART="--small"
+RESTART ?=
+
+.PHONY: bench-restart
+bench-restart: $(VENV)/run.stamp ## clean and unclean starts on 10 GB in 1,000 partitions, 10,000 idle ones; 10 minutes
+	@$(BIN)/python -m benchmarks.restart $(RESTART)

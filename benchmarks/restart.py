@@ -1,0 +1,198 @@
+"""Measures starts and idleness: a clean start, one after kill -9 with a full journal, and many partitions at rest.
+
+`make bench-restart` stores its figures in `benchmarks/results/`; `--small` is for trying it out and stores nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine
+from benchmarks.broker_process import LOOPBACK, BrokerProcess, free_port
+from benchmarks.duramen_broker import EXECUTABLE
+from benchmarks.kafka_peer import ROOT
+
+RESULTS = ROOT / "benchmarks" / "results"
+GB = 1_000_000_000
+DROP_CACHES = Path("/proc/sys/vm/drop_caches")
+
+
+class Node(BrokerProcess):
+    """`duramen serve` on the data of the benchmark."""
+
+    name = "Duramen"
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._metrics_port = free_port()
+
+    def command(self) -> list[str]:
+        pairs = {
+            "listeners": f"PLAINTEXT://{self.bootstrap}",
+            "log.dirs": str(self.directory / "data"),
+            "metrics.listener": f"{LOOPBACK}:{self._metrics_port}",
+        }
+        words = [word for key, value in pairs.items() for word in ("--set", f"{key}={value}")]
+        return [str(EXECUTABLE), "serve", *words]
+
+    def ready_ms(self) -> int:
+        """What the node itself says of its last start, without the interpreter's."""
+        told = re.findall(r"data in .*, (\d+) ms\)", self.log_path.read_text(errors="replace"))
+        return int(told[-1]) if told else -1
+
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+
+def _load(directory: Path, *words: str) -> list[str]:
+    return [sys.executable, "-m", "benchmarks.restart_load", str(directory / "data"), *words]
+
+
+def fill(directory: Path, partitions: int, size: int) -> float:
+    """Make the stored data; seconds."""
+    began = time.perf_counter()
+    words = ["--partitions", str(partitions), "--bytes", str(size)]
+    subprocess.run(_load(directory, *words), check=True, cwd=ROOT)
+    return time.perf_counter() - began
+
+
+def fill_journal(directory: Path, partitions: int, batch: int) -> int:
+    """Fill the journal and kill whoever did; entries in it."""
+    words = ["--partitions", str(partitions), "--batch", str(batch), "--journal"]
+    process = subprocess.Popen(_load(directory, *words), stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert process.stdout is not None
+    try:
+        told = process.stdout.readline().split()
+    finally:
+        process.kill()
+        process.wait()
+    return int(told[1])
+
+
+def measure_start(node: Node) -> dict[str, Any]:
+    """Start, take readings, stop cleanly."""
+    node.prepare()
+    seconds = node.start(timeout=300)
+    cpu = node.cpu_seconds()
+    found = {
+        "first_reply_s": round(seconds, 3),
+        "cpu_s": round(cpu, 3),
+        "ready_ms": node.ready_ms(),
+        "descriptors": node.descriptors(),
+        "rss_mib": round(node.memory_mib()["rss"], 1),
+    }
+    began = time.perf_counter()
+    node.stop(grace=300)
+    found["stop_s"] = round(time.perf_counter() - began, 3)
+    return found
+
+
+def starts(node: Node, partitions: int, rounds: int) -> dict[str, Any]:
+    """Clean and unclean starts in turn; the first of each does not count."""
+    clean, unclean, small = [], [], []
+    entries = 0
+    for number in range(rounds + 1):
+        first = measure_start(node)
+        entries = fill_journal(node.directory, partitions, 4096)
+        killed = measure_start(node)
+        small_entries = fill_journal(node.directory, partitions, 512)
+        killed_small = measure_start(node)
+        killed_small["entries"] = small_entries
+        if number:
+            clean.append(first)
+            unclean.append(killed)
+            small.append(killed_small)
+    found: dict[str, Any] = {"clean": clean, "unclean": unclean, "unclean_small_batches": small, "entries": entries}
+    for name in ("clean", "unclean", "unclean_small_batches"):
+        for key in ("first_reply_s", "cpu_s"):
+            found[f"{name}_{key}"] = statistics.median(each[key] for each in found[name])
+    with contextlib.suppress(OSError):
+        os.sync()
+        DROP_CACHES.write_text("3")
+        found["clean_cold_caches"] = measure_start(node)
+    return found
+
+
+def idleness(directory: Path, partitions: int, seconds: float) -> dict[str, Any]:
+    """CPU, memory and descriptors of a node whose partitions rest; what they cost beyond an empty node."""
+    empty = Node(directory / "empty")
+    empty.prepare()
+    empty.start()
+    time.sleep(2)
+    base = empty.memory_mib()["rss"]
+    empty.stop()
+    full = Node(directory / "idle")
+    full.prepare()
+    fill(full.directory, partitions, 0)
+    full.start(timeout=120)
+    time.sleep(3)
+    before, began = full.cpu_seconds(), time.perf_counter()
+    time.sleep(seconds)
+    cpu = (full.cpu_seconds() - before) / (time.perf_counter() - began)
+    rss = full.memory_mib()["rss"]
+    found = {
+        "partitions": partitions,
+        "seconds": seconds,
+        "cpu_percent": round(cpu * 100, 3),
+        "rss_mib": round(rss, 1),
+        "rss_of_an_empty_node_mib": round(base, 1),
+        "kib_per_partition": round((rss - base) * 1024 / partitions, 2),
+        "descriptors": full.descriptors(),
+        "start_s": round(full.start_seconds, 3),
+    }
+    full.stop(grace=120)
+    return found
+
+
+def main() -> int:
+    """Measure, print, store."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.restart", description=__doc__)
+    parser.add_argument("--small", action="store_true", help="200 MB over 50 partitions, 500 idle ones; nothing stored")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--data-dir", type=Path, help="parent of the data (default: the system's temporary directory)")
+    options = parser.parse_args()
+    partitions, size, idle, seconds = (50, 200_000_000, 500, 5.0) if options.small else (1000, 10 * GB, 10_000, 60.0)
+    parent = Path(tempfile.mkdtemp(prefix="duramen-restart-", dir=options.data_dir))
+    try:
+        node = Node(parent / "node")
+        node.prepare()
+        facts: dict[str, Any] = {
+            "benchmark": "restart",
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            **machine.commit(),
+            "versions": machine.versions(),
+            "machine": machine.describe(parent),
+            "partitions": partitions,
+            "bytes": size,
+            "rounds": options.rounds,
+            "fill_s": round(fill(node.directory, partitions, size), 1),
+        }
+        facts["starts"] = starts(node, partitions, options.rounds)
+        facts["idle"] = idleness(parent, idle, seconds)
+        facts["load_average_after"] = os.getloadavg()
+    finally:
+        shutil.rmtree(parent, ignore_errors=True)
+    print(json.dumps(facts, indent=2))
+    if not options.small:
+        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H%M")
+        path = RESULTS / f"{stamp}-{facts['commit'][:9]}-restart.json"
+        path.write_text(json.dumps(facts, indent=1) + "\n")
+        print(f"stored in {path.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
