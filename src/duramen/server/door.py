@@ -17,6 +17,7 @@ from duramen.server.buffers import BufferPool
 from duramen.server.dispatch import TABLE, Row
 from duramen.server.handlers import api_versions
 from duramen.server.handlers.produce import ProduceRequest
+from duramen.server.handlers.produce_again import KnownProduces
 from duramen.server.network import Connection, Receiver
 from duramen.server.request import Request
 from duramen.wire.frame import API_VERSIONS
@@ -53,6 +54,7 @@ class Door:
             broker.clock.monotonic,
             broker.clock.call_soon,
         )
+        self.known_produces = KnownProduces()
         self.listeners: list[tuple[ListenerAddress, Listener]] = []
         self.connections: dict[Connection, None] = {}
         self._by_host: dict[str, int] = {}
@@ -155,9 +157,7 @@ class Door:
             if len(view) < HEADER.size:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"a request of {len(view)} bytes has no header")
             key, version, correlation_id, length = HEADER.unpack_from(view)
-            if key == PRODUCE and connection.known_produces.take(
-                broker, connection, view, version, correlation_id, length
-            ):
+            if key == PRODUCE and self.known_produces.take(broker, connection, view, version, correlation_id, length):
                 return
             row = TABLE.get(key)
             if row is None or not row.lowest <= version <= row.highest:
@@ -177,7 +177,7 @@ class Door:
                 request.denied = self._denied(request, row)
             row.handle(request)
             if type(request) is ProduceRequest:
-                connection.known_produces.learn(view, request)
+                self.known_produces.learn(view, request)
         except (DuramenError, IndexError) as error:
             broker.metrics.error(key)
             connection.close(str(error))

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from duramen.errors import DuramenError
 from duramen.ports import FileSpan, Part, Transport
 from duramen.server.buffers import BufferPool
-from duramen.server.handlers.produce_again import KnownProduces
 
 if TYPE_CHECKING:
     from duramen.server.request import Request
@@ -106,7 +105,6 @@ class Connection:
         "client_id",
         "closed",
         "frame_started",
-        "known_produces",
         "last_active",
         "listener",
         "muted",
@@ -124,7 +122,6 @@ class Connection:
         self.software = ("unknown", "unknown")
         self.client_id = ""
         self.client_bytes = b""
-        self.known_produces = KnownProduces()
         self.muted: set[str] = set()
         self.pending: deque[Request] = deque()
         self.closed = False
@@ -282,7 +279,6 @@ class Connection:
         except UnicodeDecodeError as error:
             raise ProtocolError(f"client id: {error}") from error
         self.client_bytes = raw
-        self.known_produces.forget()
 
     # ---- muting ----------------------------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.server.broker_world import NOW, InProcess, Line
 
-from duramen.server.handlers.produce_again import MOST_PREFIXES, KnownProduces, batch_behind
+from duramen.server.handlers import produce_again
+from duramen.server.handlers.produce_again import KnownProduces, batch_behind
 from duramen.wire.batch import build_batch
 from duramen.wire.frame import encode_request
 from duramen.wire.messages import API
@@ -50,12 +51,8 @@ class Side:
         self.create("a", 2)
         self.create("topic-b", 1)
         self.known = known
-        self.line = self.connect(known)
-
-    def connect(self, known: KnownProduces) -> Line:
-        line = self.server.connect()
-        list(self.server.broker.door.connections)[-1].known_produces = known
-        return line
+        self.server.broker.door.known_produces = known
+        self.line: Line = self.server.connect()
 
     def create(self, name: str, partitions: int) -> None:
         request = API[19].request
@@ -162,7 +159,7 @@ def test_replies_and_effects_do_not_depend_on_what_is_known(plan: list[Any]) -> 
         assert known == decoded
         for side in sides:
             if side.line.closed:
-                side.line = side.connect(type(side.known)())
+                side.line = side.server.connect()
 
 
 @pytest.mark.parametrize("version", range(9, 14))
@@ -179,7 +176,7 @@ def test_another_client_id_makes_everything_new() -> None:
     side = Side(Counted())
     for client in ("c", "c", "d", "c", "c"):
         side.send(bytes(produce_frame(9, client, "a", b"", 0, -1, BATCHES[0])))
-    (connection,) = [c for c in side.server.broker.door.connections if c.known_produces is side.known]
+    connection = list(side.server.broker.door.connections)[-1]
     assert (connection.client_id, side.known.taken) == ("c", 2)  # type: ignore[attr-defined]
 
 
@@ -213,14 +210,27 @@ def test_an_authorizer_is_asked_every_time() -> None:
     assert side.outcome()[2]["a-0"] == 2
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_connections_of_one_client_id_share_what_is_known() -> None:
     side = Side(Counted())
-    for timeout in range(MOST_PREFIXES + 10):
+    frame = bytes(produce_frame(9, "c", "a", b"", 0, -1, BATCHES[0]))
+    for _ in range(4):
+        side.line = side.server.connect()
+        for _ in range(3):
+            side.send(frame)
+    # The first request of each is looked at, because it says who the client is.
+    assert side.known.taken == 4 * 2  # type: ignore[attr-defined]
+    assert {c.client_id for c in list(side.server.broker.door.connections)[-4:]} == {"c"}
+
+
+def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(produce_again, "MOST_PREFIXES", 20)
+    side = Side(Counted())
+    for timeout in range(50):
         frame = produce_frame(9, "c", "a", b"", 0, -1, BATCHES[0])
         frame[19:23] = struct.pack(">i", timeout)
         side.send(bytes(frame))
-    assert len(side.known._known) == MOST_PREFIXES
-    assert side.outcome()[2]["a-0"] == MOST_PREFIXES + 10
+    assert len(side.known._known[9]) == 10
+    assert side.outcome()[2]["a-0"] == 50
 
 
 @given(st.binary(max_size=40), st.integers(0, 45))

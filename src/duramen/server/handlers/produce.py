@@ -29,12 +29,15 @@ _RecordError = ProduceResponse.BatchIndexAndErrorMessage
 class Destination:
     """Where a request of one batch goes, and what it waits for. `timeout` is in seconds."""
 
-    __slots__ = ("acks", "index", "partition", "row", "template", "timeout", "topic_id", "topic_name", "version")
+    __slots__ = (
+        "acks", "client_bytes", "index", "partition", "row", "template", "timeout", "topic_id", "topic_name", "version"
+    )  # fmt: skip
 
     def __init__(
         self, request: Request, topic: Any, index: int, acks: int, timeout_ms: int, partition: Partition
     ) -> None:
         self.row = request.row
+        self.client_bytes = request.connection.client_bytes
         self.version = request.version
         self.topic_name: str = topic.name
         self.topic_id: bytes = topic.topic_id

@@ -1,4 +1,4 @@
-"""Small Produce requests that begin like an earlier one of the same connection, as most of them do.
+"""Small Produce requests that begin like an earlier one, as most of them do.
 
 From the client id to the partition's index they are the same bytes again and again; only correlation id and batch
 differ. What those bytes mean is kept, and the rest is read here as the decoder would read it. Whatever is not as usual
@@ -34,36 +34,34 @@ TAIL_BYTES = 3
 LARGEST_FRAME = 1 << 14
 """Bytes. In these the batch's length takes at most two; for larger ones decoding is no burden."""
 
-MOST_PREFIXES = 256
-"""Kept per connection."""
+MOST_PREFIXES = 4096
+"""Kept of each version; a producer has one for each partition it writes to, producers of one client id share them."""
 
 
 class KnownProduces:
-    """What the Produce requests of one connection begin with, and where that sends a batch."""
+    """What Produce requests begin with, and where that sends a batch."""
 
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        self._known: dict[bytes, Destination] = {}
-
-    def forget(self) -> None:
-        """The client calls itself something else from now on."""
-        self._known.clear()
+        self._known: dict[int, dict[bytes, Destination]] = {}
+        """By version, by prefix."""
 
     def take(
         self, broker: Broker, connection: Connection, view: memoryview, version: int, correlation: int, client: int
     ) -> bool:
         """Handle the frame in `view`, whose client id has so many bytes, if it begins like an earlier one."""
+        known = self._known.get(version)
         end = CLIENT_START + client + BEFORE_TOPIC
-        if client < 0 or len(view) <= end:
+        if known is None or client < 0 or len(view) <= end:
             return False
         end += BEHIND_TOPIC + (TOPIC_ID_BYTES if version >= FIRST_VERSION_WITH_TOPIC_IDS else view[end])
         prefix = view[PREFIX_START:end].tobytes()
-        to = self._known.get(prefix)
-        if to is None or to.version != version or type(broker.authorizer) is not AllowAll:
+        to = known.get(prefix)
+        if to is None or to.client_bytes != connection.client_bytes or type(broker.authorizer) is not AllowAll:
             return False
         if to.partition.closed:
-            del self._known[prefix]
+            del known[prefix]
             return False
         batch = batch_behind(view, end)
         if batch is None:
@@ -77,16 +75,20 @@ class KnownProduces:
         """Remember how a decoded request of one batch begins, if it is just as our encoder would write it."""
         to = request.to
         version, client = request.version, request.connection.client_id
-        if to is None or version < FIRST_VERSION or len(view) > LARGEST_FRAME or len(self._known) >= MOST_PREFIXES:
-            return
-        parts = encode_request(request.row.api, version, request.correlation_id, client, request.body)
-        if b"".join(parts)[SIZE_BYTES:] != view:  # type: ignore[arg-type]  # no spans in a request
+        if to is None or version < FIRST_VERSION or len(view) > LARGEST_FRAME:
             return
         by_name = version < FIRST_VERSION_WITH_TOPIC_IDS
         topic = 1 + len(to.topic_name.encode()) if by_name else TOPIC_ID_BYTES
-        if topic < 128:
-            end = CLIENT_START + len(client.encode()) + BEFORE_TOPIC + topic + BEHIND_TOPIC
-            self._known[view[PREFIX_START:end].tobytes()] = to
+        end = CLIENT_START + len(to.client_bytes) + BEFORE_TOPIC + topic + BEHIND_TOPIC
+        prefix = view[PREFIX_START:end].tobytes()
+        known = self._known.setdefault(version, {})
+        if topic > 127 or prefix in known:
+            return
+        parts = encode_request(request.row.api, version, request.correlation_id, client, request.body)
+        if b"".join(parts)[SIZE_BYTES:] == view:  # type: ignore[arg-type]  # no spans in a request
+            if len(known) >= MOST_PREFIXES:
+                known.clear()
+            known[prefix] = to
 
 
 def batch_behind(view: memoryview, position: int) -> memoryview | None:
