@@ -33,13 +33,18 @@ def removable_before(log: Log, now_ms: int, high_watermark: int) -> int:
     retention_ms, retention_bytes = _limits(log)
     excess = log.size - retention_bytes if retention_bytes >= 0 else -1
     removable = log.segments[0].base_offset
+    compacted = "compact" in getattr(log.config, "cleanup_policy", ())
+    passed = 0
     for segment in log.segments[:-1]:
         if segment.next_offset > bound:
             break
         expired = 0 <= retention_ms < now_ms - segment.max_timestamp and segment.max_timestamp >= 0
         if segment.next_offset <= log.start_offset or expired or segment.size <= excess:
             removable = segment.next_offset
-            excess -= segment.size
+            excess -= segment.size + passed
+            passed = 0
+        elif segment.max_timestamp < 0 and compacted:
+            passed += segment.size  # compaction left headers only: it goes with the next one that may go
         else:
             break
     return removable
