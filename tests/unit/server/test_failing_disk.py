@@ -141,6 +141,39 @@ def test_cold_bytes_are_read_elsewhere_and_replies_keep_their_order(monkeypatch:
     assert offsets(line.fetch("t", 4)) == [4]
 
 
+def test_one_reply_brings_only_so_many_cold_bytes_and_the_next_one_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = CrashDisk()
+    line = InProcess(disk).connect()
+    names = [f"t{number}" for number in range(7)]
+    for name in names:
+        line.create_topic(name)
+        line.produce(name, b"x" * 1_000_000)
+    disk.kill()
+    disk.power_on()
+    monkeypatch.setattr(CrashFile, "resident", lambda self, offset, length: False)
+    server = InProcess(disk)
+    line = server.connect()
+    request = API[1].request
+    missing = names
+    replies = 0
+    while missing:
+        part = request.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+        topics = [request.FetchTopic(topic=name, partitions=[part]) for name in missing]
+        line.ask(1, 12, max_wait_ms=0, min_bytes=1, max_bytes=50 << 20, topics=topics)
+        server.run()
+        got = []
+        for topic in line.answer(1, 12).responses:
+            assert topic.partitions[0].error_code == 0
+            assert topic.partitions[0].high_watermark == 1
+            if topic.partitions[0].records:
+                assert offsets(topic.partitions[0]) == [0]
+                got.append(topic.topic)
+        assert got == missing[:4]
+        missing = missing[4:]
+        replies += 1
+    assert replies == 2
+
+
 def test_a_connection_that_ends_during_a_cold_read(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = CrashDisk()
     line = InProcess(disk).connect()
