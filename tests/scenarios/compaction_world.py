@@ -129,7 +129,86 @@ def fold(found: dict[int, tuple[bytes | None, bytes | None]]) -> Fold:
     return values
 
 
-class History:
+class Promises:
+    """What must be true of a compacted log. `stored` is the model; the rest as `History` says."""
+
+    directory: LogDirectory
+    disk: CrashDisk
+    config: CompactedConfig
+    stored: list[Stored]
+    open: dict[int, int]
+    now_ms: int
+    cleaning: Cleaning | None
+
+    @property
+    def log(self) -> Log:
+        (log,) = self.directory.logs.values()
+        return log
+
+    @property
+    def stable_end(self) -> int:
+        unstable = self.log.producers.first_unstable_offset
+        return self.log.end_offset if unstable is None else unstable
+
+    def expected(self, end: int) -> dict[int, tuple[bytes | None, bytes | None, int]]:
+        """The model's records below `end` that were not rolled back."""
+        outcome: dict[int, int] = {}
+        content: dict[int, tuple[bytes | None, bytes | None, int]] = {}
+        for each in reversed(self.stored):
+            header = each.header
+            if header.base_offset >= end:
+                if each.marker is not None:
+                    outcome[header.producer_id] = each.marker
+                continue
+            if each.marker is not None:
+                outcome[header.producer_id] = each.marker
+            elif not header.is_transactional or outcome.get(header.producer_id) == COMMIT:
+                content.update(each.records)
+        return content
+
+    def check(self) -> None:
+        """What is left folds to what was written; nothing else is there; producers are known as before."""
+        log = self.log
+        assert self.directory.cleaner.uncleanable == {}
+        end = self.stable_end
+        full = self.expected(end)
+        found = visible(log, end)
+        for offset, record in found.items():
+            assert full.get(offset) == (record.key, record.value, record.timestamp), offset
+        left = {offset: (record.key, record.value) for offset, record in found.items()}
+        assert fold(left) == fold({offset: each[:2] for offset, each in full.items()})
+        last = {key: offset for offset, (key, _, _) in sorted(full.items())}
+        queued = {offset: each.queued_ms for each in self.stored for offset in each.records}
+        for key, offset in last.items():
+            if full[offset][1] is not None or self.now_ms < queued[offset] + self.config.delete_retention_ms:
+                assert offset in found, f"the last record of {key!r}, at {offset}, is gone"
+        self.check_producers()
+        if self.cleaning is None:
+            names = self.disk.list_directory(log.path)
+            assert (
+                not [name for name in names if name.endswith((".cleaned", ".swap"))] or self.directory.cleaner.running
+            )
+
+    def check_producers(self) -> None:
+        """A batch that is sent again is recognised: the last five of every producer."""
+        remembered: dict[int, list[Stored]] = {}
+        for each in self.stored:
+            if each.header.producer_id >= 0 and each.marker is None:
+                remembered.setdefault(each.header.producer_id, []).append(each)
+        for producer, sent in remembered.items():
+            state = self.log.producers.get(producer)
+            if state is None:
+                continue  # it wrote nothing for a day
+            assert state.last_sequence == sent[-1].header.last_sequence
+            for each in sent[-5:]:
+                again = parse_header(each.data)
+                found = self.log.producers.check(again)
+                assert found is not None, each.header
+                assert found.base_offset == each.header.base_offset
+            assert self.open.get(producer, -1) == state.transaction_start
+
+
+class History(Promises):
     """One seeded life of a compacted log."""
 
     def __init__(self, seed: int, *, crashes: bool = True) -> None:
@@ -161,11 +240,6 @@ class History:
         self.directory.create_log(TP, TOPIC_ID, self.config)
         commit(self.directory)
         checkpoint(self.directory)
-
-    @property
-    def log(self) -> Log:
-        (log,) = self.directory.logs.values()
-        return log
 
     def _open(self) -> LogDirectory:
         entropy = SeededEntropy(self.disk.calls)
@@ -372,70 +446,6 @@ class History:
         elif not cleaning.over:
             commit(self.directory)
             self.now_ms += 1000
-
-    # ---- what must be true ---------------------------------------------------------------------------------------
-
-    @property
-    def stable_end(self) -> int:
-        unstable = self.log.producers.first_unstable_offset
-        return self.log.end_offset if unstable is None else unstable
-
-    def expected(self, end: int) -> dict[int, tuple[bytes | None, bytes | None, int]]:
-        """The model's records below `end` that were not rolled back."""
-        outcome: dict[int, int] = {}
-        content: dict[int, tuple[bytes | None, bytes | None, int]] = {}
-        for each in reversed(self.stored):
-            header = each.header
-            if header.base_offset >= end:
-                if each.marker is not None:
-                    outcome[header.producer_id] = each.marker
-                continue
-            if each.marker is not None:
-                outcome[header.producer_id] = each.marker
-            elif not header.is_transactional or outcome.get(header.producer_id) == COMMIT:
-                content.update(each.records)
-        return content
-
-    def check(self) -> None:
-        """What is left folds to what was written; nothing else is there; producers are known as before."""
-        log = self.log
-        assert self.directory.cleaner.uncleanable == {}
-        end = self.stable_end
-        full = self.expected(end)
-        found = visible(log, end)
-        for offset, record in found.items():
-            assert full.get(offset) == (record.key, record.value, record.timestamp), offset
-        left = {offset: (record.key, record.value) for offset, record in found.items()}
-        assert fold(left) == fold({offset: each[:2] for offset, each in full.items()})
-        last = {key: offset for offset, (key, _, _) in sorted(full.items())}
-        queued = {offset: each.queued_ms for each in self.stored for offset in each.records}
-        for key, offset in last.items():
-            if full[offset][1] is not None or self.now_ms < queued[offset] + self.config.delete_retention_ms:
-                assert offset in found, f"the last record of {key!r}, at {offset}, is gone"
-        self.check_producers()
-        if self.cleaning is None:
-            names = self.disk.list_directory(log.path)
-            assert (
-                not [name for name in names if name.endswith((".cleaned", ".swap"))] or self.directory.cleaner.running
-            )
-
-    def check_producers(self) -> None:
-        """A batch that is sent again is recognised: the last five of every producer."""
-        remembered: dict[int, list[Stored]] = {}
-        for each in self.stored:
-            if each.header.producer_id >= 0 and each.marker is None:
-                remembered.setdefault(each.header.producer_id, []).append(each)
-        for producer, sent in remembered.items():
-            state = self.log.producers.get(producer)
-            if state is None:
-                continue  # it wrote nothing for a day
-            assert state.last_sequence == sent[-1].header.last_sequence
-            for each in sent[-5:]:
-                again = parse_header(each.data)
-                found = self.log.producers.check(again)
-                assert found is not None, each.header
-                assert found.base_offset == each.header.base_offset
-            assert self.open.get(producer, -1) == state.transaction_start
 
     def settle(self) -> None:
         """Compact everything there is, and see that it was."""
