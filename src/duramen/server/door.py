@@ -31,6 +31,7 @@ PRINCIPAL = "User:ANONYMOUS"
 PRODUCE = 0
 HEADER = Struct(">hhih")
 """Key, version, correlation id and the length of the client id."""
+HEADER_BYTES = HEADER.size
 REFUSED_PRODUCE_VERSIONS = (0, 1, 2)
 BUFFER_CAP_BYTES = 512 * 1024 * 1024
 IDLE_CHECK_SECONDS = 5.0
@@ -154,7 +155,7 @@ class Door:
         broker = self._broker
         key = -1
         try:
-            if len(view) < HEADER.size:
+            if len(view) < HEADER_BYTES:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"a request of {len(view)} bytes has no header")
             key, version, correlation_id, length = HEADER.unpack_from(view)
             if key == PRODUCE and self.known_produces.take(broker, connection, view, version, correlation_id, length):
@@ -163,8 +164,8 @@ class Door:
             if row is None or not row.lowest <= version <= row.highest:
                 self._refuse_version(connection, view, row, key, version, correlation_id)
                 return
-            position = HEADER.size + length if length > 0 else HEADER.size
-            client = view[HEADER.size : position].tobytes()
+            position = HEADER_BYTES + length if length > 0 else HEADER_BYTES
+            client = view[HEADER_BYTES:position].tobytes()
             if client != connection.client_bytes:
                 connection.know_client(client, length)
             if version >= row.flexible_from:

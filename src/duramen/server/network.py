@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from struct import unpack_from
+from struct import Struct
 from typing import TYPE_CHECKING
 
 from duramen.errors import DuramenError
@@ -35,6 +35,9 @@ KEPT_BY_REFERENCE_BYTES = 16 * 1024
 MAX_PENDING_REQUESTS = 256
 MAX_UNSENT_BYTES = 8 * 1024 * 1024
 """Replies a client has not read, beyond which its requests are not read either (Kafka: one reply)."""
+
+
+_SIZE = Struct(">i")
 
 
 class ProtocolError(DuramenError):
@@ -198,8 +201,9 @@ class Connection:
         receiver = self._receiver
         position = 0
         while received - position >= 4 and not self.muted:
-            (size,) = unpack_from(">i", view, position)
-            self._check_size(size)
+            (size,) = _SIZE.unpack_from(view, position)
+            if not 0 < size <= receiver.max_frame_bytes:
+                self._refuse_size(size)
             if received - position - 4 < size:
                 break
             if size > KEPT_BY_REFERENCE_BYTES:
@@ -212,15 +216,14 @@ class Connection:
         if left and self.muted:
             self._held = memoryview(bytearray(view[position:received]))
         elif left:
-            (size,) = unpack_from(">i", view, position) if left >= 4 else (0,)
+            (size,) = _SIZE.unpack_from(view, position) if left >= 4 else (0,)
             self._start_frame(4 + size, view[position:received])
 
-    def _check_size(self, size: int) -> None:
-        if size <= 0 or size > self._receiver.max_frame_bytes:
-            raise ProtocolError(
-                f"a frame of {size} bytes was announced, the limit is {self._receiver.max_frame_bytes}"
-                " (socket.request.max.bytes)"
-            )
+    def _refuse_size(self, size: int) -> None:
+        raise ProtocolError(
+            f"a frame of {size} bytes was announced, the limit is {self._receiver.max_frame_bytes}"
+            " (socket.request.max.bytes)"
+        )
 
     def _start_frame(self, need: int, begun: memoryview) -> None:
         self._need = need
@@ -249,8 +252,9 @@ class Connection:
             return received, room
         self._filled += received
         if self._need <= 4 and self._filled >= 4:
-            (size,) = unpack_from(">i", buffer, 0)
-            self._check_size(size)
+            (size,) = _SIZE.unpack_from(buffer, 0)
+            if not 0 < size <= receiver.max_frame_bytes:
+                self._refuse_size(size)
             self._need = 4 + size
             if self._first_bytes(self._need) > len(buffer):
                 self._grow(buffer, self._first_bytes(self._need))
