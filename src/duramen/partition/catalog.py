@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from duramen.config import BrokerConfig, TopicConfig
-from duramen.errors import DuramenError
+from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.contract import LogRecord
-from duramen.machines.metadata.commands import CreateTopics, NewTopic, TopicCreated
+from duramen.machines.metadata.commands import CreateTopics, NewTopic, Result, TopicCreated
 from duramen.machines.metadata.following import Follower
 from duramen.machines.metadata.image import MetadataImage, TopicImage
 from duramen.machines.metadata.machine import MetadataMachine
@@ -59,6 +59,8 @@ class Catalog:
         """Called when dynamic broker settings changed."""
         self._topic_configs: dict[str, TopicConfig] = {}
         self._incomplete: dict[TopicId, None] = {}
+        self._unmade: dict[TopicId, str] = {}
+        """Topics with a partition that could not be made, and why: the next start tries again."""
         self._creating = False
         self._when_open: list[Callable[[], None]] = []
 
@@ -94,6 +96,7 @@ class Catalog:
         self.reconfigure()
         for topic in self.image.topics.values():
             self._open_partitions(topic)
+        self._store.delete_offline(self.machine.removed.__contains__)
         for directory, log in list(self._store.unclaimed()):
             if log.topic_id in self.machine.removed:
                 self._report("log-of-deleted-topic", topic=log.tp.topic, partition=log.tp.partition)
@@ -172,16 +175,19 @@ class Catalog:
         return [
             (TopicPartition(topic.name, index), topic_id, config)
             for index, image in enumerate(topic.partitions)
-            if self._node_id in image.replicas and self._store.partition_by_id(topic_id, index) is None
+            if self._node_id in image.replicas
+            and self._store.partition_by_id(topic_id, index) is None
+            and self._store.offline(topic_id, index) is None
         ]
 
     def _created(self, wanted: list[tuple[TopicPartition, TopicId, TopicConfig]], error: BaseException | None) -> None:
         self._creating = False
         for tp, topic_id, _ in wanted:
             topic = self.image.topic_by_id(topic_id)
-            if error is not None:
+            if error is not None and self._store.partition_by_id(topic_id, tp.partition) is None:
                 self._report("partition-offline", topic=tp.topic, partition=tp.partition, error=error)
                 self._incomplete.pop(topic_id, None)
+                self._unmade.setdefault(topic_id, f"{tp} could not be made: {error}")
             elif topic is None:
                 self._store.delete_partition(tp)
         for topic_id in dict.fromkeys(each[1] for each in wanted):
@@ -218,6 +224,11 @@ class Catalog:
                 except (OSError, DuramenError) as error:
                     # Its directory failed: the next start finds a log whose topic is gone, and deletes it.
                     self._report("partition-not-deleted", topic=name, partition=tp.partition, error=error)
+        self._unmade.pop(topic_id, None)
+        try:
+            self._store.delete_offline(lambda other: other == topic_id)
+        except (OSError, DuramenError) as error:
+            self._report("partition-not-deleted", topic=name, error=error)
         for callback in self.on_deleted:
             callback(name, topic_id)
 
@@ -271,7 +282,18 @@ class Catalog:
 
     def submit(self, command: Any, done: Callable[[Any], None]) -> None:
         """Have the metadata machine decide; `done(answer)` once that is committed and its partitions are there."""
-        self.host.submit(command, lambda answer: self.when_open(lambda: done(answer)))
+        self.host.submit(command, lambda answer: self.when_open(lambda: done(self._honest(answer))))
+
+    def _honest(self, answer: Any) -> Any:
+        """The machine's answer, but for topics that are committed and still cannot be used."""
+        if not self._unmade or not isinstance(answer, list):
+            return answer
+        return [
+            each._replace(result=Result(ErrorCode.KAFKA_STORAGE_ERROR, self._unmade[each.topic_id]))
+            if isinstance(each, TopicCreated) and each.result.error is ErrorCode.NONE and each.topic_id in self._unmade
+            else each
+            for each in answer
+        ]
 
     def new_topic(self, name: str, partitions: int = -1, configs: dict[str, str] | None = None) -> NewTopic:
         """A topic of this name; internal topics get the partitions and settings they are born with."""

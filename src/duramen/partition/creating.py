@@ -37,13 +37,15 @@ def create_partitions(
             store.fail(directory, error)
             done(error)
             return
+        refused: BaseException | None = None
+        logs = job.logs
         try:
-            logs = directory.complete_creation(job)
-        except DuramenError as refused:  # fenced meanwhile, or the journal has no room
-            done(refused)
-            return
+            directory.complete_creation(job)
+        except DuramenError as problem:  # fenced meanwhile, or the journal has no room for all of them
+            refused = problem
         for log, (_, _, config) in zip(logs, new, strict=True):
-            store.adopt(directory, log, config)
-        done(None)
+            if directory.logs.get((log.topic_id, log.tp.partition)) is log:
+                store.adopt(directory, log, config)
+        done(refused)
 
     store.submit("creation", job.run, created)

@@ -24,8 +24,8 @@ CONGESTED_FILL = 0.85
 """Fill from which no more should be read from clients until a checkpoint has made room."""
 
 CONGESTED_DIRTY = 8.0
-"""The same for unsynced bytes, in `duramen.dirty.max.bytes`: far above what the system keeps up with, and far below where
-it would stop the writing thread itself."""
+"""The same for unsynced bytes, in `duramen.dirty.max.bytes`: far above what the disk keeps up with, and far below where
+the system would stop the writing thread itself."""
 
 
 class Maintenance:

@@ -24,6 +24,7 @@ from duramen.storage.damage import damage_of
 from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.journal import Group
 from duramen.storage.log import Log
+from duramen.storage.opening import Offline
 
 
 @dataclass(slots=True)
@@ -95,6 +96,21 @@ class Store:
                 return directory, log
         return None
 
+    def offline(self, topic_id: TopicId, partition: int) -> Offline | None:
+        """Why a partition that is on disk here is not served; None when that is not so."""
+        for directory in self.directories:
+            left = directory.offline.get((topic_id, partition))
+            if left is not None:
+                return left
+        return None
+
+    def delete_offline(self, unwanted: Callable[[TopicId], bool]) -> None:
+        """Delete the partitions that are not served, of topics that are gone."""
+        for directory in self.directories:
+            for key in [key for key in directory.offline if unwanted(key[0])]:
+                directory.delete_offline(key)
+                self.commit_soon()
+
     def unclaimed(self) -> Iterator[tuple[LogDirectory, Log]]:
         """Logs on disk that no partition was opened for: their topic was deleted while we were away."""
         for directory in self.directories:
@@ -105,11 +121,17 @@ class Store:
     # ---- partitions ------------------------------------------------------------------------------------------
 
     def open_partition(self, tp: TopicPartition, topic_id: TopicId, config: TopicConfig) -> Partition:
-        """The partition on its existing log, or on a new one in the directory with the fewest partitions."""
+        """The partition on its existing log, or on a new one in the directory with the fewest partitions.
+
+        CorruptLogError, OSError when it is there but too damaged to be served.
+        """
         present = self.partitions.get(tp)
         if present is not None:
             check(present.topic_id == topic_id, f"{tp} is open under another topic id")
             return present
+        left = self.offline(topic_id, tp.partition)
+        if left is not None:
+            raise left.error
         found = self.find_log(topic_id, tp.partition)
         if found is None:
             writable = [d for d in self.directories if d.journal.failed is None]

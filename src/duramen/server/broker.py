@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from duramen.config import BrokerConfig
-from duramen.errors import DuramenError, StorageError
+from duramen.errors import DuramenError, ErrorCode, StorageError
 from duramen.machines.metadata.commands import BrokerStopping, RegisterBroker, Registered
 from duramen.machines.metadata.image import Endpoint, MetadataImage, PartitionImage
 from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicId, TopicPartition, topic_id_from_text
@@ -191,6 +191,13 @@ class Broker:
     def partition_by_id(self, topic_id: TopicId, index: int) -> Partition | None:
         """The same by topic id."""
         return None if topic_id == METADATA_TOPIC_ID else self.store.partition_by_id(topic_id, index)
+
+    def absent(self, topic: str, index: int) -> ErrorCode:
+        """Why `partition` has nothing: KAFKA_STORAGE_ERROR when it is too damaged to be served."""
+        known = self.image.topic(topic)
+        if known is None or self.store.offline(known.id, index) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.KAFKA_STORAGE_ERROR
 
     def _reconfigured(self, config: BrokerConfig) -> None:
         self.config = config

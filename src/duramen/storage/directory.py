@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from duramen.errors import ClosedError, FencedDirectoryError, StorageError
+from duramen.errors import ClosedError, FencedDirectoryError, KafkaError, StorageError
 from duramen.model import TopicId, TopicPartition
 from duramen.ports import Disk, Entropy
 from duramen.storage import kinds
@@ -212,7 +213,7 @@ class LogDirectory:
             flush_queue=self._queue,
             hot=self.hot,
         )
-        for opening in self._together([Opening(ready, state.clean, make).run for ready in state.ready]):
+        for opening in self._together([Opening(self.disk, ready, state.clean, make).run for ready in state.ready]):
             log, ready = opening.log, opening.ready
             if ready.recovery is not None:
                 self.recovery.add(ready.recovery.report)
@@ -254,11 +255,20 @@ class LogDirectory:
         return Creation(self.disk, self.path, self.journal, self._queue, self.hot, new)
 
     def complete_creation(self, job: Creation) -> list[Log]:
-        """The job has run: creation is journaled before anything that is appended to the logs."""
+        """The job has run: creation is journaled before anything that is appended to the logs.
+
+        KafkaError when the journal has no room for all of them: the rest is taken away again, and may be made anew.
+        """
         self._check_usable()
-        for log in job.logs:
+        for number, log in enumerate(job.logs):
             log.producers.expiration_ms = self.settings.producer_id_expiration_ms
-            self.journal.append(kinds.CREATE, log, 0, -1, 0, 0, log.tp.topic.encode())
+            try:
+                self.journal.append(kinds.CREATE, log, 0, -1, 0, 0, log.tp.topic.encode())
+            except KafkaError:
+                for unmade in job.logs[number:]:
+                    with suppress(OSError):  # what stays is empty, and the next start makes a log of it
+                        self.disk.remove(unmade.path)
+                raise
             self._checkpointer.points[key_of(log)] = point_of(log)
             self.logs[key_of(log)] = log
         return job.logs

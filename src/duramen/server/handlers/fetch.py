@@ -208,7 +208,7 @@ class FetchCall:
             # In a session an id keeps the name it was first known by: who took the name since is another topic.
             if by_id and image.topic(name) not in (None, image.topic_by_id(target.key.topic_id)):
                 raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise KafkaError(request.broker.absent(name, target.key.partition))
         stale = partition.replication.epoch_error(target.current_leader_epoch)
         if stale is not None:
             raise KafkaError(stale)

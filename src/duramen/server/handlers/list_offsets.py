@@ -107,7 +107,7 @@ def _look_up(request: Request, name: str, wanted: Any) -> Found | TimeLookup:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     partition = request.broker.partition(name, wanted.partition_index)
     if partition is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise KafkaError(request.broker.absent(name, wanted.partition_index))
     stale = partition.replication.epoch_error(wanted.current_leader_epoch)
     if stale is not None:
         raise KafkaError(stale)

@@ -123,6 +123,12 @@ def partition_error(partition: PartitionImage) -> ErrorCode:
     return ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
 
 
+def _error_here(request: Request, topic: TopicImage, index: int, partition: PartitionImage) -> ErrorCode:
+    if request.broker.store.offline(topic.id, index) is not None:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    return partition_error(partition)
+
+
 def _topic(request: Request, topic: TopicImage) -> Any:
     version = request.version
     response = MetadataResponse.MetadataResponseTopic(
@@ -131,7 +137,7 @@ def _topic(request: Request, topic: TopicImage) -> Any:
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[
             MetadataResponse.MetadataResponsePartition(
-                error_code=int(partition_error(partition)),
+                error_code=int(_error_here(request, topic, index, partition)),
                 partition_index=index,
                 leader_id=partition.leader,
                 leader_epoch=partition.leader_epoch,

@@ -244,7 +244,7 @@ def _locate(request: Request, name: str | None, by_id: bool, data: Any) -> Parti
         return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by its coordinator only")
     partition = request.broker.partition(name, data.index)
     if partition is None:
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{data.index} does not exist")
+        return KafkaError(request.broker.absent(name, data.index), f"{name}-{data.index} is not served here")
     if data.records is None or len(data.records) == 0:
         return KafkaError(ErrorCode.INVALID_RECORD, f"{name}-{data.index}: the request carries no record batch")
     return partition

@@ -1,0 +1,109 @@
+"""A broker with a partition that is too damaged to be served, or that could not be made: its clients are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.server.broker_world import NOW, InProcess
+
+from duramen.errors import CorruptLogError, ErrorCode, KafkaError
+from duramen.sim.disk import CrashDisk
+from duramen.storage import kinds
+from duramen.wire.messages import API
+
+KAFKA_STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
+LOG = "/data/torn-0/00000000000000000000.log"
+
+
+def damaged(disk: CrashDisk) -> InProcess:
+    """A node that was killed, one of whose partitions lost what a checkpoint had called synced."""
+    server = InProcess(disk)
+    line = server.connect()
+    for topic in ("torn", "whole"):
+        line.create_topic(topic)
+        for _ in range(3):
+            assert line.produce(topic, b"x" * 500).error_code == 0
+    server.pass_ms(70_000)  # a checkpoint
+    assert line.produce("torn", b"later").error_code == 0
+    disk.kill()
+    disk.power_on()
+    file = disk.open(LOG, write=True)
+    file.truncate(100)
+    file.sync()
+    return InProcess(disk)
+
+
+def metadata(line: Any, topic: str) -> Any:
+    request = API[3].request
+    reply = line.call(3, 9, topics=[request.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    return reply.topics[0].partitions[0]
+
+
+def test_one_damaged_partition_is_offline_and_the_others_serve() -> None:
+    disk = CrashDisk()
+    server = damaged(disk)
+    line = server.connect()
+    offline = [fields for event, fields in server.events if event == "partition-offline"]
+    assert [(each["topic"], each["partition"]) for each in offline] == [("torn", 0)]
+    assert isinstance(offline[0]["error"], CorruptLogError)
+    assert LOG in str(offline[0]["error"])
+    assert line.produce("whole", b"on").error_code == 0
+    assert line.fetch("whole", 0).error_code == 0
+    assert line.produce("torn", b"no").error_code == KAFKA_STORAGE_ERROR
+    assert line.fetch("torn", 0).error_code == KAFKA_STORAGE_ERROR
+    assert line.call(
+        2, 5, replica_id=-1, topics=[_list_offsets("torn")], isolation_level=0
+    ).topics[0].partitions[0].error_code == KAFKA_STORAGE_ERROR  # fmt: skip
+    told = metadata(line, "torn")
+    assert (told.error_code, told.offline_replicas) == (KAFKA_STORAGE_ERROR, [1])
+    assert metadata(line, "whole").error_code == 0
+
+
+def _list_offsets(topic: str) -> Any:
+    request = API[2].request
+    partition = request.ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=-1)
+    return request.ListOffsetsTopic(name=topic, partitions=[partition])
+
+
+def test_a_damaged_partition_goes_with_its_topic() -> None:
+    disk = CrashDisk()
+    server = damaged(disk)
+    line = server.connect()
+    assert line.call(20, 1, topic_names=["torn"], timeout_ms=1000).responses[0].error_code == 0
+    server.pass_ms(2000)
+    server.broker.world.entropy.next += 10_000  # type: ignore[attr-defined]  # ids are never drawn twice
+    line.create_topic("torn")
+    assert line.produce("torn", b"new").base_offset == 0
+    disk.kill()
+    disk.power_on()
+    again = InProcess(disk).connect()
+    assert again.fetch("torn", 0).error_code == 0
+
+
+def test_a_topic_whose_partitions_cannot_be_made_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("before")
+    journal = server.broker.store.directories[0].journal
+    plain = journal.append
+
+    def refused(kind: int, *rest: Any) -> int:
+        if kind == kinds.CREATE and rest[0].tp.partition == 2:
+            raise KafkaError(KAFKA_STORAGE_ERROR, "no room for another journal part")
+        return plain(kind, *rest)
+
+    monkeypatch.setattr(journal, "append", refused)
+    request = API[19].request
+    topic = request.CreatableTopic(name="half", num_partitions=4, replication_factor=1)
+    answer = line.call(19, 7, topics=[topic], timeout_ms=1000).topics[0]
+    assert answer.error_code == KAFKA_STORAGE_ERROR
+    assert "half-2" in answer.error_message
+    monkeypatch.undo()
+    assert line.produce("before", b"a").error_code == 0
+    assert not server.disk.exists("/data/half-2")
+    assert server.clock.now_ms >= NOW
+    server.disk.kill()
+    server.disk.power_on()
+    again = InProcess(server.disk)
+    assert [index for index in range(4) if again.broker.partition("half", index) is None] == []
