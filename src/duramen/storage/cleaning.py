@@ -26,7 +26,7 @@ SYNC_BYTES = 4 << 20
 """A copy is synced whenever this much was written, so that no single sync holds up the journal's."""
 RESIDENCE_BYTES = 128 * 1024
 """Piece by which reading finds out what was in memory before it came."""
-PIECE_RECORDS = 500
+PIECE_RECORDS = 250
 """Records looked at between two yields: about a millisecond during which the loop may have to wait for this thread."""
 
 
