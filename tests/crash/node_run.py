@@ -14,9 +14,10 @@ from typing import Any, cast
 
 from tests.crash.promises import require
 from tests.crash.states import State
-from tests.crash.tape import TapeDisk, Tree
+from tests.crash.tape import TapeDisk
 from tests.unit.server.broker_world import NOW, InProcess
 
+from duramen.errors import ErrorCode
 from duramen.model import TopicId
 from duramen.wire.batch import batches, build_batch, records
 from duramen.wire.messages import API
@@ -27,8 +28,21 @@ SETTINGS = {
     "offsets_topic_num_partitions": "1",
     "auto_create_topics_enable": "false",
     "log_segment_bytes": str(1 << 20),
+    "metadata_log_max_record_bytes_between_snapshots": "600",
+    "metadata_max_retention_bytes": "4000",
 }
 PRODUCE, FETCH, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 8, 9, 10
+REFUSALS = frozenset(
+    {
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""What a client may hear of a disk that fails: that its topic could not be made is among it."""
 CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, INIT_PRODUCER_ID = 19, 20, 21, 22
 
 
@@ -60,19 +74,29 @@ class NodePromise:
 class NodeRun:
     """One broker and the clients of a write path."""
 
-    def __init__(self, tree: Tree | None = None, promise: NodePromise | None = None) -> None:
-        self.disk = TapeDisk(tree)
+    def __init__(self, disk: TapeDisk | None = None, promise: NodePromise | None = None) -> None:
+        self.disk = disk or TapeDisk()
         self.promise = promise or NodePromise()
         self.first_step = 0
+        self.refused: list[ErrorCode] = []
+        self.serving = False
+        self.may_refuse = False
+        """Whether the disk is allowed to fail: then requests may be refused for that reason, and for no other."""
         self._waiting: deque[tuple[int, int, Callable[[Any], None]]] = deque()
-        self.start()
 
     def start(self) -> None:
         """Start the broker; nobody is told anything before it serves."""
+        self.serving = False
         self.server = InProcess(cast(Any, self.disk), **SETTINGS)
         self.line = self.server.connect()
+        self.serving = True
         self._note_epochs()
         self.mark()
+
+    @property
+    def unanswered(self) -> int:
+        """Requests without a reply."""
+        return len(self._waiting)
 
     def begin(self) -> None:
         """States before this moment are another path's."""
@@ -133,6 +157,14 @@ class NodeRun:
         require(bool(replies), f"no reply to a request of API {api}")
         return replies[0]
 
+    def _accepted(self, code: int, what: str) -> bool:
+        """Whether a reply says that it was done; PromiseBrokenError for a refusal that has no reason."""
+        if code == 0:
+            return True
+        require(self.may_refuse and code in REFUSALS, f"{what}: {ErrorCode(code).name}")
+        self.refused.append(ErrorCode(code))
+        return False
+
     # ---- what clients do
 
     def create(self, name: str, **configs: str) -> None:
@@ -146,8 +178,8 @@ class NodeRun:
         topic = request.CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=listed)
 
         def told(reply: Any) -> None:
-            require(reply.topics[0].error_code == 0, f"{name} was refused: {reply.topics[0]}")
-            life.created, life.id = True, bytes(reply.topics[0].topic_id)
+            if self._accepted(reply.topics[0].error_code, f"{name} was not created"):
+                life.created, life.id = True, bytes(reply.topics[0].topic_id)
 
         self.ask(CREATE_TOPICS, 7, told, topics=[topic], timeout_ms=1000)
 
@@ -158,8 +190,8 @@ class NodeRun:
         state = API[DELETE_TOPICS].request.DeleteTopicState(name=name, topic_id=bytes(16))
 
         def told(reply: Any) -> None:
-            require(reply.responses[0].error_code == 0, f"{name} was not deleted: {reply.responses[0]}")
-            life.deleted = True
+            if self._accepted(reply.responses[0].error_code, f"{name} was not deleted"):
+                life.deleted = True
 
         self.ask(DELETE_TOPICS, 6, told, topics=[state], timeout_ms=1000)
 
@@ -177,8 +209,8 @@ class NodeRun:
 
         def told(reply: Any) -> None:
             answer = reply.responses[0].partition_responses[0]
-            require(answer.error_code == 0, f"a batch for {name} was refused: {answer}")
-            life.stored |= {answer.base_offset + index: value for index, value in enumerate(values)}
+            if self._accepted(answer.error_code, f"a batch for {name}"):
+                life.stored |= {answer.base_offset + index: value for index, value in enumerate(values)}
 
         self.ask(PRODUCE, 9, told, acks=-1, timeout_ms=1000, topic_data=[data])
 
@@ -191,8 +223,8 @@ class NodeRun:
         topic = request.DeleteRecordsTopic(name=name, partitions=[partition])
 
         def told(reply: Any) -> None:
-            require(reply.topics[0].partitions[0].error_code == 0, "records were not deleted")
-            life.start = offset
+            if self._accepted(reply.topics[0].partitions[0].error_code, "records were not deleted"):
+                life.start = offset
 
         self.ask(DELETE_RECORDS, 2, told, topics=[topic], timeout_ms=1000)
 
@@ -200,7 +232,7 @@ class NodeRun:
         """Ask who coordinates a group; the first such question creates `__consumer_offsets`."""
 
         def told(reply: Any) -> None:
-            require(reply.coordinators[0].error_code == 0, f"no coordinator: {reply}")
+            self._accepted(reply.coordinators[0].error_code, "no coordinator")
 
         self.ask(FIND_COORDINATOR, 4, told, key_type=0, coordinator_keys=[group])
 
@@ -214,9 +246,8 @@ class NodeRun:
         topic = request.OffsetCommitRequestTopic(name=name, partitions=[partition])
 
         def told(reply: Any) -> None:
-            code = reply.topics[0].partitions[0].error_code
-            require(code == 0, f"a commit was refused: {code}")
-            self.promise.committed[group] = offset
+            if self._accepted(reply.topics[0].partitions[0].error_code, "a commit"):
+                self.promise.committed[group] = offset
 
         self.ask(OFFSET_COMMIT, 8, told, group_id=group, member_id="", generation_id_or_member_epoch=-1, topics=[topic])
 
@@ -224,9 +255,9 @@ class NodeRun:
         """Ask for a producer id."""
 
         def told(reply: Any) -> None:
-            require(reply.error_code == 0, f"no producer id: {reply.error_code}")
-            require(reply.producer_id not in self.promise.producer_ids, f"{reply.producer_id} was given before")
-            self.promise.producer_ids.add(reply.producer_id)
+            if self._accepted(reply.error_code, "no producer id"):
+                require(reply.producer_id not in self.promise.producer_ids, f"{reply.producer_id} was given before")
+                self.promise.producer_ids.add(reply.producer_id)
 
         self.ask(INIT_PRODUCER_ID, 4, told, transactional_id=None, transaction_timeout_ms=1000)
 
@@ -312,8 +343,7 @@ def check_node(state: State) -> None:
 
 
 def _started(disk: TapeDisk, promise: NodePromise) -> dict[str, Any]:
-    run = NodeRun.__new__(NodeRun)
-    run.disk, run.promise, run.first_step, run._waiting = disk, promise, 0, deque()
+    run = NodeRun(disk, promise)
     run.server = InProcess(cast(Any, disk), **SETTINGS)
     run.line = run.server.connect()
     seen = run.check(deepcopy(promise), unclean=not run.server.broker.store.directories[0].clean_start)

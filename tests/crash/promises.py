@@ -6,6 +6,7 @@ A ledger grows with a run; `snapshot` is what holds at one moment, which a tape'
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from duramen.ports import FileSpan
 from duramen.storage.directory import LogDirectory
 from duramen.storage.log import Log
 from duramen.storage.producers import Duplicate
-from duramen.wire.batch import batches, parse_header
+from duramen.wire.batch import batches, parse_header, records
 
 READ_BYTES = 1 << 20
 
@@ -41,6 +42,7 @@ class LogPromise:
 
     tp: TopicPartition
     stable: bool = True
+    compacted: bool = False
     created: bool = False
     delete_asked: bool = False
     deleted: bool = False
@@ -100,6 +102,7 @@ def view_of(log: Log) -> LogView:
 def check_directory(directory: LogDirectory, promises: Promises) -> dict[TopicId, LogView]:
     """All that was promised of a directory's logs; returns what they answered."""
     require(directory.recovery.damage == [], f"damage was reported: {directory.recovery.damage}")
+    require(not directory.offline, f"not served: {[left.error for left in directory.offline.values()]}")
     logs = {log.topic_id: log for log in directory.logs.values()}
     views = {}
     for topic_id, promise in promises.items():
@@ -121,6 +124,9 @@ def check_log(log: Log, view: LogView, promise: LogPromise) -> None:
     require(log.durable_end == log.end_offset, f"{tp}: not all of it is durable after a start")
     low, high = promise.start, max(promise.start, promise.start_asked)
     require(low <= view.start <= high, f"{tp} starts at {view.start}, promised {low}..{high}")
+    if promise.compacted:
+        _check_compacted(log, view, promise)
+        return
     expected = None
     generation = 0
     found = {}
@@ -170,13 +176,57 @@ def _check_epochs(view: LogView, promise: LogPromise) -> None:
             require(said == header.leader_epoch, f"{promise.tp}: batch {base}: {header.leader_epoch}, {view.epochs}")
 
 
+Content = tuple[bytes | None, bytes | None]
+
+
+def _records(batch: bytes) -> Iterator[tuple[int, Content]]:
+    """Offset, key and value of a batch's records."""
+    for record in records(memoryview(batch), parse_header(batch), max_bytes=READ_BYTES):
+        key, value = record.key, record.value
+        yield record.offset, (None if key is None else bytes(key), None if value is None else bytes(value))
+
+
+def _fold(contents: dict[int, Content]) -> dict[bytes | None, bytes]:
+    """The last value of each key, without those that were deleted."""
+    last = {contents[offset][0]: contents[offset][1] for offset in sorted(contents)}
+    return {key: value for key, value in last.items() if value is not None}
+
+
+def _check_compacted(log: Log, view: LogView, promise: LogPromise) -> None:
+    """What is left of a compacted log was written at its offset, and folds to what everything up to its end does."""
+    tp = promise.tp
+    queued: dict[int, Content] = {}
+    for batch in promise.queued.values():
+        queued.update(_records(batch[-1][1]))
+    found: dict[int, Content] = {}
+    for _, data in view.batches:
+        for offset, content in _records(data):
+            require(queued.get(offset) == content, f"{tp}: the record at {offset} was never written so")
+            require(offset > max(found, default=-1), f"{tp}: offset {offset} comes late")
+            found[offset] = content
+    expected = _fold({offset: content for offset, content in queued.items() if offset < view.end})
+    left = _fold(found)
+    require(left == expected, f"{tp}: {sorted(set(expected.items()) ^ set(left.items()), key=repr)[:4]} differ")
+    for base, data in promise.acknowledged.items():
+        require(parse_header(data).next_offset <= view.end, f"{tp} ends at {view.end}, {base} was acknowledged")
+    _check_epochs(view, promise)
+    by_producer: dict[int, list[int]] = {}
+    for base, data in sorted(promise.acknowledged.items()):
+        if parse_header(data).producer_id >= 0:
+            by_producer.setdefault(parse_header(data).producer_id, []).append(base)
+    for producer_id, bases in by_producer.items():
+        answer = log.producers.check(parse_header(promise.acknowledged[bases[-1]]))
+        same = isinstance(answer, Duplicate) and answer.base_offset == bases[-1]
+        require(same, f"{tp}: producer {producer_id} sends {bases[-1]} again and hears {answer}")
+
+
 def _check_retries(log: Log, promise: LogPromise, found: dict[int, bytes]) -> None:
     """A producer that sends one of its last five batches again is told where the first one is."""
     batches_of: dict[int, list[int]] = {}
     for base, data in found.items():
-        producer_id = parse_header(data).producer_id
-        if producer_id >= 0:
-            batches_of.setdefault(producer_id, []).append(base)
+        header = parse_header(data)
+        if header.producer_id >= 0 and not header.is_control:
+            batches_of.setdefault(header.producer_id, []).append(base)
     for producer_id, bases in batches_of.items():
         for base in bases[-5:]:
             answer = log.producers.check(parse_header(found[base]))

@@ -9,7 +9,9 @@ from random import Random
 from tests.crash.promises import LogPromise, Promises
 from tests.crash.tape import TapeDisk
 
+from duramen.errors import DuramenError, StorageError
 from duramen.model import TopicId, TopicPartition
+from duramen.storage.cleaner import CleanerSettings
 from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.log import Log
 from duramen.storage.logconfig import PlainLogConfig
@@ -26,6 +28,9 @@ SETTINGS = DirectorySettings(
 )
 """Small parts, so that the journal goes round often and a state is opened quickly."""
 NOW = 1_000_000
+
+
+CLEANER = CleanerSettings(dedupe_bytes=100_000, io_bytes=4096)
 
 
 class Numbers:
@@ -49,20 +54,27 @@ class SmallSegments(PlainLogConfig):
     retention_ms = -1
     retention_bytes = -1
     file_delete_delay_ms = 0
+    min_cleanable_dirty_ratio = 0.01
+    delete_retention_ms = 0
 
 
-def small(*, stable: bool = True) -> SmallSegments:
+def small(*, stable: bool = True, compacted: bool = False, segment_bytes: int = 3 * KIB) -> SmallSegments:
     """The configuration of a test's topic."""
     durability = "stable" if stable else "page-cache"
-    return SmallSegments(durability=durability, segment_bytes=3 * KIB, index_interval_bytes=256)
+    config = SmallSegments(durability=durability, segment_bytes=segment_bytes, index_interval_bytes=256)
+    config.cleanup_policy = frozenset({"compact" if compacted else "delete"})
+    return config
 
 
-def open_directory(disk: TapeDisk, promises: Promises, first: int = 1) -> LogDirectory:
+def open_directory(
+    disk: TapeDisk, promises: Promises, first: int = 1, settings: DirectorySettings = SETTINGS
+) -> LogDirectory:
     """Start the directory as the engine does, its topics configured."""
-    directory = LogDirectory.open(disk, DATA, SETTINGS, now_ms=NOW, entropy=Numbers(first))
+    directory = LogDirectory.open(disk, DATA, settings, now_ms=NOW, entropy=Numbers(first))
     for log in directory.logs.values():
         promise = promises.get(log.topic_id)
-        log.configure(small(stable=promise is None or promise.stable))
+        if promise is not None:
+            log.configure(small(stable=promise.stable, compacted=promise.compacted))
     return directory
 
 
@@ -74,6 +86,8 @@ class Session:
         self.disk = disk or TapeDisk()
         self.promises: Promises = {}
         self.directory: LogDirectory
+        self.settings = SETTINGS
+        self.segment_bytes = 3 * KIB
         self._waiting: list[tuple[int, Callable[[], None]]] = []
         self._sequences: dict[tuple[TopicId, int], int] = {}
         self._count = 0
@@ -81,7 +95,7 @@ class Session:
 
     def start(self) -> None:
         """Open the directory."""
-        self.directory = open_directory(self.disk, self.promises, len(self.disk.tape.steps) + 1)
+        self.directory = open_directory(self.disk, self.promises, len(self.disk.tape.steps) + 1, self.settings)
 
     def begin(self) -> None:
         """States before this moment are another path's."""
@@ -92,8 +106,11 @@ class Session:
         self.disk.mark({topic_id: promise.snapshot() for topic_id, promise in self.promises.items()})
 
     def log(self, number: int) -> Log:
-        """The log of topic `number`."""
-        return self.directory.logs[(topic_id(number), 0)]
+        """The log of topic `number`. StorageError when it could not be opened, and the others were."""
+        key = (topic_id(number), 0)
+        if key in self.directory.offline:
+            raise StorageError(f"{self.directory.offline[key].path} is offline: {self.directory.offline[key].error}")
+        return self.directory.logs[key]
 
     def _later(self, acknowledged: Callable[[], None]) -> None:
         """To be noted when everything journaled so far is durable."""
@@ -101,12 +118,13 @@ class Session:
 
     # ---- topics
 
-    def create(self, number: int, *, stable: bool = True, name: str = "") -> Log:
+    def create(self, number: int, *, stable: bool = True, compacted: bool = False, name: str = "") -> Log:
         """A topic with one partition, led in epoch 1."""
         tp = TopicPartition(name or f"topic{number}", 0)
-        promise = self.promises[topic_id(number)] = LogPromise(tp, stable)
+        promise = self.promises[topic_id(number)] = LogPromise(tp, stable, compacted)
         self.mark()
-        log = self.directory.create_log(tp, topic_id(number), small(stable=stable))
+        config = small(stable=stable, compacted=compacted, segment_bytes=self.segment_bytes)
+        log = self.directory.create_log(tp, topic_id(number), config)
 
         def acknowledged() -> None:
             promise.created = True
@@ -139,15 +157,18 @@ class Session:
 
     # ---- records
 
-    def put(self, number: int, size: int, *, records: int = 1, producer: int = -1) -> int:
-        """Append one batch of about `size` bytes; returns its base offset."""
+    def put(self, number: int, size: int, *, records: int = 1, producer: int = -1, tombstone: bool = False) -> int:
+        """Append one batch of about `size` bytes, of seven keys in turn; returns its base offset."""
         log = self.log(number)
         promise = self.promises[topic_id(number)]
         self._count += 1
         base = log.end_offset
         sequence = self._sequences.get((log.topic_id, producer), 0)
         value = b"%d:" % self._count + self.random.randbytes(max(0, size // records - 80))
-        rows = [(b"k%d" % (self._count % 7), value, (), NOW + base + index) for index in range(records)]
+        rows = [
+            (b"k%d" % ((self._count + index) % 7), None if tombstone else value, (), NOW + base + index)
+            for index in range(records)
+        ]
         identity = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence} if producer >= 0 else {}
         data = bytes(build_batch(rows, base_offset=base, leader_epoch=log.epochs.latest, **identity))
         if producer >= 0:
@@ -211,7 +232,11 @@ class Session:
     def commit(self) -> None:
         """Group commits until nothing is queued."""
         while (group := self.directory.take_group()) is not None:
-            group.run()
+            try:
+                group.run()
+            except OSError as error:
+                self.directory.journal.fail(group, error)
+                raise
             self.directory.journal.complete(group)
             self.settle()
 
@@ -228,7 +253,11 @@ class Session:
         """A whole round, and the mark that lets its parts be recycled."""
         force = True
         while (job := self.directory.take_checkpoint(force)) is not None:
-            job.run()
+            try:
+                job.run()
+            except OSError as error:
+                self.directory.fail_checkpoint(job, error)
+                raise
             self.directory.complete_checkpoint(job)
             force = False
             for log, sync, _ in job.syncs:
@@ -252,9 +281,27 @@ class Session:
                 self._later(partial(_started, promise, log.start_offset))
             self.mark()
             for job in jobs:
-                job.run()
-                job.complete()
+                try:
+                    job.run()
+                except (OSError, DuramenError) as error:
+                    job.fail(error)
+                else:
+                    job.complete()
             self.commit()
+
+    def compact(self, now_ms: int) -> None:
+        """One pass of compaction, to its end; its jobs fail as the engine lets them fail."""
+        cleaning = self.directory.cleaner.take(CLEANER, now_ms)
+        while cleaning is not None and not cleaning.over:
+            job = cleaning.take(now_ms)
+            try:
+                if job is not None:
+                    job()
+            except (OSError, DuramenError) as error:
+                cleaning.fail(error)
+            if job is None:
+                self.commit()
+        self.commit()
 
     def stop(self) -> None:
         """A clean stop."""

@@ -19,7 +19,7 @@ from hashlib import blake2b
 from random import Random
 from typing import NamedTuple
 
-from tests.crash.tape import NOWHERE, ROOT, NamesSynced, Renamed, Resized, Step, Synced, Tape, Tree, Written
+from tests.crash.tape import NOWHERE, ROOT, Forgotten, NamesSynced, Renamed, Resized, Step, Synced, Tape, Tree, Written
 
 SECTOR = 512
 BLOCK = 4096
@@ -75,6 +75,8 @@ class Platter:
                 self.files[step.inode] = apply(self.files.get(step.inode, b""), mine)
                 self.digests.pop(step.inode, None)
                 self.waiting = [piece for piece in self.waiting if piece.inode != step.inode]
+        elif isinstance(step, Forgotten):
+            self.waiting = [piece for piece in self.waiting if piece.inode != step.inode]
         else:
             self._sync_names(step)
 
@@ -157,6 +159,16 @@ def crash_states(
             call = tape.call_of(choice.number - 1) if choice.number else "nothing"
             promised = tape.marks[choice.mark - 1][1] if choice.mark else None
             yield State(tree, key, promised, f"behind step {choice.number}, {call}: {choice.how}")
+
+
+def final_states(tape: Tape, promised: object) -> Iterator[State]:
+    """What a crash at the end of a tape leaves at least and at most: what was synced, and all that was written."""
+    platter = Platter(dict(tape.files), {node: dict(names) for node, names in tape.tree.items()})
+    for number, step in enumerate(tape.steps):
+        platter.take(number, step)
+    for how, chosen in (("only what was synced", []), ("all that was written", platter.waiting)):
+        tree, key = assemble(platter, chosen)
+        yield State(tree, key, promised, f"at the end: {how}")
 
 
 def _choices(tape: Tape, first: int, samples: int, seed: int) -> Iterator[Choice]:

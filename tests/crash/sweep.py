@@ -49,6 +49,7 @@ def record(path: str, seed: int) -> tuple[Tape, int]:
         STORAGE_PATHS[path](session)
         return session.disk.tape, session.first_step
     run = NodeRun()
+    run.start()
     NODE_PATHS[path](run, seed)
     return run.disk.tape, run.first_step
 

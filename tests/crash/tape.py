@@ -45,6 +45,12 @@ class Synced(NamedTuple):
     inode: int
 
 
+class Forgotten(NamedTuple):
+    """A sync of the file failed: what waited for it is in the cache, is no longer dirty, and never gets to the disk."""
+
+    inode: int
+
+
 class Renamed(NamedTuple):
     """A name came, went or moved; nodes are numbers."""
 
@@ -62,7 +68,7 @@ class NamesSynced(NamedTuple):
     directory: int
 
 
-Step = Written | Resized | Synced | Renamed | NamesSynced
+Step = Written | Resized | Synced | Forgotten | Renamed | NamesSynced
 
 NOWHERE = -1
 ROOT = 0
@@ -400,6 +406,11 @@ class TapeFile:
         self._disk.enter("sync", self.path)
         self._data()
         self._disk.tape.steps.append(Synced(self._content.number))
+
+    def fail_sync(self) -> None:
+        """A sync that fails, as on Linux: the next one succeeds without these bytes."""
+        self._disk.enter("sync", self.path)
+        self._disk.tape.steps.append(Forgotten(self._content.number))
 
     def truncate(self, size: int) -> None:
         """See ports.File."""

@@ -112,6 +112,33 @@ def retention(run: Session) -> None:
     run.keep_house(NOW + 100_000)
 
 
+def compaction(run: Session) -> None:
+    """Segments are cleaned, their copies swapped in and sealed; a second pass joins what the first left small."""
+    _two_topics(run)
+    run.create(3, compacted=True)
+    run.commit()
+    for number in range(9):
+        run.put(3, 700, records=3, producer=8)
+        if number == 4:
+            run.put(3, 100, tombstone=True)
+        run.commit()
+    run.checkpoint()
+    run.keep_house(NOW)
+    run.begin()
+    run.compact(NOW + 1000)
+    run.put(3, 700, records=2, producer=8)
+    run.commit()
+    for _ in range(3):
+        run.put(3, 900, records=4)
+        run.commit()
+    run.checkpoint()
+    run.keep_house(NOW)
+    run.compact(NOW + 200_000)
+    run.put(1, 90)
+    run.commit()
+    run.checkpoint()
+
+
 def truncation(run: Session) -> None:
     """The end of a log is cut off, inside a segment and across segments, before and after a checkpoint."""
     _two_topics(run)
@@ -237,6 +264,7 @@ STORAGE_PATHS: dict[str, Callable[[Session], None]] = {
         recycle,
         checkpoint,
         retention,
+        compaction,
         creation_and_deletion,
         first_start,
         clean_stop,

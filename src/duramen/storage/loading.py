@@ -89,6 +89,9 @@ def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int, known
     # A transaction that ended behind what the side files speak of: only a walk from the first batch knows it all.
     sound = sound and (clean or not walk.markers)
     load_state(log, known, walk, recovery_point, clean=clean, whole=not sound)
+    if not clean:
+        # A stop that died may have left one of the two files there: the next stop has to write both again.
+        log.snapshots = [offset for offset in log.snapshots if offset != log.end_offset]
     log.configure(log.config)
     log.active.release_files()  # many partitions are opened, few are used: the first append or read opens it again
 

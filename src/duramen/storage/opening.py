@@ -7,15 +7,19 @@ journal goes. Every later start finds the same damage, until `duramen log repair
 from __future__ import annotations
 
 import errno
+import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from duramen.errors import CorruptLogError
 from duramen.model import TopicId, TopicPartition
+from duramen.ports import Disk
 from duramen.storage.checkpoints import LogPoint
 from duramen.storage.directory_start import Ready
 from duramen.storage.log import Log
+from duramen.storage.recovery import filter_bases
 from duramen.storage.recovery_plan import LogKey, Point
+from duramen.storage.segment import log_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class Offline:
 class Opening:
     """The opening of one partition: `run` on any thread. make: `Log.open` with all that does not differ."""
 
+    disk: Disk
     ready: Ready
     clean: bool
     make: Callable[..., Log]
@@ -80,7 +85,22 @@ class Opening:
         point = ready.known
         if end is None and point is not None:
             end = Point(point.recovery_point, point.segment_base, point.position)
-        at = end if end is not None else Point(0, 0, 0)
+        at = end if end is not None else self._end_of_files()
         # Without a state the next start reads it all, and so comes to the same end.
         kept = LogPoint(found.tp, ready.start_offset, at.offset, at.segment_base, at.position)
         self.offline = Offline(found.tp, found.topic_id, found.path, error, kept)
+
+    def _end_of_files(self) -> Point:
+        """Where the files end, for a log of which nobody knows how far it goes: a later start must cut nothing off.
+
+        The offset is one that is surely there. OSError.
+        """
+        path = self.ready.found.path
+        base = max(filter_bases(self.disk.list_directory(path)), default=-1)
+        if base < 0:
+            return Point(0, 0, 0)
+        file = self.disk.open(posixpath.join(path, log_name(base)))
+        try:
+            return Point(base, base, file.size())
+        finally:
+            file.close()

@@ -1,0 +1,325 @@
+"""Workloads of the storage engine that come by what the write paths do not: reads, look-ups, rare files."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from unittest.mock import patch
+
+from tests.crash.session import DATA, KIB, NOW, Session, topic_id
+
+from duramen.errors import CorruptLogError, DuramenError
+from duramen.storage import cleaning
+from duramen.storage.checkpoints import CLEAN_SHUTDOWN, encode_clean_shutdown, replace_file
+from duramen.storage.directory import DirectorySettings
+from duramen.storage.reads import Pending
+from duramen.wire.batch import ABORT, build_batch, build_marker, parse_header
+
+BIG = DirectorySettings(
+    journal_max_bytes=8192 * KIB,
+    journal_part_bytes=2048 * KIB,
+    journal_first_part_bytes=2048 * KIB,
+    bypass_bytes=1024 * KIB,
+    retention_check_interval_ms=0,
+)
+
+
+def long_groups(run: Session) -> None:
+    """More batches in one group than one write takes, and more bytes in one segment than recovery writes at once."""
+    run.settings, run.segment_bytes = BIG, 4096 * KIB
+    run.start()
+    run.create(1)
+    run.commit()
+    for _ in range(1030):
+        run.put(1, 90)
+    run.commit()
+    for _ in range(3):
+        for _ in range(14):
+            run.put(1, 30 * KIB)
+        run.commit()
+    run.crash()
+    run.start()
+
+
+def reads(run: Session) -> None:
+    """Records just written, in memory and not in memory, with and without seals; look-ups by time."""
+    filled(run)
+    _read_all(run)
+    run.keep_house(NOW)
+    run.stop()
+    run.disk.end_process()
+    run.start()
+    for cold in (True, False):
+        run.disk.cold = cold  # type: ignore[attr-defined]
+        _read_all(run)
+        log = run.log(1)
+        for timestamp in (NOW, NOW + 3, NOW + log.end_offset - 1):
+            log.time_lookup(timestamp, log.end_offset).run()
+        log.max_timestamp_lookup(log.end_offset).run()
+    run.disk.cold = False  # type: ignore[attr-defined]
+
+
+def _read_all(run: Session) -> None:
+    log = run.log(1)
+    for offset in reversed(range(log.start_offset, log.end_offset)):
+        for part in log.read(offset, 900, log.end_offset, at_least_one=True).parts:
+            if isinstance(part, Pending):
+                part.run()
+                part.complete()
+
+
+def scrub(run: Session) -> None:
+    """Sealed segments are read again against their seals, also a damaged one and pages that are not in memory."""
+    filled(run)
+    run.keep_house(NOW)
+    path = f"{run.log(1).path}/{0:020}.log"
+    run.disk.damage(path, 300)  # type: ignore[attr-defined]
+    now = NOW
+    for cold in (False, True):
+        run.disk.cold = cold  # type: ignore[attr-defined]
+        for _ in range(6):
+            job = run.directory.take_scrub(now)
+            now += 150_000_000
+            if job is None:
+                continue
+            try:
+                job.run()
+            except (OSError, DuramenError) as error:
+                run.directory.scrubber.fail(error)
+            else:
+                run.directory.complete_scrub(job)
+    run.disk.damage(path, 300)  # type: ignore[attr-defined]
+    run.disk.cold = False  # type: ignore[attr-defined]
+
+
+def damaged_journal(run: Session) -> None:
+    """An entry that was durable is not intact: the start says so and stops."""
+    run.start()
+    run.create(1)
+    run.commit()
+    run.put(1, 500)
+    run.commit()
+    run.put(1, 500)
+    run.commit()
+    run.crash()
+    run.disk.end_process()
+    (part,) = [name for name in run.disk.contents() if name.endswith(".part")]
+    run.disk.damage(part, 4096 + 1024 + 300)  # type: ignore[attr-defined]
+    try:
+        run.start()
+    except CorruptLogError:
+        pass
+    finally:
+        run.disk.damage(part, 4096 + 1024 + 300)  # type: ignore[attr-defined]
+        run.disk.end_process()
+    run.start()
+
+
+def transactions(run: Session) -> None:
+    """A transaction is rolled back, its index synced, lost, found damaged, and made again."""
+    filled(run)
+    for producer in (50, 51):
+        rolled_back(run, producer)
+    run.checkpoint()
+    (index,) = [name for name in run.disk.contents() if name.endswith(".txnindex")]
+    run.stop()
+    run.disk.end_process()
+    run.disk.damage(index, 0)
+    run.start()
+    run.stop()
+    run.disk.end_process()
+    run.disk.inner.remove(index)  # type: ignore[attr-defined]
+    run.start()
+    run.stop()
+    run.disk.end_process()
+    file = run.disk.inner.open(index, write=True)  # type: ignore[attr-defined]
+    file.pwritev([struct.pack(">hqqqq", 0, 50, 9000, 9001, 9000)], file.size())
+    file.close()
+    run.start()
+    run.put(1, 2900)
+    run.commit()
+    run.checkpoint()
+
+
+def rolled_back(run: Session, producer: int) -> None:
+    """A transaction of one record, and the marker that takes it back."""
+    log = run.log(1)
+    promise = run.promises[topic_id(1)]
+    base = log.end_offset
+    begun = build_batch(
+        [(b"k", b"v", (), NOW + base)],
+        base_offset=base,
+        leader_epoch=log.epochs.latest,
+        producer_id=producer,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    for data in (bytes(begun), _marker(producer, base + 1, log.epochs.latest)):
+        promise.queued.setdefault(log.end_offset, []).append((promise.cuts_asked, data))
+        log.append(data, parse_header(data), NOW)
+    run.commit()
+
+
+def _marker(producer: int, offset: int, epoch: int) -> bytes:
+    data = build_marker(producer, 0, ABORT, 0, NOW)
+    data[0:8] = offset.to_bytes(8, "big")
+    data[12:16] = epoch.to_bytes(4, "big")
+    return bytes(data)
+
+
+def lost_side_files(run: Session) -> None:
+    """Indexes, snapshots, epochs and segments are gone or left over after a clean stop, and after a crash."""
+    filled(run)
+    run.checkpoint()
+    run.keep_house(NOW)
+    for clean in (True, False):
+        if clean:
+            run.stop()
+        else:
+            run.put(1, 300)
+            run.commit()
+            run.crash()
+        run.disk.end_process()
+        disk = run.disk.inner  # type: ignore[attr-defined]
+        for name in list(disk.contents()):
+            if name.endswith((".timeindex", "leader-epoch-checkpoint")):
+                disk.remove(name)
+        if not clean:
+            disk.open(f"{DATA}/topic1-0/00000000000000000000.log.tail.new", create=True, write=True).close()
+        for left in (
+            f"{DATA}/topic1-0/00000000000000000001.log.deleted",
+            f"{DATA}/topic1-0/00000000000000099999.snapshot",
+            f"{DATA}/cleaner-offset-checkpoint.tmp",
+            max(name for name in disk.contents() if name.endswith(".log"))[:-4] + ".seal",
+        ):
+            disk.open(left, create=True, write=True).close()
+        disk.make_directories(f"{DATA}/halfmade-0")
+        if not clean:
+            disk.open(f"{DATA}/halfmade-0/00000000000000000000.log", create=True, write=True).close()
+        else:
+            disk.remove(f"{DATA}/halfmade-0")
+        run.start()
+        for _ in range(2):
+            run.keep_house(NOW + 100_000)
+
+
+def bypass_in_one_segment(run: Session) -> None:
+    """Recovery writes journaled batches in front of an extent again, and accepts rolled segments of the page cache."""
+    run.segment_bytes = 64 * KIB
+    run.start()
+    run.create(1)
+    run.segment_bytes = 1 * KIB
+    run.create(2, stable=False)
+    run.commit()
+    run.put(1, 400)
+    run.put(1, 6500)
+    run.put(1, 300)
+    for _ in range(5):
+        run.put(2, 400)
+    run.commit()
+    run.crash()
+    run.disk.end_process()
+    run.start()
+
+
+def empty_partition(run: Session) -> None:
+    """A partition's directory without a segment is given one."""
+    run.start()
+    run.create(1)
+    run.commit()
+    run.stop()
+    run.disk.end_process()
+    disk = run.disk.inner  # type: ignore[attr-defined]
+    for name in list(disk.contents()):
+        if "topic1-0/0" in name:
+            disk.remove(name)
+    run.start()
+
+
+def after_kafka(run: Session) -> None:
+    """Kafka stopped cleanly here since: its files are the truth, and our seals go."""
+    filled(run)
+    run.keep_house(NOW)
+    run.stop()
+    run.disk.end_process()
+    disk = run.disk.inner  # type: ignore[attr-defined]
+    replace_file(disk, f"{DATA}/{CLEAN_SHUTDOWN}", encode_clean_shutdown(5))
+    run.start()
+
+
+def cold_compaction(run: Session) -> None:
+    """Compaction that is overdue, of segments that are not in memory."""
+    run.start()
+    run.create(1, compacted=True)
+    run.commit()
+    for _ in range(9):
+        run.put(1, 900, records=3)
+        run.commit()
+    run.checkpoint()
+    run.keep_house(NOW)
+    run.stop()
+    run.disk.end_process()
+    run.start()
+    run.put(1, 100)
+    run.commit()
+    run.checkpoint()
+    run.log(1).config.max_compaction_lag_ms = 1000  # type: ignore[attr-defined]
+    run.disk.cold = True  # type: ignore[attr-defined]
+    with patch.object(cleaning, "SYNC_BYTES", 1000):  # a long copy is synced on the way
+        run.compact(NOW + 100_000)
+    run.disk.cold = False  # type: ignore[attr-defined]
+
+
+def adoption(run: Session) -> None:
+    """A directory whose checkpoint is not ours, as Kafka leaves one."""
+    filled(run)
+    run.stop()
+    run.disk.end_process()
+    disk = run.disk.inner  # type: ignore[attr-defined]
+    for name in list(disk.contents()):
+        if name.endswith(("duramen-checkpoint", ".part")):
+            disk.remove(name)
+    run.start()
+
+
+def no_room_for_a_part(run: Session) -> None:
+    """The journal grows on the spot, and off the loop."""
+    run.start()
+    run.create(1)
+    run.commit()
+    for _ in range(5):
+        for _ in range(4):
+            run.put(1, 2900)
+        run.commit()
+        run.keep_house(NOW)
+
+
+def filled(run: Session) -> None:
+    """One topic with some segments of producer 4's batches."""
+    run.start()
+    run.create(1)
+    run.commit()
+    for _ in range(8):
+        run.put(1, 900, producer=4)
+        run.commit()
+    run.checkpoint()
+
+
+ODD_PATHS: dict[str, Callable[[Session], None]] = {
+    path.__name__: path
+    for path in (
+        long_groups,
+        reads,
+        scrub,
+        damaged_journal,
+        transactions,
+        lost_side_files,
+        bypass_in_one_segment,
+        empty_partition,
+        cold_compaction,
+        adoption,
+        after_kafka,
+        no_room_for_a_part,
+    )
+}

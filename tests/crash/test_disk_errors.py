@@ -1,0 +1,12 @@
+"""Every call of the disk fails once, and no promise breaks. `make disk-errors` tries far more."""
+
+from __future__ import annotations
+
+from tests.crash.disk_errors import carry_out, clearing_up, one_of_each, report, survey
+
+
+def test_every_disk_call_of_the_code_base_fails_once() -> None:
+    found = survey()
+    results = [carry_out(case) for case in one_of_each(found)]
+    results += [carry_out(case) for case in clearing_up(results, found.sites)]
+    assert report(found, results) == []

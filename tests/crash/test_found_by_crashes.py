@@ -1,0 +1,129 @@
+"""What the crash states and the disk errors have found, each as the shortest run that shows it."""
+
+from __future__ import annotations
+
+import errno
+from unittest.mock import patch
+
+import pytest
+from tests.crash.explore import check_storage
+from tests.crash.odd_paths import filled
+from tests.crash.promises import check_directory, read_raw
+from tests.crash.session import DATA, NOW, Session, topic_id
+from tests.crash.states import final_states
+from tests.crash.tape import TapeDisk, TapeFile
+
+from duramen.embedded import Record, open_log
+from duramen.embedded import log as embedded_log
+from duramen.embedded import world as embedded_world
+from duramen.errors import StorageError
+from duramen.storage.checkpoints import CHECKPOINT, CLEANER
+from duramen.storage.journal_format import PREFIX
+
+
+def test_a_start_removes_half_written_checkpoint_files() -> None:
+    session = Session(1)
+    filled(session)
+    session.stop()
+    session.disk.end_process()
+    session.disk.open(f"{DATA}/{CLEANER}.tmp", create=True, write=True).close()
+    session.start()
+    assert f"{DATA}/{CLEANER}.tmp" not in session.disk.contents()
+    session.crash()
+
+
+def test_a_hole_below_the_log_start_is_no_damage() -> None:
+    """Retention renames segments oldest first; a power cut may keep the later rename and lose the earlier."""
+    session = Session(1)
+    session.start()
+    session.create(1)
+    session.commit()
+    for _ in range(8):
+        session.put(1, 1300)
+        session.commit()
+    session.checkpoint()
+    session.advance_start(1, 5)
+    session.commit()
+    bases = [segment.base_offset for segment in session.log(1).segments]
+    session.crash()
+    session.disk.end_process()
+    session.disk.remove(f"{DATA}/topic1-0/{bases[1]:020}.log")
+    session.start()
+    session.commit()
+    session.checkpoint()
+    session.keep_house(NOW)
+    assert session.directory.recovery.damage == []
+    assert session.directory.findings.count == 0
+    session.crash()
+
+
+def test_a_log_of_which_nothing_is_known_but_its_files_is_not_cut_because_it_could_not_be_read() -> None:
+    """Its end was put down as offset 0 while it was offline, and the next start cut it there."""
+    session = Session(1)
+    filled(session)
+    session.stop()
+    disk = session.disk
+    disk.end_process()
+    for name in disk.contents():
+        if name.endswith(CHECKPOINT) or name.removeprefix(f"{DATA}/").startswith(PREFIX):
+            disk.remove(name)
+    there = disk.exists
+
+    def exists(path: str) -> bool:
+        if path.endswith("index"):
+            raise OSError(errno.EIO, "a bad sector", path)
+        return there(path)
+
+    with patch.object(disk, "exists", exists):
+        session.start()
+        assert list(session.directory.offline) == [(topic_id(1), 0)]
+        session.directory.close(clean=False)
+    disk.end_process()
+    session.start()
+    check_directory(session.directory, session.promises)
+    session.crash()
+
+
+def test_a_producer_is_known_after_a_stop_that_died_and_one_that_did_not() -> None:
+    """Kafka's snapshot of a stop that died was taken for the whole; it knows one batch of each producer."""
+    session = Session(1)
+    session.start()
+    session.create(1)
+    session.commit()
+    for _ in range(3):
+        session.put(1, 100, producer=5)
+    session.commit()
+    disk = session.disk
+    session.crash()
+    disk.end_process()
+    disk.open(f"{DATA}/topic1-0/{3:020}.snapshot", create=True, write=True).close()
+    session.start()
+    session.stop()
+    disk.end_process()
+    session.start()
+    check_directory(session.directory, session.promises)
+    assert len(read_raw(session.log(1))) == 3
+    session.crash()
+
+
+def test_a_log_of_a_program_tells_a_disk_error_as_every_other_failure() -> None:
+    disk = TapeDisk()
+    failing = OSError(errno.EIO, "a bad sector")
+    with (
+        patch.object(embedded_world, "RealDisk", lambda: disk),
+        patch.object(embedded_log, "RealDisk", lambda: disk),
+        open_log(DATA) as log,
+    ):
+        topic = log.topic("t")
+        topic.append([Record(b"v")])
+        with patch.object(TapeFile, "pread", side_effect=failing), pytest.raises(StorageError, match="cannot be read"):
+            list(topic.read(0))
+        assert [record.value for record in topic.read(0)] == [b"v"]
+
+
+def test_what_power_leaves_of_a_finished_run_is_what_was_promised() -> None:
+    session = Session(1)
+    filled(session)
+    session.crash()
+    for state in final_states(session.disk.tape, session.promises):
+        check_storage(state)

@@ -1,0 +1,103 @@
+"""The offline commands on a directory in memory: verify, dump and repair, with one failing disk call."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+from collections import Counter
+from collections.abc import Callable
+from unittest.mock import patch
+
+import click
+from tests.crash.call_sites import Site
+from tests.crash.odd_paths import filled, rolled_back
+from tests.crash.promises import read_raw, require
+from tests.crash.session import DATA, NOW, Session
+from tests.crash.watched import Fault, WatchedDisk
+
+from duramen.cli import log as log_commands
+from duramen.cli import repair as repair_command
+from duramen.errors import DuramenError
+
+
+def harmed(how: str) -> Session:
+    """A directory with a flipped bit, lost bytes and damaged side files, and the session that wrote it.
+
+    how: "unclean"; "short", after a clean stop, and the last segment lost its end; "middle", and it lost a batch.
+    """
+    session = Session(1, WatchedDisk())  # type: ignore[arg-type]
+    filled(session)
+    session.keep_house(NOW)
+    rolled_back(session, 60)
+    if how != "unclean":
+        session.stop()
+    else:
+        session.put(1, 200)
+        session.commit()
+        session.crash()
+    disk = session.disk
+    disk.end_process()
+    logs = sorted(name for name in disk.contents() if name.endswith(".log"))
+    disk.damage(logs[0], 200, 0x10)  # type: ignore[attr-defined]
+    file = disk.inner.open(logs[1], write=True)  # type: ignore[attr-defined]
+    file.pwritev([bytes(60)], 1000)
+    file.close()
+    file = disk.inner.open(logs[-1], write=True)  # type: ignore[attr-defined]
+    if how == "middle":
+        file.pwritev([bytes(60)], 200)
+    else:
+        file.truncate(max(0, file.size() - 10))
+    file.close()
+    if how == "middle":
+        disk.inner.open(logs[-1][:-4] + ".seal", create=True, write=True).close()  # type: ignore[attr-defined]
+    for name in disk.contents():
+        if name.endswith(".timeindex") and name.startswith(logs[1][:-4]):
+            disk.damage(name, 3)  # type: ignore[attr-defined]
+    return session
+
+
+def tools_trial(how: str, fault: Fault | None = None) -> Counter[Site]:
+    """Run every command; returns the sites they came through. The commands end with an error of the disk or ours."""
+    session = harmed(how)
+    disk: WatchedDisk = session.disk  # type: ignore[assignment]
+    disk.watch.hits.clear()
+    disk.watch.fault = fault
+    partition = f"{DATA}/topic1-0"
+    commands: list[Callable[[], object]] = [
+        lambda: log_commands.verify.callback((DATA,), True, False),  # type: ignore[misc]
+        lambda: log_commands.verify.callback((partition,), False, True),  # type: ignore[misc]
+        lambda: log_commands.dump.callback(partition, True, 0, None, False),  # type: ignore[misc]
+        lambda: log_commands.dump.callback(partition, False, 0, 3, True),  # type: ignore[misc]
+        lambda: repair_command.command.callback(DATA, None, None, True, True, False),  # type: ignore[misc]
+        lambda: repair_command.command.callback(DATA, None, None, False, True, True),  # type: ignore[misc]
+        lambda: log_commands.verify.callback((DATA,), True, False),  # type: ignore[misc]
+    ]
+    for command in commands:
+        _told(disk, command)
+        disk.end_process()
+    hits = disk.watch.hits.copy()
+    disk.watch.fault = None
+    gc.collect()
+    _told(disk, lambda: repair_command.command.callback(DATA, None, None, False, True, True))  # type: ignore[misc]
+    disk.end_process()
+    session.start()
+    log = session.log(1)
+    found = dict(read_raw(log))
+    acknowledged = next(iter(session.promises.values())).acknowledged
+    missing = [base for base, data in acknowledged.items() if found.get(base) != data]
+    require(len(missing) <= 3, f"a repair lost {missing}")
+    session.crash()
+    return hits
+
+
+def _told(disk: WatchedDisk, command: Callable[[], object]) -> None:
+    """Run a command as its user does; what it may raise, the command line's main tells in a sentence."""
+    with (
+        patch.object(log_commands, "RealDisk", lambda: disk),
+        patch.object(repair_command, "RealDisk", lambda: disk),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+        contextlib.suppress(OSError, DuramenError, click.ClickException),
+    ):
+        command()
