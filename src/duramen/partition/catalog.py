@@ -19,6 +19,7 @@ from duramen.machines.metadata.machine import MetadataMachine
 from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, OFFSETS_TOPIC, TopicId, TopicPartition, topic_id_text
 from duramen.partition.creating import create_partitions
 from duramen.partition.host import Host
+from duramen.partition.offline import delete_offline, offline
 from duramen.partition.snapshots import Snapshots
 from duramen.partition.store import Store
 from duramen.ports import World
@@ -96,7 +97,7 @@ class Catalog:
         self.reconfigure()
         for topic in self.image.topics.values():
             self._open_partitions(topic)
-        self._store.delete_offline(self.machine.removed.__contains__)
+        delete_offline(self._store.directories, self.machine.removed.__contains__)
         for directory, log in list(self._store.unclaimed()):
             if log.topic_id in self.machine.removed:
                 self._report("log-of-deleted-topic", topic=log.tp.topic, partition=log.tp.partition)
@@ -177,7 +178,7 @@ class Catalog:
             for index, image in enumerate(topic.partitions)
             if self._node_id in image.replicas
             and self._store.partition_by_id(topic_id, index) is None
-            and self._store.offline(topic_id, index) is None
+            and offline(self._store.directories, topic_id, index) is None
         ]
 
     def _created(self, wanted: list[tuple[TopicPartition, TopicId, TopicConfig]], error: BaseException | None) -> None:
@@ -226,7 +227,8 @@ class Catalog:
                     self._report("partition-not-deleted", topic=name, partition=tp.partition, error=error)
         self._unmade.pop(topic_id, None)
         try:
-            self._store.delete_offline(lambda other: other == topic_id)
+            delete_offline(self._store.directories, lambda other: other == topic_id)
+            self._store.commit_soon()
         except (OSError, DuramenError) as error:
             self._report("partition-not-deleted", topic=name, error=error)
         for callback in self.on_deleted:

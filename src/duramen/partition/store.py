@@ -18,13 +18,13 @@ from duramen.partition.compaction import Compaction
 from duramen.partition.flushing import Flushing
 from duramen.partition.hardening import Hardening
 from duramen.partition.maintenance import Maintenance
+from duramen.partition.offline import offline
 from duramen.partition.partition import Partition
 from duramen.ports import World
 from duramen.storage.damage import damage_of
 from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.journal import Group
 from duramen.storage.log import Log
-from duramen.storage.opening import Offline
 
 
 @dataclass(slots=True)
@@ -96,21 +96,6 @@ class Store:
                 return directory, log
         return None
 
-    def offline(self, topic_id: TopicId, partition: int) -> Offline | None:
-        """Why a partition that is on disk here is not served; None when that is not so."""
-        for directory in self.directories:
-            left = directory.offline.get((topic_id, partition))
-            if left is not None:
-                return left
-        return None
-
-    def delete_offline(self, unwanted: Callable[[TopicId], bool]) -> None:
-        """Delete the partitions that are not served, of topics that are gone."""
-        for directory in self.directories:
-            for key in [key for key in directory.offline if unwanted(key[0])]:
-                directory.delete_offline(key)
-                self.commit_soon()
-
     def unclaimed(self) -> Iterator[tuple[LogDirectory, Log]]:
         """Logs on disk that no partition was opened for: their topic was deleted while we were away."""
         for directory in self.directories:
@@ -129,7 +114,7 @@ class Store:
         if present is not None:
             check(present.topic_id == topic_id, f"{tp} is open under another topic id")
             return present
-        left = self.offline(topic_id, tp.partition)
+        left = offline(self.directories, topic_id, tp.partition)
         if left is not None:
             raise left.error
         found = self.find_log(topic_id, tp.partition)

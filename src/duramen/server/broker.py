@@ -16,6 +16,7 @@ from duramen.machines.metadata.commands import BrokerStopping, RegisterBroker, R
 from duramen.machines.metadata.image import Endpoint, MetadataImage, PartitionImage
 from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicId, TopicPartition, topic_id_from_text
 from duramen.partition.catalog import METADATA_PARTITION, Catalog
+from duramen.partition.offline import offline
 from duramen.partition.partition import Partition
 from duramen.partition.settings import cleaner_settings, directory_settings
 from duramen.partition.store import Store
@@ -195,7 +196,7 @@ class Broker:
     def absent(self, topic: str, index: int) -> ErrorCode:
         """Why `partition` has nothing: KAFKA_STORAGE_ERROR when it is too damaged to be served."""
         known = self.image.topic(topic)
-        if known is None or self.store.offline(known.id, index) is None:
+        if known is None or offline(self.store.directories, known.id, index) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.KAFKA_STORAGE_ERROR
 

@@ -17,6 +17,7 @@ from duramen.storage.checkpoints import (
     HIGH_WATERMARK,
     LOG_START,
     RECOVERY_POINT,
+    ActiveState,
     DirectoryCheckpoint,
     LogPoint,
     MetaProperties,
@@ -246,5 +247,15 @@ def key_of(log: Log) -> LogKey:
 def point_of(log: Log) -> LogPoint:
     """Where the log ends now; valid as a recovery point once what `take_sync` gave at this moment has run."""
     active = log.active
-    state = active.state(len(log.producers), sum(segment.has_aborted for segment in log.segments))
+    state = active.dormant
+    if active.index is not None and active.times is not None:
+        state = ActiveState(
+            *active.index.summary(),
+            *active.times.summary(),
+            active.first_timestamp,
+            active.max_timestamp,
+            active.max_timestamp_offset,
+            len(log.producers),
+            sum(segment.has_aborted for segment in log.segments),
+        )
     return LogPoint(log.tp, log.start_offset, log.end_offset, active.base_offset, active.size, state)

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from duramen.errors import ClosedError, FencedDirectoryError, KafkaError, StorageError
-from duramen.model import TopicId, TopicPartition
 from duramen.ports import Disk, Entropy
-from duramen.storage import kinds
 from duramen.storage.checkpointing import SLICE_LOGS, Checkpoint, Checkpointer, key_of, point_of
 from duramen.storage.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -26,12 +22,11 @@ from duramen.storage.checkpoints import (
     replace_file,
 )
 from duramen.storage.cleaner import Cleaner
-from duramen.storage.creation import Creation, NewLog
 from duramen.storage.damage import Findings
+from duramen.storage.directory_logs import DirectoryLogs
 from duramen.storage.directory_start import (
     StartState,
     Together,
-    deleted_name,
     drop_leftover_directories,
     prepare,
 )
@@ -94,7 +89,7 @@ def hot_window(disk: Disk, settings: DirectorySettings) -> HotWindow:
     return HotWindow(disk.cache_bytes() if size < 0 else size)
 
 
-class LogDirectory:
+class LogDirectory(DirectoryLogs):
     """See the module. `open` is the constructor.
 
     path, directory_id, cluster_id; clean_start: the last stop was clean; recovery: what the start did.
@@ -231,87 +226,6 @@ class LogDirectory:
 
     def _truncated(self, log: JournaledLog, offset: int, segment_base: int, position: int) -> None:
         self._checkpointer.cut((log.topic_id, log.tp.partition), offset, segment_base, position)
-
-    # -- logs
-
-    def create_log(self, tp: TopicPartition, topic_id: TopicId, config: LogConfig) -> Log:
-        """A new empty log, at once and on this thread: `take_creation` and what belongs to it."""
-        job = self.take_creation([NewLog(tp, topic_id, config)])
-        try:
-            job.run()
-        except OSError as error:
-            self.journal.fail(None, error)
-            raise StorageError(f"{posixpath.join(self.path, str(tp))} cannot be created: {error}") from error
-        return self.complete_creation(job)[0]
-
-    def take_creation(self, new: list[NewLog]) -> Creation:
-        """The job that makes new, empty logs whose names are durable. One at a time; none for a path that exists."""
-        self._check_usable()
-        for tp, topic_id, _ in new:
-            path = posixpath.join(self.path, str(tp))
-            key = topic_id, tp.partition
-            if key in self.logs or key in self.offline or self.disk.exists(path):
-                raise StorageError(f"{path} exists already; remove it or create the topic under another name")
-        return Creation(self.disk, self.path, self.journal, self._queue, self.hot, new)
-
-    def complete_creation(self, job: Creation) -> list[Log]:
-        """The job has run: creation is journaled before anything that is appended to the logs.
-
-        KafkaError when the journal has no room for all of them: the rest is taken away again, and may be made anew.
-        """
-        self._check_usable()
-        for number, log in enumerate(job.logs):
-            log.producers.expiration_ms = self.settings.producer_id_expiration_ms
-            try:
-                self.journal.append(kinds.CREATE, log, 0, -1, 0, 0, log.tp.topic.encode())
-            except KafkaError:
-                for unmade in job.logs[number:]:
-                    with suppress(OSError):  # what stays is empty, and the next start makes a log of it
-                        self.disk.remove(unmade.path)
-                raise
-            self._checkpointer.points[key_of(log)] = point_of(log)
-            self.logs[key_of(log)] = log
-        return job.logs
-
-    def delete_log(self, log: Log) -> str:
-        """Forget the log and give its directory its `-delete` name, which is returned; files go later."""
-        self._check_usable()
-        del self.logs[key_of(log)]
-        self._checkpointer.points.pop(key_of(log), None)
-        self.cleaner.forget(key_of(log))
-        self._queue[:] = [other for other in self._queue if other is not log]
-        self._checkpointer.changed.pop(log, None)
-        self.journal.append(kinds.DELETE, log, log.end_offset, -1, 0, 0)
-        target = posixpath.join(self.path, deleted_name(log.tp, self.entropy))
-        source = log.path
-        log.move(target)
-        try:
-            self.disk.rename(source, target)
-            self.disk.sync_directory(self.path)
-        except OSError as error:
-            self.journal.fail(None, error)
-            raise StorageError(f"{source} cannot be deleted: {error}") from error
-        self._housekeeping.remove_later(self._now_ms, log, target)
-        self.findings.forget(source)
-        return target
-
-    def delete_offline(self, key: LogKey) -> str:
-        """As `delete_log` for a partition that is not served."""
-        offline = self.offline[key]
-        log = Log(
-            self.disk, offline.path, offline.tp, offline.topic_id, self.settings.default_config, self.journal,
-            self._queue, self.hot,
-        )  # fmt: skip
-        self._check_usable()
-        del self.offline[key]
-        self.logs[key] = log
-        return self.delete_log(log)
-
-    def _check_usable(self) -> None:
-        if self._closed:
-            raise ClosedError(f"{self.path} was closed")
-        if self.journal.failed is not None:
-            raise FencedDirectoryError(f"{self.path}: no writes since a failure of the disk: {self.journal.failed}")
 
     # -- the commit cycle
 

@@ -12,7 +12,7 @@ import posixpath
 from duramen.errors import ErrorCode, KafkaError, check
 from duramen.model import INTERNAL_TOPICS, TopicId, TopicPartition, topic_id_text
 from duramen.ports import Buffer, Disk
-from duramen.storage import kinds, loading, syncing
+from duramen.storage import kinds, loading, segment_loading, syncing
 from duramen.storage.checkpoints import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
@@ -24,7 +24,6 @@ from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from duramen.storage.log_state import LogJournal, LogState
 from duramen.storage.logconfig import LogConfig
 from duramen.storage.reads import HotWindow
-from duramen.storage.seal import SealJob
 from duramen.storage.segment import MAX_RELATIVE, Segment
 from duramen.storage.syncing import LogSync
 from duramen.wire.batch import BatchHeader, read_marker
@@ -192,7 +191,7 @@ class Log(LogState):
                 or len(segment.index) >= self._rolls_at_entries  # type: ignore[arg-type]
             ):
                 if segment.dormant is not None:
-                    loading.wake(self)
+                    segment_loading.wake(self)
                     self._set_roll_time()
                     return self.append(data, header, now_ms)
                 segment = self.roll()
@@ -324,30 +323,6 @@ class Log(LogState):
             self.recovery_point = max(self.recovery_point, job.end_offset)
             if not self.stable:
                 self.mark_durable(job.end_offset)
-
-    def take_seals(self) -> list[SealJob]:
-        """Jobs that seal the segments which are rolled and synced but not sealed.
-
-        Not those below the log start: they are about to go, and a crash may have left a hole behind one of them, which
-        is no damage.
-        """
-        return [
-            SealJob(
-                segment, segment.open_file(), segment.size, segment.next_offset - 1,
-            )
-            for segment in self.segments[:-1]
-            if not segment.sealed
-            and segment.synced == segment.size
-            and self.start_offset < segment.next_offset <= self.recovery_point
-        ]  # fmt: skip
-
-    def complete_seal(self, job: SealJob) -> None:
-        """The seal is on disk: reads of that segment check against it from now on."""
-        for segment in self.segments:
-            if segment.base_offset == job.base_offset and segment is not self.active:
-                segment.sealed = True
-                segment.seal = None
-                segment.release_files()
 
     def close(self) -> None:
         """Write what is queued and the sidecars, and close the files. It syncs nothing: `take_sync` does. OSError."""

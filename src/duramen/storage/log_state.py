@@ -15,6 +15,7 @@ from duramen.storage.leases import Lease, Leases
 from duramen.storage.producers import ProducerStates
 from duramen.storage.reader import Reader, segment_number
 from duramen.storage.reads import HotWindow, LogRead
+from duramen.storage.seal import SealJob
 from duramen.storage.segment import Segment
 from duramen.storage.times import TimeLookup, Timestamped, max_timestamp_lookup, timestamp_lookup
 
@@ -236,3 +237,29 @@ class LogState:
     def leased_from(self, now_ms: int) -> int | None:
         """Lowest offset under a lease; None without one. Leases that ran out are dropped."""
         return None if self._leases is None else self._leases.lowest(now_ms)
+
+    # ---- seals -----------------------------------------------------------------------------------------------
+
+    def take_seals(self) -> list[SealJob]:
+        """Jobs that seal the segments which are rolled and synced but not sealed.
+
+        Not those below the log start: they are about to go, and a crash may have left a hole behind one of them, which
+        is no damage.
+        """
+        return [
+            SealJob(
+                segment, segment.open_file(), segment.size, segment.next_offset - 1,
+            )
+            for segment in self.segments[:-1]
+            if not segment.sealed
+            and segment.synced == segment.size
+            and self.start_offset < segment.next_offset <= self.recovery_point
+        ]  # fmt: skip
+
+    def complete_seal(self, job: SealJob) -> None:
+        """The seal is on disk: reads of that segment check against it from now on."""
+        for segment in self.segments:
+            if segment.base_offset == job.base_offset and segment is not self.active:
+                segment.sealed = True
+                segment.seal = None
+                segment.release_files()

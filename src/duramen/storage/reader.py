@@ -25,7 +25,7 @@ from duramen.storage.reads import (
     nowait,
 )
 from duramen.storage.seal import SEALING, Seal
-from duramen.storage.segment import INDEX, SEAL, Segment
+from duramen.storage.segment import INDEX, SEAL, Segment, dormant_sums
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header
 from duramen.wire.checksum import crc32c
 
@@ -217,7 +217,7 @@ class Reader:
         A damaged one is told, and read around. WouldBlockError when it is not in memory: each use is then checked.
         """
         seal = self._seal(segment)
-        sums = segment.dormant_sums()
+        sums = dormant_sums(segment)
         if sums is not None:
             wanted = sums[:2]
         elif seal is not None and seal.sides is not None:

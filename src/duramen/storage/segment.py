@@ -163,20 +163,6 @@ class Segment:
         self.times = TimeIndex()
         self.dormant = None
 
-    def state(self, producers: int, transactions: int) -> ActiveState | None:
-        """What a checkpoint keeps of this, the active segment; the counts are the log's."""
-        if self.index is None or self.times is None:
-            return self.dormant
-        return ActiveState(
-            *self.index.summary(),
-            *self.times.summary(),
-            self.first_timestamp,
-            self.max_timestamp,
-            self.max_timestamp_offset,
-            producers,
-            transactions,
-        )
-
     def note(self, header: BatchHeader, position: int, interval: int) -> None:
         """Account for a batch at `position`: bounds, timestamps and, every `interval` bytes, an index entry.
 
@@ -257,7 +243,7 @@ class Segment:
             return []
         if len(data) % _TXN_ENTRY.size:
             raise CorruptLogError(path, 0, len(data), "a partial entry", self.base_offset)
-        sides = self._sealed_sides()
+        sides = sealed_sides(self)
         if sides is not None and sides.txn_bytes and (len(data), crc32c(data)) != sides[4:]:
             raise CorruptLogError(path, 0, len(data), "it differs from its checksum in the seal", self.base_offset)
         entries = []
@@ -316,40 +302,6 @@ class Segment:
             self.seal = read_growing(self.disk, self.path_of(SEALING), self.flushed)
         return self.seal
 
-    def _sealed_sides(self) -> Sides | None:
-        try:
-            seal = self.load_seal()
-        except StorageError:
-            return None
-        return None if seal is None else seal.sides
-
-    def bounds_from_seal(self) -> bool:
-        """Take over bounds and index sizes from the seal; False when it is missing, old or damaged. OSError."""
-        sides = self._sealed_sides()
-        if sides is None or self.seal is None or not sides.time_bytes:
-            return False
-        self.max_timestamp, self.max_timestamp_offset = self.seal.max_timestamp, self.seal.max_timestamp_offset
-        self.index_entries = sides.index_bytes // OFFSET_ENTRY_SIZE
-        self.time_entries = sides.time_bytes // TIME_ENTRY_SIZE
-        return True
-
-    def dormant_sums(self) -> tuple[int, int, int, int] | None:
-        """Bytes and CRCs of the index files, by the checkpoint, of an active segment that did not load them."""
-        state = self.dormant
-        if state is None:
-            return None
-        index, times = state.index_entries * OFFSET_ENTRY_SIZE, state.time_entries * TIME_ENTRY_SIZE
-        return index, state.index_crc, times, state.time_crc
-
-    def checked_file(self) -> File:
-        """The `.log` for `scan`, held against what was sealed of it. OSError."""
-        try:
-            seal = self.load_seal()
-        except StorageError:
-            seal = None
-        file = self.open_file()
-        return file if seal is None else cast(File, CheckedFile(file, seal, self.base_offset))
-
     def drop_seal(self) -> None:
         """The file is about to change: what was sealed no longer holds."""
         self.seal = None
@@ -384,3 +336,42 @@ class Segment:
 
     def __repr__(self) -> str:
         return f"Segment({self.base_offset}..{self.next_offset}, {self.size} bytes)"
+
+
+def sealed_sides(segment: Segment) -> Sides | None:
+    """What the seal knows of the index files; None when it is missing, old or damaged. OSError."""
+    try:
+        seal = segment.load_seal()
+    except StorageError:
+        return None
+    return None if seal is None else seal.sides
+
+
+def bounds_from_seal(segment: Segment) -> bool:
+    """Take over bounds and index sizes from the seal; False when it is missing, old or damaged. OSError."""
+    sides = sealed_sides(segment)
+    if sides is None or segment.seal is None or not sides.time_bytes:
+        return False
+    segment.max_timestamp, segment.max_timestamp_offset = segment.seal.max_timestamp, segment.seal.max_timestamp_offset
+    segment.index_entries = sides.index_bytes // OFFSET_ENTRY_SIZE
+    segment.time_entries = sides.time_bytes // TIME_ENTRY_SIZE
+    return True
+
+
+def dormant_sums(segment: Segment) -> tuple[int, int, int, int] | None:
+    """Bytes and CRCs of the index files, by the checkpoint, of an active segment that did not load them."""
+    state = segment.dormant
+    if state is None:
+        return None
+    index, times = state.index_entries * OFFSET_ENTRY_SIZE, state.time_entries * TIME_ENTRY_SIZE
+    return index, state.index_crc, times, state.time_crc
+
+
+def checked_file(segment: Segment) -> File:
+    """The `.log` for `scan`, held against what was sealed of it. OSError."""
+    try:
+        seal = segment.load_seal()
+    except StorageError:
+        seal = None
+    file = segment.open_file()
+    return file if seal is None else cast(File, CheckedFile(file, seal, segment.base_offset))

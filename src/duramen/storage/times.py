@@ -14,7 +14,7 @@ from duramen.storage.checkpoints import read_file
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, StoredOffsetIndex, StoredTimeIndex
 from duramen.storage.scan import scan
 from duramen.storage.seal import SEALING, CheckedFile, Seal, read_growing
-from duramen.storage.segment import INDEX, SEAL, TIME_INDEX, Segment
+from duramen.storage.segment import INDEX, SEAL, TIME_INDEX, Segment, dormant_sums
 from duramen.wire.batch import BatchHeader, check_crc, records
 from duramen.wire.checksum import crc32c
 
@@ -146,7 +146,7 @@ def _target(segment: Segment, hint: int) -> Target:
     return Target(
         segment.disk, segment.open_file(), segment.path, segment.flushed, segment.base_offset, hint,
         segment.path_of(INDEX), segment.path_of(TIME_INDEX), segment.path_of(SEAL if segment.sealed else SEALING),
-        segment.dormant_sums(),
+        dormant_sums(segment),
     )  # fmt: skip
 
 

@@ -1,0 +1,286 @@
+"""Opening one segment of a log: bounds and indexes from a checkpoint, a seal or the index files, or from its batches.
+
+What can be believed is: then nothing of the segment is read. The rest is read and checked, and made again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from duramen.errors import CorruptLogError
+from duramen.ports import Disk
+from duramen.storage.checkpoints import ActiveState, LogPoint, read_file
+from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
+from duramen.storage.scan import header_at, scan
+from duramen.storage.segment import INDEX, TIME_INDEX, Segment, bounds_from_seal, checked_file
+from duramen.wire.batch import BatchHeader
+from duramen.wire.checksum import crc32c
+
+if TYPE_CHECKING:
+    from duramen.storage.log import Log
+
+
+class Walk:
+    """What was seen of the batches that a load had to look at."""
+
+    __slots__ = ("epoch", "markers", "producers")
+
+    def __init__(self) -> None:
+        self.epoch = -1
+        self.producers = False
+        self.markers = False
+
+    def see(self, header: BatchHeader) -> None:
+        """One more batch."""
+        if header.leader_epoch > self.epoch:
+            self.epoch = header.leader_epoch
+        if header.producer_id >= 0:
+            self.producers = True
+            if header.is_control:
+                self.markers = True
+
+
+def load_rolled(log: Log, segment: Segment, known: LogPoint | None, walk: Walk) -> None:
+    """A rolled segment whose side files cannot be believed as they are: they are made again behind what can."""
+    end = segment.next_offset
+    if not _resume(log, segment, known, walk):
+        rebuild(log, segment, walk)
+    if segment.next_offset > end:
+        raise CorruptLogError(segment.path, 0, segment.size, "it overlaps the next segment", end)
+    segment.next_offset = end
+    for path, position, data in segment.pending_index_writes(final=True):
+        _write(log, path, position, data)
+    segment.close_indexes()
+
+
+def closed_indexes_fit(segment: Segment) -> bool:
+    """Whether the index files can be those of the segment, by their sizes and last entries; takes over the bounds."""
+    disk = segment.disk
+    if not disk.exists(segment.path_of(INDEX)) or not disk.exists(segment.path_of(TIME_INDEX)):
+        return False
+    if bounds_from_seal(segment):
+        return True
+    index, times = disk.open(segment.path_of(INDEX)), disk.open(segment.path_of(TIME_INDEX))
+    try:
+        index_size, time_size = index.size(), times.size()
+        if index_size % OFFSET_ENTRY_SIZE or time_size % TIME_ENTRY_SIZE or (segment.size and not time_size):
+            return False
+        relative_end = segment.next_offset - segment.base_offset
+        if index_size:
+            last = index.pread(OFFSET_ENTRY_SIZE, index_size - OFFSET_ENTRY_SIZE)
+            offset, position = int.from_bytes(last[:4], "big"), int.from_bytes(last[4:], "big")
+            if not 0 < position < segment.size or not 0 <= offset < relative_end:
+                return False
+        if time_size:
+            last = times.pread(TIME_ENTRY_SIZE, time_size - TIME_ENTRY_SIZE)
+            offset = int.from_bytes(last[8:], "big", signed=True)
+            if not 0 <= offset < relative_end or (time_size > TIME_ENTRY_SIZE and not any(last)):
+                return False
+            segment.max_timestamp = int.from_bytes(last[:8], "big", signed=True)
+            segment.max_timestamp_offset = segment.base_offset + offset
+    finally:
+        index.close()
+        times.close()
+    segment.index_entries = index_size // OFFSET_ENTRY_SIZE
+    segment.time_entries = time_size // TIME_ENTRY_SIZE
+    return True
+
+
+def load_active(log: Log, segment: Segment, known: LogPoint | None, walk: Walk, *, clean: bool) -> None:
+    """The last segment, as far as possible without reading it.
+
+    After a clean stop whose checkpoint fits the files it stays as that describes it until its first append.
+    """
+    if segment.sealed:
+        segment.drop_seal()
+    if clean and known is not None and _is_as_known(segment, known):
+        _sleep(segment, known)
+    elif clean and (known is None or known.state is not None) and _load_indexes(log, segment, walk):
+        pass  # a point without a state: the last start found damage, and this one has to find it, too
+    elif clean or not _resume(log, segment, known, walk):
+        rebuild(log, segment, walk)
+    write_indexes(log, segment)
+    if segment.size and segment.first_timestamp < 0:
+        first = header_at(segment.open_file(), 0, segment.size)
+        segment.first_timestamp = -1 if first is None else first.max_timestamp
+
+
+def write_indexes(log: Log, segment: Segment) -> None:
+    """The entries in memory into the files: the checkpoint that a start writes speaks of them."""
+    for path, position, data in segment.pending_index_writes(final=False):
+        if data:
+            _write(log, path, position, data)
+    if segment.index is not None and segment.times is not None:
+        segment.index.written, segment.times.written = len(segment.index), len(segment.times)
+
+
+def _is_as_known(segment: Segment, known: LogPoint) -> bool:
+    """Whether the files have the sizes that the checkpoint of a clean stop gives them; an empty one needs no sleep."""
+    state = known.state
+    if state is None or not segment.size or known.segment_base != segment.base_offset or known.position != segment.size:
+        return False
+    wanted = ((INDEX, state.index_entries * OFFSET_ENTRY_SIZE), (TIME_INDEX, state.time_entries * TIME_ENTRY_SIZE))
+    return all(_size(segment.disk, segment.path_of(suffix)) == size for suffix, size in wanted)
+
+
+def _size(disk: Disk, path: str) -> int:
+    """Bytes of a file; 0 when it is not there."""
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        return 0
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
+def _sleep(segment: Segment, known: LogPoint) -> None:
+    state = segment.dormant = known.state
+    if state is not None:
+        segment.index_entries, segment.time_entries = state.index_entries, state.time_entries
+        segment.next_offset = known.recovery_point
+        segment.first_timestamp = state.first_timestamp
+        segment.max_timestamp, segment.max_timestamp_offset = state.max_timestamp, state.max_timestamp_offset
+
+
+def wake(log: Log) -> None:
+    """The dormant active segment is about to grow: its indexes into memory, made again if they are damaged. OSError."""
+    segment, state = log.active, log.active.dormant
+    if state is None:
+        return
+    end = segment.next_offset
+    if _read_indexes(log, segment, state):
+        segment.dormant = None
+        index = segment.index
+        segment.unindexed = segment.size - (index.positions[-1] if index is not None and len(index) else 0)
+    else:
+        rebuild(log, segment, Walk())
+        if segment.next_offset != end:
+            raise CorruptLogError(segment.path, 0, segment.size, f"it ends at offset {segment.next_offset}", end)
+
+
+def _read_indexes(log: Log, segment: Segment, state: ActiveState) -> bool:
+    """The index entries that a checkpoint vouches for, into memory; False when the files do not hold them."""
+    found = []
+    for suffix, count, crc in (
+        (INDEX, state.index_entries * OFFSET_ENTRY_SIZE, state.index_crc),
+        (TIME_INDEX, state.time_entries * TIME_ENTRY_SIZE, state.time_crc),
+    ):
+        data = read_file(log.disk, segment.path_of(suffix)) or b""
+        if len(data) < count or crc32c(data[:count]) != crc:
+            return False
+        if len(data) > count:
+            _write(log, segment.path_of(suffix), count, b"")
+        found.append(data[:count])
+    index, times = decode_offset_index(found[0], segment.size, 2**31), decode_time_index(found[1], 2**31)
+    if index is None or times is None or (len(index), len(times)) != (state.index_entries, state.time_entries):
+        return False
+    segment.index, segment.times = index, times
+    return True
+
+
+def _resume(log: Log, segment: Segment, known: LogPoint | None, walk: Walk) -> bool:
+    """Go on from where a checkpoint knows the segment's indexes to be sound; False when there is no such place.
+
+    All from there on is read and checked: a bounded part before the recovery point, and what recovery accepted.
+    """
+    state = known.state if known is not None and known.segment_base == segment.base_offset else None
+    if known is None or state is None or known.position > segment.size:
+        return False
+    if not _read_indexes(log, segment, state) or segment.index is None or segment.times is None:
+        return False
+    index, times = segment.index, segment.times
+    start = index.positions[-1] if len(index) else 0
+    first = header_at(segment.open_file(), start, segment.size)
+    if len(index) and (first is None or first.last_offset != segment.base_offset + index.offsets[-1]):
+        return False
+    segment.first_timestamp = state.first_timestamp
+    if len(times):
+        segment.max_timestamp = times.timestamps[-1]
+        segment.max_timestamp_offset = segment.base_offset + times.offsets[-1]
+    segment.next_offset = segment.base_offset
+    return _account(log, segment, start, walk, crc=True)
+
+
+def _load_indexes(log: Log, segment: Segment, walk: Walk) -> bool:
+    """Entries from the index files, then a look at the batches behind the last; False when they do not fit."""
+    stored = read_file(log.disk, segment.path_of(INDEX))
+    stored_times = read_file(log.disk, segment.path_of(TIME_INDEX))
+    if stored is None or stored_times is None:
+        return False
+    limit = 2**31
+    index = decode_offset_index(stored, segment.size, limit)
+    times = decode_time_index(stored_times, limit)
+    if index is None or times is None:
+        return False
+    # Kafka preallocates the files of an active segment; what follows the entries is cut off with the next write.
+    if len(stored) != len(index) * OFFSET_ENTRY_SIZE:
+        index.written = 0
+    if len(stored_times) != len(times) * TIME_ENTRY_SIZE:
+        times.written = 0
+    position = index.positions[-1] if len(index) else 0
+    first = header_at(segment.open_file(), position, segment.size)
+    if segment.size and first is None:
+        return False
+    if len(index) and first is not None and first.last_offset != segment.base_offset + index.offsets[-1]:
+        return False
+    segment.index, segment.times = index, times
+    if len(times):
+        segment.max_timestamp = times.timestamps[-1]
+        segment.max_timestamp_offset = segment.base_offset + times.offsets[-1]
+    return _account(log, segment, position, walk, crc=False) and times_fit(segment)
+
+
+def times_fit(segment: Segment) -> bool:
+    """Whether no time entry lies behind the segment's end."""
+    times = segment.times
+    return times is None or not len(times) or segment.base_offset + times.offsets[-1] < segment.next_offset
+
+
+def _account(log: Log, segment: Segment, start: int, walk: Walk, *, crc: bool) -> bool:
+    """Take the batches from `start` on into the segment's bounds and indexes; False at one that is not sound.
+
+    The batch at `start` has its index entry already, unless that is 0.
+    """
+    size = segment.flushed
+    segment.unindexed = 0
+    interval = log.config.index_interval_bytes
+    segment.size = start
+    for position, header, ok in scan(checked_file(segment), start, size, expect_offset=segment.base_offset, crc=crc):
+        if not ok or header is None:
+            segment.size = size
+            return False
+        segment.note(header, position, interval)
+        walk.see(header)
+    return segment.size == size
+
+
+def rebuild(log: Log, segment: Segment, walk: Walk) -> None:
+    """Read the whole segment, check it and make its indexes again. CorruptLogError."""
+    segment.activate()
+    segment.max_timestamp, segment.max_timestamp_offset = -1, segment.base_offset
+    segment.next_offset = segment.base_offset
+    size = segment.flushed
+    reached = segment.base_offset
+    interval = log.config.index_interval_bytes
+    segment.size = segment.unindexed = 0
+    for position, header, ok in scan(checked_file(segment), 0, size, expect_offset=segment.base_offset):
+        if not ok or header is None:
+            segment.size = size
+            end = size if header is None else min(size, position + header.size)
+            raise CorruptLogError(segment.path, position, end, "a batch's header or CRC is wrong", reached)
+        segment.note(header, position, interval)
+        walk.see(header)
+        reached = segment.next_offset
+
+
+def _write(log: Log, path: str, position: int, data: bytes) -> None:
+    """The file ends with these bytes at `position`."""
+    file = log.disk.open(path, create=True, write=True)
+    try:
+        file.truncate(position)
+        if data:
+            file.pwritev([data], position)
+    finally:
+        file.close()
