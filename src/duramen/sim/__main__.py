@@ -67,7 +67,8 @@ def tell(violation: Violation, guard: str | None) -> None:
 def run_single(seed: int, guard: str | None, *, trace: bool) -> int:
     """Run one seed twice (once without a guard); returns the exit status."""
     started = time.perf_counter()
-    result = run_one(Job(seed, guard is None, guard, trace))
+    (job,) = jobs_for([seed], twice_every=1, guard=guard)
+    result = run_one(job._replace(trace=trace))
     if isinstance(result, Violation):
         tell(result, guard)
         return BROKEN
@@ -149,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     if options.list_guards:
         for name, guard in GUARDS.items():
-            say(f"{name:<16} {guard.__doc__}")
+            say(f"{name:<16} {guard.caught_by}: {(guard.__doc__ or '').splitlines()[0]}")
         return HELD
     if options.guard is not None and options.guard not in GUARDS:
         sys.stderr.write(f"no guard {options.guard!r}; there are: {', '.join(GUARDS)}\n")

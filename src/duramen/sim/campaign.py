@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from duramen.sim.guards import removed
+from duramen.sim.guards import GUARDS, removed
 from duramen.sim.invariants import InvariantViolated
-from duramen.sim.simulation import Plan, Result, simulate
+from duramen.sim.plan import Plan
+from duramen.sim.simulation import Result, simulate
 from duramen.sim.states import STATES
 
 
@@ -76,8 +77,12 @@ def run_all(jobs: Iterable[Job], processes: int) -> Iterator[Result | Violation]
 
 def jobs_for(seeds: Iterable[int], *, twice_every: int, guard: str | None = None) -> Iterator[Job]:
     """A job for each seed; every so manieth is run twice."""
+    removed_guard = GUARDS[guard] if guard is not None else None
     for seed in seeds:
-        yield Job(seed, guard is None and seed % twice_every == 0, guard)
+        if removed_guard is None:
+            yield Job(seed, seed % twice_every == 0)
+        else:
+            yield Job(seed, removed_guard.twice, guard, plan=removed_guard.plan)
 
 
 @dataclass(slots=True)

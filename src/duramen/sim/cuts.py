@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from duramen.errors import check
 from duramen.sim.invariants import InvariantViolated
-from duramen.sim.simulation import Plan, simulate
+from duramen.sim.plan import Plan
+from duramen.sim.simulation import simulate
 
 THOUSAND = Plan(records=500, members=1, page_cache=False, partitions=2, churn=False, calm=True, segment_bytes=20000)
 """A thousand records into one topic, and nothing goes wrong but the one cut."""

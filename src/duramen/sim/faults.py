@@ -44,12 +44,20 @@ EARLIEST_CLOCK_MS, LATEST_CLOCK_MS = -45 * 60_000, 6 * 3_600_000
 """How far the wall clock may be off: less than what makes batches "from the future" or forgets producers."""
 
 
+def iter_nothing() -> Script:
+    """A script that does nothing."""
+    yield 0.0
+
+
 class DiskLiedError(Exception):
     """Power failed while a lying disk owed something: from here on only what survives any disk can be asked for."""
 
 
 class Faults:
-    """The adversary of one node and its clients. suspicious: whether the running node has given something up."""
+    """The adversary of one node and its clients. suspicious: whether the running node has given something up.
+
+    before_start: called before each start but the last one of all. look: reads everything while a bit is flipped.
+    """
 
     def __init__(
         self,
@@ -65,7 +73,9 @@ class Faults:
         self.clients = clients
         self.finished = False
         self.counts: Counter[str] = Counter()
+        self.kinds = KINDS
         self.suspicious: Callable[[], bool] = lambda: True
+        self.look: Callable[[], Script] = lambda: iter_nothing()
         self.before_start: Callable[[], None] = lambda: None
         self._latency = latency
         self._note = note
@@ -76,7 +86,7 @@ class Faults:
         yield from self.started(0.1 if count else 0.0)
         for _ in range(count):
             yield self.random.uniform(0.02, 0.3)
-            (kind,) = self.random.choices(list(KINDS), list(KINDS.values()))
+            (kind,) = self.random.choices(list(self.kinds), list(self.kinds.values()))
             self.counts[kind] += 1
             self._note(f"fault: {kind}")
             yield from self._inflict(kind)
@@ -242,8 +252,10 @@ class Faults:
         self._start()
         yield from self._ready_or_down()
         if node.ready:
-            yield self.random.uniform(0.05, 0.4)
-            yield from self._inflict(self.random.choice(("power cut", "clean stop")))
+            yield from self.look()
+            yield self.random.uniform(0.0, 0.3)
+            if node.running:
+                yield from self._inflict(self.random.choice(("power cut", "clean stop")))
         self.counts["flipped bit, put back" if restore(disk, flip) else "flipped bit, overwritten"] += 1
         node.excused = False
 

@@ -1,7 +1,7 @@
-"""Guards that a simulation can remove, to show that its invariants would notice.
+"""Guards that a simulation can remove, to show that its invariants would notice: one at least for each invariant.
 
-Removing one replaces a port's or an object's method for the duration of a `with` block, in this process only: the
-production code has no switch for it.
+Removing one replaces methods for the duration of a `with` block, in this process only: the production code has no
+switch for it. A guard names the invariant that must break without it, and what the world should be like to see it soon.
 """
 
 from __future__ import annotations
@@ -9,52 +9,86 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from random import SystemRandom
 from typing import Any
 
-from duramen.machines.metadata.image import BrokerImage, MetadataImage
-from duramen.model import METADATA_TOPIC_ID
+from duramen.errors import ErrorCode, KafkaError
+from duramen.machines.group.offsets import OffsetTable
+from duramen.machines.metadata.image import BrokerImage, MetadataImage, TopicImage
+from duramen.model import METADATA_TOPIC_ID, TopicId
+from duramen.partition.catalog import Catalog
+from duramen.partition.host import Host
 from duramen.partition.partition import Partition, Read
-from duramen.sim.disk import CrashFile
+from duramen.server.handlers.fetch import FetchCall
+from duramen.sim.network import SimNetwork
+from duramen.sim.plan import Plan
+from duramen.storage import housekeeping, reads
+from duramen.storage.directory import LogDirectory
+from duramen.storage.journal import Journal
 from duramen.storage.journal_reader import JournalEntry
-from duramen.storage.recovery_plan import Plan
+from duramen.storage.log import Log
+from duramen.storage.offset_map import OffsetMap
+from duramen.storage.producers import Duplicate, ProducerStates
+from duramen.storage.recovery import PartitionRecovery
+from duramen.storage.recovery_plan import Plan as RecoveryPlan
+from duramen.storage.retention import RemoveFiles
+from duramen.storage.seal import Seal
+from duramen.wire.batch import BatchHeader
+
+CRASHES = ("power cut in a call", "power cut", "kill")
 
 
 class Guard(ABC):
-    """Something that keeps a promise; its docstring says what happens without it."""
+    """Something that keeps a promise; its docstring says what happens without it.
 
-    owner: type[Any]
+    owner, method: what is replaced. caught_by: the invariant that breaks. plan: of the worlds in which to look for it.
+    twice: whether it takes two runs of a seed.
+    """
+
+    owner: Any
     method: str
+    caught_by: str
+    plan = Plan()
+    twice = False
 
     @abstractmethod
     def replacement(self, original: Any) -> Any:
         """The method without the guard."""
 
+    def parts(self) -> list[tuple[Any, str, Any]]:
+        """(owner, name, replacement) of everything that is replaced."""
+        return [(self.owner, self.method, self.replacement(getattr(self.owner, self.method)))]
 
-class Sync(Guard):
-    """File.sync does nothing: what is acknowledged may exist in the page cache only."""
 
-    owner = CrashFile
-    method = "sync"
+class Acknowledgement(Guard):
+    """A producer is answered when its batch is queued: what is acknowledged may exist in memory only."""
+
+    owner = Partition
+    method = "_park"
+    caught_by = "AcknowledgedNeverLost"
+    plan = Plan(faults=CRASHES, readers=0, members=0)
 
     def replacement(self, original: Any) -> Any:
-        """Sync nothing, successfully."""
+        """Answer at once."""
 
-        def sync(file: CrashFile) -> None:
-            file.size()
+        def park(partition: Partition, end: int, acks: int, done: Any, answer: Any) -> None:
+            done(answer)
 
-        return sync
+        return park
 
 
 class JournalReplay(Guard):
-    """Recovery does not replay the journal's batches (the metadata's own aside): segments keep only what was synced."""
+    """Recovery does not replay the journal's batches (internal topics' aside): segments keep only what was synced."""
 
-    owner = Plan
+    owner = RecoveryPlan
     method = "_write"
+    caught_by = "AcknowledgedNeverLost"
+    plan = Plan(faults=CRASHES, readers=0, members=0)
 
     def replacement(self, original: Any) -> Any:
         """Fold only the metadata log's batches into the plan."""
 
-        def write(plan: Plan, entry: JournalEntry) -> None:
+        def write(plan: RecoveryPlan, entry: JournalEntry) -> None:
             if entry.topic_id == METADATA_TOPIC_ID:
                 original(plan, entry)
 
@@ -66,6 +100,8 @@ class EpochBump(Guard):
 
     owner = MetadataImage
     method = "start_broker"
+    caught_by = "NoOffsetReusedInAnEpoch"
+    plan = Plan(faults=("power cut",))
 
     def replacement(self, original: Any) -> Any:
         """Register the broker and leave its partitions alone."""
@@ -81,6 +117,8 @@ class ReadBound(Guard):
 
     owner = Partition
     method = "read"
+    caught_by = "NothingReadVanishes"
+    plan = Plan(faults=("power cut",))
 
     def replacement(self, original: Any) -> Any:
         """Read as if everything in the files were committed."""
@@ -100,11 +138,352 @@ class ReadBound(Guard):
         return read
 
 
+class FirstHome(Guard):
+    """A batch that was sent again is answered with another offset than its first home."""
+
+    owner = ProducerStates
+    method = "check"
+    caught_by = "OffsetStability"
+    plan = Plan(faults=("lost connections",), records=120)
+
+    def replacement(self, original: Any) -> Any:
+        """Answer with the offset before."""
+
+        def check(states: ProducerStates, header: BatchHeader) -> Duplicate | None:
+            duplicate: Duplicate | None = original(states, header)
+            return duplicate and duplicate._replace(base_offset=max(0, duplicate.base_offset - 1))
+
+        return check
+
+
+class Duplicates(Guard):
+    """A batch that was sent again is stored again."""
+
+    owner = ProducerStates
+    method = "check"
+    caught_by = "ExactlyOnce"
+    plan = Plan(faults=("lost connections", "kill"))
+
+    def replacement(self, original: Any) -> Any:
+        """Know nothing of any producer."""
+        return lambda states, header: None
+
+
+class Sequences(Guard):
+    """A batch may be appended although the one before it, of the same producer, was not."""
+
+    owner = ProducerStates
+    method = "check"
+    caught_by = "Order"
+    plan = Plan(faults=("short reads",), records=150)
+
+    def replacement(self, original: Any) -> Any:
+        """Take a gap for the beginning."""
+
+        def check(states: ProducerStates, header: BatchHeader) -> Duplicate | None:
+            try:
+                found: Duplicate | None = original(states, header)
+            except KafkaError as error:
+                if error.code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                    raise
+                return None
+            return found
+
+        return check
+
+
+class LogStart(Guard):
+    """The log start that a DeleteRecords moved is not journaled: what was deleted comes back after a crash."""
+
+    owner = Log
+    method = "advance_start"
+    caught_by = "LogStartNeverGoesBack"
+    plan = Plan(faults=CRASHES, features=("trimmer",))
+
+    def replacement(self, original: Any) -> Any:
+        """Move it in memory only."""
+
+        def advance_start(log: Log, offset: int) -> None:
+            log.start_offset = max(log.start_offset, offset)
+
+        return advance_start
+
+
+class ExactStart(Guard):
+    """A DeleteRecords takes the whole segment with it in which it ends."""
+
+    owner = Log
+    method = "advance_start"
+    caught_by = "TruncationExact"
+    plan = Plan(features=("trimmer",))
+
+    def replacement(self, original: Any) -> Any:
+        """Round up to the end of a segment."""
+
+        def advance_start(log: Log, offset: int) -> None:
+            ends = [segment.next_offset for segment in log.segments if segment.next_offset >= offset]
+            original(log, min(min(ends, default=offset), log.durable_end))
+
+        return advance_start
+
+
+class RetentionAge(Guard):
+    """Retention goes by a clock that is five seconds ahead, and by no size at all."""
+
+    owner = housekeeping
+    method = "removable_before"
+    caught_by = "RetentionNeverEarly"
+    plan = Plan(features=("expiring",))
+
+    def replacement(self, original: Any) -> Any:
+        """Ask with a later time, and take every closed segment of a log with a limit in bytes."""
+
+        def removable_before(log: Log, now_ms: int, high_watermark: int) -> int:
+            if log.tp.topic == "expiring" and getattr(log.config, "retention_bytes", -1) > 0:
+                return min(log.active.base_offset, high_watermark)
+            found: int = original(log, now_ms + 5000, high_watermark)
+            return found
+
+        return removable_before
+
+
+class Routing(Guard):
+    """A Fetch may be answered from another partition of the topic."""
+
+    owner = FetchCall
+    method = "_partition"
+    caught_by = "OnlyWhatWasProduced"
+
+    def replacement(self, original: Any) -> Any:
+        """Take partition 0 where it has no less than the one asked for."""
+
+        def partition(call: FetchCall, target: Any) -> Partition | None:
+            found: Partition | None = original(call, target)
+            first = call.request.broker.partition(target.key.name, 0)
+            if found is None or first is None or first.high_watermark < found.high_watermark:
+                return found
+            return first
+
+        return partition
+
+
+class LastOfKey(Guard):
+    """Compaction takes a key's last record for one that a younger one replaces."""
+
+    owner = OffsetMap
+    method = "put"
+    caught_by = "CompactionKeepsTheLast"
+    plan = Plan(features=("compacted", "small journal"))
+
+    def replacement(self, original: Any) -> Any:
+        """Remember the offset behind the last one."""
+        return lambda offsets, key, offset: original(offsets, key, offset + 1)
+
+
+class GroupOffsets(Guard):
+    """A group's first commit of a partition is kept, later ones are acknowledged only."""
+
+    owner = OffsetTable
+    method = "apply"
+    caught_by = "GroupOffsetsMonotone"
+    plan = Plan(faults=("clean stop",))
+
+    def replacement(self, original: Any) -> Any:
+        """Apply what says something new of a position."""
+
+        def apply(table: OffsetTable, record: Any) -> None:
+            if record.committed is None or (record.topic, record.partition) not in table.of(record.group_id):
+                original(table, record)
+
+        return apply
+
+
+class ReadChecks(Guard):
+    """Bytes that were not in memory are served unchecked."""
+
+    owner = reads
+    method = "check_crc"
+    caught_by = "Immutability"
+    plan = Plan(faults=("flipped bit",), churn=False)
+
+    def replacement(self, original: Any) -> Any:
+        """Find every batch sound."""
+        return lambda view, header: True
+
+    def parts(self) -> list[tuple[Any, str, Any]]:
+        """The seals' checks, too."""
+        return [*super().parts(), (Seal, "check", lambda *arguments: None)]
+
+
+class DeletionRecord(Guard):
+    """A deleted topic is forgotten by nobody: whoever creates it again finds its records."""
+
+    owner = MetadataImage
+    method = "remove_topic"
+    caught_by = "DeletedStaysDeleted"
+    plan = Plan(features=("recreator",))
+
+    def replacement(self, original: Any) -> Any:
+        """Keep the topic."""
+
+        def remove_topic(image: MetadataImage, topic: TopicImage) -> None:
+            return None
+
+        return remove_topic
+
+    def parts(self) -> list[tuple[Any, str, Any]]:
+        """Its partitions, too."""
+
+        def remove(catalog: Catalog, name: str, topic_id: TopicId) -> None:
+            return None
+
+        return [*super().parts(), (Catalog, "_remove", remove)]
+
+
+class CleanStop(Guard):
+    """A clean stop writes down a log start that nobody asked for."""
+
+    owner = LogDirectory
+    method = "_stop_cleanly"
+    caught_by = "CleanRestartChangesNothing"
+    plan = Plan(faults=("lost connections",))
+
+    def replacement(self, original: Any) -> Any:
+        """Drop the first record of every page-cache topic."""
+
+        def stop_cleanly(directory: LogDirectory) -> None:
+            for log in directory.logs.values():
+                if not log.stable and log.start_offset < log.end_offset:
+                    log.start_offset += 1
+            original(directory)
+
+        return stop_cleanly
+
+
+class RecoverySync(Guard):
+    """Recovery serves what it wrote before it is on stable storage, and drops the journal."""
+
+    owner = PartitionRecovery
+    method = "run"
+    caught_by = "ReplayIdempotent"
+    plan = Plan(faults=CRASHES, replayed=1.0)
+
+    def replacement(self, original: Any) -> Any:
+        """Let the disk do nothing when it is asked to sync."""
+
+        def run(recovery: PartitionRecovery) -> Any:
+            disk: Any = recovery._disk
+            disk.sync_inode = lambda inode: None
+            try:
+                return original(recovery)
+            finally:
+                del disk.sync_inode
+
+        return run
+
+
+class Unlinking(Guard):
+    """Files of deleted topics and expired segments are never removed."""
+
+    owner = RemoveFiles
+    method = "run"
+    caught_by = "NothingLeaks"
+    plan = Plan(features=("recreator", "expiring"))
+
+    def replacement(self, original: Any) -> Any:
+        """Remove nothing."""
+        return lambda job: None
+
+
+class Timers(Guard):
+    """The coordinators' timers never go off: a rebalance never ends."""
+
+    owner = Host
+    method = "_timer_fired"
+    caught_by = "Progress"
+    plan = Plan(records=5, readers=0, members=1, partitions=1, page_cache=False, churn=False, calm=True)
+
+    def replacement(self, original: Any) -> Any:
+        """Do nothing."""
+        return lambda host, key: None
+
+
+class SeededDelays(Guard):
+    """Something in the world is not drawn from the seed."""
+
+    owner = SimNetwork
+    method = "delay"
+    caught_by = "SameSeedSameHistory"
+    twice = True
+
+    def replacement(self, original: Any) -> Any:
+        """Delays from the machine's own randomness."""
+        random = SystemRandom()
+        return lambda network: random.uniform(*network.conditions.delay_s)
+
+
+class ErrorCodes(Guard):
+    """A read that the disk refused is answered with a code that no client retries."""
+
+    owner = FetchCall
+    method = "_damaged"
+    caught_by = "NoUnexpectedError"
+    plan = Plan(faults=("flipped bit",), churn=False)
+
+    def replacement(self, original: Any) -> Any:
+        """Say that the server does not know what happened."""
+
+        def damaged(call: FetchCall, target: Any, data: Any, error: BaseException) -> None:
+            original(call, target, data, error)
+            data.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+        return damaged
+
+
+class LateGroups(Guard):
+    """A group commit that ends after its directory was fenced is treated like any other."""
+
+    owner = Journal
+    method = "complete"
+    caught_by = "NoUnhandledError"
+    plan = Plan(faults=("failing sync", "full disk"), records=120)
+
+    def replacement(self, original: Any) -> Any:
+        """Forget for the moment that the directory was fenced."""
+
+        def complete(journal: Journal, group: Any) -> Any:
+            failed, journal.failed = journal.failed, None
+            try:
+                return original(journal, group)
+            finally:
+                journal.failed = failed
+
+        return complete
+
+
 GUARDS: dict[str, Guard] = {
-    "sync": Sync(),
+    "acknowledgement": Acknowledgement(),
     "journal-replay": JournalReplay(),
     "epoch-bump": EpochBump(),
     "read-bound": ReadBound(),
+    "first-home": FirstHome(),
+    "duplicates": Duplicates(),
+    "sequences": Sequences(),
+    "log-start": LogStart(),
+    "exact-start": ExactStart(),
+    "retention-age": RetentionAge(),
+    "routing": Routing(),
+    "last-of-key": LastOfKey(),
+    "group-offsets": GroupOffsets(),
+    "read-checks": ReadChecks(),
+    "deletion": DeletionRecord(),
+    "clean-stop": CleanStop(),
+    "recovery-sync": RecoverySync(),
+    "unlinking": Unlinking(),
+    "timers": Timers(),
+    "seeded-delays": SeededDelays(),
+    "error-codes": ErrorCodes(),
+    "late-groups": LateGroups(),
 }
 """Every guard by the name that BREAK= takes."""
 
@@ -112,10 +491,12 @@ GUARDS: dict[str, Guard] = {
 @contextlib.contextmanager
 def removed(name: str) -> Iterator[None]:
     """Run without the guard; KeyError for an unknown name."""
-    guard = GUARDS[name]
-    original = getattr(guard.owner, guard.method)
-    setattr(guard.owner, guard.method, guard.replacement(original))
+    parts = GUARDS[name].parts()
+    originals = [getattr(owner, method) for owner, method, _ in parts]
+    for owner, method, replacement in parts:
+        setattr(owner, method, replacement)
     try:
         yield
     finally:
-        setattr(guard.owner, guard.method, original)
+        for (owner, method, _), original in zip(parts, originals, strict=True):
+            setattr(owner, method, original)

@@ -26,6 +26,7 @@ from duramen.sim.leaks import check_idle, check_stopped
 from duramen.sim.loop import Loop, Process, SimClock
 from duramen.sim.network import SimNetwork, SimPort
 from duramen.sim.node import WALL_START_MS, Node, Server
+from duramen.sim.plan import Plan
 from duramen.sim.replaying import check_replay
 from duramen.sim.states import Coverage, probed
 from duramen.sim.troubles import Latency
@@ -43,8 +44,6 @@ from duramen.sim.workload import (
 )
 
 HOST, PORT = "127.0.0.1", 9092
-REPLAYED = 0.2
-"""Share of the starts before which recovery is tried on copies of the disk."""
 REST_S = 5.0
 """Virtual seconds after which an idle node has finished its housekeeping."""
 PROGRESS_DEADLINE_S = 300.0
@@ -84,28 +83,6 @@ GIVEN_UP = {
 """Events of the broker's log after which it serves everything again only when it is started again, and their states."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a simulation does besides its seed.
-
-    records: how many each producer makes, one producer a partition. partitions: of the stable topic. calm: no faults
-    are drawn from the seed. cut_at: power fails in this disk call of the first start. churn: the seed draws further
-    topics, producers, groups, and those who delete and change things. segment_bytes: of all topics; None draws it from
-    the seed.
-    """
-
-    records: int = 40
-    readers: int = 1
-    partitions: int = 2
-    members: int = 2
-    page_cache: bool = True
-    churn: bool = True
-    torn: bool = True
-    calm: bool = False
-    cut_at: int | None = None
-    segment_bytes: int | None = None
-
-
 @dataclass(slots=True)
 class Result:
     """What a simulation that kept every promise came to.
@@ -140,10 +117,10 @@ class Simulation:
         self.network = SimNetwork(self.loop, Random(random.getrandbits(64)))
         self.disk = CrashDisk(Random(random.getrandbits(64)), torn=plan.torn)
         latency = self.disk.latency = Latency(Random(random.getrandbits(64)))
-        self.compacts = plan.churn and random.random() < 0.4
+        self.compacts = plan.has("compacted", random)
         settings: dict[str, str] = SMALL_MAP if self.compacts and random.random() < 0.3 else {}
         # Compaction goes as far as checkpoints do, which a small journal makes often.
-        self.config = configuration(settings | (SMALL_JOURNAL if plan.churn and random.random() < 0.6 else {}))
+        self.config = configuration(settings | (SMALL_JOURNAL if plan.has("small journal", random) else {}))
         note = self.history.note
         self.node = Node("n1", self.loop, self.network, random, self.disk, self._boot, note)
         self.node.on_error = self._server_failed
@@ -158,6 +135,9 @@ class Simulation:
         self.faults = Faults(
             Random(random.getrandbits(64)), self.node, self.clients, note, lambda: self.loop.now, latency
         )
+        if plan.faults:
+            self.faults.kinds = {kind: weight for kind, weight in self.faults.kinds.items() if kind in plan.faults}
+        self.faults.look = lambda: survey(self.scene, judge=False)
         self.faults.suspicious = lambda: self.given_up
         self.faults.before_start = self._check_replay
 
@@ -169,8 +149,10 @@ class Simulation:
         configs = {name: {"internal.segment.bytes": size} for name in (STABLE, PAGE_CACHE, EXPIRING)}
         configs[PAGE_CACHE]["duramen.ack.durability"] = "page-cache"
         retention: dict[str, Retention] = {}
-        if plan.churn and random.random() < 0.5:
-            limits = random.choice((Retention(ms=random.choice((300, 1500))), Retention(bytes=random.randint(1, 8000))))
+        if plan.has("expiring", random):
+            limits = random.choice(
+                (Retention(ms=random.choice((300, 1500, 10_000))), Retention(bytes=random.randint(1, 8000)))
+            )
             topics[EXPIRING] = 1
             retention[EXPIRING] = limits
             configs[EXPIRING] |= {"retention.ms": str(limits.ms), "retention.bytes": str(limits.bytes)}
@@ -179,7 +161,7 @@ class Simulation:
 
     def _check_replay(self) -> None:
         """Before some starts: recover copies of the disk, and compare."""
-        if self.random.random() < REPLAYED and self.node.starts and not self.node.excused:
+        if self.random.random() < self.plan.replayed and self.node.starts and not self.node.excused:
             settings, now_ms = directory_settings(self.config, None), self.node.wall_ms()
             check_replay(self.disk, self.random, DATA, settings, now_ms, self._is_stable, self.coverage.hit)
 
@@ -256,14 +238,14 @@ class Simulation:
         actors.append(self.act("admin", create_topics(scene)))
         tps = scene.partitions()
         names = [(f"p-{tp}", tp) for tp in tps]
-        if plan.churn and random.random() < 0.4:
+        if plan.has("second producer", random):
             names.append((f"q-{tps[-1]}", tps[-1]))
         for name, tp in names:
             actors.append(self.act(name, Producer(scene, name, tp, plan.records).script()))
         readers = [Reader(scene, f"r{number}-{tp}", tp) for tp in tps for number in range(plan.readers)]
         stable = [tp for tp in tps if tp.topic == STABLE]
         members = [Member(scene, "group", f"m{number}", stable) for number in range(plan.members)]
-        if plan.churn and random.random() < 0.3:
+        if plan.has("second group", random):
             members.append(Member(scene, "other", "o0", stable[:1]))
         watchers = [self.act(reader.name, reader.script()) for reader in readers]
         watchers += [self.act(member.name, member.script()) for member in members]
@@ -271,8 +253,7 @@ class Simulation:
             compacted = TopicPartition(COMPACTED, 0)
             actors.append(self.act("keyed", self._keyed(KeyedProducer(scene, "k", compacted, plan.records))))
             watchers.append(self.act("folder", watch_compaction(scene, compacted)))
-        if plan.churn:
-            actors += self._churn(readers, members)
+        actors += self._churn(readers, members)
         self._until("everything is produced", lambda: all(actor.finished for actor in actors))
         self._until("everything is read", lambda: self._all_read(readers, members))
         scene.reading_on = False
@@ -286,7 +267,7 @@ class Simulation:
             ("hardener", Hardener(scene).script()),
             ("trimmer", trim(scene, lambda tp: self._needed_from(tp, readers, members))),
         ]
-        return [self.act(name, script) for name, script in scripts if self.random.random() < 0.7]
+        return [self.act(name, script) for name, script in scripts if self.plan.has(name, self.random)]
 
     def _keyed(self, producer: KeyedProducer) -> Script:
         configs = {
@@ -354,12 +335,12 @@ class Simulation:
                 kept = [record for record in before if record[0] >= first]
             if found[1][tp] != kept:
                 raise InvariantViolated("CleanRestartChangesNothing", f"{tp}: {len(before)} records before")
-        if self.compacts:
-            for wait_s in (0.0, 65.0, 5.0):  # a checkpoint comes after a minute at the latest, and compaction after it
-                self._finish("compaction", self._fold_after(wait_s))
         for tp in tps:
             if self.ledger.retention.get(tp.topic, Retention()).ms >= 0:
                 self._finish("old records go", self._expired(tp))
+        if self.compacts:
+            for wait_s in (0.0, 65.0, 5.0):  # a checkpoint comes after a minute at the latest, and compaction after it
+                self._finish("compaction", self._fold_after(wait_s))
         self._check_leaks()
 
     def _check_leaks(self) -> None:
@@ -423,7 +404,7 @@ class Simulation:
         if not self.node.running:
             self.coverage.hit("a lie was noticed at the start")
             return
-        actor = self.act("survey", survey(self.scene))
+        actor = self.act("survey", survey(self.scene, judge=True))
         if not self.loop.run(lambda: actor.finished, self.loop.now + PROGRESS_DEADLINE_S):
             raise InvariantViolated("Progress", "what a lying disk left is neither served nor refused")
 

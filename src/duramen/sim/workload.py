@@ -25,6 +25,8 @@ MORE_WHILE_FAULTS = 10
 EARLIEST, LATEST = -2, -1
 MOST_IN_FLIGHT = 5
 """Batches that a producer has under way at most: what the broker remembers of each."""
+SURVEY_ATTEMPTS = 5
+"""How often a survey asks for what is refused."""
 DAMAGED_ON_THE_WAY = 0.01
 """Chance that a batch of several in flight reaches the broker with a bit changed."""
 
@@ -259,15 +261,20 @@ def decoded(tp: TopicPartition, data: Any, offset: int) -> Iterator[tuple[int, i
                 yield record.offset, header.leader_epoch, bytes(record.value or b"")
 
 
+def offsets_request(tp: TopicPartition, timestamp: int) -> Call:
+    """A ListOffsets of one partition."""
+    wanted = call("ListOffsets", 7, replica_id=-1, isolation_level=0)
+    kinds = wanted.api.request
+    partition = kinds.ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamp)
+    wanted.request.topics.append(kinds.ListOffsetsTopic(name=tp.topic, partitions=[partition]))
+    return wanted
+
+
 def list_offset(scene: Scene, tp: TopicPartition, timestamp: int) -> Steps[int]:
     """The offset ListOffsets gives for the timestamp (EARLIEST, LATEST, ...), as the script's value."""
     while True:
-        wanted = call("ListOffsets", 7, replica_id=-1, isolation_level=0)
-        kinds = wanted.api.request
-        partition = kinds.ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamp)
-        wanted.request.topics.append(kinds.ListOffsetsTopic(name=tp.topic, partitions=[partition]))
         asked = scene.ledger.facts
-        response = yield wanted
+        response = yield offsets_request(tp, timestamp)
         answer = response.topics[0].partitions[0] if response is not None else None
         if answer is not None and answer.error_code == ErrorCode.NONE:
             if timestamp == EARLIEST:
@@ -391,18 +398,23 @@ def read_whole(scene: Scene, tp: TopicPartition) -> Steps[tuple[int, int, list[t
             return start, end, everything
 
 
-def survey(scene: Scene) -> Script:
-    """Read what is there, once and without demands: each partition, until its end or a typed refusal."""
+def survey(scene: Scene, *, judge: bool) -> Script:
+    """Read what is there, once and without demands: each partition, until its end or a typed refusal.
+
+    judge: ask the invariants for a verdict over it, too.
+    """
     for tp in scene.partitions():
         offset, attempts = 0, 0
         everything: list[tuple[int, int, bytes]] = []
-        while attempts < 20:
+        while attempts < SURVEY_ATTEMPTS:
             response = yield fetch(tp, offset)
             answer = response.responses[0].partitions[0] if response is not None else None
             if answer is None or answer.error_code != ErrorCode.NONE:
                 attempts += 1
+                if answer is not None and answer.error_code == ErrorCode.CORRUPT_MESSAGE:
+                    scene.coverage.hit("damage told to a client")
                 if answer is not None and answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and not everything:
-                    offset = yield from list_offset(scene, tp, EARLIEST)
+                    offset = yield from earliest_or(scene, tp, offset)
                 yield RETRY_S
                 continue
             for entry in decoded(tp, answer.records, offset):
@@ -411,9 +423,16 @@ def survey(scene: Scene) -> Script:
                 offset = entry[0] + 1
             if offset >= answer.high_watermark:
                 break
-        if everything:
+        if everything and judge:
             scene.ledger.final(tp, everything[0][0], everything)
-        scene.note(f"{tp} has {len(everything)} records left")
+        scene.note(f"{tp}: {len(everything)} records can be read")
+
+
+def earliest_or(scene: Scene, tp: TopicPartition, offset: int) -> Steps[int]:
+    """The log start; the offset again when that cannot be had."""
+    response = yield offsets_request(tp, EARLIEST)
+    answer = response.topics[0].partitions[0] if response is not None else None
+    return offset if answer is None or answer.error_code != ErrorCode.NONE else int(answer.offset)
 
 
 def delete_records(scene: Scene, tp: TopicPartition, before: int) -> Script:

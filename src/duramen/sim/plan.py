@@ -1,0 +1,41 @@
+"""What a simulation does besides its seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+CHANCES = {"small journal": 0.6, "compacted": 0.4, "expiring": 0.5, "recreator": 0.7, "hardener": 0.7, "trimmer": 0.7,
+           "second producer": 0.4, "second group": 0.3}  # fmt: skip
+"""Features of a world and the share of the seeds that have each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The shape of a world.
+
+    records: how many each producer makes, one producer a partition. partitions: of the stable topic. calm: no faults
+    are drawn from the seed. cut_at: power fails in this disk call of the first start. churn: the seed draws further
+    topics, producers, groups, and those who delete and change things (CHANCES). segment_bytes: of all topics; None
+    draws it from the seed. replayed: share of the starts before which recovery is tried on copies of the disk. faults:
+    only these kinds; empty: all. features: these in any case.
+    """
+
+    records: int = 40
+    readers: int = 1
+    partitions: int = 2
+    members: int = 2
+    page_cache: bool = True
+    churn: bool = True
+    torn: bool = True
+    calm: bool = False
+    cut_at: int | None = None
+    segment_bytes: int | None = None
+    replayed: float = 0.2
+    faults: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+
+    def has(self, feature: str, random: Random) -> bool:
+        """Whether a world has the feature: as the plan says, or as the seed draws it."""
+        drawn = random.random() < CHANCES[feature]
+        return feature in self.features or (self.churn and drawn)
