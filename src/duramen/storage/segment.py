@@ -163,20 +163,6 @@ class Segment:
         self.times = TimeIndex()
         self.dormant = None
 
-    def state(self, producers: int, transactions: int) -> ActiveState | None:
-        """What a checkpoint keeps of this, the active segment; the counts are the log's."""
-        if self.index is None or self.times is None:
-            return self.dormant
-        return ActiveState(
-            *self.index.summary(),
-            *self.times.summary(),
-            self.first_timestamp,
-            self.max_timestamp,
-            self.max_timestamp_offset,
-            producers,
-            transactions,
-        )
-
     def note(self, header: BatchHeader, position: int, interval: int) -> None:
         """Account for a batch at `position`: bounds, timestamps and, every `interval` bytes, an index entry.
 
