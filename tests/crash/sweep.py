@@ -1,6 +1,6 @@
 """All write paths, their crash states opened on every core: what `make crash-states` runs.
 
-    python -m tests.crash.sweep [--seeds 6] [--workers 2] [--only PATH] [--first-seed 1]
+    python -m tests.crash.sweep [--seeds 6] [--workers 2] [--only PATH] [--first-seed 1] [--minutes M]
 
 Every seed varies the sizes of a workload and the samples of its states. A state counts once, by its content, whatever
 workload and moment it came from. The exit status is 1 when a promise was broken.
@@ -66,8 +66,8 @@ def explore_task(task: Task) -> Findings:
     return explore(task.path, states, check_of(task.path), steps=len(tape.steps) - first)
 
 
-def sweep(listed: list[Task], workers: int) -> tuple[int, list[str]]:
-    """Explore all tasks and print what was found, by path; (distinct states, violations)."""
+def sweep(listed: list[Task], workers: int, minutes: float = float("inf")) -> tuple[int, list[str]]:
+    """Explore all tasks, or what ends within so many minutes, and print the findings; (distinct states, violations)."""
     began = time.monotonic()
     distinct: set[bytes] = set()
     by_path: dict[str, list[Findings]] = {}
@@ -75,6 +75,8 @@ def sweep(listed: list[Task], workers: int) -> tuple[int, list[str]]:
         for findings in pool.imap_unordered(explore_task, listed):
             by_path.setdefault(findings.path, []).append(findings)
             distinct |= findings.states
+            if time.monotonic() - began > 60 * minutes:
+                break
     print(f"{'write path':28}{'runs':>6}{'steps':>8}{'opened':>10}{'distinct':>10}{'violations':>12}")
     violations: list[str] = []
     for path in [*STORAGE_PATHS, *NODE_PATHS]:
@@ -99,11 +101,12 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--only", action="append", choices=[*STORAGE_PATHS, *NODE_PATHS])
     arguments = parser.parse_args()
     listed = tasks(arguments.seeds, arguments.first_seed)
     listed = [task for task in listed if arguments.only is None or task.path in arguments.only]
-    return 1 if sweep(listed, arguments.workers)[1] else 0
+    return 1 if sweep(listed, arguments.workers, arguments.minutes)[1] else 0
 
 
 if __name__ == "__main__":
