@@ -30,6 +30,7 @@ from duramen.server.handlers.produce_reply import ProduceReplies
 from duramen.server.metrics import Metrics
 from duramen.server.producer_ids import ProducerIdSource
 from duramen.storage.damage import Damage
+from duramen.storage.repairing import losses
 from duramen.storage.log import Log
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ WAKES_PER_TURN = 64
 """Parked readers served before the loop turns to sockets again (17 µs each)."""
 
 SWEEP_SECONDS = 0.1
+
+MOST_LOSSES_TOLD = 20
+"""What repairs took out is told at each start, so many ranges at most."""
 
 Report = Callable[[str, str, "dict[str, Any]"], None]
 """(level, event, fields): where the broker's log lines go."""
@@ -111,6 +115,8 @@ class Broker:
                 entries=recovery.entries_replayed,
                 bytes_cut=recovery.bytes_cut,
             )
+            for loss in losses(self.world.disk, path)[:MOST_LOSSES_TOLD]:
+                self.report("records-lost", **loss)  # until somebody removes the list
             for damage in recovery.damage:
                 self.report("damage", directory=path, what=str(damage))
         self.directory_uuid = topic_id_from_text(self.store.directories[0].directory_id)
