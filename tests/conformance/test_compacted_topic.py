@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from os import urandom
+from pathlib import Path
 
 import pytest
 from benchmarks.kafka_peer import DUMP_LOG, PeerUnavailableError, jars, tool
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from serving import Served, only_duramen
 
@@ -73,6 +75,15 @@ def folded(found: list[tuple[int, bytes, bytes | None]]) -> dict[bytes, bytes | 
     return {key: value for _, key, value in found}
 
 
+def size_of(folder: Path) -> int:
+    """Bytes of all segments, some of which may just be going away."""
+    size = 0
+    for path in folder.glob("*.log"):
+        with suppress(FileNotFoundError):
+            size += path.stat().st_size
+    return size
+
+
 @pytest.fixture
 def node(serve: Callable[..., Served]) -> Served:
     node = serve(**QUICK)
@@ -120,3 +131,31 @@ def test_kafkas_dump_log_segments_reads_what_is_left(node: Served) -> None:
     ran = tool(DUMP_LOG, "--files", ",".join(map(str, indexes)), timeout=90, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert not re.search("mismatch|corrupt|exception", ran.stdout + ran.stderr, re.IGNORECASE), ran.stdout[-2000:]
+
+
+def test_committed_offsets_outlive_the_compaction_of_their_log(serve: Callable[..., Served]) -> None:
+    node = serve(**QUICK, **{"offsets.topic.num.partitions": "1", "log.segment.bytes": "1048576"})
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    admin.create_topics([NewTopic("many", 50, 1)])["many"].result(20)
+    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "committing"})
+    consumer.commit(offsets=[TopicPartition("many", 0, 0)], asynchronous=False)
+    settings = {"internal.segment.bytes": "40000", "min.cleanable.dirty.ratio": "0.1"}
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "__consumer_offsets")
+    for name, value in settings.items():
+        resource.add_incremental_config(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET))
+    admin.incremental_alter_configs([resource])[resource].result(20)
+    folder = node.data / "__consumer_offsets-0"
+    count = 300
+    for number in range(1, count + 1):
+        places = [TopicPartition("many", index, number * 100 + index) for index in range(50)]
+        consumer.commit(offsets=places, asynchronous=False)
+    written = 50 * 50 * count  # a committed offset has more than 50 bytes
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while size_of(folder) > written:
+        assert time.monotonic() < deadline, "it was not compacted"
+        time.sleep(0.3)
+    node.kill()
+    node.start()
+    known = consumer.committed([TopicPartition("many", index) for index in range(50)], timeout=20)
+    assert [place.offset for place in known] == [count * 100 + index for index in range(50)]
+    consumer.close()

@@ -137,6 +137,7 @@ class Promises:
     config: CompactedConfig
     stored: list[Stored]
     open: dict[int, int]
+    excused: dict[int, int]
     now_ms: int
     cleaning: Cleaning | None
 
@@ -201,6 +202,8 @@ class Promises:
                 continue  # it wrote nothing for a day
             assert state.last_sequence == sent[-1].header.last_sequence
             for each in sent[-5:]:
+                if each.header.base_offset < self.excused.get(producer, 0):
+                    continue
                 again = parse_header(each.data)
                 found = self.log.producers.check(again)
                 assert found is not None, each.header
@@ -233,6 +236,7 @@ class History(Promises):
         self.acknowledged = 0
         self.sequences: dict[int, int] = {}
         self.open: dict[int, int] = {}
+        self.excused: dict[int, int] = {}
         self.epoch = 0
         self.cleaning: Cleaning | None = None
         self.passes = self.swaps = self.deaths = self.values = 0
@@ -289,7 +293,7 @@ class History(Promises):
             self.deaths += 1
             self.cleaning = None
             self.disk.power_on()
-            if self.random.random() < 0.15 and self.disk.exists(CHECKPOINT):
+            if self.random.random() < 0.15 and not self.disk.torn and self.disk.exists(CHECKPOINT):
                 self.disk.remove(CHECKPOINT)  # it may be lost: the journal and Kafka's files know enough
             if self.random.random() < 0.3:
                 self.disk.cut_at = self.disk.calls + self.random.randint(1, 150)
@@ -307,7 +311,9 @@ class History(Promises):
         """The model loses what was never acknowledged and is not in the log."""
         if self.config.durability == "stable":
             assert end >= self.acknowledged, f"acknowledged up to {self.acknowledged}, the log ends at {end}"
+        lost = [each for each in self.stored if each.header.base_offset >= end]
         self.stored = [each for each in self.stored if each.header.base_offset < end]
+        self.excuse(lost)
         if self.stored:
             assert self.stored[-1].header.next_offset == end, "the log ends within a batch"
         else:
@@ -325,6 +331,15 @@ class History(Promises):
                     self.open.setdefault(header.producer_id, header.base_offset)
             else:
                 self.open.pop(header.producer_id, None)
+
+    def excuse(self, lost: list[Stored]) -> None:
+        """A producer that has sent a batch, lost or not, never sends its sixth last one again: five are in flight."""
+        for producer in {each.header.producer_id for each in lost if each.header.producer_id >= 0}:
+            sent = [each for each in self.stored if each.header.producer_id == producer and each.marker is None]
+            gone = sum(each.header.producer_id == producer and each.marker is None for each in lost)
+            window = sent[-(5 - gone) :] if gone < 5 else []
+            known_from = window[0].header.base_offset if window else self.log.end_offset
+            self.excused[producer] = max(self.excused.get(producer, 0), known_from)
 
     def put(self, **more: int | bool) -> None:
         """Queue a batch of one to six records."""
