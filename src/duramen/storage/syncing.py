@@ -176,6 +176,7 @@ class LogSync:
         """Account for what has become durable; False when the log was cut meanwhile, so that nothing is known."""
         if self._cuts != self.log.cuts:
             self.log.active.drop_seal()  # it may speak of bytes that were cut off
+            self._disown()
             return False
         for segment, _, _ in self._growing:
             segment.seal = None
@@ -183,3 +184,17 @@ class LogSync:
         for segment, _, size in self._segments:
             segment.synced = max(segment.synced, size)
         return True
+
+    def _disown(self) -> None:
+        """What the job wrote of a history that was cut meanwhile: the snapshot goes, indexes are written anew. OSError."""
+        log = self.log
+        if self._sidecars.snapshot >= 0 and log.path == self._path:
+            for suffix in (SNAPSHOT, PRODUCERS):
+                path = posixpath.join(self._path, file_name(self._sidecars.snapshot, suffix))
+                if self._disk.exists(path):
+                    self._disk.remove(path)
+            log.snapshots = [offset for offset in log.snapshots if offset != self._sidecars.snapshot]
+            log.names_changed = True
+        for segment, _, _ in self._sidecars.index_counts:
+            if segment.index is not None and segment.times is not None:
+                segment.index.written = segment.times.written = 0

@@ -270,6 +270,26 @@ def test_a_sync_that_a_cut_overtook_counts_for_nothing(bench: Bench) -> None:
     assert bench.log.recovery_point == 0
 
 
+def test_a_sync_that_a_cut_overtook_leaves_nothing_of_the_old_history(bench: Bench) -> None:
+    for number in range(10):
+        bench.append(b"old" * 40, producer_id=7, producer_epoch=0, base_sequence=number)
+    job = bench.log.take_sync(full=True)
+    assert job is not None
+    bench.log.truncate_to(5)
+    job.run()
+    for _ in range(8):
+        bench.append(b"new" * 40, producer_id=8, producer_epoch=0, base_sequence=bench.log.end_offset - 5)
+    bench.log.complete_sync(job)
+    assert bench.log.snapshots == []
+    assert not [name for name in os.listdir(bench.path) if name.endswith((".snapshot", ".producers"))]
+    bench.sync()
+    index = bench.log.active.index
+    assert index is not None
+    assert Path(bench.log.active.path_of(".index")).read_bytes() == index.encode()
+    bench.reopen(clean=False)
+    assert {producer.id: producer.last_offset for producer in bench.log.producers.active()} == {7: 4, 8: 12}
+
+
 def test_epochs_are_journaled_and_survive(bench: Bench) -> None:
     bench.log.assign_epoch(2)
     bench.append(b"a", epoch=2)
