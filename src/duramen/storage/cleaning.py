@@ -15,8 +15,8 @@ from duramen.ports import Disk, File
 from duramen.storage.checkpoints import read_file
 from duramen.storage.cleaned_transactions import CleanedTransactions
 from duramen.storage.offset_map import OffsetMap
-from duramen.storage.seal import Seal, compute_seal, decode_seal
-from duramen.storage.segment import SEAL, TXN_INDEX, Segment
+from duramen.storage.seal import Seal, compute_seal, decode_seal, read_sides
+from duramen.storage.segment import INDEX, SEAL, TIME_INDEX, TXN_INDEX, Segment
 from duramen.storage.times import DECODED_BYTES
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, check_crc, parse_header, read_marker
 from duramen.wire.compression import decompress
@@ -325,6 +325,7 @@ class Copy:
         target.close_indexes()
         yield 0
         seal = compute_seal(file, target.size, target.next_offset - 1)
+        seal.sides = read_sides(self._disk, [target.path_of(suffix) for suffix in (INDEX, TIME_INDEX, TXN_INDEX)])
         self._write(target.path_of(SEAL), seal.encode())
         target.sealed = True
         self._disk.sync_directory(target.directory)
