@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -18,6 +19,7 @@ from duramen.embedded import log as embedded_log
 from duramen.embedded import world as embedded_world
 from duramen.errors import StorageError
 from duramen.storage.checkpoints import CHECKPOINT, CLEANER
+from duramen.storage.disk import RealDisk
 from duramen.storage.journal_format import PREFIX
 
 
@@ -127,3 +129,12 @@ def test_what_power_leaves_of_a_finished_run_is_what_was_promised() -> None:
     session.crash()
     for state in final_states(session.disk.tape, session.promises):
         check_storage(state)
+
+
+def test_a_name_that_cannot_be_read_is_not_one_that_is_not_there(tmp_path: Path) -> None:
+    disk = RealDisk()
+    assert not disk.exists(str(tmp_path / "nothing"))
+    assert disk.exists(str(tmp_path))
+    failing = OSError(errno.EIO, "a bad sector")
+    with patch("os.lstat", side_effect=failing), pytest.raises(OSError, match="a bad sector"):
+        disk.exists(str(tmp_path / "anything"))

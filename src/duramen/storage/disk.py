@@ -241,7 +241,12 @@ class RealDisk:
         return RealFile(self, path, os.open(path, flags | os.O_CLOEXEC, 0o644))
 
     def exists(self, path: str) -> bool:
-        return os.path.lexists(path)
+        # Not os.path.lexists: to it, a name that could not be read is one that is not there.
+        try:
+            os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def list_directory(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
