@@ -54,6 +54,7 @@ class Maintenance:
         self._store.commit()
 
     def _checkpoint(self, directory: LogDirectory) -> None:
+        began = self._clock.monotonic()
         try:
             checkpoint = directory.take_checkpoint()
         except (OSError, StorageError) as error:
@@ -61,10 +62,14 @@ class Maintenance:
             return
         if checkpoint is None:
             return
+        taken = self._clock.monotonic()
 
         def done(_: Any, error: BaseException | None) -> None:
+            ended = self._clock.monotonic()
             if error is None:
                 directory.complete_checkpoint(checkpoint)
+                pause = taken - began + self._clock.monotonic() - ended
+                self._store.statistics.checkpointed(ended - taken, pause)
                 self.make_room(directory)
             else:
                 directory.fail_checkpoint(checkpoint, error)

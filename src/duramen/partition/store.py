@@ -34,6 +34,8 @@ class CommitStatistics:
     groups: int = 0
     failures: int = 0
     observers: list[Callable[[float], None]] = field(default_factory=list)
+    checkpointed: Callable[[float, float], None] = lambda job, pause: None
+    """Told of each checkpoint job: how long it ran off the loop, and how long it held up the loop."""
 
 
 class Store:
@@ -106,10 +108,7 @@ class Store:
     # ---- partitions ------------------------------------------------------------------------------------------
 
     def open_partition(self, tp: TopicPartition, topic_id: TopicId, config: TopicConfig) -> Partition:
-        """The partition on its existing log, or on a new one in the directory with the fewest partitions.
-
-        CorruptLogError, OSError when it is there but too damaged to be served.
-        """
+        """The partition on its existing log, or a new one where the fewest are. CorruptLogError, OSError: damaged."""
         present = self.partitions.get(tp)
         if present is not None:
             check(present.topic_id == topic_id, f"{tp} is open under another topic id")
@@ -271,14 +270,13 @@ class Store:
     def _answer_synced(self, failed: LogDirectory | None = None, reason: KafkaError | None = None) -> None:
         """Call back those whose entries are durable, and with the reason those whose directory failed."""
         waiting, self._synced = self._synced, []
-        for entry in waiting:
-            directory, target, callback = entry
+        for directory, target, callback in waiting:
             if directory is failed:
                 callback(reason)
             elif directory.journal.durable_lsn >= target:
                 callback(None)
             else:
-                self._synced.append(entry)
+                self._synced.append((directory, target, callback))
 
     def fail(self, directory: LogDirectory, error: BaseException) -> None:
         """A write or sync failed: this directory takes no more writes until a restart (ENGINE.md §1)."""

@@ -58,6 +58,8 @@ class BrokerCollector(Collector):
         for name, text, histogram in (
             ("duramen_loop_lag_seconds", "How late a timer of the event loop was.", metrics.loop_lag),
             ("duramen_gc_pause_seconds", "How long a garbage collection stopped the process.", metrics.gc_pause),
+            ("duramen_checkpoint_seconds", "One job of a checkpoint, off the event loop.", metrics.checkpoint),
+            ("duramen_checkpoint_pause_seconds", "What it cost the event loop.", metrics.checkpoint_pause),
             ("duramen_journal_sync_seconds", "Write and sync of one group commit.", metrics.sync),
         ):
             family = HistogramMetricFamily(name, text, labels=[])

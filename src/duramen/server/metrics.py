@@ -46,6 +46,15 @@ class Metrics:
         self.loop_lag = Histogram()
         """How late a timer of the loop was."""
         self.gc_pause = Histogram()
+        self.checkpoint = Histogram()
+        """Jobs of checkpoints, off the loop."""
+        self.checkpoint_pause = Histogram()
+        """What taking and completing such a job costs the loop."""
+
+    def checkpointed(self, job: float, pause: float) -> None:
+        """A job of a checkpoint ended: seconds off the loop, and on it."""
+        self.checkpoint.observe(job)
+        self.checkpoint_pause.observe(pause)
 
     def request(self, api_key: int, seconds: float) -> None:
         """A request was answered."""

@@ -14,7 +14,7 @@ INTERVAL_SECONDS = 0.5
 
 
 class Pulse:
-    """Feeds `loop_lag` and `gc_pause` of the broker's metrics while the process runs."""
+    """Feeds `loop_lag`, `gc_pause` and the checkpoints' times of the broker's metrics while the process runs."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -24,6 +24,7 @@ class Pulse:
 
     def start(self) -> None:
         gc.callbacks.append(self._on_gc)
+        self._broker.store.statistics.checkpointed = self._broker.metrics.checkpointed
         self._arm()
 
     def _arm(self) -> None:
