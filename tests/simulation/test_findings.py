@@ -318,3 +318,22 @@ def test_indexes_of_a_segment_that_a_power_cut_took_go_at_the_start() -> None:
         disk.open(path, create=True, write=True).close()
     open_directory(disk)
     assert not set(orphans) & set(disk.contents())
+
+
+def test_retention_believes_no_time_index_that_a_power_cut_left() -> None:
+    """Index files of segments without a seal are never synced: as zeros they said that fresh records were ages old."""
+    disk = CrashDisk()
+    directory = open_directory(disk)
+    log = directory.create_log(TP, TOPIC_ID, PlainLogConfig(segment_bytes=1000))
+    log.assign_epoch(0)
+    for sequence in range(6):
+        write(directory, log, sequence)
+    directory.close(clean=True)
+    closed = [segment.path.removesuffix(".log") + ".timeindex" for segment in log.segments[:-1]]
+    assert closed
+    for path in closed:
+        file = disk.open(path, write=True)
+        file.pwritev([bytes(file.size())], 0)
+        file.close()
+    (log,) = open_directory(disk).logs.values()
+    assert [segment.max_timestamp for segment in log.segments] == [WALL_START_MS] * (len(closed) + 1)

@@ -65,7 +65,8 @@ def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int, known
             log.segments.append(segment)
         for segment, later in zip(log.segments, bases[1:], strict=False):
             segment.next_offset = later
-            if not ((clean or later <= recovery_point) and closed_indexes_fit(segment)):
+            believed = clean and known is None  # by Kafka, or by a release whose checkpoint is gone
+            if not ((clean or later <= recovery_point) and closed_indexes_fit(segment, believed=believed)):
                 load_rolled(log, segment, None if clean else known, walk)
             segment.release_files()
         log.active = log.segments[-1]

@@ -53,13 +53,19 @@ def load_rolled(log: Log, segment: Segment, known: LogPoint | None, walk: Walk) 
     segment.close_indexes()
 
 
-def closed_indexes_fit(segment: Segment) -> bool:
-    """Whether the index files can be those of the segment, by their sizes and last entries; takes over the bounds."""
+def closed_indexes_fit(segment: Segment, *, believed: bool) -> bool:
+    """Whether the index files can be those of the segment, by their sizes and last entries; takes over the bounds.
+
+    Without a seal only where they are `believed`: nothing else syncs them, and the bytes that a power cut leaves of
+    them may say that every record is ages old, which retention would act upon.
+    """
     disk = segment.disk
     if not disk.exists(segment.path_of(INDEX)) or not disk.exists(segment.path_of(TIME_INDEX)):
         return False
     if bounds_from_seal(segment):
         return True
+    if not believed:
+        return False
     index, times = disk.open(segment.path_of(INDEX)), disk.open(segment.path_of(TIME_INDEX))
     try:
         index_size, time_size = index.size(), times.size()
