@@ -462,6 +462,11 @@ class History(Promises):
             commit(self.directory)
             self.now_ms += 1000
 
+    def end_transactions(self) -> None:
+        """Commit what is open."""
+        for producer in list(self.open):
+            self.append(build_marker(producer, 0, COMMIT, 0, self.now_ms), COMMIT)
+
     def settle(self) -> None:
         """Compact everything there is, and see that it was."""
         self.cleaning = None
@@ -471,8 +476,7 @@ class History(Promises):
         self.directory = self._open()
         self.config.min_cleanable_dirty_ratio = 0.0
         self.config.min_compaction_lag_ms = 0
-        for producer in list(self.open):
-            self.append(build_marker(producer, 0, COMMIT, 0, self.now_ms), COMMIT)
+        self.end_transactions()
         self.put()
         self.log.roll()
         self.put()
