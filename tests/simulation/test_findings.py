@@ -337,3 +337,14 @@ def test_retention_believes_no_time_index_that_a_power_cut_left() -> None:
         file.close()
     (log,) = open_directory(disk).logs.values()
     assert [segment.max_timestamp for segment in log.segments] == [WALL_START_MS] * (len(closed) + 1)
+
+
+def test_a_topic_that_the_disk_refuses_to_look_for_is_refused() -> None:
+    """The error of looking whether a directory is there already reached the loop, and nobody was answered."""
+    world = OneNode()
+    world.until(lambda: world.node.ready)
+    codes: list[int] = []
+    path = "/data/a-0"
+    world.disk.fault = lambda call: OSError(errno.EACCES, "EACCES", path) if call.path == path else None
+    world.answers(create("a", codes))
+    assert codes == [ErrorCode.KAFKA_STORAGE_ERROR]

@@ -28,7 +28,7 @@ def create_partitions(
     directory = min(writable, key=lambda each: len(each.logs))
     try:
         job = directory.take_creation([NewLog(*each) for each in new])
-    except StorageError as error:
+    except (OSError, StorageError) as error:
         done(error)
         return
 

@@ -307,12 +307,18 @@ class Simulation:
         if not self.loop.run(lambda: condition() or self._needs_start(), self.loop.now + PROGRESS_DEADLINE_S):
             raise InvariantViolated("Progress", f"not within {PROGRESS_DEADLINE_S} s: {what}")
         if not condition():
-            repair = self.act("repair", self.faults.started(0.0))
+            repair = self.act("repair", self._repair())
             self.loop.run(lambda: repair.finished, self.loop.now + PROGRESS_DEADLINE_S)
             self._until(what, condition)
 
     def _needs_start(self) -> bool:
-        return self.faults.finished and not self.node.running
+        """Whether the node is down, or learned of its last fault when that was over and has given something up."""
+        return self.faults.finished and (not self.node.running or (self.given_up and self.node.ready))
+
+    def _repair(self) -> Script:
+        if self.node.running:
+            yield from self.faults.stopped()
+        yield from self.faults.started(0.0)
 
     def _finish(self, what: str, script: Script) -> None:
         """Run one script to its end."""
