@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from duramen.errors import CorruptLogError
+from duramen.errors import CorruptLogError, DuramenError
 from duramen.ports import Disk
 from duramen.storage.checkpoints import ActiveState, LogPoint, read_file
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
@@ -99,8 +99,9 @@ def load_active(log: Log, segment: Segment, known: LogPoint | None, walk: Walk, 
     """
     if segment.sealed:
         segment.drop_seal()
-    if clean and known is not None and _is_as_known(segment, known):
-        _sleep(segment, known)
+    if clean and known is not None and known.state is not None and _is_as_known(segment, known):
+        segment.next_offset = known.recovery_point
+        _sleep(segment, known.state)
     elif clean and (known is None or known.state is not None) and _load_indexes(log, segment, walk):
         pass  # a point without a state: the last start found damage, and this one has to find it, too
     elif clean or not _resume(log, segment, known, walk):
@@ -112,9 +113,12 @@ def load_active(log: Log, segment: Segment, known: LogPoint | None, walk: Walk, 
 
 
 def write_indexes(log: Log, segment: Segment) -> None:
-    """The entries in memory into the files: the checkpoint that a start writes speaks of them."""
+    """The entries in memory into the files: the checkpoint that a start writes speaks of them.
+
+    What else is in the files goes: later writes only ever add.
+    """
     for path, position, data in segment.pending_index_writes(final=False):
-        if data:
+        if data or _size(segment.disk, path) > position:
             _write(log, path, position, data)
     if segment.index is not None and segment.times is not None:
         segment.index.written, segment.times.written = len(segment.index), len(segment.times)
@@ -141,29 +145,37 @@ def _size(disk: Disk, path: str) -> int:
         file.close()
 
 
-def _sleep(segment: Segment, known: LogPoint) -> None:
-    state = segment.dormant = known.state
-    if state is not None:
-        segment.index_entries, segment.time_entries = state.index_entries, state.time_entries
-        segment.next_offset = known.recovery_point
-        segment.first_timestamp = state.first_timestamp
-        segment.max_timestamp, segment.max_timestamp_offset = state.max_timestamp, state.max_timestamp_offset
+def _sleep(segment: Segment, state: ActiveState) -> None:
+    segment.dormant = state
+    segment.index_entries, segment.time_entries = state.index_entries, state.time_entries
+    segment.first_timestamp = state.first_timestamp
+    segment.max_timestamp, segment.max_timestamp_offset = state.max_timestamp, state.max_timestamp_offset
 
 
 def wake(log: Log) -> None:
-    """The dormant active segment is about to grow: its indexes into memory, made again if they are damaged. OSError."""
+    """The dormant active segment is about to grow: its indexes into memory, made again if they are damaged.
+
+    OSError, CorruptLogError: it sleeps on, and takes no append.
+    """
     segment, state = log.active, log.active.dormant
     if state is None:
         return
-    end = segment.next_offset
     if _read_indexes(log, segment, state):
         segment.dormant = None
         index = segment.index
         segment.unindexed = segment.size - (index.positions[-1] if index is not None and len(index) else 0)
-    else:
+        return
+    end, size = segment.next_offset, segment.size
+    try:
         rebuild(log, segment, Walk())
         if segment.next_offset != end:
             raise CorruptLogError(segment.path, 0, segment.size, f"it ends at offset {segment.next_offset}", end)
+        write_indexes(log, segment)
+    except (OSError, DuramenError):
+        segment.size, segment.next_offset = size, end
+        segment.index = segment.times = None
+        _sleep(segment, state)
+        raise
 
 
 def _read_indexes(log: Log, segment: Segment, state: ActiveState) -> bool:

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
 
 class Write(NamedTuple):
-    """Bytes for a sidecar. position 0 replaces the whole file; entries: how many an index file then has."""
+    """Bytes for a sidecar. whole: they replace the file; else they are added, which a roll may do at the same time."""
 
     path: str
     position: int
     data: bytes
+    whole: bool = False
 
 
 class Sidecars(NamedTuple):
@@ -56,7 +57,7 @@ def collect(log: Log, *, final: bool, full: bool) -> Sidecars:
         snapshot = log.end_offset
         ours = encode_ours(log.producers, [segment.base_offset for segment in log.segments if segment.has_aborted])
         for suffix, data in ((SNAPSHOT, encode_kafka(log.producers)), (PRODUCERS, ours)):
-            writes.append(Write(posixpath.join(log.path, file_name(snapshot, suffix)), 0, data))
+            writes.append(Write(posixpath.join(log.path, file_name(snapshot, suffix)), 0, data, True))
         bases = {segment.base_offset for segment in log.segments}
         for old in log.snapshots:
             if old not in bases:
@@ -67,11 +68,11 @@ def collect(log: Log, *, final: bool, full: bool) -> Sidecars:
 
 def write(disk: Disk, sidecars: Sidecars, *, sync: bool, still_there: Callable[[], None] = lambda: None) -> None:
     """Write the collected bytes, but not the epochs; `still_there` is asked before each file. OSError."""
-    for path, position, data in sidecars.writes:
+    for path, position, data, whole in sidecars.writes:
         still_there()
         file = disk.open(path, create=True, write=True)
         try:
-            if position == 0:
+            if whole:
                 file.truncate(0)
             if data:
                 file.pwritev([data], position)
