@@ -36,14 +36,25 @@ from duramen.storage.journal_reader import read_journal
 from duramen.storage.producer_files import decode_kafka, decode_ours
 from duramen.storage.salvage import next_batch
 from duramen.storage.scan import scan
-from duramen.storage.seal import BLOCK_BYTES, Seal, decode_seal
-from duramen.storage.segment import INDEX, PRODUCERS, SEAL, SNAPSHOT, TIME_INDEX, file_name, log_name, parse_base
+from duramen.storage.seal import BLOCK_BYTES, SEALING, Seal, decode_seal, read_growing, read_sides
+from duramen.storage.segment import (
+    INDEX,
+    PRODUCERS,
+    SEAL,
+    SNAPSHOT,
+    TIME_INDEX,
+    TXN_INDEX,
+    file_name,
+    log_name,
+    parse_base,
+)
 from duramen.storage.snapshot_files import parse_snapshot_name, read_snapshot
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header, records
 
 DECODED_BYTES_MAX = 1 << 30
 """A batch that inflates to more than this counts as damaged."""
 _SEAL_READ_BYTES = 16 * BLOCK_BYTES
+_SIDES = (INDEX, TIME_INDEX, TXN_INDEX)
 _NO_OFFSET = 1 << 62
 """Above every offset."""
 
@@ -313,6 +324,8 @@ class _SegmentCheck:
             end = self._walk(file, report, None if seal is not None else synced)
             if seal is not None:
                 self._check_seal(file, seal, report)
+            else:
+                self._check_growing(file, report, synced)
         finally:
             file.close()
         if not self.damaged:
@@ -358,7 +371,8 @@ class _SegmentCheck:
             report.batches += 1
             report.records += header.count
             report.next_offset = header.next_offset
-            report.max_timestamp = max(report.max_timestamp, header.max_timestamp)
+            if header.count:  # what compaction has emptied counts for no look-up by time
+                report.max_timestamp = max(report.max_timestamp, header.max_timestamp)
             self.youngest.append((header.last_offset, report.max_timestamp))
             if self.decode:
                 self._decode(file, position, header)
@@ -407,7 +421,29 @@ class _SegmentCheck:
         if seal.length != report.size:
             what = f"it has {report.size} bytes, {seal.length} were sealed"
             self._find("damage", self.path, min(seal.length, report.size), report.size, report.next_offset, what)
-        for position in range(0, min(seal.length, report.size), _SEAL_READ_BYTES):
+        self._check_blocks(file, seal, report.size)
+        if not self.damaged and not report.next_offset - 1 <= seal.last_offset < self.below:
+            what = f"it says that the segment ends with offset {seal.last_offset} instead of {report.next_offset - 1}"
+            self._find("index", posixpath.join(self.directory, file_name(self.base, SEAL)), 0, 0, self.base, what)
+        elif not self.damaged and seal.max_timestamp != report.max_timestamp:
+            what = f"its greatest timestamp is {seal.max_timestamp} instead of {report.max_timestamp}"
+            self._find("index", posixpath.join(self.directory, file_name(self.base, SEAL)), 0, 0, self.base, what)
+
+        self._check_sides(seal)
+
+    def _check_growing(self, file: File, report: SegmentReport, synced: int | None) -> None:
+        """What an active segment was sealed up to. After a crash only what was synced is sure to be as it was."""
+        path = posixpath.join(self.directory, file_name(self.base, SEALING))
+        try:
+            seal = read_growing(self.disk, path, report.size)
+        except StorageError as error:
+            self._find("index", path, 0, 0, self.base, str(error))
+            return
+        if seal is not None and (synced is None or report.next_offset <= synced):
+            self._check_blocks(file, seal, report.size)
+
+    def _check_blocks(self, file: File, seal: Seal, size: int) -> None:
+        for position in range(0, min(seal.length, size), _SEAL_READ_BYTES):
             length = min(_SEAL_READ_BYTES, seal.length - position)
             piece = memoryview(file.pread(length, position))
             for inside in range(0, len(piece), BLOCK_BYTES):
@@ -417,12 +453,17 @@ class _SegmentCheck:
                 except CorruptLogError as error:
                     last = self._offset_at(error.end - 1, last=True)
                     self.findings.append(_damage(error)._replace(last_offset=last))
-        if not self.damaged and not report.next_offset - 1 <= seal.last_offset < self.below:
-            what = f"it says that the segment ends with offset {seal.last_offset} instead of {report.next_offset - 1}"
-            self._find("index", posixpath.join(self.directory, file_name(self.base, SEAL)), 0, 0, self.base, what)
-        elif not self.damaged and seal.max_timestamp != report.max_timestamp:
-            what = f"its greatest timestamp is {seal.max_timestamp} instead of {report.max_timestamp}"
-            self._find("index", posixpath.join(self.directory, file_name(self.base, SEAL)), 0, 0, self.base, what)
+
+    def _check_sides(self, seal: Seal) -> None:
+        """The seal's sums of the index files: what is no entry of another place may still be another entry."""
+        if seal.sides is None:
+            return
+        paths = [posixpath.join(self.directory, file_name(self.base, suffix)) for suffix in _SIDES]
+        found = read_sides(self.disk, paths)
+        for number, path in enumerate(paths):
+            length, checksum = found[2 * number : 2 * number + 2]
+            if (length, checksum) != tuple(seal.sides[2 * number : 2 * number + 2]):
+                self._find("index", path, 0, length, self.base, "it differs from what was sealed")
 
     def _offset_at(self, position: int, *, last: bool = False) -> int:
         """The first offset of the sound batch at a position; with `last`, the last one before the batch behind it."""

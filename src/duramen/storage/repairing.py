@@ -1,6 +1,6 @@
 """Repairing a partition's files while no node uses them: what is sound stays, at its offsets; the rest is put aside.
 
-`survey` says what would be done and touches nothing; `Repair.apply` does it. A single flipped bit of a sealed segment
+`survey` says what would be done and touches nothing; `Repair.apply` does it. A single flipped bit under a seal
 is turned back. Other damage loses the batches it touches: their bytes go to a side file first, and a line in the list
 of losses says which offsets they had; then the segment is replaced by one without them. The offsets stay a gap.
 Indexes go before the segment changes, for they can be made again: after a crash at any point the same repair can be run
@@ -27,7 +27,7 @@ from duramen.storage.checkpoints import (
 from duramen.storage.index import decode_offset_index, decode_time_index
 from duramen.storage.producer_files import decode_kafka, decode_ours
 from duramen.storage.salvage import Run, flipped_bit, runs
-from duramen.storage.seal import BLOCK_BYTES, Seal, compute_seal, decode_seal
+from duramen.storage.seal import BLOCK_BYTES, SEALING, Seal, compute_seal, decode_seal
 from duramen.storage.segment import (
     INDEX,
     LOG,
@@ -95,7 +95,7 @@ class Patched:
 
 @dataclass(slots=True)
 class SegmentRepair:
-    """What one segment needs. kept: its sound runs, when some bytes have to go; next_offset: behind the last of them."""
+    """What one segment needs. kept: its sound runs, when some bytes have to go; next_offset: behind the last one."""
 
     base_offset: int
     size: int
@@ -198,12 +198,14 @@ class Repair:
         if not segment.is_last or (end is not None and segment.next_offset < end):
             file = self.disk.open(path)
             try:
-                seal = compute_seal(file, file.size(), segment.next_offset - 1 if kept else -1)
+                seal = compute_seal(file, file.size(), segment.next_offset - 1)
             finally:
                 file.close()
             replace_file(self.disk, self._file(segment, SEAL), seal.encode())
-        elif remove_file(self.disk, self._file(segment, SEAL)):
-            self.disk.sync_directory(self.path)
+        else:
+            remove_file(self.disk, self._file(segment, SEAL))
+        remove_file(self.disk, self._file(segment, SEALING))
+        self.disk.sync_directory(self.path)
 
     def _copy(self, source: File, ranges: list[tuple[int, int]], path: str, patches: dict[int, int]) -> None:
         """Make `path` of ranges of a file, all or nothing; the caller syncs its name."""
@@ -271,7 +273,11 @@ class _Survey:
         try:
             found.size = source.size()
             file = Patched(source, found.patches)
-            seal = _readable_seal(disk, self._path[: -len(LOG)] + SEAL, found.size)
+            stem = self._path[: -len(LOG)]
+            growing = None
+            seal = _readable_seal(disk, stem + SEAL, found.size)
+            if seal is None:
+                seal = growing = _readable_seal(disk, stem + SEALING, found.size)
             bad = [] if seal is None else list(self._mend(file, seal))
             pieces = list(runs(file, 0, found.size, from_offset=found.base_offset, below=self._below))  # type: ignore[arg-type]
         finally:
@@ -288,6 +294,9 @@ class _Survey:
                 self._drop(run, pieces)
         elif found.is_last and self._below != _NO_END and found.next_offset < self._below:
             self._short()
+        if growing is not None and bad and found.kept is None:
+            what = "the batches are sound, it speaks of others"  # a repair was cut short
+            self._repair.removals.append(Action(REMOVED, stem + SEALING, 0, 0, -1, -1, what))
         return found
 
     def _mend(self, file: Patched, seal: Seal) -> Iterator[tuple[int, int]]:
@@ -362,6 +371,7 @@ def _doubted(pieces: list[Run], bad: list[tuple[int, int]], base: int, below: in
 
 
 def _readable_seal(disk: Disk, path: str, size: int) -> Seal | None:
+    """The seal of a segment, or of an active one's first part; None when it is damaged or of another size."""
     content = read_file(disk, path)
     if content is None:
         return None
@@ -369,7 +379,7 @@ def _readable_seal(disk: Disk, path: str, size: int) -> Seal | None:
         seal = decode_seal(content, path)
     except StorageError:
         return None
-    return seal if seal.length == size else None
+    return seal if seal.length == size or (path.endswith(SEALING) and seal.length < size) else None
 
 
 def _unreadable(disk: Disk, path: str, names: list[str], segments: list[SegmentRepair]) -> list[Action]:
@@ -388,7 +398,7 @@ def _unreadable(disk: Disk, path: str, names: list[str], segments: list[SegmentR
             sound = decode_ours(content) is not None
         elif name.endswith(SNAPSHOT):
             sound = decode_kafka(content) is not None
-        elif name.endswith(SEAL):
+        elif name.endswith((SEAL, SEALING)):
             sound = segment is not None and _readable_seal(disk, inside, segment.size) is not None
         elif segment is not None and suffix == INDEX[1:]:
             sound = decode_offset_index(content, segment.size, 2**31) is not None

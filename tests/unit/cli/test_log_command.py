@@ -21,7 +21,8 @@ from duramen.storage.disk import RealDisk
 from duramen.storage.index import OffsetIndex, TimeIndex
 from duramen.storage.seal import compute_seal
 from duramen.storage.segment import file_name
-from duramen.wire.batch import build_batch
+from duramen.wire.batch import build_batch, parse_header
+from duramen.wire.filtering import empty_batch
 
 TOPIC_ID = topic_id_text(bytes(range(16)))
 
@@ -219,6 +220,16 @@ def test_one_partition_alone(data: Path, capsys: pytest.CaptureFixture[str]) -> 
     code, report = verify(capsys, str(data / "flights-1"))
     assert code == 0
     assert [p["partition"] for p in report["partitions"]] == ["flights-1"]
+
+
+def test_a_batch_that_compaction_has_emptied_counts_for_no_look_up_by_time(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    emptied = bytes(empty_batch(parse_header(batch(3, 3, 3000))))
+    write_segment(data / "flights-0", 0, [(0, batch(0, 3), 1002), (3, emptied, 1002)], sealed=True)
+    code, report = verify(capsys, str(data))
+    assert (code, report["findings"]) == (0, [])
+    assert report["partitions"][0]["segments"][0]["max_timestamp"] == 1002
 
 
 def test_directory_in_use_and_no_directory(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from duramen.cli.inspection import Finding, verify_directory
 from duramen.cli.repair import apply, command, settle, survey_directory
 from duramen.errors import StorageError
 from duramen.model import TopicPartition
@@ -62,6 +63,11 @@ def scribble(disk: CrashDisk, path: str, start: int, length: int) -> None:
         disk.damage(path, at, 0x5A)
 
 
+def findings(disk: CrashDisk) -> list[Finding]:
+    """What `duramen log verify` says."""
+    return list(verify_directory(disk, "/data", lambda size: None, decode=True).all_findings())
+
+
 def test_a_sound_directory_needs_nothing() -> None:
     for clean in (True, False):
         disk = CrashDisk()
@@ -82,6 +88,69 @@ def test_a_flipped_bit_of_a_sealed_segment_is_turned_back() -> None:
         assert disk.contents()[segments[1][0]] == before[segments[1][0]]
     directory, log = opened(disk)
     assert read_all(log) == records
+    directory.close(clean=True)
+
+
+def test_a_flipped_bit_of_the_active_segment_is_turned_back() -> None:
+    disk = CrashDisk()
+    records, segments = filled(disk)
+    path, _, base = segments[-1]
+    before = disk.contents()[path]
+    for place in (3, 14, 20, 500):
+        disk.damage(path, place, 0x10)
+        (finding,) = {each.what for each in findings(disk) if each.path == path and "seal" in each.what}
+        assert finding == "the bytes differ from the seal"
+        (action,) = survey_directory(disk, "/data").actions
+        assert (action.kind, action.path, action.start) == (RESTORED, path, place)
+        apply(disk, survey_directory(disk, "/data"))
+        assert disk.contents()[path] == before
+    assert findings(disk) == []
+    directory, log = opened(disk)
+    assert read_all(log, base) == {offset: value for offset, value in records.items() if offset >= base}
+    directory.close(clean=True)
+
+
+def test_what_the_active_segment_was_sealed_as_is_forgotten_when_batches_of_it_go() -> None:
+    disk = CrashDisk()
+    records, segments = filled(disk)
+    path, size, _ = segments[-1]
+    scribble(disk, path, size // 2, 60)
+    found = survey_directory(disk, "/data")
+    assert {action.kind for action in found.actions} == {DROPPED}
+    stale = disk.contents()[path[:-4] + ".sealing"]
+    apply(disk, found)
+    assert path[:-4] + ".sealing" not in disk.contents()
+    # A power cut may have left it: then it is what has to go.
+    file = disk.open(path[:-4] + ".sealing", create=True, write=True)
+    file.pwritev([stale], 0)
+    file.close()
+    assert [action.kind for action in survey_directory(disk, "/data").actions] == [REMOVED]
+    apply(disk, survey_directory(disk, "/data"))
+    assert findings(disk) == []
+    lost = set(range(found.actions[0].first_offset, found.actions[0].last_offset + 1))
+    directory, log = opened(disk)
+    for _ in range(5):
+        records[log.end_offset] = b"more" * 50
+        append(log, b"more" * 50)
+        commit(directory)
+    assert read_all(log) == {offset: value for offset, value in records.items() if offset not in lost}
+    directory.close(clean=True)
+    assert findings(disk) == []
+
+
+@pytest.mark.parametrize("number", [0, 1, -1])
+def test_a_segment_of_which_nothing_is_left_has_a_seal_that_holds(number: int) -> None:
+    disk = CrashDisk()
+    records, segments = filled(disk)
+    path, size, _ = segments[number]
+    scribble(disk, path, 0, size)
+    found = survey_directory(disk, "/data")
+    apply(disk, found)
+    assert findings(disk) == []
+    directory, log = opened(disk)
+    lost = set(range(found.actions[0].first_offset, found.actions[0].last_offset + 1))
+    assert read_all(log) == {offset: value for offset, value in records.items() if offset not in lost}
+    assert directory.findings.count == 0
     directory.close(clean=True)
 
 
