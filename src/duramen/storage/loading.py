@@ -48,7 +48,7 @@ _SNAPSHOT_KINDS: tuple[SnapshotKind, ...] = ((PRODUCERS, decode_ours), (SNAPSHOT
 
 def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int, known: LogPoint | None = None) -> None:
     """Fill a new Log from its directory; see `Log.open`."""
-    present = _present(log)
+    present = _present(log, ours=known is not None)
     bases = sorted(base for base, suffixes in present.items() if LOG in suffixes)
     walk = Walk()
     if not bases:
@@ -91,14 +91,19 @@ def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int, known
     log.active.release_files()  # many partitions are opened, few are used: the first append or read opens it again
 
 
-def _present(log: Log) -> dict[int, set[str]]:
-    """Suffixes by base offset of the files in the directory; what a crash left half-done is removed."""
+def _present(log: Log, *, ours: bool) -> dict[int, set[str]]:
+    """Suffixes by base offset of the files in the directory; what a crash left half-done is removed.
+
+    ours: a checkpoint of ours knows the log, so what was half-compacted at the last clean stop is damage of ours.
+    """
     present: dict[int, set[str]] = {}
     removed = False
     for name in log.disk.list_directory(log.path):
         if name.endswith(_LEFT_OVER):
             log.disk.remove(posixpath.join(log.path, name))
             removed = True
+        elif name.endswith(".swap") and ours:
+            raise CorruptLogError(posixpath.join(log.path, name), 0, 0, "a damaged segment could not be swapped in")
         elif name.endswith(".swap"):
             raise StorageError(
                 f"{posixpath.join(log.path, name)}: a compaction was interrupted; start and cleanly stop the Kafka "

@@ -101,7 +101,10 @@ class PartitionRecovery:
     def run(self) -> Point:
         """Do it and return where the log ends; see `damage`. CorruptLogError when that end cannot be told."""
         plan = self._plan
-        settle(self._disk, self._path)
+        try:
+            settle(self._disk, self._path)
+        except CorruptLogError as damage:
+            self._note(damage)  # of compacted segments: what the journal has lies behind them
         names = self._disk.list_directory(self._path)
         bases = sorted(filter_bases(names))
         tails = dict(tail for tail in map(_parse_tail, names) if tail is not None)

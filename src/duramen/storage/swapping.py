@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, cast
 
-from duramen.errors import CorruptLogError
-from duramen.ports import Disk
-from duramen.storage.checkpoints import remove_file
+from duramen.errors import CorruptLogError, StorageError
+from duramen.ports import Disk, File
+from duramen.storage.checkpoints import read_file, remove_file
 from duramen.storage.scan import scan
+from duramen.storage.seal import CheckedFile, decode_seal
 from duramen.storage.segment import (
     INDEX,
     LOG,
@@ -90,8 +91,9 @@ def settle(disk: Disk, path: str) -> bool:
     disk.sync_directory(path)
     bases = [base for base in map(parse_base, names) if base is not None]
     for base in sorted(staged):
-        if LOG in staged[base]:
-            end = _end_of(disk, posixpath.join(path, file_name(base, LOG + SWAP)), base)
+        if LOG in staged[base] and SEAL in staged[base]:  # without the seal step 5 has begun
+            log, seal = (posixpath.join(path, file_name(base, suffix + SWAP)) for suffix in (LOG, SEAL))
+            end = _end_of(disk, log, seal, base)
             remove_replaced(disk, path, [each for each in bases if base < each < end])
         unstage(disk, path, base)
     disk.sync_directory(path)
@@ -108,13 +110,21 @@ def _with(names: list[str], ending: str) -> dict[int, list[str]]:
     return found
 
 
-def _end_of(disk: Disk, path: str, base: int) -> int:
-    """The offset behind the last batch of a segment file."""
+def _end_of(disk: Disk, path: str, seal_path: str, base: int) -> int:
+    """The offset behind a segment file's last batch, every byte of it checked: other segments below that are removed."""
+    content = read_file(disk, seal_path)
+    try:
+        seal = None if content is None else decode_seal(content, seal_path)
+    except StorageError:
+        seal = None
     file = disk.open(path)
     try:
         end = base
         size = file.size()
-        for position, header, ok in scan(file, 0, size, crc=False):
+        if seal is not None and seal.length != size:
+            raise CorruptLogError(path, 0, size, f"its seal speaks of {seal.length} bytes", base)
+        checked = file if seal is None else cast(File, CheckedFile(file, seal, base))
+        for position, header, ok in scan(checked, 0, size):
             if not ok or header is None:
                 raise CorruptLogError(path, position, size, "not a record batch", end)
             end = header.next_offset

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from storage_helpers import Bench, cold
 from test_bounded_start import FIRST, LOG0, filled, more, start
+from test_cleaner import Bench as Compaction
 
 from duramen.errors import CorruptLogError
 from duramen.ports import Disk
@@ -14,6 +15,8 @@ from duramen.sim.disk import CrashDisk
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from duramen.storage.segment import INDEX, TIME_INDEX
 from duramen.wire.batch import build_batch, parse_header
+
+SWAPPED = "/data/compacted-0/00000000000000000000.log.swap"
 
 
 def flip(disk: CrashDisk, path: str, position: int) -> None:
@@ -85,3 +88,44 @@ def test_a_log_that_cannot_wake_takes_nothing_and_loses_nothing() -> None:
         found = log.offset_for_timestamp(1000 + offset, log.end_offset)
         assert found is not None
         assert found[:2] == (offset, 1000 + offset)
+
+
+def half_swapped() -> Compaction:
+    """A power cut after compacted segments were staged, and five acknowledged batches that only the journal has."""
+    bench = Compaction()
+    for _ in range(2):
+        for number in range(10):
+            bench.put((b"k%d" % (number % 3), b"v%d" % number * 20))
+        bench.roll()
+    cleaning = bench.take()
+    assert cleaning is not None
+    while not bench.disk.exists(SWAPPED):
+        bench.step(cleaning)
+    for number in range(5):
+        bench.put((b"new%d" % number, b"x" * 30))
+    bench.commit()
+    bench.disk.power_cut()
+    bench.disk.power_on()
+    return bench
+
+
+@pytest.mark.parametrize("position", [2, 16, 24, 61 + 30])
+def test_a_damaged_swap_costs_nothing_else(position: int) -> None:
+    bench = half_swapped()
+    flip(bench.disk, SWAPPED, position)
+    for _ in range(2):
+        directory = bench.open()
+        assert not directory.logs
+        (offline,) = directory.offline.values()
+        assert isinstance(offline.error, CorruptLogError)
+        directory.close(clean=True)
+    active = bench.disk.open("/data/compacted-0/00000000000000000020.log")
+    assert b"new4" in active.pread(active.size(), 0)
+
+
+def test_a_swap_is_finished_without_its_seal() -> None:
+    bench = half_swapped()
+    flip(bench.disk, SWAPPED.replace(".log.", ".seal."), 30)
+    bench.open()
+    assert [segment.base_offset for segment in bench.log.segments] == [0, 20]
+    assert bench.log.end_offset == 25
