@@ -43,7 +43,7 @@ UNREACHED = {
         "storage/directory_logs.py",
         "DirectoryLogs.complete_creation",
     ): "a journal without room in a creation: no workload yet",
-    ("storage/syncing.py", "LogSync._disown"): "only when a truncation overtook a checkpoint: see write_paths.truncation",
+    ("storage/syncing.py", "LogSync._disown"): "when a truncation overtook a checkpoint: see write_paths.truncation",
     (
         "storage/loading.py",
         "truncate",

@@ -30,8 +30,8 @@ from duramen.server.handlers.produce_reply import ProduceReplies
 from duramen.server.metrics import Metrics
 from duramen.server.producer_ids import ProducerIdSource
 from duramen.storage.damage import Damage
-from duramen.storage.repairing import losses
 from duramen.storage.log import Log
+from duramen.storage.repairing import losses
 
 if TYPE_CHECKING:
     from duramen.server.handlers.fetch import FetchCall

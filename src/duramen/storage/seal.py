@@ -3,7 +3,7 @@
 A batch's own CRC leaves out its first 21 bytes; the seal covers everything. It is made after the roll, from synced
 bytes whose batch CRCs are checked in the same pass, and is what cold reads, the scrubber and replica repair trust.
 
-File: magic, version u8, block size u32, length u64, last offset i64, greatest timestamp i64, number of blocks u32; since
+File: magic, version u8, block size u32, length u64, last offset i64, greatest timestamp i64, blocks u32; since
 version 2 the last offset of the batch with that timestamp i64 and, of `.index`, `.timeindex` and `.txnindex`, bytes u32
 and CRC32C u32; CRC32C u32 of each block, CRC32C u32 of all before it. Big-endian.
 """

@@ -187,7 +187,7 @@ class LogSync:
         return True
 
     def _disown(self) -> None:
-        """What the job wrote of a history that was cut meanwhile: the snapshot goes, indexes are written anew. OSError."""
+        """What the job wrote of a history that was cut meanwhile: the snapshot goes, indexes come anew. OSError."""
         log = self.log
         if self._sidecars.snapshot >= 0 and log.path == self._path:
             for suffix in (SNAPSHOT, PRODUCERS):

@@ -58,7 +58,7 @@ def _change(image: MetadataImage, config: BrokerConfig, change: ConfigChange) ->
         if fixed:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"Cannot update these configs dynamically: [{', '.join(fixed)}]; set them in the node's file and restart",
+                f"Cannot update these configs dynamically: [{', '.join(fixed)}]; set them in the file and restart",
             )
         for name, value in altered.items():
             validate_broker_config(name, value, cluster_default=not change.resource_name)
