@@ -17,7 +17,7 @@ from duramen.sim.invariants import INVARIANTS
 from duramen.sim.plan import Plan
 from duramen.sim.simulation import simulate
 
-SEEDS = range(1, 26)
+SEEDS = range(1, 16)
 OTHER_INVARIANTS = {
     "CleanRestartChangesNothing",
     "DeletedStaysDeleted",

@@ -74,6 +74,8 @@ class Recreator:
         scene = self.scene
         while scene.faults_on:
             self.generation += 1
+            if self.generation > 1:
+                scene.coverage.hit("topic created again under its name")
             mine = f"g{self.generation}:".encode()
             yield from create_topic(scene, FLEETING, 1, {})
             stored: list[bytes] = []
@@ -139,6 +141,8 @@ class Hardener:
             return wanted
 
         yield from until_done(f"make {HARDENING} {durability}", alter)
+        if durability == "stable":
+            self.scene.coverage.hit("topic made stable while it was written to")
         self.scene.note(f"{HARDENING} is {durability}, {len(self.promised)} records are promised")
 
     def _check(self, found: list[bytes]) -> None:

@@ -26,6 +26,7 @@ class Member:
         self.tps = tps
         self.member_id = ""
         self.generation = -1
+        self.starts = 0
         self.positions: dict[TopicPartition, int] = {}
         self.committed: dict[TopicPartition, int] = {}
         """Positions this member knows to be committed, by its own commits and by what it was told."""
@@ -63,6 +64,9 @@ class Member:
             joined = yield self._join_request()
         if joined is None or not self._fine("join", joined.error_code):
             return None
+        if self.generation >= 0 and self.starts != self.scene.starts():
+            self.scene.coverage.hit("group rebalance across a restart")
+        self.starts = self.scene.starts()
         self.member_id, self.generation = joined.member_id, joined.generation_id
         assignments: list[Any] = []
         if joined.leader == self.member_id:
@@ -188,6 +192,8 @@ class Member:
             for partition in topic.partitions:
                 tp = TopicPartition(topic.name, partition.partition_index)
                 scene.note(f"{self.name} commit {tp} {self.positions[tp]}: {partition.error_code}")
+                if partition.error_code == ErrorCode.ILLEGAL_GENERATION:
+                    scene.coverage.hit("commit of an old generation refused")
                 if not self._fine("commit", partition.error_code):
                     return False
                 scene.ledger.committed(self.group, tp, self.positions[tp], asked)

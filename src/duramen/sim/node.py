@@ -10,7 +10,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
-from duramen.errors import BugError, DuramenError
+from duramen.errors import BugError, CorruptLogError, DuramenError
 from duramen.ports import World
 from duramen.sim.disk import CrashDisk, NodeDied, PowerCut
 from duramen.sim.entropy import SimEntropy
@@ -59,6 +59,7 @@ class Node:
         self.lane_start_s = random.choice(((0.00001, 0.001), (0.0001, 0.02)))
         self.on_down: Callable[[], None] | None = None
         self.on_error: Callable[[Exception], None] | None = None
+        self.on_state: Callable[[str], None] = lambda state: None
         self.server: Server | None = None
         self.process: Process | None = None
         self._loop = loop
@@ -120,6 +121,8 @@ class Node:
         refused = isinstance(error, (OSError, DuramenError)) and not isinstance(error, BugError)
         if refused and self.excused and not self._has_served:
             self.refusals += 1
+            damaged = isinstance(error, CorruptLogError)
+            self.on_state("damage stopped a start" if damaged else "start failed with the disk")
             self.disk.end_process()
             self._end(f"does not start ({error})", 0.0, deliver=True)
         elif self.on_error is not None:
@@ -158,6 +161,8 @@ class Node:
     def _died(self, death: NodeDied) -> None:
         """A disk call was the last one."""
         cut = isinstance(death, PowerCut)
+        if cut and not self._has_served:
+            self.on_state("power cut while starting")
         deliver = not cut or self._random.random() < 0.5
         self._end(str(death), self._random.uniform(0.0, 0.5) if cut else 0.0, deliver=deliver)
 

@@ -137,6 +137,8 @@ class Simulation:
         )
         if plan.faults:
             self.faults.kinds = {kind: weight for kind, weight in self.faults.kinds.items() if kind in plan.faults}
+        self.node.on_state = self.coverage.hit
+        self.scene.starts = lambda: self.node.starts
         self.faults.look = lambda: survey(self.scene, judge=False)
         self.faults.suspicious = lambda: self.given_up
         self.faults.before_start = self._check_replay

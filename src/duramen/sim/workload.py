@@ -33,7 +33,7 @@ DAMAGED_ON_THE_WAY = 0.01
 
 @dataclass(slots=True)
 class Scene:
-    """What every script of one simulation shares. topics: partitions by topic name."""
+    """What every script of one simulation shares. topics: partitions by topic name. starts: of the node so far."""
 
     random: Random
     clock: Clock
@@ -42,6 +42,7 @@ class Scene:
     topics: dict[str, int]
     configs: dict[str, dict[str, str]]
     coverage: Coverage = field(default_factory=Coverage)
+    starts: Callable[[], int] = lambda: 0
     created: set[str] = field(default_factory=set)
     stored: dict[TopicPartition, int] = field(default_factory=dict)
     faults_on: bool = True
