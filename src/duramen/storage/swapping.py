@@ -111,7 +111,7 @@ def _with(names: list[str], ending: str) -> dict[int, list[str]]:
 
 
 def _end_of(disk: Disk, path: str, seal_path: str, base: int) -> int:
-    """The offset behind a segment file's last batch, every byte of it checked: other segments below that are removed."""
+    """The offset behind a segment file's last batch, all of it checked: other segments below that are removed."""
     content = read_file(disk, seal_path)
     try:
         seal = None if content is None else decode_seal(content, seal_path)
