@@ -34,6 +34,7 @@ from duramen.storage.checkpoints import (
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
 from duramen.storage.journal_reader import read_journal
 from duramen.storage.producer_files import decode_kafka, decode_ours
+from duramen.storage.repairing import gap_behind
 from duramen.storage.salvage import next_batch
 from duramen.storage.scan import scan
 from duramen.storage.seal import BLOCK_BYTES, SEALING, Seal, decode_seal, read_growing, read_sides
@@ -259,6 +260,12 @@ def verify_partition(
         segment = check.run(synced=synced, expected=expected)
         report.segments.append(segment)
         expected = segment.next_offset
+        gap = None
+        if not check.damaged and following != _NO_OFFSET:
+            gap = gap_behind(disk, posixpath.dirname(path), report.name, segment.next_offset, following)
+        if gap is not None:
+            what = "no segment holds these offsets: a file is missing"
+            report.findings.append(Finding("damage", path, 0, 0, gap[0], what, gap[1]))
     return report
 
 

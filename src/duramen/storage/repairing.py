@@ -18,9 +18,13 @@ from typing import Any, NamedTuple
 from duramen.errors import StorageError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import (
+    CLEANER,
     LEADER_EPOCHS,
+    parse_partition_name,
+    read_checkpoint,
     read_epochs,
     read_file,
+    read_offsets,
     remove_file,
     replace_file,
 )
@@ -132,8 +136,11 @@ class Repair:
             if segment.kept is not None:
                 self._put_aside(segment)
                 self._replace(segment, segment.kept)
-            elif segment.patches:
+                continue
+            if segment.patches:
                 self._restore(segment)
+            if any(action.kind == DROPPED for action in segment.actions):
+                self._put_aside(segment)  # nothing to move, but offsets to remember
         for action in self.removals:
             remove_file(self.disk, action.path)
         if self.removals:
@@ -244,6 +251,25 @@ def losses(disk: Disk, directory: str) -> list[dict[str, Any]]:
 # ---- surveying
 
 
+def gap_behind(disk: Disk, directory: str, name: str, end: int, following: int) -> tuple[int, int] | None:
+    """First and last offset missing between a segment that ends at `end` and the following one; None when none is.
+
+    Kafka's compaction may take a segment's last batches, and a repair what was damaged: those are no gaps. Below the
+    log start, deletion may have been interrupted.
+    """
+    tp = parse_partition_name(name)
+    if end >= following or tp in read_offsets(disk, posixpath.join(directory, CLEANER)):
+        return None
+    checkpoint = read_checkpoint(disk, directory)
+    logs = () if checkpoint is None else checkpoint.logs.values()
+    if any(point.tp == tp and following <= point.start_offset for point in logs):
+        return None
+    for loss in losses(disk, directory):
+        if loss.get("partition") == name and loss["first_offset"] <= end and following - 1 <= loss["last_offset"]:
+            return None
+    return end, following - 1
+
+
 def survey(disk: Disk, directory: str, name: str, end_offset: int | None) -> Repair:
     """What the partition `name` of a data directory needs; reads all of it. OSError."""
     repair = Repair(disk, directory, name, end_offset)
@@ -254,6 +280,15 @@ def survey(disk: Disk, directory: str, name: str, end_offset: int | None) -> Rep
         below = end_offset if is_last else bases[number + 1]
         found = _Survey(repair, base, _NO_END if below is None else below, is_last=is_last).run()
         repair.segments.append(found)
+        gap = (
+            None
+            if is_last or found.actions
+            else gap_behind(disk, directory, name, found.next_offset, bases[number + 1])
+        )
+        if gap is not None:
+            what = "no segment holds these offsets: a file is missing"
+            path = posixpath.join(repair.path, log_name(base))
+            found.actions.append(Action(DROPPED, path, found.size, found.size, *gap, what))
     repair.removals += _unreadable(disk, repair.path, names, repair.segments)
     return repair
 

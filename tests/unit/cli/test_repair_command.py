@@ -138,6 +138,22 @@ def test_what_the_active_segment_was_sealed_as_is_forgotten_when_batches_of_it_g
     assert findings(disk) == []
 
 
+def test_a_missing_segment_is_a_gap_that_is_told_once() -> None:
+    disk = CrashDisk()
+    _, segments = filled(disk)
+    disk.remove(segments[1][0])
+    missing = (segments[1][2], segments[2][2] - 1)
+    (finding,) = findings(disk)
+    assert (finding.kind, finding.offset, finding.last_offset) == ("damage", *missing)
+    action, *others = survey_directory(disk, "/data").actions
+    assert (action.kind, action.first_offset, action.last_offset) == (DROPPED, *missing)
+    assert {each.kind for each in others} == {REMOVED}  # what lay beside it
+    apply(disk, survey_directory(disk, "/data"))
+    assert [(loss["first_offset"], loss["last_offset"]) for loss in losses(disk, "/data")] == [missing]
+    assert findings(disk) == []
+    assert survey_directory(disk, "/data").actions == []
+
+
 @pytest.mark.parametrize("number", [0, 1, -1])
 def test_a_segment_of_which_nothing_is_left_has_a_seal_that_holds(number: int) -> None:
     disk = CrashDisk()
