@@ -266,6 +266,13 @@ class Topic:
 
     def _chunk(self, partition: int, offset: int) -> tuple[bytes, int]:
         """(whole batches from the one with `offset`, the bound they were read up to)."""
+        data, bound = self._read_once(partition, offset)
+        if not data and offset < bound:
+            # Compaction left nothing in a segment from here on, which a cold read has found out by now.
+            return self._read_once(partition, offset)
+        return data, bound
+
+    def _read_once(self, partition: int, offset: int) -> tuple[bytes, int]:
         with _disk_errors(f"partition {partition} of {self.name}"):
             with self._turn:
                 self._log._check()
@@ -275,7 +282,13 @@ class Topic:
                 for index, part in enumerate(parts):
                     if isinstance(part, FileSpan):
                         parts[index] = part.file.pread(part.length, part.position)
-            return b"".join(part.run().data if isinstance(part, Pending) else part for part in parts), bound
+            pending = [part for part in parts if isinstance(part, Pending)]
+            data = b"".join(part.run().data if isinstance(part, Pending) else part for part in parts)
+            if pending:
+                with self._turn:
+                    for part in pending:
+                        part.complete()
+            return data, bound
 
     def _wait(self, partition: int, bound: int) -> None:
         moved = threading.Event()

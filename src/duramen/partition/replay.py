@@ -57,8 +57,8 @@ class Replay:
             return True
         first = self._position
         try:
-            read = self._log.read(first, CHUNK_BYTES, 0)
-            data = memoryview(b"".join(_bytes_of(part) for part in read.parts))
+            # Again where compaction left nothing in a segment from here on, which a cold read has to find out.
+            data = self._read(first) or self._read(first)
         except OSError as error:
             raise StorageError(f"{self._log.tp}: {error}") from error
         for start, header in batches.batches(data):
@@ -70,6 +70,9 @@ class Replay:
         if self._position <= first:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self._log.tp}: no whole batch at offset {first}")
         return self._position >= self._target
+
+    def _read(self, offset: int) -> memoryview:
+        return memoryview(b"".join(map(_bytes_of, self._log.read(offset, CHUNK_BYTES, 0).parts)))
 
     def _apply(self, view: memoryview, header: batches.BatchHeader, first: int) -> None:
         for record in batches.records(view, header, max_bytes=MAX_INFLATED_BYTES):
@@ -87,4 +90,6 @@ def _bytes_of(part: Any) -> Any:
         return part.file.pread(part.length, part.position)
     if isinstance(part, bytes | bytearray | memoryview):
         return part
-    return part.run().data
+    found = part.run().data
+    part.complete()
+    return found

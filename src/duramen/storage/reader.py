@@ -70,7 +70,7 @@ class Reader:
 
     def forget(self) -> None:
         """Positions no longer hold: the log was cut."""
-        self._positions.clear()
+        self._positions = {}
 
     def cutting(self, segments: Sequence[Segment], offset: int) -> None:
         """The log is about to be cut at `offset`: what is known of its last segments no longer holds."""
@@ -279,7 +279,7 @@ class Reader:
             file, segment.path, segment.flushed, segment.base_offset, seal, index_file, segment.index_entries,
             hint, offset, bound, room, first,
         )  # fmt: skip
-        pending = Pending(plan, self._hot.buffers, self._checked_in(segment, file))
+        pending = Pending(plan, self._hot.buffers, self._checked_in(segment, file, offset))
         if min(room, segment.flushed - max(hint, 0)) > SPAN_BYTES:
             return Piece(pending, pending.size, bound)  # checking so much would hold the loop
         try:
@@ -293,11 +293,16 @@ class Reader:
             self.remember(found.next_offset, found.position + size)
         return Piece(found.data, size, found.next_offset)
 
-    def _checked_in(self, segment: Segment, file: File) -> Callable[[ColdRead], None]:
+    def _checked_in(self, segment: Segment, file: File, offset: int) -> Callable[[ColdRead], None]:
         """What to do on the loop with bytes of the segment that another thread has read and checked."""
         generation = self._hot.generation
+        positions = self._positions
 
         def checked(found: ColdRead) -> None:
+            if not found.data:
+                if found.position == segment.flushed and self._positions is positions:
+                    self.remember(offset, found.position)  # nothing is left from here on: the next read goes on
+                return
             if self._hot.generation != generation:
                 return  # the log may have been cut meanwhile, and other bytes lie there by now
             end = found.position + len(found.data)

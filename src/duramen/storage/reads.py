@@ -107,7 +107,7 @@ class Pending:
 
     def complete(self) -> None:
         """On the loop, when it has run."""
-        if self.found is not None and self.found.data:
+        if self.found is not None:
             self._on_checked(self.found)
 
 

@@ -72,7 +72,7 @@ def _shaped(number: int, data: bytes) -> Any:
         return data
     if number % 3 == 1:
         return FileSpan(_MemoryFile(b"xx" + data + b"yy"), 2, len(data))  # type: ignore[arg-type]
-    return SimpleNamespace(run=lambda: SimpleNamespace(data=data))
+    return SimpleNamespace(run=lambda: SimpleNamespace(data=data), complete=lambda: None)
 
 
 class FakePartition:

@@ -114,7 +114,7 @@ def test_a_failed_directory_leaves_the_other_alone() -> None:
 
 @pytest.mark.parametrize(
     ("operation", "suffix"),
-    [("open", ".log"), ("open", ".index"), ("open", ".snapshot"), ("pwritev", ".timeindex"), ("truncate", ".index")],
+    [("open", ".log"), ("open", ".index"), ("open", ".snapshot"), ("pwritev", ".timeindex"), ("truncate", ".snapshot")],
 )
 def test_a_roll_that_finds_no_room_is_tried_again(operation: str, suffix: str) -> None:
     disk = CrashDisk()

@@ -5,14 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from storage_helpers import Bench, cold
+from storage_helpers import TOPIC_ID, TP, Bench, cold
 from test_bounded_start import FIRST, LOG0, filled, more, start
 from test_cleaner import Bench as Compaction
 
 from duramen.errors import CorruptLogError
+from duramen.machines.contract import LogRecord
+from duramen.partition.replay import Replay
 from duramen.ports import Disk
 from duramen.sim.disk import CrashDisk
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
+from duramen.storage.log import Log
+from duramen.storage.reads import LogRead, Pending
+from duramen.storage.scan import scan
 from duramen.storage.segment import INDEX, TIME_INDEX
 from duramen.wire.batch import build_batch, parse_header
 
@@ -129,3 +134,68 @@ def test_a_swap_is_finished_without_its_seal() -> None:
     bench.open()
     assert [segment.base_offset for segment in bench.log.segments] == [0, 20]
     assert bench.log.end_offset == 25
+
+
+def gapped(path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """A log whose first segment lost its last batches, as Kafka's compaction leaves it, and nothing is in memory."""
+    bench = Bench(path, index_interval_bytes=200)
+    for count in (20, 5, 5):
+        bench.fill(count)
+        if count == 20 or bench.log.end_offset == 25:
+            bench.log.roll()
+    bench.sync(full=True)
+    bench.log.close()
+    name = bench.log.segments[0].path
+    file = bench.disk.open(name, write=True)
+    position, _, _ = next(each for each in scan(file, 0, file.size()) if each[1] and each[1].base_offset == 17)
+    file.truncate(position)
+    file.close()
+    for suffix in (INDEX, TIME_INDEX):
+        Path(name).with_suffix(suffix).unlink()
+    bench.log = Log.open(
+        bench.disk, bench.path, TP, TOPIC_ID, bench.config, bench.journal,
+        clean=True, start_offset=0, recovery_point=30,
+    )  # fmt: skip
+    monkeypatch.setattr(type(bench.log.active.open_file()), "resident", lambda self, position, length: False)
+    return bench
+
+
+@pytest.mark.parametrize("offset", [17, 18, 19])
+def test_a_reader_in_a_gap_before_the_next_segment_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset: int
+) -> None:
+    bench = gapped(tmp_path, monkeypatch)
+    found: list[int] = []
+    for _ in range(2):
+        (part,) = bench.log.read(offset, 1 << 20, 30, at_least_one=True).parts
+        assert isinstance(part, Pending)
+        found += bench.offsets(bytes(part.run().data))
+        part.complete()
+    assert found == [20, 21, 22, 23, 24]
+
+
+def test_a_machine_is_loaded_across_such_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = gapped(tmp_path, monkeypatch)
+
+    class Source:
+        """The log as a partition shows it."""
+
+        tp = TP
+        log_start_offset = 0
+        log_end_offset = high_watermark = 30
+
+        def read(self, offset: int, max_bytes: int, isolation: int, *, at_least_one: bool = True) -> LogRead:
+            return bench.log.read(offset, max_bytes, 30, at_least_one=at_least_one)
+
+    applied: list[int] = []
+
+    class Machine:
+        """Notes offsets."""
+
+        def apply(self, record: LogRecord, offset: int, timestamp: int) -> None:
+            applied.append(offset)
+
+    replay = Replay(Source(), Machine(), 18)  # type: ignore[arg-type]
+    while not replay.step():
+        pass
+    assert applied == list(range(20, 30))
