@@ -157,40 +157,56 @@ def idleness(directory: Path, partitions: int, seconds: float) -> dict[str, Any]
     return found
 
 
+def store(facts: dict[str, Any]) -> None:
+    """Write what is known so far: a run that is cut short later keeps the parts it has measured."""
+    stamp = facts["at"][:16].replace(":", "")
+    path = RESULTS / f"{stamp}-{facts['commit'][:9]}-restart.json"
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(facts, indent=1) + "\n")
+    temporary.replace(path)
+    print(f"stored in {path.relative_to(ROOT)}", flush=True)
+
+
 def main() -> int:
     """Measure, print, store."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.restart", description=__doc__)
     parser.add_argument("--small", action="store_true", help="200 MB over 50 partitions, 500 idle ones; nothing stored")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--part", choices=("idle", "starts", "both"), default="both")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long the idle node is watched")
     parser.add_argument("--data-dir", type=Path, help="parent of the data (default: the system's temporary directory)")
     options = parser.parse_args()
-    partitions, size, idle, seconds = (50, 200_000_000, 500, 5.0) if options.small else (1000, 10 * GB, 10_000, 60.0)
+    small: bool = options.small
+    partitions, size, idle = (50, 200_000_000, 500) if small else (1000, 10 * GB, 10_000)
     parent = Path(tempfile.mkdtemp(prefix="duramen-restart-", dir=options.data_dir))
-    try:
-        node = Node(parent / "node")
-        node.prepare()
-        facts: dict[str, Any] = {
-            "benchmark": "restart",
-            "at": datetime.now(UTC).isoformat(timespec="seconds"),
-            **machine.commit(),
-            "versions": machine.versions(),
-            "machine": machine.describe(parent),
-            "partitions": partitions,
-            "bytes": size,
-            "rounds": options.rounds,
-            "fill_s": round(fill(node.directory, partitions, size), 1),
-        }
-        facts["starts"] = starts(node, partitions, options.rounds)
-        facts["idle"] = idleness(parent, idle, seconds)
+    facts: dict[str, Any] = {
+        "benchmark": "restart",
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        **machine.commit(),
+        "versions": machine.versions(),
+        "machine": machine.describe(parent),
+        "load_average_before": os.getloadavg(),
+    }
+
+    def measured() -> None:
         facts["load_average_after"] = os.getloadavg()
+        print(json.dumps(facts, indent=2), flush=True)
+        if not small:
+            store(facts)
+
+    try:
+        if options.part != "starts":
+            facts["idle"] = idleness(parent, idle, 5.0 if small else options.seconds)
+            measured()
+        if options.part != "idle":
+            node = Node(parent / "node")
+            node.prepare()
+            facts |= {"partitions": partitions, "bytes": size, "rounds": options.rounds}
+            facts["fill_s"] = round(fill(node.directory, partitions, size), 1)
+            facts["starts"] = starts(node, partitions, options.rounds)
+            measured()
     finally:
         shutil.rmtree(parent, ignore_errors=True)
-    print(json.dumps(facts, indent=2))
-    if not options.small:
-        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H%M")
-        path = RESULTS / f"{stamp}-{facts['commit'][:9]}-restart.json"
-        path.write_text(json.dumps(facts, indent=1) + "\n")
-        print(f"stored in {path.relative_to(ROOT)}")
     return 0
 
 
