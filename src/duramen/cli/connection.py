@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 
 from duramen.cli.output import pairs
 
@@ -48,11 +48,16 @@ _REMEDIES = {
     "_TRANSPORT": "the connection broke; is the node still running?",
     "_ALL_BROKERS_DOWN": "no node can be reached any more; is it still running?",
     "INVALID_MSG": "the bytes stored there are damaged; the node's log says where, and `duramen log verify` how far",
-    "KAFKA_STORAGE_ERROR": "the node's disk failed; its log says what happened",
+    "KAFKA_STORAGE_ERROR": "it is offline or its disk failed; the node's log says why, `duramen log verify` what to do",
+    "INVALID_RECORD": "a record was refused; a compacted topic takes none without a key: --key, -K or --key-field",
     "MSG_SIZE_TOO_LARGE": "a record is larger than the topic's max.message.bytes",
     "UNSUPPORTED_VERSION": "the broker does not serve this request",
     "_UNSUPPORTED_FEATURE": "the broker does not serve this request",
 }
+
+
+_OFFLINE = {"KAFKA_STORAGE_ERROR", "LEADER_NOT_AVAILABLE"}
+"""What ListOffsets answers of a partition that nobody can serve now."""
 
 
 class Cluster(NamedTuple):
@@ -240,3 +245,42 @@ def offsets_at(
         (tp.topic, tp.partition): wait(cluster, f"{tp.topic}-{tp.partition}", future).offset
         for tp, future in futures.items()
     }
+
+
+def ends_of(
+    cluster: Cluster, admin: AdminClient, partitions: Iterable[tuple[str, int]]
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """First and last offset of each partition; those that are offline are left out."""
+    online = list(partitions)
+    found: list[dict[tuple[str, int], int]] = []
+    for spec in (EARLIEST, LATEST):
+        asked = {TopicPartition(*place): spec for place in online}
+        if not asked:
+            return {}
+        futures = call(
+            cluster,
+            "cannot list offsets",
+            functools.partial(admin.list_offsets, asked, request_timeout=cluster.timeout),
+        )
+        answers: dict[tuple[str, int], int] = {}
+        for tp, future in futures.items():
+            error = failed(cluster, f"{tp.topic}-{tp.partition}", future)
+            if error is None or error_name(error) not in _OFFLINE:
+                answers[(tp.topic, tp.partition)] = wait(cluster, f"{tp.topic}-{tp.partition}", future).offset
+        online = list(answers)
+        found.append(answers)
+    first, last = found
+    return {place: (first[place], last[place]) for place in online}
+
+
+def refuse_offline(metadata: ClusterMetadata, topic: str, partitions: Iterable[int] | None = None) -> None:
+    """End the command when one of the partitions is offline, for which the client library would wait in vain."""
+    found = metadata.topics[topic].partitions if topic in metadata.topics else {}
+    off = [
+        f"{topic}-{number}"
+        for number in sorted(found if partitions is None else set(partitions) & set(found))
+        if (error := found[number].error) is not None and error.name() == "KAFKA_STORAGE_ERROR"
+    ]
+    if off:
+        more = ", ..." if len(off) > 4 else ""
+        raise click.ClickException(f"{', '.join(off[:4])}{more}: {_REMEDIES['KAFKA_STORAGE_ERROR']}.")

@@ -20,6 +20,7 @@ from duramen.cli.connection import (
     failure,
     offsets_at,
     partitions_of,
+    refuse_offline,
 )
 from duramen.cli.moments import Position, position_option
 from duramen.cli.records import Incoming, to_full, to_json, to_key_value, to_value, unescape
@@ -141,7 +142,9 @@ def command(
             chosen = _start(cluster, topic, partitions, start)
             ends.assign(chosen)
             # Knowing the leaders beforehand saves librdkafka's timer of a second until it asks for them.
-            consumer.list_topics(topic, timeout=cluster.timeout)
+            known = consumer.list_topics(topic, timeout=cluster.timeout)
+            if not follow:
+                refuse_offline(known, topic, [place.partition for place in chosen])
             consumer.assign(chosen)
         else:
             partitions_of(cluster, cluster.admin(), [topic])

@@ -16,6 +16,7 @@ from duramen.cli.connection import (
     at_time,
     call,
     cluster_options,
+    ends_of,
     failure,
     json_option,
     offsets_at,
@@ -91,12 +92,12 @@ def state_name(group: ConsumerGroupDescription) -> str:
 
 
 class GroupPosition(NamedTuple):
-    """Where a group is in one partition; committed and lag are None where it committed nothing."""
+    """Where a group is in one partition; None: committed nothing, or the partition is offline."""
 
     topic: str
     partition: int
     committed: int | None
-    end: int
+    end: int | None
     lag: int | None
     member: str | None
 
@@ -119,12 +120,13 @@ def _positions(cluster: Cluster, admin: AdminClient, group: ConsumerGroupDescrip
             owners[(owned.topic, owned.partition)] = member.client_id + "@" + member.host.lstrip("/")
     existing = partitions_of(cluster, admin, None)
     known = [tp for tp in sorted({*committed, *owners}) if tp[1] in existing.get(tp[0], ())]
-    ends = offsets_at(cluster, admin, known, LATEST)
+    ends = ends_of(cluster, admin, known)
     rows = []
     for tp in known:
         offset = committed.get(tp)
-        lag = None if offset is None else max(0, ends[tp] - offset)
-        rows.append(GroupPosition(*tp, offset, ends[tp], lag, owners.get(tp)))
+        _, end = ends.get(tp, (None, None))
+        lag = None if offset is None or end is None else max(0, end - offset)
+        rows.append(GroupPosition(*tp, offset, end, lag, owners.get(tp)))
     return rows
 
 

@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "group": ("duramen.cli.group", "List, describe, reset and delete consumer groups."),
     "truncate": ("duramen.cli.truncate", "Delete the records before an offset."),
     "config": ("duramen.cli.config", "Describe and alter the settings of topics and nodes."),
-    "log": ("duramen.cli.log", "Look into a data directory and check it, offline."),
+    "log": ("duramen.cli.log", "Look into a data directory, check and repair it, offline."),
     "completion": ("duramen.cli.completion", "Print the shell's completion script."),
 }
 """Every command: the module that holds it, under the attribute `command`, and its line in the list."""

@@ -12,7 +12,16 @@ from typing import Any, BinaryIO
 import click
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from duramen.cli.connection import Cluster, call, cluster_options, explain, failure, partitions_of, sentence
+from duramen.cli.connection import (
+    Cluster,
+    call,
+    cluster_options,
+    explain,
+    failure,
+    partitions_of,
+    refuse_offline,
+    sentence,
+)
 from duramen.cli.output import Progress, human_bytes, note, pairs, plural, print_json
 from duramen.cli.records import Headers, Outgoing, from_json, from_line, from_object, unescape
 
@@ -210,7 +219,8 @@ def command(
     settings["message.max.bytes"] = 1_000_000_000
     producer = cluster.producer(**settings)
     # Connecting before the first record saves librdkafka's half second until it asks for a producer id again.
-    call(cluster, topic, lambda: producer.list_topics(topic, timeout=cluster.timeout))
+    known = call(cluster, topic, lambda: producer.list_topics(topic, timeout=cluster.timeout))
+    refuse_offline(known, topic, None if partition is None else [partition])
     delivery = Delivery()
     started = time.monotonic()
     interrupt = Interrupt()

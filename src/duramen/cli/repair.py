@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from duramen.cli.connection import sentence
 from duramen.cli.output import human_bytes, plural, print_json
 from duramen.cli.topic import confirm
 from duramen.errors import CorruptLogError, DuramenError, StorageError
@@ -163,8 +164,8 @@ Examples:
 
 \b
 What is dropped goes to {LOST}/ in the data directory first; look at it
-with `duramen log dump`. The exit code is 0 when nothing has to be dropped, 1 when
-records were or would be dropped, 2 when it cannot be done.
+with `duramen log dump`. The exit code is 0 when nothing has to be dropped,
+1 when records were or would be dropped, 2 when it cannot be done.
 """
 )
 @click.argument("path", metavar="[DIRECTORY]", default=DEFAULT_DIRECTORY, type=click.Path(exists=True, file_okay=False))
@@ -196,7 +197,7 @@ def command(path: str, topic: str | None, partition: int | None, dry_run: bool, 
             if not as_json:
                 click.echo("done; start the node, then run `duramen log verify` at its next stop")
     except DuramenError as error:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"duramen: {sentence(str(error))}", err=True)
         return 2
     finally:
         lock.release()

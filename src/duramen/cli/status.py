@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import click
 from confluent_kafka.admin import AdminClient
 
-from duramen.cli.connection import EARLIEST, LATEST, Cluster, call, cluster_options, json_option, offsets_at, wait
+from duramen.cli.connection import Cluster, call, cluster_options, ends_of, json_option, wait
 from duramen.cli.group import group_rows
 from duramen.cli.output import plural, print_json, print_table, rich_table
 
@@ -48,25 +48,24 @@ def look(cluster: Cluster, admin: AdminClient, before: Status | None) -> Status:
     metadata = call(cluster, "cannot read the metadata", lambda: admin.list_topics(timeout=cluster.timeout))
     told = wait(cluster, "cannot describe the cluster", admin.describe_cluster(request_timeout=cluster.timeout))
     names = sorted(name for name in metadata.topics if not name.startswith("__"))
-    every = [
+    led = [
         (name, partition)
         for name in names
         for partition, state in sorted(metadata.topics[name].partitions.items())
         if state.leader >= 0
     ]
-    first = offsets_at(cluster, admin, every, EARLIEST)
-    last = offsets_at(cluster, admin, every, LATEST)
+    online = ends_of(cluster, admin, led)
     taken = time.monotonic()
     earlier = {} if before is None else {topic.topic: topic.end_offsets for topic in before.topics}
     topics = []
     for name in names:
-        partitions = [tp for tp in every if tp[0] == name]
-        ends = sum(last[tp] for tp in partitions)
+        partitions = [ends for tp, ends in online.items() if tp[0] == name]
+        ends = sum(last for _, last in partitions)
         rate = None
         if before is not None and name in earlier:
             rate = max(0.0, (ends - earlier[name]) / max(taken - before.taken, 0.001))
         total = len(metadata.topics[name].partitions)
-        records = ends - sum(first[tp] for tp in partitions)
+        records = ends - sum(first for first, _ in partitions)
         topics.append(TopicStatus(name, total, records, ends, rate, total - len(partitions)))
     return Status(
         told.cluster_id or "",

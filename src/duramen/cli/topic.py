@@ -11,16 +11,14 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigSource, NewPartitions, NewTopic
 
 from duramen.cli.connection import (
-    EARLIEST,
-    LATEST,
     Cluster,
     call,
     cluster_options,
+    ends_of,
     error_name,
     failed,
     failure,
     json_option,
-    offsets_at,
     only,
     partitions_of,
     wait,
@@ -89,19 +87,22 @@ def list_(cluster: Cluster, internal: bool, as_json: bool) -> None:
     found = call(cluster, "cannot list topics", lambda: admin.list_topics(timeout=cluster.timeout)).topics
     names = sorted(name for name in found if internal or not name.startswith("__"))
     every = [(name, partition) for name in names for partition in sorted(found[name].partitions)]
-    first = offsets_at(cluster, admin, every, EARLIEST)
-    last = offsets_at(cluster, admin, every, LATEST)
+    online = ends_of(cluster, admin, every)
     rows = []
+    offline = []
     for name in names:
         partitions = found[name].partitions
         copies = max((len(partition.replicas) for partition in partitions.values()), default=0)
-        records = sum(last[(name, p)] - first[(name, p)] for p in partitions)
-        rows.append((name, len(partitions), copies, records))
+        known = [online[(name, p)] for p in partitions if (name, p) in online]
+        rows.append((name, len(partitions), copies, sum(last - first for first, last in known)))
+        offline.append(len(partitions) - len(known))
     if as_json:
-        keys = ("topic", "partitions", "replicas", "records")
-        print_json([dict(zip(keys, row, strict=True)) for row in rows])
+        keys = ("topic", "partitions", "replicas", "records", "offline")
+        print_json([dict(zip(keys, (*row, off), strict=True)) for row, off in zip(rows, offline, strict=True)])
     elif rows:
         print_table(("topic", "partitions", "replicas", "records"), rows, right=("partitions", "replicas", "records"))
+        if any(offline):
+            note(f"{plural(sum(offline), 'partition')} offline, not counted; the node's log says why")
     else:
         note("there are no topics; `duramen topic create NAME` makes one")
 
@@ -118,8 +119,7 @@ def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
     admin = cluster.admin()
     numbers = partitions_of(cluster, admin, names)
     every = [(name, partition) for name in names for partition in numbers[name]]
-    first = offsets_at(cluster, admin, every, EARLIEST)
-    last = offsets_at(cluster, admin, every, LATEST)
+    online: dict[tuple[str, int], tuple[int | None, int | None]] = {**ends_of(cluster, admin, every)}
     futures = call(cluster, "cannot describe", lambda: admin.describe_topics(TopicCollection(list(names))))
     told = []
     for name in names:
@@ -130,8 +130,9 @@ def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
                 "leader": None if part.leader is None else part.leader.id,
                 "replicas": [node.id for node in part.replicas],
                 "isr": [node.id for node in part.isr],
-                "start_offset": first[(name, part.id)],
-                "end_offset": last[(name, part.id)],
+                "offline": (name, part.id) not in online,
+                "start_offset": online.get((name, part.id), (None, None))[0],
+                "end_offset": online.get((name, part.id), (None, None))[1],
             }
             for part in sorted(topic.partitions, key=lambda part: part.id)
         ]
@@ -167,7 +168,14 @@ def _print_description(topic: dict[str, Any]) -> None:
     for key, value in topic["settings"].items():
         click.echo(f"  {key}={value}")
     rows = [
-        (p["partition"], p["leader"], _ids(p["replicas"]), _ids(p["isr"]), p["start_offset"], p["end_offset"])
+        (
+            p["partition"],
+            p["leader"],
+            _ids(p["replicas"]),
+            _ids(p["isr"]),
+            p["start_offset"],
+            "offline" if p["offline"] else p["end_offset"],
+        )
         for p in topic["partitions"]
     ]
     headings = ("partition", "leader", "replicas", "isr", "start", "end")

@@ -108,12 +108,16 @@ class BrokerCollector(Collector):
             "1 after a failed write or sync: takes no writes until a restart.",
             labels=["directory"],
         )
+        offline = GaugeMetricFamily(
+            "duramen_offline_partitions", "Partitions too damaged to be served.", labels=["directory"]
+        )
         for directory in self._broker.store.directories:
+            offline.add_metric([directory.path], len(directory.offline))
             fill.add_metric([directory.path], directory.journal.fill)
             laps.add_metric([directory.path], directory.journal.laps)
             refused.add_metric([directory.path], int(directory.journal.growth_error is not None))
             failed.add_metric([directory.path], int(directory.journal.failed is not None))
-        yield from (fill, laps, refused, failed)
+        yield from (fill, laps, refused, failed, offline)
         yield from self._scrubbing()
         yield from self._compaction()
         yield CounterMetricFamily("duramen_journal_groups", "Group commits.", self._broker.store.statistics.groups)

@@ -86,7 +86,7 @@ def test_topics(run: Run, topic: str) -> None:
     assert "exists already" in run("topic", "create", topic, code=1)
     run("topic", "create", topic, "--if-not-exists")
     (listed,) = [found for found in run("topic", "list", "--json") if found["topic"] == topic]
-    assert listed == {"topic": topic, "partitions": 3, "replicas": 1, "records": 0}
+    assert listed == {"topic": topic, "partitions": 3, "replicas": 1, "records": 0, "offline": 0}
     (described,) = run("topic", "describe", topic, "--json")
     assert [p["partition"] for p in described["partitions"]] == [0, 1, 2]
     assert all((p["start_offset"], p["end_offset"]) == (0, 0) for p in described["partitions"])

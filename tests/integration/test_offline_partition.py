@@ -1,0 +1,56 @@
+"""A partition whose file was cut while the node was stopped: each command says so at once; the rest is served."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import urllib.request
+from pathlib import Path
+
+from serving import DURAMEN, Served, free_port, only_duramen
+
+
+@only_duramen
+def test_every_command_says_so(tmp_path: Path) -> None:
+    port = free_port()
+    node = Served(tmp_path, {"metrics.listener": f"127.0.0.1:{port}"})
+
+    def run(*words: str, given: str = "") -> tuple[int, str, str]:
+        environment = {**os.environ, "DURAMEN_BOOTSTRAP": node.bootstrap}
+        done = subprocess.run(
+            [DURAMEN, *words], env=environment, input=given, capture_output=True, text=True, timeout=20, check=False
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    node.start()
+    try:
+        for topic in ("whole", "short"):
+            assert run("topic", "create", topic, "--partitions", "1")[0] == 0
+            assert run("produce", topic, given="one\ntwo\n")[0] == 0
+        assert node.stop() == 0, node.log()
+        os.truncate(node.data / "short-0" / "00000000000000000000.log", 70)
+        node.start()
+
+        code, out, _ = run("status", "--json")
+        assert code == 0
+        assert {t["topic"]: (t["records"], t["offline"]) for t in json.loads(out)["topics"]} == {
+            "whole": (2, 0),
+            "short": (0, 1),
+        }
+        code, out, _ = run("topic", "describe", "short", "--json")
+        assert (code, json.loads(out)[0]["partitions"][0]["offline"]) == (0, True)
+        code, out, err = run("topic", "list")
+        assert (code, "1 partition offline" in err) == (0, True)
+        for words in (("consume", "short"), ("consume", "short", "--from", "0"), ("produce", "short")):
+            code, out, err = run(*words, given="three\n")
+            assert (code, out) == (1, ""), words
+            assert "short-0: it is offline" in err
+            assert err.count("\n") == 1
+        assert run("consume", "whole")[:2] == (0, "one\ntwo\n")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            assert f'duramen_offline_partitions{{directory="{node.data}"}} 1.0' in answer.read().decode()
+        assert run("topic", "delete", "short", "--yes")[0] == 0
+        assert node.stop() == 0, node.log()
+    finally:
+        node.kill()
