@@ -129,6 +129,7 @@ class LogState:
         first = self.segments.index(old[0])
         self.segments[first : first + len(old)] = [new]
         for segment in old:
+            segment.replaced = True
             self._reader.dropped(segment)
             segment.forget()
         self._reader.forget()

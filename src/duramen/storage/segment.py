@@ -66,7 +66,7 @@ class Segment:
     size: bytes including those still queued; flushed: bytes in the file; synced: bytes known to be on stable storage.
     max_timestamp (ms, -1 none) belongs to the batch that ends at max_timestamp_offset. first_timestamp (ms, -1
     unknown): greatest of the first batch, from which `segment.ms` counts. sealed: it has a `.seal`, read into `seal`
-    on use.
+    on use. replaced: compaction took it out of its log, and another one takes its names.
     dormant: the active segment as a checkpoint described it, until its first append brings its indexes into memory.
     """
 
@@ -87,6 +87,7 @@ class Segment:
         "max_timestamp",
         "max_timestamp_offset",
         "next_offset",
+        "replaced",
         "seal",
         "sealed",
         "size",
@@ -115,6 +116,7 @@ class Segment:
         self.index_checked = False
         self.time_entries = 0
         self.staged = ""
+        self.replaced = False
         self.sealed = False
         self.seal: Seal | None = None
         self._aborted: list[AbortedTransaction] | None = None

@@ -34,9 +34,11 @@ class Timestamped(NamedTuple):
 class Target(NamedTuple):
     """A segment to look into. hint: where to start, -1: ask its index files.
 
-    seal_path: of its seal; sums: bytes and CRCs of its `.index` and `.timeindex`, where the seal does not know them.
+    seal_path: of its seal, "" for none; sums: bytes and CRCs of its `.index` and `.timeindex`, where the seal does not
+    know them.
     """
 
+    segment: Segment
     disk: Disk
     file: File
     path: str
@@ -66,6 +68,30 @@ class TimeLookup:
 
     def run(self) -> Timestamped | None:
         """The record, None when there is none. OSError, CorruptLogError, KafkaError (records that cannot be read)."""
+        try:
+            found = self._find()
+        except (CorruptLogError, FileNotFoundError):
+            if not self._were_replaced():
+                raise
+        else:
+            if not self._were_replaced():
+                return found
+        return self._find()
+
+    def _were_replaced(self) -> bool:
+        """Whether compaction took segments out meanwhile. What has their names now is not theirs, the open file is:
+
+        the next look goes through that alone.
+        """
+        alone = [
+            target._replace(hint=0, seal_path="") if target.segment.replaced and target.seal_path else target
+            for target in self._targets
+        ]
+        changed = alone != self._targets
+        self._targets = alone
+        return changed
+
+    def _find(self) -> Timestamped | None:
         if self._youngest:
             return self._find_youngest()
         for target in self._targets:
@@ -109,6 +135,8 @@ class TimeLookup:
 
 def _seal(target: Target) -> Seal | None:
     """The segment's seal, None when it has none that can be read: its batches' CRCs have to do then."""
+    if not target.seal_path:
+        return None
     try:
         return read_growing(target.disk, target.seal_path, target.size)
     except StorageError:
@@ -144,7 +172,7 @@ def _reader(content: bytes) -> Callable[[int, int], bytes]:
 
 def _target(segment: Segment, hint: int) -> Target:
     return Target(
-        segment.disk, segment.open_file(), segment.path, segment.flushed, segment.base_offset, hint,
+        segment, segment.disk, segment.open_file(), segment.path, segment.flushed, segment.base_offset, hint,
         segment.path_of(INDEX), segment.path_of(TIME_INDEX), segment.path_of(SEAL if segment.sealed else SEALING),
         dormant_sums(segment),
     )  # fmt: skip

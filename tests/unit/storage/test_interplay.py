@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from storage_helpers import TOPIC_ID, TP, Bench, cold
 from test_bounded_start import FIRST, LOG0, filled, more, start
+from test_cleaner import NOW
 from test_cleaner import Bench as Compaction
 
 from duramen.errors import CorruptLogError
@@ -199,3 +200,21 @@ def test_a_machine_is_loaded_across_such_a_gap(tmp_path: Path, monkeypatch: pyte
     while not replay.step():
         pass
     assert applied == list(range(20, 30))
+
+
+@pytest.mark.parametrize("timestamp", [NOW + 7, None])
+def test_a_lookup_by_time_is_not_misled_by_a_swap(timestamp: int | None) -> None:
+    bench = Compaction()
+    for part in range(2):
+        for number in range(15):
+            bench.put((b"k%d" % (number % 3), b"v%d" % number * 20), timestamp=NOW + number + 100 * part)
+        bench.roll()
+    log = bench.log
+    job = log.max_timestamp_lookup(30) if timestamp is None else log.time_lookup(timestamp, 30)
+    cleaning = bench.take()
+    assert cleaning is not None
+    bench.run(cleaning)
+    assert cleaning.swaps == 1
+    found = job.run()
+    assert found is not None
+    assert found[:2] == ((29, NOW + 114) if timestamp is None else (7, timestamp))
