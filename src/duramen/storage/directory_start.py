@@ -42,9 +42,7 @@ from duramen.storage.journal_reader import JournalContents, read_journal
 from duramen.storage.recovery import PartitionRecovery, RecoveryReport
 from duramen.storage.recovery_plan import LogKey, Plan, Point, make_plans
 from duramen.storage.segment import log_name, parse_base
-from duramen.storage.vouching import check_identity, restore
-
-DELETE_SUFFIX = "-delete"
+from duramen.storage.vouching import DELETE_SUFFIX, check_identity, restore
 
 Together = Callable[[Sequence[Callable[[], Any]]], list[Any]]
 """As `ports.Executor.together`."""

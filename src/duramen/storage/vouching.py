@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from duramen.errors import StorageError
-from duramen.model import TopicId, TopicPartition, topic_id_text
+from duramen.model import TopicId, TopicPartition, topic_id_from_text, topic_id_text
 from duramen.ports import Disk
 from duramen.storage import kinds
 from duramen.storage.checkpoints import (
@@ -44,6 +45,7 @@ from duramen.wire.checksum import crc32c
 
 VOUCHED = "duramen-directory"
 SEALS = (".seal", ".sealing")
+DELETE_SUFFIX = "-delete"
 
 Epochs = tuple[tuple[int, int], ...]
 
@@ -155,11 +157,23 @@ def restore(
     if vouched is None or (vouched.generation, vouched.lsn) != (checkpoint.generation, checkpoint.checkpoint_lsn):
         return True
     created = {(entry.topic_id, entry.partition) for entry in entries if entry.kind == kinds.CREATE}
+    deleted = set(_deleted(disk, path))
     for key, (tp, epochs) in vouched.logs.items():
         home = posixpath.join(path, str(tp))
-        if disk.exists(home) and _is_partition(disk, home, key, created, damage):
+        if key not in deleted and disk.exists(home) and _is_partition(disk, home, key, created, damage):
             _hold_epochs(disk, home, epochs, damage, clean=clean)
     return True
+
+
+def _deleted(disk: Disk, path: str) -> Iterator[LogKey]:
+    """The partitions that have a `-delete` directory: what has their name is a newer topic's, journaled or not."""
+    for name in disk.list_directory(path):
+        tp = parse_partition_name(name.rpartition(".")[0]) if name.endswith(DELETE_SUFFIX) else None
+        content = None if tp is None else read_file(disk, posixpath.join(path, name, PARTITION_METADATA))
+        text = None if content is None else decode_partition_metadata(content)
+        if tp is not None and text is not None:
+            with suppress(ValueError):
+                yield topic_id_from_text(text), tp.partition
 
 
 def _drop_seals(disk: Disk, path: str) -> None:

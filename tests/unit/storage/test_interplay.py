@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from storage_helpers import TOPIC_ID, TP, Bench, cold
-from test_bounded_start import FIRST, LOG0, filled, more, start
+from test_bounded_start import FIRST, LOG0, commit, filled, more, start
 from test_cleaner import NOW
 from test_cleaner import Bench as Compaction
 
@@ -15,6 +15,7 @@ from duramen.machines.contract import LogRecord
 from duramen.partition.replay import Replay
 from duramen.ports import Disk
 from duramen.sim.disk import CrashDisk
+from duramen.storage.creation import NewLog
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from duramen.storage.log import Log
 from duramen.storage.reads import LogRead, Pending
@@ -218,3 +219,17 @@ def test_a_lookup_by_time_is_not_misled_by_a_swap(timestamp: int | None) -> None
     found = job.run()
     assert found is not None
     assert found[:2] == ((29, NOW + 114) if timestamp is None else (7, timestamp))
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("how", ["kill", "power_cut"])
+def test_a_topic_made_again_under_a_deleted_ones_name_keeps_its_id(how: str, committed: bool) -> None:
+    disk, directory, log = filled(10)
+    directory.delete_log(log)
+    if committed:
+        commit(directory)
+    directory.take_creation([NewLog(log.tp, b"\x99" * 16, log.config)]).run()
+    getattr(disk, how)()
+    disk.power_on()
+    directory = start(disk)
+    assert (list(directory.logs), directory.offline, directory.recovery.damage) == ([(b"\x99" * 16, 0)], {}, [])
