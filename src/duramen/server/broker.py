@@ -58,7 +58,15 @@ def _silent(level: str, event: str, fields: dict[str, Any]) -> None:
 
 
 _ERRORS = frozenset(
-    {"damage", "read-failed", "partition-offline", "partition-not-deleted", "coordinator-load-failed", "stop-failed"}
+    {
+        "damage",
+        "read-failed",
+        "partition-offline",
+        "uncleanable",
+        "partition-not-deleted",
+        "coordinator-load-failed",
+        "stop-failed",
+    }
 )
 
 
