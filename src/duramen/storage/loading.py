@@ -305,7 +305,7 @@ def truncate(log: Log, offset: int) -> None:
     aborted = active.aborted()
     file.truncate(cut)
     active.size = active.flushed = cut
-    active.synced = min(active.synced, cut)
+    active.synced = -1  # what the disk has may still be longer: the cut has to be synced, too
     active.index_file = None
     _rebuild_bounds(log, active)
     log.end_offset = active.next_offset

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from storage_helpers import TOPIC_ID, TP, Bench, cold
-from test_bounded_start import FIRST, LOG0, commit, filled, more, start
+from test_bounded_start import FIRST, LOG0, checkpoint, commit, filled, more, read_all, start
 from test_cleaner import NOW
 from test_cleaner import Bench as Compaction
 
@@ -233,3 +233,18 @@ def test_a_topic_made_again_under_a_deleted_ones_name_keeps_its_id(how: str, com
     disk.power_on()
     directory = start(disk)
     assert (list(directory.logs), directory.offline, directory.recovery.damage) == ([(b"\x99" * 16, 0)], {}, [])
+
+
+def test_a_cut_is_durable_with_the_next_checkpoint() -> None:
+    disk, directory, log = filled(30)
+    log.truncate_to(11)
+    commit(directory)
+    checkpoint(directory)
+    log.roll()
+    more(directory, log, 3)
+    checkpoint(directory)
+    disk.power_cut()
+    disk.power_on()
+    directory = start(disk)
+    assert not directory.offline
+    assert sorted(read_all(directory.logs[FIRST, 0])) == list(range(14))
