@@ -159,7 +159,7 @@ def _print(report: DirectoryReport) -> None:
     if any(finding.kind == "damage" for finding in findings):
         verdict = "there is damage"
     elif any(finding.kind == "index" for finding in findings):
-        verdict = "all records are sound; side files named above will be rebuilt at the next start"
+        verdict = "all records are sound; the side files named above are made again when a node uses them"
     elif findings:
         verdict = "sound up to the tails named above, which the next start replaces or cuts"
     click.echo(f"{plural(records_found, 'record')}, {human_bytes(size)}: {verdict}")
