@@ -32,7 +32,7 @@ def peak_of(work: Callable[[], Any]) -> int:
     "a-web-request-for-a-gigabyte",
     source="https://issues.apache.org/jira/browse/KAFKA-4090",
     guard="a frame's size is compared with socket.request.max.bytes when its four bytes have arrived",
-    without=Replaced(Connection, "_check_size", lambda original: lambda connection, size: None),
+    without=Replaced(Connection, "_refuse_size", lambda original: lambda connection, size: None),
 )
 def web_request() -> None:
     """Bytes of another protocol (TLS, HTTP) read as a length made clients and brokers allocate gigabytes."""

@@ -257,7 +257,7 @@ class Simulation:
             watchers.append(self.act("folder", watch_compaction(scene, compacted)))
         actors += self._churn(readers, members)
         self._until("everything is produced", lambda: all(actor.finished for actor in actors))
-        self._until("everything is read", lambda: self._all_read(readers, members))
+        self._until("everything is read", lambda: all_read(self.scene, readers, members))
         scene.reading_on = False
         self._until("readers end", lambda: all(actor.finished for actor in watchers))
 
@@ -267,7 +267,7 @@ class Simulation:
         scripts = [
             ("recreator", Recreator(scene).script()),
             ("hardener", Hardener(scene).script()),
-            ("trimmer", trim(scene, lambda tp: self._needed_from(tp, readers, members))),
+            ("trimmer", trim(scene, lambda tp: needed_from(tp, readers, members))),
         ]
         return [self.act(name, script) for name, script in scripts if self.plan.has(name, self.random)]
 
@@ -285,24 +285,6 @@ class Simulation:
     def _faults(self, count: int) -> Script:
         yield from self.faults.script(count)
         self.scene.faults_on = False
-
-    def _needed_from(self, tp: TopicPartition, readers: list[Reader], members: list[Member]) -> int:
-        """The first offset of the partition that some reader or group has not had yet."""
-        positions = [reader.offset for reader in readers if reader.tp == tp]
-        for group in sorted({member.group for member in members if tp in member.tps}):
-            positions.append(max(member.committed.get(tp, 0) for member in members if member.group == group))
-        return min(positions, default=0)
-
-    def _all_read(self, readers: list[Reader], members: list[Member]) -> bool:
-        stored = self.scene.stored
-        if any(reader.offset < stored.get(reader.tp, 0) for reader in readers if self.scene.is_stable(reader.tp)):
-            return False
-        highest: dict[tuple[str, TopicPartition], int] = {}
-        for member in members:
-            for tp in member.tps:
-                key = (member.group, tp)
-                highest[key] = max(highest.get(key, -1), member.committed.get(tp, -1))
-        return all(position >= stored.get(tp, 0) for (_, tp), position in highest.items())
 
     def _until(self, what: str, condition: Callable[[], bool]) -> None:
         """Run until the condition holds. A node that is down after its last fault is started again."""
@@ -415,6 +397,27 @@ class Simulation:
         actor = self.act("survey", survey(self.scene, judge=True))
         if not self.loop.run(lambda: actor.finished, self.loop.now + PROGRESS_DEADLINE_S):
             raise InvariantViolated("Progress", "what a lying disk left is neither served nor refused")
+
+
+def needed_from(tp: TopicPartition, readers: list[Reader], members: list[Member]) -> int:
+    """The first offset of the partition that some reader or group has not had yet."""
+    positions = [reader.offset for reader in readers if reader.tp == tp]
+    for group in sorted({member.group for member in members if tp in member.tps}):
+        positions.append(max(member.committed.get(tp, 0) for member in members if member.group == group))
+    return min(positions, default=0)
+
+
+def all_read(scene: Scene, readers: list[Reader], members: list[Member]) -> bool:
+    """Whether readers and groups have come to the end of what is stored."""
+    stored = scene.stored
+    if any(reader.offset < stored.get(reader.tp, 0) for reader in readers if scene.is_stable(reader.tp)):
+        return False
+    highest: dict[tuple[str, TopicPartition], int] = {}
+    for member in members:
+        for tp in member.tps:
+            key = (member.group, tp)
+            highest[key] = max(highest.get(key, -1), member.committed.get(tp, -1))
+    return all(position >= stored.get(tp, 0) for (_, tp), position in highest.items())
 
 
 def configuration(settings: dict[str, str] | None = None) -> BrokerConfig:
