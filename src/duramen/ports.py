@@ -96,6 +96,9 @@ class Disk(Protocol):
     def cache_bytes(self) -> int:
         """How much file data is likely to stay in memory: a share of the machine's."""
 
+    def descriptor_limit(self) -> int:
+        """How many files and connections the process may have open."""
+
 
 class FileSpan(NamedTuple):
     """`length` bytes of `file` from `position`: a piece of a reply that need not pass through Python."""

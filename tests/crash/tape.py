@@ -334,6 +334,10 @@ class TapeDisk:
         """See ports.Disk."""
         return 1 << 30
 
+    def descriptor_limit(self) -> int:
+        """See ports.Disk."""
+        return 1024
+
 
 class TapeLock:
     """A held lock."""

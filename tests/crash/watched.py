@@ -16,7 +16,7 @@ from duramen.ports import Buffer, File
 
 CALLER = 3
 """Frames from `calling_site` through `Watch.met` and the port's method up to whoever called that."""
-HINTS = frozenset({"drop_cache", "resident", "cache_bytes"})
+HINTS = frozenset({"drop_cache", "resident", "cache_bytes", "descriptor_limit"})
 """Methods that tell or ask something the answer to which changes no result: the port lets no error of theirs out."""
 
 
@@ -140,6 +140,11 @@ class WatchedDisk:
         """See ports.Disk."""
         self.watch.met("cache_bytes", "")
         return self.inner.cache_bytes()
+
+    def descriptor_limit(self) -> int:
+        """See ports.Disk."""
+        self.watch.met("descriptor_limit", "")
+        return self.inner.descriptor_limit()
 
 
 class WatchedFile:

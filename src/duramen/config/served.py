@@ -542,6 +542,15 @@ _OURS = (
         unit="bytes",
         low=-1,
     ),
+    Setting(
+        "duramen.open.files.max",
+        "int",
+        "-1",
+        "How many files of segments may be open, all logs together; what was not used for longest is closed. Files "
+        "written since their last sync stay open; when these alone are more, a checkpoint begins early. -1: half of "
+        "what the process may open, at most 10,000.",
+        low=-1,
+    ),
 )
 
 SERVED_BROKER_SETTINGS: tuple[Setting, ...] = (

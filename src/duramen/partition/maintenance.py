@@ -112,7 +112,7 @@ class Maintenance:
         growth = journal.take_growth()
         if growth is not None:
             self._store.submit("housekeeping", growth.run, _Growing(self._store, directory, growth))
-        if journal.fill >= PROMPT_FILL or directory.dirty_share >= 1:
+        if journal.fill >= PROMPT_FILL or directory.dirty_share >= 1 or directory.crowded:
             self._checkpoint(directory)
         congested = any(map(_is_congested, self._store.directories))
         relieved = self._store.congested and not congested

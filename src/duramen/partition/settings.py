@@ -20,6 +20,7 @@ def directory_settings(config: BrokerConfig, cluster_id: str | None) -> Director
         bypass_bytes=min(config.integer("duramen.journal.bypass.bytes"), part // 2),
         dirty_max_bytes=config.integer("duramen.dirty.max.bytes"),
         hot_window_bytes=config.integer("duramen.hot.window.bytes"),
+        open_files=config.integer("duramen.open.files.max"),
         retention_check_interval_ms=config.integer("log.retention.check.interval.ms"),
         producer_id_expiration_ms=config.integer("producer.id.expiration.ms"),
         scrub_bytes_per_second=config.integer("duramen.scrub.bytes.per.second"),

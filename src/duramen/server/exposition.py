@@ -94,6 +94,8 @@ class BrokerCollector(Collector):
         yield info
 
     def _storage(self) -> Iterator[Metric]:
+        open_files = len(self._broker.store.directories[0].hot.files) if self._broker.store.directories else 0
+        yield GaugeMetricFamily("duramen_open_segment_files", "Files of segments that are open.", open_files)
         fill = GaugeMetricFamily(
             "duramen_journal_fill_ratio", "Share of the journal's bound in use.", labels=["directory"]
         )

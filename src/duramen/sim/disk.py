@@ -23,6 +23,7 @@ from duramen.sim.inode import Inode
 from duramen.sim.names import Directory, Names
 
 CACHE_BYTES = 64 << 20
+DESCRIPTORS = 1024
 
 
 class NodeDied(BaseException):
@@ -286,6 +287,10 @@ class CrashDisk:
     def cache_bytes(self) -> int:
         """See ports.Disk; the same on every machine, for a seed decides everything."""
         return CACHE_BYTES
+
+    def descriptor_limit(self) -> int:
+        """See ports.Disk."""
+        return DESCRIPTORS
 
     # -- looking at it from outside (no calls counted)
 

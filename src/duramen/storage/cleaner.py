@@ -147,7 +147,7 @@ class Cleaning:
         config = log.config
         inside = [segment for segment in work.segments if segment.base_offset <= offsets.latest]
         for group in groups(inside, config.segment_bytes, config.segment_index_bytes):
-            target = Segment(disk, log.path, group[0].base_offset)
+            target = Segment(disk, log.path, group[0].base_offset, log.open_files)
             target.staged = CLEANED
             copy = Copy(
                 disk, group, target, offsets, rules, transactions,

@@ -48,5 +48,6 @@ class Creation:
             log = Log.create(
                 self._disk, path, tp, topic_id, config, self._journal, flush_queue=self._flush_queue, hot=self._hot
             )
+            log.active.release_files()  # many are made at once, and it is synced
             self.logs.append(log)
         self._disk.sync_directory(self._directory)

@@ -37,6 +37,7 @@ from duramen.storage.journal_parts import PartMaker, remove_parts
 from duramen.storage.journal_ring import JournalLimits
 from duramen.storage.log import Log
 from duramen.storage.logconfig import LogConfig, PlainLogConfig
+from duramen.storage.open_files import MOST_FILES
 from duramen.storage.opening import Offline, Opening
 from duramen.storage.reads import HotWindow
 from duramen.storage.recovery import RecoveryReport
@@ -44,13 +45,17 @@ from duramen.storage.recovery_plan import LogKey
 from duramen.storage.scrubbing import Scrubber, ScrubJob
 from duramen.storage.together import one_by_one
 
+STOP_LOGS = 256
+"""Logs that a clean stop syncs side by side."""
+
 
 @dataclass(frozen=True, slots=True)
 class DirectorySettings:
     """How a log directory is run. Sizes are bytes, times milliseconds.
 
     cluster_id: None takes the directory's, or a new one. default_config: for logs whose topic is not configured yet.
-    hot_window_bytes: see HotWindow; -1 leaves it to the disk. checkpoint_fill: the journal's fill from which a
+    hot_window_bytes: see HotWindow; -1 leaves it to the disk. open_files: see OpenFiles; -1: half of what the process
+    may open, at most MOST_FILES. checkpoint_fill: the journal's fill from which a
     checkpoint begins, 0 to 1.
     """
 
@@ -65,6 +70,7 @@ class DirectorySettings:
     checkpoint_fill: float = 0.5
     checkpoint_interval_ms: int = 60_000
     hot_window_bytes: int = -1
+    open_files: int = -1
     retention_check_interval_ms: int = 300_000
     producer_id_expiration_ms: int = 86_400_000
     scrub_bytes_per_second: int = 8 << 20
@@ -86,7 +92,10 @@ class DirectorySettings:
 def hot_window(disk: Disk, settings: DirectorySettings) -> HotWindow:
     """A window of the size that the settings ask for."""
     size = settings.hot_window_bytes
-    return HotWindow(disk.cache_bytes() if size < 0 else size)
+    files = settings.open_files
+    if files < 0:
+        files = min(disk.descriptor_limit() // 2, MOST_FILES)
+    return HotWindow(disk.cache_bytes() if size < 0 else size, files)
 
 
 class LogDirectory(DirectoryLogs):
@@ -241,6 +250,7 @@ class LogDirectory(DirectoryLogs):
             for log in logs:
                 self._dirty += log.active.size - log.active.flushed
                 log.flush()
+            self.hot.files.trim()
         except OSError as error:
             self.journal.fail(None, error)
             raise
@@ -261,9 +271,16 @@ class LogDirectory(DirectoryLogs):
         """Whether the journal's fill or the bytes waiting for a sync call for a checkpoint now."""
         if self._checkpointer.under_way or self.journal.fill >= self.settings.checkpoint_fill:
             return True
+        if self.crowded:
+            return True
         if self.journal.entries and self._now_ms - self._last_checkpoint_ms >= self.settings.checkpoint_interval_ms:
             return True
         return self._dirty > self.settings.dirty_max_bytes // 2
+
+    @property
+    def crowded(self) -> bool:
+        """Whether more files than there should be are open until a checkpoint has synced them."""
+        return self.hot.files.crowded and bool(self._checkpointer.changed or self._checkpointer.under_way)
 
     @property
     def dirty_share(self) -> float:
@@ -286,6 +303,7 @@ class LogDirectory(DirectoryLogs):
     def complete_checkpoint(self, job: Checkpoint) -> None:
         """The job has run."""
         self._checkpointer.complete(job)
+        self.hot.files.trim(again=True)
         self._dirty = self._checkpointer.dirty_bytes
 
     def fail_checkpoint(self, job: Checkpoint, error: BaseException) -> None:
@@ -325,23 +343,29 @@ class LogDirectory(DirectoryLogs):
             self._closed = True
             self._release()
 
+    def _sync_and_close(self, logs: list[tuple[LogKey, Log]]) -> None:
+        """For good; a share of the logs at a time, for each has a file open meanwhile."""
+        syncs = []
+        for key, log in logs:
+            sync = log.take_sync(full=True)
+            self._checkpointer.points[key] = point_of(log)
+            if sync is not None:
+                syncs.append(sync)
+        self._together([sync.run for sync in syncs])
+        for sync in syncs:
+            sync.log.complete_sync(sync)
+        for _, log in logs:
+            log.close()
+
     def _stop_cleanly(self) -> None:
         try:
             while (group := self.take_group()) is not None:
                 group.run()
                 self.journal.complete(group)
             self.cleaner.finish()
-            syncs = []
-            for key, log in self.logs.items():
-                sync = log.take_sync(full=True)
-                self._checkpointer.points[key] = point_of(log)
-                if sync is not None:
-                    syncs.append(sync)
-            self._together([sync.run for sync in syncs])
-            for sync in syncs:
-                sync.log.complete_sync(sync)
-            for log in self.logs.values():
-                log.close()
+            logs = list(self.logs.items())
+            for first in range(0, len(logs), STOP_LOGS):
+                self._sync_and_close(logs[first : first + STOP_LOGS])
             self._checkpointer.files({}).write()
             replace_file(self.disk, posixpath.join(self.path, CLEANER), self.cleaner.checkpoint())
             maker = self.journal.maker

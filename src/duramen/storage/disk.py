@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import resource
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -298,3 +299,7 @@ class RealDisk:
 
     def cache_bytes(self) -> int:
         return memory_share()
+
+    def descriptor_limit(self) -> int:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return limit if limit != resource.RLIM_INFINITY else 1 << 20

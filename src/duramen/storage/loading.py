@@ -58,7 +58,7 @@ def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int, known
         log.names_changed = False
     else:
         for base in bases:
-            segment = Segment(log.disk, log.path, base)
+            segment = Segment(log.disk, log.path, base, log.open_files)
             segment.size = segment.flushed = segment.synced = segment.open_file().size()
             segment.sealed = SEAL in present.get(base, set())
             segment.release_files()

@@ -12,6 +12,7 @@ from duramen.model import TopicId, TopicPartition
 from duramen.ports import Buffer, Disk
 from duramen.storage.epochs import EpochCache
 from duramen.storage.leases import Lease, Leases
+from duramen.storage.open_files import OpenFiles
 from duramen.storage.producers import ProducerStates
 from duramen.storage.reader import Reader, segment_number
 from duramen.storage.reads import HotWindow, LogRead
@@ -106,13 +107,18 @@ class LogState:
 
     def add_segment(self, base_offset: int) -> Segment:
         """A new, empty active segment; its name is synced with the next `take_sync`."""
-        segment = Segment(self.disk, self.path, base_offset)
+        segment = Segment(self.disk, self.path, base_offset, self._reader.files)
         segment.create_file()
         segment.activate()
         self.segments.append(segment)
         self.active = segment
         self.names_changed = True
         return segment
+
+    @property
+    def open_files(self) -> OpenFiles:
+        """The open files of all logs of the process."""
+        return self._reader.files
 
     def move(self, path: str) -> None:
         """The directory is about to get another name: jobs under way go there, or find out that they come too late."""

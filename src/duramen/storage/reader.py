@@ -13,6 +13,7 @@ from typing import NamedTuple
 from duramen.errors import CorruptLogError, KafkaError, StorageError
 from duramen.ports import Buffer, File, FileSpan
 from duramen.storage.index import StoredOffsetIndex
+from duramen.storage.open_files import OpenFiles
 from duramen.storage.reads import (
     SPAN_BYTES,
     ColdRead,
@@ -25,7 +26,7 @@ from duramen.storage.reads import (
     nowait,
 )
 from duramen.storage.seal import SEALING, Seal
-from duramen.storage.segment import INDEX, SEAL, Segment, dormant_sums
+from duramen.storage.segment import INDEX, LOG, SEAL, Segment, dormant_sums
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header
 from duramen.wire.checksum import crc32c
 
@@ -68,6 +69,11 @@ class Reader:
         if len(positions) > REMEMBERED_POSITIONS:
             del positions[next(iter(positions))]
 
+    @property
+    def files(self) -> OpenFiles:
+        """See OpenFiles."""
+        return self._hot.files
+
     def forget(self) -> None:
         """Positions no longer hold: the log was cut."""
         self._positions = {}
@@ -81,6 +87,7 @@ class Reader:
     def wrote(self, segment: Segment, start: int) -> None:
         """Bytes from `start` to the segment's flushed end were written just now."""
         self._hot.add(segment, start, segment.flushed)
+        self._hot.files.used(segment, LOG)
         self.remember(segment.next_offset, segment.flushed)
 
     def read(
@@ -112,6 +119,7 @@ class Reader:
             result.next_offset = max(result.next_offset, piece.next_offset)
             if result.next_offset < segment.next_offset:
                 break
+        self.files.trim()
         return result
 
     def remember_end(self, segment: Segment, piece: Piece) -> None:
@@ -122,6 +130,7 @@ class Reader:
         if segment.flushed == 0 or offset >= segment.next_offset:
             return Piece(None, 0, segment.next_offset)
         bound = min(end, segment.next_offset)
+        self.files.used(segment, LOG)
         start: int | None = None
         try:
             start = self._locate(segment, offset)

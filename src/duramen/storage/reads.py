@@ -15,6 +15,7 @@ from typing import NamedTuple
 from duramen.errors import CorruptLogError, KafkaError
 from duramen.ports import Buffer, File, FileSpan
 from duramen.storage.index import StoredOffsetIndex
+from duramen.storage.open_files import OpenFiles
 from duramen.storage.seal import BLOCK_BYTES, Seal
 from duramen.storage.segment import Segment
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, check_crc, parse_header
@@ -133,15 +134,17 @@ class HotWindow:
     Kept per grain of a file as one run of bytes, so that memory follows the limit and not the number of writes.
     """
 
-    __slots__ = ("_grains", "buffers", "generation", "limit_bytes", "size")
+    __slots__ = ("_grains", "buffers", "files", "generation", "limit_bytes", "size")
 
-    def __init__(self, limit_bytes: int = 256 << 20) -> None:
+    def __init__(self, limit_bytes: int = 256 << 20, most_files: int = -1) -> None:
         self.limit_bytes = limit_bytes
         self._grains: OrderedDict[tuple[Segment, int], tuple[int, int]] = OrderedDict()
         self.size = 0
         self.generation = 0
         """Counts what was forgotten."""
         self.buffers = ReadBuffers()
+        self.files = OpenFiles(most_files)
+        """Whose bytes they are: shared, as the window is."""
 
     def add(self, segment: Segment, start: int, end: int) -> None:
         """Bytes start..end of the segment were written or verified just now."""

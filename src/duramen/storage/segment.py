@@ -14,6 +14,7 @@ from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import ActiveState, read_file
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
+from duramen.storage.open_files import OpenFiles
 from duramen.storage.producers import AbortedTransaction
 from duramen.storage.seal import SEALING, CheckedFile, Seal, Sides, decode_seal, read_growing
 from duramen.wire.batch import BatchHeader
@@ -71,6 +72,7 @@ class Segment:
     """
 
     __slots__ = (
+        "__weakref__",
         "_aborted",
         "_file",
         "aborted_unsynced",
@@ -78,6 +80,7 @@ class Segment:
         "directory",
         "disk",
         "dormant",
+        "files_open",
         "first_timestamp",
         "flushed",
         "index",
@@ -98,8 +101,9 @@ class Segment:
         "unindexed",
     )
 
-    def __init__(self, disk: Disk, directory: str, base_offset: int) -> None:
+    def __init__(self, disk: Disk, directory: str, base_offset: int, files: OpenFiles | None = None) -> None:
         self.disk = disk
+        self.files_open = files
         self.directory = directory
         self.base_offset = base_offset
         self.next_offset = base_offset
@@ -142,17 +146,23 @@ class Segment:
         file = self._file
         if file is None:
             file = self._file = self.disk.open(self.path, write=True)
+            if self.files_open is not None:
+                self.files_open.opened(self, LOG)
         return file
 
     def create_file(self) -> None:
         """Make the empty `.log` file; its name is synced by the caller."""
         self._file = self.disk.open(self.path, create=True, write=True)
+        if self.files_open is not None:
+            self.files_open.opened(self, LOG)
 
     def open_index_file(self) -> File:
         """The `.index` of a closed segment; OSError."""
         file = self.index_file
         if file is None:
             file = self.index_file = self.disk.open(self.path_of(INDEX))
+            if self.files_open is not None:
+                self.files_open.opened(self, INDEX)
         return file
 
     def files(self) -> list[str]:
@@ -319,7 +329,9 @@ class Segment:
         """
         if self.synced >= self.flushed:
             self._file = None
+            self._closed(LOG)
         self.index_file = None
+        self._closed(INDEX)
         self.index_checked = False
         self.seal = None
 
@@ -327,14 +339,19 @@ class Segment:
         """The segment is gone: its files close when nobody reads, syncs or sends from them any more."""
         self._file = None
         self.index_file = None
+        self._closed(LOG)
+        self._closed(INDEX)
+
+    def _closed(self, suffix: str) -> None:
+        if self.files_open is not None:
+            self.files_open.closed(self, suffix)
 
     def close(self) -> None:
         """Close the files for good."""
         for file in (self._file, self.index_file):
             if file is not None:
                 file.close()
-        self._file = None
-        self.index_file = None
+        self.forget()
 
     def __repr__(self) -> str:
         return f"Segment({self.base_offset}..{self.next_offset}, {self.size} bytes)"

@@ -1,0 +1,147 @@
+"""How many files the logs of a directory keep open: a bound, but never at the price of a lost write-back error."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from duramen.model import TopicPartition
+from duramen.ports import Disk, FileSpan
+from duramen.sim.disk import CrashDisk
+from duramen.storage.directory import DirectorySettings, LogDirectory
+from duramen.storage.disk import RealDisk
+from duramen.storage.logconfig import PlainLogConfig
+from duramen.storage.open_files import OpenFiles
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
+
+from storage_workload import SeededEntropy, append, checkpoint, commit, read_all
+
+BOUND = 64
+SETTINGS = DirectorySettings(
+    journal_max_bytes=8 << 20, journal_part_bytes=1 << 20, journal_first_part_bytes=1 << 20, bypass_bytes=1 << 19,
+    open_files=BOUND, default_config=PlainLogConfig(index_interval_bytes=300),
+)  # fmt: skip
+
+
+def start(disk: Disk, path: str) -> LogDirectory:
+    return LogDirectory.open(disk, path, SETTINGS, now_ms=1_000_000, entropy=SeededEntropy(7))
+
+
+def descriptors(path: str) -> int:
+    """Files of segments below the path that this process has open."""
+    count = 0
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            name = os.readlink(f"/proc/self/fd/{number}")
+        except FileNotFoundError:
+            continue
+        count += name.startswith(path) and name.endswith((".log", ".index"))
+    return count
+
+
+def fill(directory: LogDirectory, partitions: int) -> None:
+    for number in range(partitions):
+        tp = TopicPartition("many", number)
+        directory.create_log(tp, (number + 1).to_bytes(16, "big"), SETTINGS.default_config)
+
+
+@pytest.mark.parametrize(("real", "partitions"), [(True, 100), (False, 500)])
+def test_many_partitions_are_written_and_read_with_64_files(real: bool, partitions: int, tmp_path: Path) -> None:
+    disk: Disk = RealDisk() if real else CrashDisk()
+    path = str(tmp_path / "data") if real else "/data"
+    directory = start(disk, path)
+    files = directory.hot.files
+    fill(directory, partitions)
+    commit(directory)
+    assert len(files) <= BOUND  # what was only created is synced
+    logs = list(directory.logs.values())
+    for round_ in range(3):
+        for log in logs:
+            append(log, b"round %d" % round_)
+        commit(directory)
+        # All of them are unsynced: none may be closed, and a checkpoint is asked for.
+        assert len(files) == partitions
+        assert directory.crowded
+        assert directory.checkpoint_due
+        while directory.checkpoint_due:
+            job = directory.take_checkpoint()
+            assert job is not None
+            job.run()
+            directory.complete_checkpoint(job)
+        assert len(files) <= BOUND
+        assert not directory.crowded
+        if real:
+            gc.collect()
+            assert descriptors(path) <= BOUND
+    wanted = [b"round 0", b"round 1", b"round 2"]
+    for log in logs:
+        assert list(read_all(log).values()) == wanted
+    assert len(files) <= BOUND
+    directory.close(clean=True)
+    assert len(files) == 0
+    again = start(disk, path)
+    assert again.clean_start
+    for log in again.logs.values():
+        assert list(read_all(log).values()) == wanted
+    assert len(again.hot.files) <= BOUND
+    again.close(clean=True)
+
+
+def test_a_span_that_is_being_sent_keeps_its_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "data")
+    directory = start(RealDisk(), path)
+    fill(directory, 1)
+    log = next(iter(directory.logs.values()))
+    append(log, b"r" * 100)
+    commit(directory)
+    checkpoint(directory)
+    [part] = log.read(0, 1 << 20, log.end_offset, at_least_one=True).parts
+    assert isinstance(part, FileSpan)
+    log.active.release_files()
+    assert log.active._file is None
+    assert len(part.file.pread(part.length, part.position)) == part.length
+    del part
+    gc.collect()
+    assert descriptors(log.path) == 0
+    directory.close(clean=True)
+
+
+class Held:
+    """A holder of one file."""
+
+    def __init__(self, files: OpenFiles, *, unsynced: bool = False) -> None:
+        self.files = files
+        self.synced = 0
+        self.flushed = int(unsynced)
+        files.opened(self, ".log")
+
+    def release_files(self) -> None:
+        if self.synced >= self.flushed:
+            self.files.closed(self, ".log")
+
+
+def test_the_least_recently_used_goes_first_and_unsynced_ones_stay() -> None:
+    files = OpenFiles(8)
+    dirty = Held(files, unsynced=True)
+    first, *others = [Held(files) for _ in range(8)]
+    files.used(first, ".log")
+    files.trim()
+    assert len(files) == 7
+    keys = [key[0]() for key in files._files]
+    assert dirty in keys
+    assert first in keys
+    assert others[0] not in keys
+    assert others[1] not in keys
+
+
+def test_no_bound() -> None:
+    files = OpenFiles()
+    kept = [Held(files) for _ in range(1000)]
+    files.trim()
+    assert len(files) == len(kept)
+    assert not files.crowded
