@@ -49,6 +49,9 @@ MARK_SIZE: Final = ENTRY_SIZE + _MARK.size
 EXTENT_SIZE: Final = ENTRY_SIZE + _EXTENT.size
 KINDS: Final = frozenset(range(kinds.BATCH, kinds.SWAP + 1))
 
+ENTRY: Final = struct.Struct(">IIIB3xIQ16siiqqq")
+"""An entry without data, lead and body in one."""
+
 pack_body = _BODY.pack
 pack_lead = _LEAD.pack
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from duramen.model import TopicId
 from duramen.storage import kinds
 from duramen.storage.checkpoints import LogPoint
-from duramen.storage.journal_format import Extent
 from duramen.storage.journal_reader import JournalEntry
 
 LogKey = tuple[TopicId, int]
@@ -73,10 +72,11 @@ class Plan:
         """Fold one entry, in LSN order."""
         self.entries += 1
         kind = entry.kind
-        point = Point(entry.offset, entry.segment_base, entry.position)
         if kind in (kinds.BATCH, kinds.EXTENT):
             self._write(entry)
-        elif kind == kinds.ROLL:
+            return
+        point = Point(entry.offset, entry.segment_base, entry.position)
+        if kind == kinds.ROLL:
             self._advance(point)
         elif kind == kinds.TRUNCATE:
             self._truncate(point)
@@ -104,26 +104,23 @@ class Plan:
             self.end = point
 
     def _write(self, entry: JournalEntry) -> None:
-        if self._stale(entry.next_offset - 1):
+        """A full journal has half a million of these, so its fields are taken apart once."""
+        _, _, _, _, epoch, offset, base, position, part, data_position, length, next_offset, extent, _ = entry
+        if self._stale(next_offset - 1):
             return
         if self.trusted is None:
-            self.trusted = Point(entry.offset, entry.segment_base, entry.position)
-        extent: Extent | None = entry.extent
-        length = entry.size if extent is None else extent.length
-        self.writes.setdefault(entry.segment_base, []).append(
-            Write(
-                entry.position,
-                length,
-                entry.offset,
-                entry.part,
-                entry.data_position,
-                extent is not None,
-                None if extent is None else extent.crc,
-            )
-        )
-        self.end = Point(entry.next_offset, entry.segment_base, entry.position + length)
-        if entry.epoch >= 0 and (not self.epochs or self.epochs[-1][0] < entry.epoch):
-            self.epochs.append((entry.epoch, entry.offset))
+            self.trusted = Point(offset, base, position)
+        crc: int | None = None
+        if extent is not None:
+            length, crc = extent.length, extent.crc
+        write = (position, length, offset, part, data_position, extent is not None, crc)
+        writes = self.writes.get(base)
+        if writes is None:
+            writes = self.writes[base] = []
+        writes.append(tuple.__new__(Write, write))
+        self.end = tuple.__new__(Point, (next_offset, base, position + length))
+        if epoch >= 0 and (not self.epochs or self.epochs[-1][0] < epoch):
+            self.epochs.append((epoch, offset))
 
     def _truncate(self, point: Point) -> None:
         for base in [base for base in self.writes if base > point.segment_base]:
