@@ -356,7 +356,7 @@ class Simulation:
         faults.finished = False
         if faults.node.ready:
             yield from faults.stopped()
-            if self.random.random() < 0.5:
+            if not self.plan.calm and self.random.random() < 0.5:
                 self.coverage.hit("power cut after a clean stop")
                 self.disk.power_cut()
         yield from faults.started(0.0)
