@@ -115,6 +115,10 @@ def test_kafkas_dump_log_segments_reads_what_is_left(node: Served) -> None:
         jars(timeout=90)
     except PeerUnavailableError as reason:
         pytest.skip(str(reason))
+    producer = Producer({"bootstrap.servers": node.bootstrap})
+    producer.produce(TOPIC, b"there", b"gone", partition=0)
+    producer.produce(TOPIC, None, b"gone", partition=0)  # a tombstone that nothing replaces
+    assert producer.flush(30) == 0
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         fill(node, codec, range(ROUNDS // 4))
     left = wait_for_compaction(node, KEYS * ROUNDS // 2)

@@ -141,6 +141,7 @@ class TapeDisk:
     def __init__(self, tree: Tree | None = None) -> None:
         self.tape = Tape()
         self.open_files = 0
+        self.processes = 0
         self._root = Folder(ROOT)
         self._numbers = ROOT
         self._locks: set[str] = set()
@@ -175,6 +176,7 @@ class TapeDisk:
         """Its locks are free; its files are forgotten."""
         self._locks.clear()
         self.open_files = 0
+        self.processes += 1
 
     def contents(self) -> dict[str, bytes]:
         """Every file by its path, as programs see it."""
@@ -354,13 +356,14 @@ class TapeLock:
 class TapeFile:
     """An open file."""
 
-    __slots__ = ("_content", "_disk", "_open", "path")
+    __slots__ = ("_content", "_disk", "_open", "_process", "path")
 
     def __init__(self, disk: TapeDisk, path: str, content: Content) -> None:
         self.path = path
         self._disk = disk
         self._content = content
         self._open = True
+        self._process = disk.processes
         disk.open_files += 1
 
     def fileno(self) -> int:
@@ -434,7 +437,8 @@ class TapeFile:
         """See ports.File."""
         if self._open:
             self._open = False
-            self._disk.open_files -= 1
+            if self._process == self._disk.processes:  # a dead process's files are no longer counted
+                self._disk.open_files -= 1
 
     def __del__(self) -> None:
         self.close()
