@@ -348,7 +348,11 @@ class Simulation:
         check_stopped(self.disk)
 
     def _rest(self) -> Script:
-        yield REST_S
+        """Time to finish what was begun, counted anew when the node dies in it."""
+        starts = -1
+        while starts != self.node.starts:
+            starts = self.node.starts
+            yield REST_S
 
     def _stop_and_start(self) -> Script:
         """Stop cleanly, sometimes lose power after that, and start."""
