@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from tests.reading import stored_batches
+
 from duramen.model import TopicId, TopicPartition
-from duramen.ports import FileSpan
 from duramen.storage.directory import LogDirectory
 from duramen.storage.log import Log
 from duramen.storage.producers import Duplicate
-from duramen.wire.batch import batches, parse_header, records
+from duramen.wire.batch import parse_header, records
 
 READ_BYTES = 1 << 20
 
@@ -75,23 +76,8 @@ class LogView(NamedTuple):
 
 def read_raw(log: Log) -> list[tuple[int, bytes]]:
     """Every batch from the log start on, as (base offset, bytes)."""
-    found: list[tuple[int, bytes]] = []
-    offset = log.start_offset
-    while offset < log.end_offset:
-        answer = log.read(offset, READ_BYTES, log.end_offset, at_least_one=True)
-        following = answer.next_offset
-        for part in answer.parts:
-            if isinstance(part, FileSpan):
-                data = part.file.pread(part.length, part.position)
-            elif isinstance(part, bytes | bytearray | memoryview):
-                data = bytes(part)
-            else:
-                cold = part.run()
-                data, following = bytes(cold.data), cold.next_offset
-            found += [(head.base_offset, data[at : at + head.size]) for at, head in batches(memoryview(data))]
-        require(following > offset, f"{log.tp}: a read from {offset} leads nowhere")
-        offset = following
-    return found
+    stored = stored_batches(log, log.start_offset, log.end_offset, READ_BYTES)
+    return [(header.base_offset, bytes(view)) for header, view in stored]
 
 
 def view_of(log: Log) -> LogView:

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
+from tests.reading import stored_batches
 from tests.scenarios.storage_workload import SeededEntropy, checkpoint, commit
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import TopicPartition
-from duramen.ports import FileSpan
 from duramen.sim.disk import CrashDisk, NodeDied
 from duramen.storage.cleaner import CleanerSettings, Cleaning
 from duramen.storage.directory import DirectorySettings, LogDirectory
@@ -25,7 +25,6 @@ from duramen.wire.batch import (
     COMMIT,
     BatchHeader,
     Record,
-    batches,
     build_batch,
     build_marker,
     check_crc,
@@ -75,24 +74,9 @@ class Stored(NamedTuple):
 
 def read_batches(log: Log, start: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Every batch from the one at or behind `start`, as a fetch would bring it, each checked against its CRC."""
-    offset = start
-    while offset < end:
-        answer = log.read(offset, 3 * KIB, end, at_least_one=True)
-        following = answer.next_offset
-        for part in answer.parts:
-            if isinstance(part, FileSpan):
-                data = part.file.pread(part.length, part.position)
-            elif isinstance(part, bytes | bytearray | memoryview):
-                data = bytes(part)
-            else:
-                cold = part.run()
-                data, following = bytes(cold.data), cold.next_offset
-            for position, header in batches(memoryview(data)):
-                view = memoryview(data)[position : position + header.size]
-                assert check_crc(view, header), header
-                yield header, view
-        assert following > offset, (offset, following)
-        offset = following
+    for header, view in stored_batches(log, start, end, 3 * KIB):
+        assert check_crc(view, header), header
+        yield header, view
 
 
 def visible(log: Log, end: int) -> dict[int, Record]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from random import Random
 
 from duramen.model import TopicPartition
-from duramen.ports import FileSpan
 from duramen.sim.disk import CrashDisk
 from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.log import Log
 from duramen.storage.logconfig import PlainLogConfig
-from duramen.wire.batch import batches, build_batch, parse_header, records
+from duramen.wire.batch import build_batch, parse_header, records
+from reading import stored_batches
 
 KIB = 1024
 SETTINGS = DirectorySettings(
@@ -94,25 +94,11 @@ def housekeep(directory: LogDirectory, now_ms: int = 2_000_000) -> None:
 def read_all(log: Log, start: int | None = None) -> dict[int, bytes]:
     """Value by offset of everything from the log start on."""
     found: dict[int, bytes] = {}
-    offset = log.start_offset if start is None else start
-    while offset < log.end_offset:
-        answer = log.read(offset, 1 << 20, log.end_offset, at_least_one=True)
-        following = answer.next_offset
-        for part in answer.parts:
-            if isinstance(part, FileSpan):
-                data = part.file.pread(part.length, part.position)
-            elif isinstance(part, bytes | bytearray | memoryview):
-                data = bytes(part)
-            else:
-                cold = part.run()
-                data, following = bytes(cold.data), cold.next_offset
-            for position, header in batches(memoryview(data)):
-                view = memoryview(data)[position : position + header.size]
-                for record in records(view, header, max_bytes=1 << 20):
-                    if record.offset >= offset:
-                        found[record.offset] = record.value
-        assert following > offset
-        offset = following
+    first = log.start_offset if start is None else start
+    for header, view in stored_batches(log, first, log.end_offset, 1 << 20):
+        for record in records(view, header, max_bytes=1 << 20):
+            if record.offset >= first:
+                found[record.offset] = record.value
     return found
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from serving import Served
 from torture.kills import SETTINGS
-from torture.ledger import Audit, Ledger
+from torture.ledger import Audit, Ledger, verdict
 from torture.load import Load
 from torture.shadow import Sync, apply, first_cut, read
 
@@ -122,13 +122,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="duramen-cuts-"))
     cuts = PowerCuts(folder, options.seed)
     cuts.run(options.rounds, options.cuts, options.minutes * 60, show=True)
-    for line in cuts.broken[:50]:
-        print(f"BROKEN {line}")
-    if cuts.broken:
-        print(f"the directories are kept in {folder}")
-        return 1
-    shutil.rmtree(folder)
-    return 0
+    return verdict(cuts.broken, folder)
 
 
 if __name__ == "__main__":

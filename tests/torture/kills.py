@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import shutil
 import sys
 import tempfile
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from serving import Served
-from torture.ledger import Audit, Ledger
+from torture.ledger import Audit, Ledger, verdict
 from torture.load import Load
 
 # Small, so that rolls, checkpoints and laps of the journal happen between any two kills.
@@ -115,13 +114,7 @@ def main() -> int:
     torture = Torture(folder, options.seed, others=True)
     torture.run(options.kills, options.minutes * 60, show=True)
     print(f"ready again after {median(torture.starts):.2f} s (median), {max(torture.starts):.2f} s (most)")
-    for line in torture.broken[:50]:
-        print(f"BROKEN {line}")
-    if torture.broken:
-        print(f"the node's directory and log are kept in {folder}")
-        return 1
-    shutil.rmtree(folder)
-    return 0
+    return verdict(torture.broken, folder)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,13 @@ Kept in the process of the clients, so that nothing a node does can change it.
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -214,3 +216,14 @@ class Audit:
                         f"group {group} on {committed.topic}-{committed.partition}: {committed.offset}, "
                         f"acknowledged {least}, tried {self.ledger.commits_tried[key]}"
                     )
+
+
+def verdict(broken: list[str], folder: Path) -> int:
+    """Tell what was broken and keep the folder, or remove it; the program's exit code."""
+    for line in broken[:50]:
+        print(f"BROKEN {line}")
+    if broken:
+        print(f"directories and logs are kept in {folder}")
+        return 1
+    shutil.rmtree(folder)
+    return 0

@@ -254,8 +254,7 @@ class Cleaner:
     """Compaction of one directory. Loop thread only.
 
     persisted: the points of the last durable checkpoint. high_watermark: as for retention. findings: damage goes there.
-    uncleanable: logs whose
-    last pass failed, with the reason; they are left alone until a restart, and the others go on.
+    uncleanable: logs whose last pass failed, with the reason; they are left alone until a restart, the others go on.
     """
 
     disk: Disk
