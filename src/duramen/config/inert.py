@@ -357,9 +357,8 @@ _TABLE = (
         """,
     ),
     (
-        "checkpoints follow the journal, not a timer",
+        "the start of a log is durable in the journal before DeleteRecords is answered, and follows every checkpoint",
         """
-        log.flush.offset.checkpoint.interval.ms int 60000 0..
         log.flush.start.offset.checkpoint.interval.ms int 60000 0..
         """,
     ),

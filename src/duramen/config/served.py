@@ -492,6 +492,15 @@ _OURS = (
         low=1000,
     ),
     Setting(
+        "log.flush.offset.checkpoint.interval.ms",
+        "int",
+        "60000",
+        "Longest time from one checkpoint to the next while anything waits for one, however little the journal holds. "
+        "A rolled segment is sealed, and may be compacted, from its checkpoint on.",
+        unit="ms",
+        low=0,
+    ),
+    Setting(
         "duramen.journal.part.bytes",
         "int",
         str(32 << 20),

@@ -19,6 +19,7 @@ def directory_settings(config: BrokerConfig, cluster_id: str | None) -> Director
         journal_part_bytes=part,
         bypass_bytes=min(config.integer("duramen.journal.bypass.bytes"), part // 2),
         dirty_max_bytes=config.integer("duramen.dirty.max.bytes"),
+        checkpoint_interval_ms=config.integer("log.flush.offset.checkpoint.interval.ms"),
         hot_window_bytes=config.integer("duramen.hot.window.bytes"),
         open_files=config.integer("duramen.open.files.max"),
         retention_check_interval_ms=config.integer("log.retention.check.interval.ms"),
