@@ -1,1 +1,1 @@
-"""The Kafka protocol from the other side, for raw batches between brokers. Empty until there are several brokers."""
+"""The Kafka protocol from the other side, for raw batches: connections, metadata, fetch and produce."""

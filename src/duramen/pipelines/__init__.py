@@ -1,0 +1,1 @@
+"""Streams and tables declared in Python, run by Spark over topics of the log."""

@@ -1,0 +1,1 @@
+"""Found by Spark through its name: hands on the data source, so that `format("duramen")` needs no register call."""
