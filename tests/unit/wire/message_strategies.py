@@ -35,6 +35,12 @@ CASES = [
     for version in range(message.min_version, message.max_version + 1)
 ]
 CASE_IDS = [f"{message.name}-{version}" for message, version in CASES]
+OWN = {
+    message for api in messages.API.values() if api.key >= messages.OWN_KEYS for message in (api.request, api.response)
+}
+"""Messages that Kafka does not have, so that no oracle knows them."""
+KAFKA_CASES = [(message, version) for message, version in CASES if message not in OWN]
+KAFKA_CASE_IDS = [f"{message.name}-{version}" for message, version in KAFKA_CASES]
 
 _RANGES = {
     code: (-(1 << size * 8 - 1), (1 << size * 8 - 1) - 1) for code, size in zip("bhiq", (1, 2, 4, 8), strict=True)

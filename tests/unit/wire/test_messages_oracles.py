@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from message_strategies import CASE_IDS, CASES, few, kio_class, kio_fields, kio_read, kio_write, objects, plain, present
+from message_strategies import (
+    KAFKA_CASE_IDS,
+    KAFKA_CASES,
+    few,
+    kio_class,
+    kio_fields,
+    kio_read,
+    kio_write,
+    objects,
+    plain,
+    present,
+)
 
 from duramen.wire.schema import Message
 from duramen.wire.types import Struct
@@ -48,7 +59,7 @@ def assert_same(struct: Struct, version: int, ours: Any, theirs: Any) -> None:
             assert mine == plain(other)
 
 
-@pytest.mark.parametrize(("message", "version"), CASES, ids=CASE_IDS)
+@pytest.mark.parametrize(("message", "version"), KAFKA_CASES, ids=KAFKA_CASE_IDS)
 def test_kio_agrees_byte_for_byte(message: Message, version: int) -> None:
     theirs = kio_class(message, version)
 
@@ -64,7 +75,7 @@ def test_kio_agrees_byte_for_byte(message: Message, version: int) -> None:
     check()
 
 
-@pytest.mark.parametrize(("message", "version"), CASES, ids=CASE_IDS)
+@pytest.mark.parametrize(("message", "version"), KAFKA_CASES, ids=KAFKA_CASE_IDS)
 def test_kafka_python_agrees_byte_for_byte(message: Message, version: int) -> None:
     theirs = kafka_python_class(message.name)
     assert theirs is not None

@@ -1,4 +1,6 @@
-"""Every Kafka API that Duramen declares, by key; each is one module here, imported when it is first asked for.
+"""Every API that Duramen declares, by key; each is one module here, imported when it is first asked for.
+
+Kafka's keep their keys; those from OWN_KEYS on are ours, and foreign clients never ask for them.
 
 `API[0].request` and `messages.produce.ProduceRequest` are the same value.
 """
@@ -54,6 +56,9 @@ class ApiMessage:
         return message
 
 
+OWN_KEYS = 10_000
+"""First key of the APIs that Kafka does not have (docs/protocol.md)."""
+
 _MODULES = {
     0: ("Produce", "produce"),
     1: ("Fetch", "fetch"),
@@ -90,6 +95,13 @@ _MODULES = {
     61: ("DescribeProducers", "describe_producers"),
     74: ("ListConfigResources", "list_config_resources"),
     75: ("DescribeTopicPartitions", "describe_topic_partitions"),
+    10000: ("ClaimSinkEpoch", "claim_sink_epoch"),
+    10001: ("StageBatch", "stage_batch"),
+    10002: ("CommitStaged", "commit_staged"),
+    10003: ("DescribeSink", "describe_sink"),
+    10004: ("AbortStaged", "abort_staged"),
+    10005: ("ReleaseSink", "release_sink"),
+    10006: ("ListSinks", "list_sinks"),
 }
 
 API = {key: ApiMessage(key, name, module) for key, (name, module) in _MODULES.items()}
