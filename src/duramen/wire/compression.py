@@ -84,6 +84,21 @@ def decompress(codec: int, data: _Buffer, max_bytes: int) -> bytes:
     raise _unknown(codec)
 
 
+def decompress_into(codec: int, data: _Buffer, out: memoryview) -> int:
+    """The original of `data` at the front of `out`, which is writable; how many bytes it has.
+
+    For readers that inflate many batches into one buffer. Raises KafkaError as `decompress`; MESSAGE_TOO_LARGE means
+    that `out` cannot hold it, and what lies in `out` is then undefined.
+    """
+    if codec == LZ4:
+        return _fill(cramjam.lz4.decompress_into, data, out, "lz4")
+    if codec == ZSTD:
+        return _fill(cramjam.zstd.decompress_into, data, out, "zstd")
+    original = decompress(codec, data, len(out))
+    out[: len(original)] = original
+    return len(original)
+
+
 def _unknown(codec: int) -> KafkaError:
     return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression codec {codec}")
 
@@ -206,18 +221,23 @@ def _lz4_block(block: memoryview, level: int) -> bytes:
 
 def _grow(inflate_into: object, data: _Buffer, max_bytes: int, name: str) -> bytes:
     """Inflate into buffers of growing size: the codec stops at the end of each, so the limit holds while it works."""
-    if not data:
-        raise _damaged(name, "it is empty")
     size = min(max_bytes, max(_FIRST_GUESS_BYTES, 4 * len(data)))
     while True:
-        out = bytearray(size)
+        out = memoryview(bytearray(size))
         try:
-            written = inflate_into(data, out)  # type: ignore[operator]
-        except (cramjam.DecompressionError, ValueError) as error:
-            if "whole buffer" not in str(error):
-                raise _damaged(name, error) from None
-            if size == max_bytes:
-                raise _too_large(max_bytes) from None
-            size = min(max_bytes, size * 4)
-            continue
-        return bytes(memoryview(out)[:written])
+            return bytes(out[: _fill(inflate_into, data, out, name)])
+        except KafkaError as error:
+            if error.code is not ErrorCode.MESSAGE_TOO_LARGE or size == max_bytes:
+                raise
+        size = min(max_bytes, size * 4)
+
+
+def _fill(inflate_into: object, data: _Buffer, out: memoryview, name: str) -> int:
+    if not data:
+        raise _damaged(name, "it is empty")
+    try:
+        return int(inflate_into(data, out))  # type: ignore[operator]
+    except (cramjam.DecompressionError, ValueError) as error:
+        if "whole buffer" in str(error):
+            raise _too_large(len(out)) from None
+        raise _damaged(name, error) from None

@@ -148,3 +148,16 @@ def test_unknown_codecs_have_their_own_code() -> None:
         with pytest.raises(KafkaError) as caught:
             call()
         assert caught.value.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+@pytest.mark.parametrize("codec", [compression.NONE, *CODECS])
+@given(data=PAYLOADS)
+def test_inflating_into_a_buffer_of_the_callers_is_the_same(codec: int, data: bytes) -> None:
+    packed = compression.compress(codec, data)
+    room = bytearray(b"\xee" * (len(data) + 7))
+    assert compression.decompress_into(codec, packed, memoryview(room)) == len(data)
+    assert room[: len(data)] == data
+    if data:
+        with pytest.raises(KafkaError) as caught:
+            compression.decompress_into(codec, packed, memoryview(bytearray(len(data) - 1)))
+        assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
