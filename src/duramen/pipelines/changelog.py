@@ -1,0 +1,145 @@
+"""Folds a changelog into a table, on Arrow tables alone: what is new, what is latest, what it replaces.
+
+Every row carries the record it came from (`_topic`, `_partition`, `_offset`) and whether it deletes (`_deleted`). A
+table is the fold of its changelog: per key the latest row, unless that one deletes. Two rules make the fold independent
+of how the log was cut into batches, and of replays:
+
+- a record below the table's offsets has been folded in already and is passed over;
+- within a partition a later offset is later. A key whose records lie in several partitions has no such order: there the
+  table names a version column, the greater version wins, and deleted rows stay as markers, so that an older version
+  that comes late finds out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from duramen.errors import DuramenError
+from duramen.pipelines.offsets import Cause, Offsets
+
+TRACE = pa.schema(
+    [
+        pa.field("_topic", pa.string()),
+        pa.field("_partition", pa.int32()),
+        pa.field("_offset", pa.int64()),
+        pa.field("_deleted", pa.bool_()),
+    ]
+)
+"""The columns that every table has beside its own."""
+
+
+class ChangelogError(DuramenError):
+    """A batch that cannot be folded: a key is null, or a column is missing or of another type."""
+
+
+def cause_of(rows: pa.Table, index: int) -> Cause:
+    """The record that row `index` came from."""
+    return Cause(*(rows.column(name)[index].as_py() for name in ("_topic", "_partition", "_offset")))
+
+
+def conform(batch: pa.Table, schema: pa.Schema, keys: Sequence[str]) -> pa.Table:
+    """The batch with the table's columns in the table's order. ChangelogError when that cannot be or a key is null."""
+    missing = [name for name in schema.names if name not in batch.column_names]
+    extra = [name for name in batch.column_names if name not in schema.names]
+    if missing or extra:
+        told = "; ".join(f"{what} {', '.join(names)}" for what, names in (("lacks", missing), ("adds", extra)) if names)
+        raise ChangelogError(f"the batch {told}: build a table of another shape with `duramen spark reprocess`")
+    try:
+        found = batch.select(schema.names).cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+        raise ChangelogError(f"a column has another type than the table's: {error}") from None
+    for key in keys:
+        if found.column(key).null_count:
+            index = pc.index(pc.is_null(found.column(key)), True).as_py()
+            raise ChangelogError(f"{cause_of(found, index)}: the key {key} is null; leave such rows out or name them")
+    return found
+
+
+def fresh(batch: pa.Table, contained: Offsets) -> pa.Table:
+    """The rows whose records are not contained yet."""
+    places = batch.select(["_topic", "_partition"]).group_by(["_topic", "_partition"]).aggregate([]).to_pylist()
+    mask = None
+    for place in places:
+        end = contained.end(place["_topic"], place["_partition"])
+        if end == 0:
+            continue
+        old = pc.and_(
+            pc.and_(pc.equal(batch["_topic"], place["_topic"]), pc.equal(batch["_partition"], place["_partition"])),
+            pc.less(batch["_offset"], end),
+        )
+        mask = old if mask is None else pc.or_(mask, old)
+    return batch if mask is None else batch.filter(pc.invert(mask))
+
+
+def order(version: str | None) -> list[str]:
+    """The columns that say which of two rows of a key is later."""
+    return [*([version] if version else []), "_topic", "_partition", "_offset"]
+
+
+def latest(batch: pa.Table, keys: Sequence[str], version: str | None = None) -> pa.Table:
+    """One row per key: the latest. Rows of the same record keep their order, the last one wins."""
+    if batch.num_rows < 2:
+        return batch
+    numbered = batch.select(_distinct([*keys, *order(version)])).append_column("#", _numbers(batch.num_rows))
+    # Latest first: nulls, which are earliest, then come last by themselves.
+    by_order = [(name, "descending") for name in [*order(version), "#"]]
+    newest_first = numbered.take(pc.sort_indices(numbered, sort_keys=by_order))
+    return batch.take(newest_first.group_by(list(keys), use_threads=False).aggregate([("#", "first")])["#_first"])
+
+
+def merged(state: pa.Table, changes: pa.Table, keys: Sequence[str], version: str | None = None) -> pa.Table:
+    """The table after `changes`, which holds one row per key. With a version column, deleted rows stay as markers."""
+    theirs = state.select(list(keys)).append_column("#state", _numbers(state.num_rows))
+    ours = changes.select(list(keys)).append_column("#change", _numbers(changes.num_rows))
+    pairs = theirs.join(ours, keys=list(keys), join_type="inner")
+    old, new = pairs["#state"].combine_chunks(), pairs["#change"].combine_chunks()
+    if version:
+        wins = _not_older(changes.take(new), state.take(old), order(version))
+        changes = _without(changes, new.filter(pc.invert(wins)))
+        old = old.filter(wins)
+    else:
+        changes = changes.filter(pc.invert(changes["_deleted"]))
+    return pa.concat_tables([_without(state, old), changes])
+
+
+def fold(
+    state: pa.Table, batch: pa.Table, contained: Offsets, keys: Sequence[str], version: str | None = None
+) -> pa.Table:
+    """The table after the records of `batch`, given that it contained `contained` before."""
+    return merged(state, latest(fresh(batch, contained), keys, version), keys, version)
+
+
+def alive(rows: pa.Table) -> pa.Table:
+    """The rows that a reader sees."""
+    return rows.filter(pc.invert(rows["_deleted"])).drop_columns(["_deleted"])
+
+
+def _not_older(new: pa.Table, old: pa.Table, names: Sequence[str]) -> pa.Array:
+    """Per row, whether `new` comes after `old` or is it; a null comes before everything."""
+    decided: pa.Array = pa.array(np.ones(new.num_rows, dtype=bool))
+    for name in reversed(names):
+        ours, theirs = new[name].combine_chunks(), old[name].combine_chunks()
+        greater = pc.or_(pc.fill_null(pc.greater(ours, theirs), False), pc.and_(pc.is_valid(ours), pc.is_null(theirs)))
+        same = pc.or_(pc.fill_null(pc.equal(ours, theirs), False), pc.and_(pc.is_null(ours), pc.is_null(theirs)))
+        decided = pc.or_(greater, pc.and_(same, decided))
+    return decided
+
+
+def _without(rows: pa.Table, indices: pa.Array) -> pa.Table:
+    if len(indices) == 0:
+        return rows
+    mask = np.ones(rows.num_rows, dtype=bool)
+    mask[indices.to_numpy(zero_copy_only=False)] = False
+    return rows.filter(pa.array(mask))
+
+
+def _numbers(count: int) -> pa.Array:
+    return pa.array(np.arange(count, dtype=np.int64))
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(names))

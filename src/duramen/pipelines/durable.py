@@ -1,0 +1,52 @@
+"""Files that are whole or absent: written beside, synced, renamed, and the directory synced."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from duramen.errors import StorageError
+
+
+def sync(path: Path) -> None:
+    """Wait until the file's bytes, or the directory's names, are on stable storage."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    write(beside)
+    sync(beside)
+    os.replace(beside, path)
+    sync(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace the file: a reader finds the old document or the new one, after a crash too."""
+    text = json.dumps(value, indent=1, sort_keys=True) + "\n"
+    _replace(path, lambda beside: beside.write_text(text, encoding="utf-8"))
+
+
+def read_json(path: Path) -> Any:
+    """The document, or None when there is none. StorageError when it is no JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise StorageError(f"{path} is damaged: {error}") from None
+
+
+def write_parquet(path: Path, rows: pa.Table) -> None:
+    """Replace the file by these rows."""
+    _replace(path, lambda beside: pq.write_table(rows, beside, compression="zstd"))

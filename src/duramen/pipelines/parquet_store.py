@@ -1,0 +1,134 @@
+"""A table as Parquet files and a manifest that is replaced atomically; needs nothing but pyarrow.
+
+Rows lie in buckets by a hash of their key, one file a bucket; a batch rewrites the buckets that it touches. A history
+has one bucket of many files. `manifest.json` names the files of the current version, `versions/` those of every version;
+data files of versions older than the last few are removed.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from duramen.errors import ConfigError
+from duramen.pipelines.changelog import merged
+from duramen.pipelines.durable import read_json, write_json, write_parquet
+from duramen.pipelines.store import Commit, Shape, Store, remembered
+
+BUCKETS = 16
+VERSIONS_READABLE = 20
+HISTORY_FILES_MAX = 64  # then they are joined to one
+
+
+class ParquetStore(Store):
+    """See the module."""
+
+    def __init__(self, folder: Path, shape: Shape, schema: pa.Schema) -> None:
+        super().__init__(folder, shape, schema)
+        manifest = self._manifest()
+        if manifest is None:
+            (folder / "data").mkdir(parents=True, exist_ok=True)
+            (folder / "versions").mkdir(exist_ok=True)
+        elif (found := pa.ipc.read_schema(pa.py_buffer(base64.b64decode(manifest["schema"])))) != self.schema:
+            raise ConfigError(f"{folder} holds {found.names}, not {self.schema.names}; build it anew: reprocess")
+
+    def _manifest(self, version: int | None = None) -> dict[str, Any] | None:
+        name = "manifest.json" if version is None else f"versions/{version:012}.json"
+        found: dict[str, Any] | None = read_json(self.folder / name)
+        return found
+
+    def commits(self) -> list[Commit]:
+        last = self.last()
+        if last is None:
+            return []
+        found = (read_json(path) for path in sorted((self.folder / "versions").glob("*.json")))
+        # A version whose commit never came may lie behind the last one.
+        return [commit for f in found if (commit := Commit.from_json(f["commit"])).version <= last.version]
+
+    def last(self) -> Commit | None:
+        manifest = self._manifest()
+        return None if manifest is None else Commit.from_json(manifest["commit"])
+
+    def applied(self, sink: str) -> int:
+        manifest = self._manifest()
+        return -1 if manifest is None else manifest["sinks"].get(sink, -1)
+
+    def files(self) -> list[str]:
+        manifest = self._manifest()
+        if manifest is None:
+            return []
+        return [str(self.folder / "data" / name) for names in manifest["buckets"].values() for name in names]
+
+    def _stored(self, version: int | None) -> pa.Table:
+        while True:
+            manifest = self._manifest(version)
+            if manifest is None and version is not None:
+                raise ConfigError(f"{self.folder} has no version {version}")
+            names = [name for names in manifest["buckets"].values() for name in names] if manifest else []
+            try:
+                return self._read(names)
+            except FileNotFoundError:
+                if version is not None:
+                    raise ConfigError(f"the rows of version {version} are no longer kept in {self.folder}") from None
+                # The writer has gone many versions on while we read: the files of the current one are there.
+
+    def _read(self, names: list[str]) -> pa.Table:
+        tables = [pq.read_table(self.folder / "data" / name, partitioning=None) for name in names]
+        return pa.concat_tables([self.schema.empty_table(), *tables])
+
+    def _commit(self, changes: pa.Table, commit: Commit) -> None:
+        manifest = self._manifest()
+        buckets: dict[str, list[str]] = manifest["buckets"] if manifest else {}
+        for bucket, rows in self._by_bucket(changes):
+            name = f"{commit.version:012}-{bucket}.parquet"
+            files = buckets.get(bucket, [])
+            if self.shape.keys:
+                write_parquet(self._data(name), merged(self._read(files), rows, self.shape.keys, self.shape.version))
+                buckets[bucket] = [name]
+            elif len(files) < HISTORY_FILES_MAX:
+                write_parquet(self._data(name), rows)
+                buckets[bucket] = [*files, name]
+            else:
+                write_parquet(self._data(name), pa.concat_tables([self._read(files), rows]))
+                buckets[bucket] = [name]
+        document = {
+            "commit": commit.to_json(),
+            "sinks": remembered(manifest["sinks"] if manifest else {}, commit.sink, commit.batch),
+            "buckets": buckets,
+            "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
+        }
+        write_json(self.folder / "versions" / f"{commit.version:012}.json", document)
+        write_json(self.folder / "manifest.json", document)
+        self._sweep(commit.version)
+
+    def _by_bucket(self, changes: pa.Table) -> list[tuple[str, pa.Table]]:
+        if changes.num_rows == 0:
+            return []
+        if not self.shape.keys:
+            return [("all", changes)]
+        texts = [pc.cast(changes[key], pa.string()) for key in self.shape.keys]
+        joined = pc.binary_join_element_wise(*texts, "\0").to_pylist()
+        hashes = np.fromiter((zlib.crc32(text.encode()) % BUCKETS for text in joined), np.int64, len(joined))
+        return [(f"{b:02}", changes.filter(pa.array(hashes == b))) for b in range(BUCKETS) if (hashes == b).any()]
+
+    def _data(self, name: str) -> Path:
+        return self.folder / "data" / name
+
+    def _sweep(self, version: int) -> None:
+        """Remove the data files that no readable version names: those that just fell out, and what crashes left."""
+        if version % VERSIONS_READABLE:
+            return
+        kept = set()
+        for number in range(max(0, version - VERSIONS_READABLE + 1), version + 1):
+            manifest = self._manifest(number)
+            kept |= {name for names in manifest["buckets"].values() for name in names} if manifest else set()
+        for path in (self.folder / "data").glob("*.parquet"):
+            if path.name not in kept:
+                path.unlink()

@@ -1,0 +1,176 @@
+"""What every store of a table does: apply a batch once, tell its versions and offsets, read rows and changes.
+
+A version of a table is one commit. It says which batch of which query made it, which records the table contains from
+then on, and where the changes lie that made it. All of that is in the store's own atomic commit, so a batch that comes
+again after a crash is found out by the store, not by the checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from duramen.errors import ConfigError
+from duramen.pipelines.changelog import TRACE, alive, conform, fresh, latest
+from duramen.pipelines.durable import write_parquet
+from duramen.pipelines.offsets import Cause, Offsets
+
+SINKS_REMEMBERED = 8
+
+
+class Shape(NamedTuple):
+    """How rows become the table.
+
+    keys: one row per key; none for a history, to which every row is appended.
+    version: the column that orders rows of a key that lie in several partitions.
+    guarded: pass over records that the table contains. Not for aggregates, whose rows come from many records.
+    """
+
+    keys: tuple[str, ...] = ()
+    version: str | None = None
+    guarded: bool = True
+
+    def check(self, schema: pa.Schema) -> None:
+        """ConfigError unless the columns named are there and no other begins with an underscore."""
+        for name in [*self.keys, *([self.version] if self.version else [])]:
+            if name not in schema.names:
+                raise ConfigError(f"there is no column {name} among {', '.join(schema.names)}")
+        for name in schema.names:
+            if name.startswith(("_", "#")):
+                raise ConfigError(f"the column {name} begins with {name[0]}: such names are the store's own")
+
+
+class Commit(NamedTuple):
+    """One version of a table. offsets: what it contains; time_ms: Unix time; changes: the file with its changes."""
+
+    version: int
+    sink: str
+    batch: int
+    offsets: Offsets
+    upserts: int
+    deletes: int
+    time_ms: int
+    changes: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self._asdict(), "offsets": self.offsets.to_json()}
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> Commit:
+        return cls(**{**found, "offsets": Offsets.from_json(found["offsets"])})
+
+
+class Store(ABC):
+    """A table in a folder. One writer at a time; any number of readers, who see whole versions."""
+
+    def __init__(self, folder: Path, shape: Shape, schema: pa.Schema) -> None:
+        """schema: the table's own columns, without those of the trace."""
+        shape.check(schema)
+        self.folder = folder
+        self.shape = shape
+        self.schema = pa.schema([*(field.with_nullable(True).remove_metadata() for field in schema), *TRACE])
+
+    @abstractmethod
+    def commits(self) -> list[Commit]:
+        """Every version that is told of, oldest first."""
+
+    @abstractmethod
+    def last(self) -> Commit | None:
+        """The version that readers see now; None before the first."""
+
+    @abstractmethod
+    def applied(self, sink: str) -> int:
+        """The last batch of this query that is in the table; -1 for none."""
+
+    @abstractmethod
+    def files(self) -> list[str]:
+        """The Parquet files that make up the table now."""
+
+    @abstractmethod
+    def _stored(self, version: int | None) -> pa.Table:
+        """Every row of a version, markers of deleted keys too. ConfigError when the version is gone."""
+
+    @abstractmethod
+    def _commit(self, changes: pa.Table, commit: Commit) -> None:
+        """Make `changes` and the commit visible together."""
+
+    def apply(self, batch: pa.Table, sink: str, number: int, offsets: Offsets) -> Commit | None:
+        """Fold one batch in; None when it was in already.
+
+        sink: the query; number: its batch, ascending; offsets: where the batch ends in every partition it reads.
+        """
+        if self.applied(sink) >= number:
+            return None
+        before = self.last()
+        contained = before.offsets if before else Offsets()
+        changes = conform(batch, self.schema, self.shape.keys)
+        if self.shape.guarded:
+            changes = fresh(changes, contained)
+        if self.shape.keys:
+            changes = latest(changes, self.shape.keys, self.shape.version)
+        deletes = pc.sum(changes["_deleted"]).as_py() or 0
+        version = before.version + 1 if before else 0
+        name = f"changes/{version:012}.parquet" if changes.num_rows else ""
+        if name:
+            (self.folder / "changes").mkdir(parents=True, exist_ok=True)
+            write_parquet(self.folder / name, changes)
+        commit = Commit(
+            version=version,
+            sink=sink,
+            batch=number,
+            offsets=contained.joined(offsets),
+            upserts=changes.num_rows - deletes,
+            deletes=deletes,
+            time_ms=time.time_ns() // 1_000_000,
+            changes=name,
+        )
+        self._commit(changes, commit)
+        return commit
+
+    def rows(self, version: int | None = None) -> pa.Table:
+        """What a reader sees, now or at a version, each row with its record in `_topic`, `_partition`, `_offset`."""
+        stored = self._stored(version).select(self.schema.names)
+        # A history keeps its deletions as rows: they happened.
+        return alive(stored) if self.shape.keys else stored
+
+    def changes(self, after: int = -1) -> Iterator[pa.Table]:
+        """The table's changelog: for each version after `after`, its upserts and deletes, with `_version`."""
+        for commit in self.commits():
+            if commit.version > after and commit.changes:
+                rows = pq.read_table(self.folder / commit.changes)
+                yield rows.append_column("_version", pa.repeat(pa.scalar(commit.version, pa.int64()), rows.num_rows))
+
+    def caused_by(self, cause: Cause) -> Iterator[tuple[Commit, pa.Table]]:
+        """The versions whose changes came from this record, with those rows."""
+        for commit in self.commits():
+            if commit.changes and commit.offsets.contains(cause):
+                rows = pq.read_table(self.folder / commit.changes)
+                hit = pc.and_(
+                    pc.equal(rows["_offset"], cause.offset),
+                    pc.and_(pc.equal(rows["_partition"], cause.partition), pc.equal(rows["_topic"], cause.topic)),
+                )
+                if (found := rows.filter(hit)).num_rows:
+                    yield commit, found
+
+    def first_with(self, cause: Cause) -> Commit | None:
+        """The first version that contains this record; None when none does."""
+        return next((commit for commit in self.commits() if commit.offsets.contains(cause)), None)
+
+
+def remembered(sinks: dict[str, int], sink: str, batch: int) -> dict[str, int]:
+    """The last batch of each query, newest queries last; long gone ones are forgotten."""
+    kept = {name: number for name, number in sinks.items() if name != sink} | {sink: batch}
+    return dict(list(kept.items())[-SINKS_REMEMBERED:])
+
+
+def encoded(commit: Commit) -> str:
+    """A commit as one line of JSON."""
+    return json.dumps(commit.to_json(), separators=(",", ":"))

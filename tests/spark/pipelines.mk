@@ -1,0 +1,4 @@
+# Streams and tables (docs/spark.md).
+.PHONY: fold
+fold: $(VENV)/dev.stamp ## table = fold(log) over 10,000 random histories in memory and 1,000 in each store
+	DURAMEN_FOLD_HISTORIES=10000 DURAMEN_FOLD_STORED=500 $(BIN)/python -m pytest -q -p no:randomly tests/unit/pipelines/test_fold.py
