@@ -38,6 +38,12 @@ def test_every_command_says_so(tmp_path: Path) -> None:
             "whole": (2, 0),
             "short": (0, 1),
         }
+        ((directory,),) = (each["directories"] for each in json.loads(out)["damage"])
+        assert [(each["topic"], each["partition"]) for each in directory["offline"]] == [("short", 0)]
+        assert (directory["path"], directory["failed"], directory["damage"]) == (str(node.data), None, [])
+        code, out, _ = run("status")
+        assert code == 0
+        assert f"node 1, {node.data}: not scrubbed yet; 1 partition offline\n  offline: short-0: " in out
         code, out, _ = run("topic", "describe", "short", "--json")
         assert (code, json.loads(out)[0]["partitions"][0]["offline"]) == (0, True)
         code, out, err = run("topic", "list")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import click
 from confluent_kafka.admin import AdminClient
 
+from duramen.cli import damage
 from duramen.cli.connection import Cluster, call, cluster_options, ends_of, json_option, wait
 from duramen.cli.group import group_rows
 from duramen.cli.output import plural, print_json, print_table, rich_table
@@ -40,6 +41,7 @@ class Status(NamedTuple):
     nodes: list[str]
     topics: list[TopicStatus]
     groups: list[tuple[str, str, int, int | None]]
+    damage: list[damage.NodeDamage]
     taken: float
 
 
@@ -67,12 +69,14 @@ def look(cluster: Cluster, admin: AdminClient, before: Status | None) -> Status:
         total = len(metadata.topics[name].partitions)
         records = ends - sum(first for first, _ in partitions)
         topics.append(TopicStatus(name, total, records, ends, rate, total - len(partitions)))
+    nodes = sorted(told.nodes, key=lambda node: node.id)
     return Status(
         told.cluster_id or "",
         told.controller.id if told.controller else -1,
-        [f"{node.id} ({node.host}:{node.port})" for node in sorted(told.nodes, key=lambda node: node.id)],
+        [f"{node.id} ({node.host}:{node.port})" for node in nodes],
         topics,
         group_rows(cluster, admin),
+        damage.ask_nodes(cluster, [(node.id, node.host, node.port) for node in nodes]),
         taken,
     )
 
@@ -85,7 +89,7 @@ def look(cluster: Cluster, admin: AdminClient, before: Status | None) -> Status:
 @json_option
 @cluster_options
 def command(cluster: Cluster, once: bool, interval: float, as_json: bool) -> None:
-    """Show the nodes, topics and groups, live."""
+    """Show the nodes, topics and groups, live, with what the nodes know to be damaged."""
     admin = cluster.admin()
     status = look(cluster, admin, None)
     if as_json:
@@ -117,6 +121,8 @@ def _topic_rows(status: Status) -> list[tuple[object, ...]]:
 
 def _print(status: Status) -> None:
     click.echo(_headline(status))
+    for line in damage.lines(status.damage):
+        click.echo(line)
     if status.topics:
         click.echo()
         print_table(_TOPIC_HEADINGS, _topic_rows(status), right=_TOPIC_HEADINGS[1:])
@@ -135,6 +141,7 @@ def _as_json(status: Status) -> dict[str, Any]:
             for t in status.topics
         ],
         "groups": [dict(zip(_GROUP_HEADINGS, group, strict=True)) for group in status.groups],
+        "damage": [damage.as_json(node) for node in status.damage],
     }
 
 
@@ -147,7 +154,7 @@ def _watch(cluster: Cluster, admin: AdminClient, status: Status, interval: float
     def drawn(now: Status) -> Group:
         topics = [[_shown(value) for value in row] for row in _topic_rows(now)]
         groups = [[_shown(value) for value in row] for row in now.groups]
-        parts: list[Any] = [Text(_headline(now))]
+        parts: list[Any] = [Text("\n".join([_headline(now), *damage.lines(now.damage)]))]
         if topics:
             parts.append(rich_table(_TOPIC_HEADINGS, topics, set(_TOPIC_HEADINGS[1:])))
         if groups:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from duramen.config import BrokerConfig
@@ -30,6 +31,7 @@ from duramen.server.handlers.produce_reply import ProduceReplies
 from duramen.server.metrics import Metrics
 from duramen.server.producer_ids import ProducerIdSource
 from duramen.storage.damage import Damage
+from duramen.storage.directory import LogDirectory
 from duramen.storage.log import Log
 from duramen.storage.repairing import losses
 
@@ -114,6 +116,7 @@ class Broker:
             directory = self.store.open_directory(path, directory_settings(self.config, self.cluster_id or None))
             self.cluster_id = directory.cluster_id
             directory.findings.on_found = self._found_damage
+            directory.scrubber.on_round = partial(self._scrubbed, directory)
             directory.cleaner.on_uncleanable = self._uncleanable
             recovery = directory.recovery
             self.report(
@@ -285,6 +288,12 @@ class Broker:
 
     def _found_damage(self, damage: Damage) -> None:
         self.report("damage", **damage.fields())
+
+    def _scrubbed(self, directory: LogDirectory) -> None:
+        scrubber = directory.scrubber
+        took_ms = (scrubber.ended_ms or 0) - (scrubber.started_ms or 0)
+        damaged = len(directory.known_damage())
+        self.report("scrubbed", directory=directory.path, bytes=scrubber.round_bytes, ms=took_ms, damaged=damaged)
 
     def _directory_failed(self, directory: Any, error: BaseException) -> None:
         self._report("error", "directory-failed", {"directory": directory.path, "error": error})

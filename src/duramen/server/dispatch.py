@@ -17,6 +17,7 @@ from duramen.server.handlers import (
     delete_groups,
     delete_records,
     describe_cluster,
+    describe_damage,
     describe_groups,
     describe_log_dirs,
     describe_producers,
@@ -152,6 +153,7 @@ _TABLE: list[tuple[int, Callable[[Request], None], Operation, Resource, Callable
     (61, describe_producers.handle, Operation.READ, Resource.TOPIC, _topics),
     (74, admin_configs.handle_list, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
     (75, metadata.handle_describe_partitions, Operation.DESCRIBE, Resource.TOPIC, _topics),
+    (10020, describe_damage.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
 ]
 
 TABLE: dict[int, Row] = {line[0]: _row(*line) for line in _TABLE}

@@ -163,6 +163,13 @@ class BrokerCollector(Collector):
         labels = ["directory"]
         read = CounterMetricFamily("duramen_scrub_bytes", "Bytes compared with their checksums.", labels=labels)
         rounds = CounterMetricFamily("duramen_scrub_rounds", "Rounds over all finished segments.", labels=labels)
+        checked = GaugeMetricFamily(
+            "duramen_scrub_round_bytes", "Of the round under way or the last one.", labels=labels
+        )
+        started = GaugeMetricFamily(
+            "duramen_scrub_round_started_time_seconds", "When it began, since 1970; -1 never.", labels=labels
+        )
+        sealed = GaugeMetricFamily("duramen_sealed_bytes", "In finished segments: what a round reads.", labels=labels)
         found = CounterMetricFamily("duramen_damage_found", "Damaged ranges met since the start.", labels=labels)
         ranges = GaugeMetricFamily(
             "duramen_damaged_ranges", "Damaged ranges known, where there are any.", labels=["topic", "partition"]
@@ -171,13 +178,17 @@ class BrokerCollector(Collector):
         for directory in self._broker.store.directories:
             read.add_metric([directory.path], directory.scrubber.bytes)
             rounds.add_metric([directory.path], directory.scrubber.rounds)
+            checked.add_metric([directory.path], directory.scrubber.round_bytes)
+            began_ms = directory.scrubber.started_ms
+            started.add_metric([directory.path], -1 if began_ms is None else began_ms / 1000)
+            sealed.add_metric([directory.path], directory.sealed_bytes())
             found.add_metric([directory.path], directory.findings.count)
-            for damage in directory.findings.known.values():
+            for damage in directory.known_damage():
                 tp = damage.partition or TopicPartition("", -1)
                 known[tp] = known.get(tp, 0) + 1
         for tp, count in sorted(known.items()):
             ranges.add_metric([tp.topic, str(tp.partition)], count)
-        yield from (read, rounds, found, ranges)
+        yield from (read, rounds, checked, started, sealed, found, ranges)
 
     def _partitions(self) -> Iterator[Metric]:
         labels = ["topic", "partition"]

@@ -13,7 +13,7 @@ from duramen.storage import kinds
 from duramen.storage.checkpointing import Checkpointer, key_of, point_of
 from duramen.storage.cleaner import Cleaner
 from duramen.storage.creation import Creation, NewLog
-from duramen.storage.damage import Findings
+from duramen.storage.damage import Damage, Findings
 from duramen.storage.directory_start import deleted_name
 from duramen.storage.housekeeping import Housekeeping
 from duramen.storage.journal import Journal
@@ -22,6 +22,7 @@ from duramen.storage.logconfig import LogConfig
 from duramen.storage.opening import Offline
 from duramen.storage.reads import HotWindow
 from duramen.storage.recovery_plan import LogKey
+from duramen.storage.segment import SUFFIXES
 
 if TYPE_CHECKING:
     from duramen.storage.directory import DirectorySettings
@@ -118,6 +119,22 @@ class DirectoryLogs:
         del self.offline[key]
         self.logs[key] = log
         return self.delete_log(log)
+
+    def known_damage(self) -> list[Damage]:
+        """What is known to be damaged in files that are still there, sorted by place; no file is looked at."""
+        homes = {log.path: {segment.base_offset for segment in log.segments} for log in self.logs.values()}
+        found = []
+        for damage in self.findings.known.values():
+            home, _, name = damage.path.rpartition("/")
+            stem = name.partition(".")[0]
+            gone = home in homes and stem.isdecimal() and name.endswith(SUFFIXES) and int(stem) not in homes[home]
+            if not gone:
+                found.append(damage)
+        return sorted(found)
+
+    def sealed_bytes(self) -> int:
+        """Bytes in sealed segments: what a round of the scrubber reads."""
+        return sum(segment.size for log in self.logs.values() for segment in log.segments if segment.sealed)
 
     def _check_usable(self) -> None:
         if self._closed:

@@ -2,14 +2,13 @@
 
 A *round* goes over every sealed segment once. `take` gives the next few as a job, as many bytes as the rate allows
 since the last one; `ScrubJob.run` reads them without leaving them in the page cache; `complete` records what was found.
-Segments that are deleted or replaced meanwhile are passed over. Where a round stands is kept in a file that may be
-lost: then a round begins anew.
+Segments that are deleted or replaced meanwhile are passed over. Where a round stands is kept in a file
+(`scrub_progress.py`); what that says of damage is read again first after a start.
 """
 
 from __future__ import annotations
 
-import posixpath
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -21,11 +20,11 @@ from duramen.storage.damage import Damage, Findings, damage_of, offsets_between
 from duramen.storage.index import decode_offset_index
 from duramen.storage.log import Log
 from duramen.storage.recovery_plan import LogKey
+from duramen.storage.scrub_progress import NO_KEY, Progress, read_progress, write_progress
 from duramen.storage.seal import BLOCK_BYTES, Seal, decode_seal
-from duramen.storage.segment import INDEX, SEAL, Segment
+from duramen.storage.segment import INDEX, LOG, SEAL, Segment
 from duramen.wire.checksum import crc32c
 
-PROGRESS = "duramen-scrub"
 FIRST_SCRUB_DELAY_MS = 60_000
 """From the start of a node to the first job: a start has other things to read."""
 PROGRESS_INTERVAL_MS = 10_000
@@ -35,19 +34,6 @@ MOST_ELAPSED_MS = 2_000
 LOGS_PER_JOB = 1_000
 """Logs looked at for one job: most have nothing sealed."""
 _READ_BYTES = 4 * BLOCK_BYTES
-
-
-class Progress(NamedTuple):
-    """Where a round stands. key, base_offset, position: of the next block; a key of nothing: between two rounds."""
-
-    started_ms: int
-    bytes: int
-    key: LogKey
-    base_offset: int
-    position: int
-
-
-NO_KEY: LogKey = (b"", 0)
 
 
 class Piece(NamedTuple):
@@ -61,12 +47,16 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class ScrubJob:
-    """Checks some pieces. `run` on any thread, then `Scrubber.complete` or `fail` on the owner's."""
+    """Checks some pieces. `run` on any thread, then `Scrubber.complete` or `fail` on the owner's.
+
+    progress: after this job; is_due: to be written down even if nothing is found.
+    """
 
     disk: Disk
     path: str
     pieces: list[Piece]
-    progress: Progress | None
+    progress: Progress
+    is_due: bool
     ends_round: bool
     found: list[tuple[Piece, Damage]] = field(default_factory=list)
     checked: int = 0
@@ -83,9 +73,9 @@ class ScrubJob:
             except OSError as error:
                 path = piece.segment.path
                 self.found.append((piece, Damage(path, piece.start, piece.end, -1, -1, f"it cannot be read: {error}")))
-        if self.progress is not None:
+        if self.is_due or self.found:
             with suppress(OSError):  # it may be lost, findings may not
-                self._write(self.progress)
+                write_progress(self.disk, self.path, self.progress, [damage for _, damage in self.found])
 
     def _check(self, piece: Piece) -> None:
         segment = piece.segment
@@ -139,23 +129,13 @@ class ScrubJob:
         first, last = offsets_between(file, index, bounds, size, start, end)
         return Damage(segment.path, start, end, first, last, what)
 
-    def _write(self, progress: Progress) -> None:
-        """Replace the progress file; not synced, for it may be lost."""
-        path = posixpath.join(self.path, PROGRESS)
-        file = self.disk.open(path + ".tmp", create=True, write=True)
-        try:
-            file.truncate(0)
-            file.pwritev([encode_progress(progress)], 0)
-        finally:
-            file.close()
-        self.disk.rename(path + ".tmp", path)
-
 
 class Scrubber:
     """The rounds of one directory. Loop thread only.
 
     bytes_per_second: 0 means never. interval_ms: from the beginning of a round to that of the next.
     bytes, rounds: since the directory was opened; round_bytes, started_ms: of the round under way or the last one.
+    ended_ms: when a round ended last since then. on_round: told when one has ended.
     """
 
     def __init__(self, disk: Disk, path: str, findings: Findings, bytes_per_second: int, interval_ms: int) -> None:
@@ -168,6 +148,10 @@ class Scrubber:
         self.rounds = 0
         self.round_bytes = 0
         self.started_ms: int | None = None
+        self.ended_ms: int | None = None
+        self.on_round: Callable[[], None] = lambda: None
+        self._doubted: list[Damage] = []
+        self._known: Progress | None = None
         self._job: ScrubJob | None = None
         self._waiting: list[LogKey] | None = None
         self._segments: list[tuple[Log, Segment]] = []
@@ -187,32 +171,67 @@ class Scrubber:
         if self._taken_ms is None:
             self._taken_ms = now_ms + FIRST_SCRUB_DELAY_MS  # the first call is at the start
             self._written_ms = now_ms
+            self._load(now_ms)
         elapsed = now_ms - self._taken_ms
         if elapsed <= 0:
             if -elapsed > FIRST_SCRUB_DELAY_MS:
                 self._taken_ms = now_ms  # the clock went back
             return None
+        budget = max(BLOCK_BYTES, self.bytes_per_second * min(elapsed, MOST_ELAPSED_MS) // 1000)
+        if self._doubted:
+            self._taken_ms = now_ms
+            pieces = self._choose_doubted(logs, budget)
+            if pieces:
+                self._job = ScrubJob(self._disk, self._path, pieces, self._standing(), is_due=False, ends_round=False)
+                return self._job
         if self._waiting is None and not self._begin(logs, now_ms):
             return None
         self._taken_ms = now_ms
-        budget = max(BLOCK_BYTES, self.bytes_per_second * min(elapsed, MOST_ELAPSED_MS) // 1000)
         pieces = self._choose(logs, budget)
         ends = not self._segments and not self._waiting
-        progress = None
-        if ends or now_ms - self._written_ms >= PROGRESS_INTERVAL_MS:
+        is_due = ends or now_ms - self._written_ms >= PROGRESS_INTERVAL_MS
+        if is_due:
             self._written_ms = now_ms
-            progress = self._progress(sum(piece.end - piece.start for piece in pieces))
-        self._job = ScrubJob(self._disk, self._path, pieces, progress, ends)
+        progress = self._progress(sum(piece.end - piece.start for piece in pieces))
+        self._job = ScrubJob(self._disk, self._path, pieces, progress, is_due, ends)
         return self._job
+
+    def _load(self, now_ms: int) -> None:
+        """What the last process left: where its round stood, and what it knew to be damaged."""
+        with suppress(OSError, StorageError):
+            self._known = read_progress(self._disk, self._path)
+        if self._known is not None:
+            self._doubted = list(self._known.known)
+            if self._known.started_ms > now_ms:
+                self._known = None  # the clock went back
+            else:
+                self.started_ms, self.round_bytes = self._known.started_ms, self._known.bytes
+
+    def _choose_doubted(self, logs: Mapping[LogKey, Log], budget: int) -> list[Piece]:
+        """Places that were damaged when the last process looked, where a sealed segment still has them."""
+        pieces: list[Piece] = []
+        there = {segment.path: (log, segment) for log in logs.values() for segment in log.segments if segment.sealed}
+        while self._doubted and budget > 0:
+            damage = self._doubted.pop()
+            stem, _, suffix = damage.path.rpartition(".")
+            found = there.get(f"{stem}{LOG}")
+            if found is None:
+                continue
+            start, end = (damage.start, damage.end) if f".{suffix}" == LOG else (0, 0)
+            start -= start % BLOCK_BYTES
+            pieces.append(Piece(*found, start, min(end, found[1].size)))
+            budget -= end - start
+        return pieces
+
+    def _standing(self) -> Progress:
+        """The progress of a job that does not move the round."""
+        known = self._known or Progress(self.started_ms or 0, self.round_bytes, NO_KEY, 0, 0)
+        return known._replace(known=tuple(dict.fromkeys((*self._doubted, *self._findings.known.values()))))
 
     def _begin(self, logs: Mapping[LogKey, Log], now_ms: int) -> bool:
         """Begin a round, or go on with the one the progress file tells of."""
-        known: Progress | None = None
-        if self.started_ms is None:
-            known = self._read_progress()
-            if known is not None and known.started_ms <= now_ms:
-                self.started_ms, self.round_bytes = known.started_ms, known.bytes
-        if known is None or known.key == NO_KEY or known.started_ms > now_ms:
+        known, self._known = self._known, None
+        if known is None or known.key == NO_KEY:
             if self.started_ms is not None and 0 <= now_ms - self.started_ms < self.interval_ms:
                 return False
             known = Progress(now_ms, 0, NO_KEY, 0, 0)
@@ -226,13 +245,6 @@ class Scrubber:
             if left and left[0][1].base_offset == known.base_offset and known.position < left[0][1].size:
                 self._position = known.position - known.position % BLOCK_BYTES
         return True
-
-    def _read_progress(self) -> Progress | None:
-        try:
-            content = read_file(self._disk, posixpath.join(self._path, PROGRESS))
-        except OSError:
-            return None
-        return None if content is None else decode_progress(content)
 
     def _choose(self, logs: Mapping[LogKey, Log], budget: int) -> list[Piece]:
         pieces: list[Piece] = []
@@ -262,18 +274,20 @@ class Scrubber:
 
     def _progress(self, more: int) -> Progress:
         started = self.started_ms or 0
+        damage = tuple(self._findings.known.values())
         if self._segments:
             log, segment = self._segments[0]
             key = (log.topic_id, log.tp.partition)
-            return Progress(started, self.round_bytes + more, key, segment.base_offset, self._position)
+            return Progress(started, self.round_bytes + more, key, segment.base_offset, self._position, damage)
         key = self._waiting[-1] if self._waiting else NO_KEY
-        return Progress(started, self.round_bytes + more, key, 0, 0)
+        return Progress(started, self.round_bytes + more, key, 0, 0, damage)
 
     def complete(self, job: ScrubJob, logs: Mapping[LogKey, Log]) -> None:
         """The job has run: what it found counts where the segment is still the one that was looked at."""
         self._job = None
         self.bytes += job.checked
-        self.round_bytes += job.checked
+        if self._waiting is not None:  # else it was no part of a round
+            self.round_bytes += job.checked
         for piece, damage in job.found:
             log = piece.log
             is_there = logs.get((log.topic_id, log.tp.partition)) is log
@@ -282,6 +296,8 @@ class Scrubber:
         if job.ends_round:
             self._waiting = None
             self.rounds += 1
+            self.ended_ms = self._taken_ms
+            self.on_round()
 
     def fail(self, error: BaseException) -> None:
         """The job itself failed: the next one goes on behind it."""
@@ -298,26 +314,3 @@ def read_neutral(file: File, length: int, position: int) -> memoryview:
     if len(data) != length:
         raise CorruptLogError(file.path, position + len(data), position + length, "the file is too short")
     return memoryview(data)
-
-
-def encode_progress(progress: Progress) -> bytes:
-    """One line and its CRC-32C."""
-    topic_id, partition = progress.key
-    body = (
-        f"duramen-scrub 1 {progress.started_ms} {progress.bytes} {topic_id.hex() or '-'} {partition} "
-        f"{progress.base_offset} {progress.position}\n"
-    ).encode()
-    return body + f"crc {crc32c(body):08x}\n".encode()
-
-
-def decode_progress(content: bytes) -> Progress | None:
-    """Inverse of `encode_progress`; None when it is damaged."""
-    body, separator, tail = content.rpartition(b"crc ")
-    if not separator or tail.strip() != f"{crc32c(body):08x}".encode():
-        return None
-    words = body.decode("ascii").split()
-    if len(words) != 8 or words[:2] != ["duramen-scrub", "1"]:
-        return None
-    topic_id = b"" if words[4] == "-" else bytes.fromhex(words[4])
-    numbers = [int(words[n]) for n in (2, 3, 5, 6, 7)]
-    return Progress(numbers[0], numbers[1], (topic_id, numbers[2]), numbers[3], numbers[4])

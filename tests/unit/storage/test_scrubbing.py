@@ -12,7 +12,8 @@ from duramen.storage.damage import Damage
 from duramen.storage.directory import LogDirectory
 from duramen.storage.log import Log
 from duramen.storage.logconfig import PlainLogConfig
-from duramen.storage.scrubbing import FIRST_SCRUB_DELAY_MS, NO_KEY, Progress, decode_progress, encode_progress
+from duramen.storage.scrub_progress import NO_KEY, Progress, decode_progress, encode_progress, read_progress
+from duramen.storage.scrubbing import FIRST_SCRUB_DELAY_MS
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 
@@ -146,6 +147,40 @@ def test_a_round_goes_on_after_a_restart_and_begins_anew_without_its_file() -> N
         directory.close(clean=True)
 
 
+def test_what_was_found_is_looked_at_first_after_a_restart_and_told_only_if_it_still_is_so() -> None:
+    for mended in (False, True):
+        disk, directory, log = filled()
+        segments = [log.segments[number] for number in (1, 3)]
+        for segment in segments:
+            disk.damage(segment.path, 70 * KIB, 0x04)
+        disk.damage(log.segments[2].path_of(".seal"), 30)
+        ended = scrub(directory, START_MS)
+        found = sorted(directory.findings.known)
+        assert len(found) == 3
+        assert len(directory.known_damage()) == 3
+        progress = read_progress(disk, "/data")
+        assert progress is not None
+        assert sorted((each.path, each.start, each.end) for each in progress.known) == found
+        directory.close(clean=True)
+        if mended:
+            disk.damage(segments[0].path, 70 * KIB, 0x04)
+            del found[0]
+        directory = start(disk, SCRUBBED)
+        assert directory.take_scrub(ended) is None
+        for seconds in range(1, 10):
+            job = directory.take_scrub(ended + FIRST_SCRUB_DELAY_MS + 1000 * seconds)
+            if job is not None:
+                job.run()
+                directory.complete_scrub(job)
+        assert sorted(directory.findings.known) == found
+        assert directory.scrubber.rounds == 0, "the next round has its time"
+        log = directory.logs[FIRST, 0]
+        log.advance_start(log.segments[2].base_offset)
+        log.detach_before(log.start_offset)
+        assert len(directory.known_damage()) == 2, "damage in a segment that retention took is none any more"
+        directory.close(clean=False)
+
+
 def test_it_can_be_turned_off() -> None:
     disk = CrashDisk()
     directory = start(disk, replace(SCRUBBED, scrub_bytes_per_second=0))
@@ -156,7 +191,8 @@ def test_it_can_be_turned_off() -> None:
 
 def test_progress_survives_its_encoding_and_damage_is_noticed() -> None:
     for key in (NO_KEY, (FIRST, 3)):
-        progress = Progress(17, 1 << 40, key, 5, 65536)
+        known = (Damage("first-0/00000000000000000000.log", 0, 65536, 0, 7, 'the bytes differ "somehow"\n'),)
+        progress = Progress(17, 1 << 40, key, 5, 65536, known)
         content = encode_progress(progress)
         assert decode_progress(content) == progress
         for at in range(len(content) - 1):

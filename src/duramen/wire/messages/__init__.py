@@ -102,6 +102,7 @@ _MODULES = {
     10004: ("AbortStaged", "abort_staged"),
     10005: ("ReleaseSink", "release_sink"),
     10006: ("ListSinks", "list_sinks"),
+    10020: ("DescribeDamage", "describe_damage"),
 }
 
 API = {key: ApiMessage(key, name, module) for key, (name, module) in _MODULES.items()}

@@ -1,0 +1,167 @@
+"""What the nodes of a running cluster know to be damaged, and how far their scrubbers are; each node is asked itself."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from duramen.cli.connection import Cluster
+from duramen.cli.moments import iso
+from duramen.cli.output import human_bytes, plural
+from duramen.errors import DuramenError, ErrorCode
+from duramen.ports import FileSpan
+from duramen.wire.frame import encode_request, parse_response
+from duramen.wire.messages import API, OWN_KEYS
+
+API_VERSIONS, DESCRIBE_DAMAGE = 18, 10020
+_MAX_ANSWER = 64 << 20
+_RANGES_SHOWN = 20
+
+
+class NodeDamage(NamedTuple):
+    """What one node says; directories: DescribeDamage's. trouble: why it says nothing, although it could."""
+
+    node: int
+    directories: list[Any]
+    trouble: str | None = None
+
+
+def ask_nodes(cluster: Cluster, nodes: Iterable[tuple[int, str, int]]) -> list[NodeDamage]:
+    """Every node's answer. Brokers that are not ours, and so do not know the question, are left out."""
+    found = []
+    for node, host, port in nodes:
+        try:
+            directories = _ask(host, port, cluster.timeout)
+        except (OSError, DuramenError) as error:
+            found.append(NodeDamage(node, [], str(error) or type(error).__name__))
+            continue
+        if directories is not None:
+            found.append(NodeDamage(node, directories))
+    return found
+
+
+def _ask(host: str, port: int, timeout: float) -> list[Any] | None:
+    with socket.create_connection((host, port), timeout=timeout) as connection:
+        served = _call(connection, API_VERSIONS, 0).api_keys
+        if not any(api.api_key == DESCRIBE_DAMAGE for api in served):
+            if any(api.api_key >= OWN_KEYS for api in served):
+                raise ConnectionError("the node's version is older than this command")
+            return None
+        answer = _call(connection, DESCRIBE_DAMAGE, 0)
+    if answer.error_code:
+        raise PermissionError(f"it refuses to say: {ErrorCode(answer.error_code).name}")
+    return list(answer.directories)
+
+
+def _call(connection: socket.socket, key: int, version: int) -> Any:
+    api = API[key]
+    parts = encode_request(api, version, key, "duramen-cli", api.request.new())
+    connection.sendall(b"".join(bytes(part) for part in parts if not isinstance(part, FileSpan)))
+    size = int.from_bytes(_exactly(connection, 4), "big", signed=True)
+    if not 0 <= size <= _MAX_ANSWER:
+        raise ConnectionError(f"an answer of {size} bytes")
+    return parse_response(api, version, memoryview(_exactly(connection, size)))[1]
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    data = bytearray()
+    while len(data) < count:
+        piece = connection.recv(min(count - len(data), 1 << 20))
+        if not piece:
+            raise ConnectionError("the node hung up")
+        data += piece
+    return bytes(data)
+
+
+def lines(nodes: list[NodeDamage]) -> list[str]:
+    """For people: one line per directory, then what is wrong in it."""
+    told = []
+    for node in nodes:
+        if node.trouble is not None:
+            told.append(f"node {node.node}: cannot ask for damage: {node.trouble}")
+        for directory in node.directories:
+            told.append(f"node {node.node}, {directory.log_dir}: {_scrubbed(directory)}; {_verdict(directory)}")
+            told += _details(directory)
+    return told
+
+
+def _scrubbed(directory: Any) -> str:
+    if not directory.scrub_bytes_per_second:
+        return "the scrubber is off"
+    if directory.scrub_started_ms < 0:
+        return "not scrubbed yet"
+    began = iso(directory.scrub_started_ms)
+    share = 100 * min(1.0, directory.scrub_round_bytes / directory.sealed_bytes) if directory.sealed_bytes else 100.0
+    checked = f"{human_bytes(directory.scrub_round_bytes)} of {human_bytes(directory.sealed_bytes)}"
+    if directory.scrub_under_way:
+        return f"scrubbing since {began}, {checked} ({share:.0f} %)"
+    return f"last scrubbed from {began} on, {human_bytes(directory.scrub_round_bytes)}"
+
+
+def _verdict(directory: Any) -> str:
+    wrong = []
+    if directory.error_code:
+        wrong.append(f"FAILED ({directory.error_message}): no writes until a restart")
+    if directory.damage:
+        wrong.append(f"{plural(len(directory.damage), 'damaged range')}; stop the node and run `duramen log verify`")
+    if directory.offline:
+        wrong.append(f"{plural(len(directory.offline), 'partition')} offline")
+    return "; ".join(wrong) or "no damage known"
+
+
+def _details(directory: Any) -> list[str]:
+    told = []
+    for each in directory.damage[:_RANGES_SHOWN]:
+        offsets = ""
+        if each.first_offset >= 0:
+            last = "?" if each.last_offset < 0 else each.last_offset
+            offsets = f", offsets {each.first_offset}..{last}"
+        where = f" bytes {each.start}..{each.end}" if each.end else ""
+        told.append(f"  damage: {each.path}{where}: {each.what}{offsets}")
+    if len(directory.damage) > _RANGES_SHOWN:
+        told.append(f"  and {len(directory.damage) - _RANGES_SHOWN} more; --json shows them")
+    told += [f"  offline: {each.topic}-{each.partition_index}: {each.what}" for each in directory.offline]
+    return told
+
+
+def as_json(node: NodeDamage) -> dict[str, Any]:
+    """For machines."""
+    return {
+        "node": node.node,
+        "trouble": node.trouble,
+        "directories": [
+            {
+                "path": directory.log_dir,
+                "failed": directory.error_message if directory.error_code else None,
+                "scrub": {
+                    "bytes_per_second": directory.scrub_bytes_per_second,
+                    "rounds": directory.scrub_rounds,
+                    "under_way": directory.scrub_under_way,
+                    "started_ms": directory.scrub_started_ms,
+                    "round_bytes": directory.scrub_round_bytes,
+                    "sealed_bytes": directory.sealed_bytes,
+                },
+                "damage_found": directory.damage_found,
+                "damage": [_range_as_json(each) for each in directory.damage],
+                "offline": [
+                    {"topic": each.topic, "partition": each.partition_index, "what": each.what}
+                    for each in directory.offline
+                ],
+            }
+            for directory in node.directories
+        ],
+    }
+
+
+def _range_as_json(each: Any) -> dict[str, Any]:
+    return {
+        "topic": each.topic or None,
+        "partition": each.partition_index,
+        "path": each.path,
+        "start": each.start,
+        "end": each.end,
+        "first_offset": each.first_offset,
+        "last_offset": each.last_offset,
+        "what": each.what,
+    }

@@ -1,0 +1,66 @@
+"""DescribeDamage, an API of ours: findings of scrubbers and reads, partitions left offline, rounds. Version 0."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from duramen.errors import ErrorCode
+from duramen.server.authorizer import CLUSTER_NAME
+from duramen.wire.messages.describe_damage import DescribeDamageResponse
+
+if TYPE_CHECKING:
+    from duramen.server.request import Request
+    from duramen.storage.directory import LogDirectory
+
+MOST_RANGES = 200
+"""Ranges told of one directory; `damage_found` counts them all."""
+
+
+def handle(request: Request) -> None:
+    """Of every log directory of this broker, from memory: no file is looked at."""
+    if CLUSTER_NAME in request.denied:
+        code = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        request.reply(DescribeDamageResponse.new(error_code=code, directories=[]))
+        return
+    broker = request.broker
+    directories = [_directory(directory) for directory in broker.store.directories]
+    request.reply(DescribeDamageResponse.new(node_id=broker.node_id, directories=directories))
+
+
+def _directory(directory: LogDirectory) -> Any:
+    failure = directory.journal.failed
+    scrubber = directory.scrubber
+    ranges = []
+    for damage in directory.known_damage()[:MOST_RANGES]:
+        tp = damage.partition
+        ranges.append(
+            DescribeDamageResponse.DamagedRange(
+                topic="" if tp is None else tp.topic,
+                partition_index=-1 if tp is None else tp.partition,
+                path=damage.path,
+                start=damage.start,
+                end=damage.end,
+                first_offset=damage.first_offset,
+                last_offset=damage.last_offset,
+                what=damage.what,
+            )
+        )
+    return DescribeDamageResponse.DamageDirectory(
+        log_dir=directory.path,
+        error_code=int(ErrorCode.NONE if failure is None else ErrorCode.KAFKA_STORAGE_ERROR),
+        error_message=None if failure is None else str(failure),
+        scrub_bytes_per_second=scrubber.bytes_per_second,
+        scrub_rounds=scrubber.rounds,
+        scrub_under_way=scrubber.under_way,
+        scrub_started_ms=-1 if scrubber.started_ms is None else scrubber.started_ms,
+        scrub_round_bytes=scrubber.round_bytes,
+        sealed_bytes=directory.sealed_bytes(),
+        damage_found=directory.findings.count,
+        damage=ranges,
+        offline=[
+            DescribeDamageResponse.OfflinePartition(
+                topic=left.tp.topic, partition_index=left.tp.partition, what=str(left.error)
+            )
+            for left in sorted(directory.offline.values(), key=lambda left: left.tp)
+        ],
+    )

@@ -1,0 +1,87 @@
+"""What the scrubber of a running node finds is told: by DescribeDamage, in the metrics, in the log."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, generate_latest
+from tests.unit.server.broker_world import NOW, InProcess
+
+from duramen.errors import ErrorCode
+from duramen.server.exposition import BrokerCollector
+from duramen.sim.disk import CrashDisk
+
+DESCRIBE_DAMAGE, DESCRIBE_LOG_DIRS = 10020, 35
+
+
+def node(disk: CrashDisk) -> InProcess:
+    """With a topic of several segments."""
+    return InProcess(disk, duramen_scrub_interval_ms="600000")
+
+
+def metrics(server: InProcess) -> str:
+    registry = CollectorRegistry()
+    registry.register(BrokerCollector(server.broker))
+    return generate_latest(registry).decode()
+
+
+def test_a_flipped_bit_in_a_finished_segment_reaches_the_operator() -> None:
+    disk = CrashDisk()
+    server = node(disk)
+    line = server.connect()
+    line.create_topic("kept", segment_bytes=str(1 << 20))
+    for _ in range(12):
+        assert line.produce("kept", b"v" * 400_000).error_code == 0
+    server.pass_ms(70_000)  # a checkpoint, then seals
+    log = next(log for log in server.broker.store.directories[0].logs.values() if log.tp.topic == "kept")
+    sealed = [segment for segment in log.segments if segment.sealed]
+    assert len(sealed) >= 2
+
+    server.pass_ms(100_000)
+    (directory,) = line.call(DESCRIBE_DAMAGE, 0).directories
+    assert (directory.error_code, directory.damage, directory.damage_found) == (0, [], 0)
+    assert directory.scrub_started_ms >= NOW
+    assert directory.scrub_rounds == 1
+    assert not directory.scrub_under_way
+    assert directory.sealed_bytes >= sum(segment.size for segment in sealed)
+    scrubbed = [fields for event, fields in server.events if event == "scrubbed"]
+    assert [each["damaged"] for each in scrubbed] == [0]
+
+    disk.damage(sealed[1].path, 5000)
+    server.pass_ms(700_000)
+    line = server.connect()  # the other one has been idle for too long
+    (directory,) = line.call(DESCRIBE_DAMAGE, 0).directories
+    (damage,) = directory.damage
+    assert (damage.topic, damage.partition_index, damage.path) == ("kept", 0, sealed[1].path)
+    assert damage.start <= 5000 < damage.end
+    assert sealed[1].base_offset <= damage.first_offset <= damage.last_offset < sealed[1].next_offset
+    assert (directory.damage_found, directory.scrub_rounds) == (1, 2)
+    assert [fields["path"] for event, fields in server.events if event == "damage"] == [sealed[1].path]
+    assert [fields["damaged"] for event, fields in server.events if event == "scrubbed"] == [0, 1]
+    told = metrics(server)
+    assert 'duramen_damaged_ranges{partition="0",topic="kept"} 1.0' in told
+    assert 'duramen_damage_found_total{directory="/data"} 1.0' in told
+    (sealed_bytes,) = (line for line in told.splitlines() if line.startswith('duramen_sealed_bytes{directory="/data"}'))
+    assert float(sealed_bytes.split()[1]) == directory.sealed_bytes
+    (result,) = line.call(DESCRIBE_LOG_DIRS, 4, topics=None).results
+    assert result.error_code == 0, "the directory takes writes and serves what is sound"
+
+    disk.kill()
+    disk.power_on()
+    again = node(disk)
+    again.clock.now_ms = server.clock.now_ms
+    again.pass_ms(70_000)
+    (directory,) = again.connect().call(DESCRIBE_DAMAGE, 0).directories
+    assert [each.path for each in directory.damage] == [sealed[1].path], "known again long before the next round"
+    assert directory.scrub_rounds == 0
+
+
+def test_a_failed_directory_is_told_with_its_reason() -> None:
+    disk = CrashDisk()
+    server = node(disk)
+    line = server.connect()
+    directory = server.broker.store.directories[0]
+    directory.journal.fail(None, OSError(5, "the disk is gone"))
+    (told,) = line.call(DESCRIBE_DAMAGE, 0).directories
+    assert told.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert "the disk is gone" in told.error_message
+    (result,) = line.call(DESCRIBE_LOG_DIRS, 4, topics=None).results
+    assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
