@@ -1,0 +1,55 @@
+"""Arrow binary columns from places in a buffer: one copy of the bytes, made by Arrow."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from duramen.errors import ErrorCode, KafkaError
+from duramen.spark.decode.varints import Bytes, Ints
+
+_OFFSET_MAX: Final = 2**31 - 1
+
+
+def fixed(numbers: np.ndarray[Any, Any], type: pa.DataType) -> pa.Array:
+    """The numbers as an Arrow array over the same memory; `pa.array` would first look for pandas."""
+    return pa.Array.from_buffers(type, len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def binary_column(arena: Bytes, at: Ints, size: Ints) -> pa.BinaryArray:
+    """binary[n] of `arena[at[i] : at[i] + size[i]]`, null where the size is -1. Places ascend and do not overlap.
+
+    Each wanted value and the gap behind it are made neighbours in one column over the arena, of which Arrow then takes
+    every other one. Raises KafkaError MESSAGE_TOO_LARGE where Arrow's 32-bit offsets do not reach.
+    """
+    rows = len(at)
+    null = size < 0
+    if not rows or null.all():
+        return pa.nulls(rows, pa.binary())
+    origin = int(at[0])
+    reach = int(at[-1]) + max(int(size[-1]), 0) - origin
+    if reach > _OFFSET_MAX:
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{reach} bytes of records do not fit one Arrow column")
+    places = np.empty(2 * rows, np.int32)
+    places[0::2] = at - origin
+    places[1::2] = places[0::2] + np.maximum(size, 0)
+    alternating = pa.BinaryArray.from_buffers(
+        pa.binary(), 2 * rows - 1, [None, pa.py_buffer(places), pa.py_buffer(arena[origin : origin + reach])]
+    )
+    taken = alternating.take(fixed(np.arange(0, 2 * rows, 2), pa.int64()))
+    if not null.any():
+        return taken
+    valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
+    return pa.BinaryArray.from_buffers(pa.binary(), rows, [valid, *taken.buffers()[1:]])
+
+
+def equal_rows(arena: Bytes, at: Ints, size: Ints, wanted: bytes) -> Ints:
+    """Indexes of the rows whose bytes are `wanted`."""
+    rows = np.flatnonzero(size == len(wanted))
+    for place, byte in enumerate(wanted):  # most rows are out after a byte or two
+        if not rows.size:
+            break
+        rows = rows[arena.take(at[rows] + place, mode="clip") == byte]
+    return rows

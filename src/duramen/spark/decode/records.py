@@ -1,0 +1,141 @@
+"""From inflated batches to the places of every record's fields: one array per field, no Python object per record.
+
+Where a record starts is known only from the one before it, so all batches are walked in lock-step: step k reads the
+length of record k in each of them. Few long batches are walked one by one instead, which is then the faster way.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from duramen.spark.decode.arena import Chunk
+from duramen.spark.decode.batches import check_counts
+from duramen.spark.decode.varints import Bytes, Ints, broken, varint, varints
+
+_NARROW: Final = 24
+"""With fewer batches than this in a step, plain Python is faster than numpy."""
+
+
+class Fields(NamedTuple):
+    """One row per record, int64 each. A length of -1 is null; positions are those of the chunk's arena."""
+
+    batch: Ints
+    """Index of the record's batch in the chunk."""
+    offset: Ints
+    timestamp: Ints
+    """Milliseconds."""
+    key_at: Ints
+    key_size: Ints
+    value_at: Ints
+    value_size: Ints
+    header_count: Ints
+    headers_at: Ints
+    end: Ints
+
+    def only(self, chosen: Any) -> Fields:
+        """The records at these indexes, or where this mask is true."""
+        return Fields(*(column[chosen] for column in self))
+
+
+def read_fields(chunk: Chunk) -> Fields:
+    """Every record of the chunk, in the order of its batches.
+
+    Raises KafkaError INVALID_RECORD when the bytes are not the records that the headers promise.
+    """
+    headers, arena, starts, ends = chunk
+    check_counts(headers.records, ends - starts)
+    first = np.zeros(len(headers.records) + 1, np.int64)
+    np.cumsum(headers.records, out=first[1:])
+    body, end = _walk(arena, starts, ends, headers.records, first)
+    batch = np.repeat(np.arange(len(headers.records)), headers.records)
+    timestamp_delta, at = varints(arena, body + 1)  # behind the record's attributes, of which none are defined
+    offset_delta, at = varints(arena, at)
+    key_size, key_at = varints(arena, at)
+    value_size, value_at = varints(arena, _behind(key_at, key_size, end))
+    header_count, headers_at = varints(arena, _behind(value_at, value_size, end))
+    room = end - headers_at
+    if np.any((room < 0) | (header_count < 0) | (header_count > room) | ((header_count == 0) & (room != 0))):
+        raise broken("a record's fields do not end where its length says")
+    delta_max = headers.last_offset - headers.base_offset
+    if np.any((offset_delta < 0) | (offset_delta > delta_max[batch])):
+        raise broken("a record's offset delta is outside the batch")
+    timestamp = headers.base_timestamp[batch] + timestamp_delta
+    append_time = headers.append_time
+    if append_time.any():
+        timestamp = np.where(append_time[batch], headers.max_timestamp[batch], timestamp)
+    return Fields(
+        batch=batch,
+        offset=headers.base_offset[batch] + offset_delta,
+        timestamp=timestamp,
+        key_at=key_at,
+        key_size=np.maximum(key_size, -1),
+        value_at=value_at,
+        value_size=np.maximum(value_size, -1),
+        header_count=header_count,
+        headers_at=headers_at,
+        end=end,
+    )
+
+
+def _behind(at: Ints, size: Ints, end: Ints) -> Ints:
+    """Where each field of `size` bytes ends. INVALID_RECORD for one that is longer than its record."""
+    if np.any(size > end - at) or np.any(at > end):
+        raise broken("a field is longer than its record")
+    return at + np.maximum(size, 0)
+
+
+def _walk(arena: Bytes, starts: Ints, ends: Ints, count: Ints, first: Ints) -> tuple[Ints, Ints]:
+    """Where each record's fields start and where the record ends. Rows of batch i begin at `first[i]`."""
+    body = np.empty(int(first[-1]), np.int64)
+    end = np.empty(int(first[-1]), np.int64)
+    order = np.argsort(-count, kind="stable")
+    at = starts[order]
+    limit = ends[order]
+    row = first[:-1][order]
+    width_at = len(count) - np.cumsum(np.bincount(count)) if len(count) else np.zeros(0, np.int64)
+    step = 0
+    steps = int(count.max()) if len(count) else 0
+    while step < steps and (width := int(width_at[step])) >= _NARROW:
+        size, here = varints(arena, at[:width])
+        behind = here + size
+        if np.any((size < 0) | (size > limit[:width] - here)):
+            raise broken("a record is longer than its batch")
+        slots = row[:width] + step
+        body[slots] = here
+        end[slots] = behind
+        at[:width] = behind
+        step += 1
+    if step < steps:
+        _walk_narrow(arena, order[: int(width_at[step])], at, ends, count, first, step, body, end)
+    if np.any(at != limit):
+        raise broken("there are bytes behind the last record")
+    return body, end
+
+
+def _walk_narrow(
+    arena: Bytes, batches: Ints, at: Ints, ends: Ints, count: Ints, first: Ints, step: int, body: Ints, end: Ints
+) -> None:
+    """What is left of a few batches, each to its end; `at` is kept up to date."""
+    data = memoryview(arena.data)
+    for place, batch in enumerate(batches.tolist()):
+        position, limit = int(at[place]), int(ends[batch])
+        bodies: list[int] = []
+        stops: list[int] = []
+        for _ in range(int(count[batch]) - step):
+            byte = data[position] if position < limit else 0x80
+            if byte < 0x80:
+                size = (byte >> 1) ^ -(byte & 1)
+                position += 1
+            else:
+                size, position = varint(data, position)
+            bodies.append(position)
+            position += size
+            if size < 0 or position > limit:
+                raise broken("a record is longer than its batch")
+            stops.append(position)
+        row = int(first[batch]) + step
+        body[row : row + len(bodies)] = bodies
+        end[row : row + len(bodies)] = stops
+        at[place] = position
