@@ -7,7 +7,10 @@
     │   ├── DirectoryLockedError     another process owns the directory
     │   ├── CorruptLogError          stored bytes are not what was written; names file and range
     │   └── FencedDirectoryError     a sync failed earlier: this directory takes no more writes
-    ├── ClosedError                  the log or server was already closed
+    ├── NetworkError                 a node cannot be reached, or hung up
+    │   └── OutcomeUnknownError      it hung up on a request that may have taken effect
+    ├── DeadlineError                a call's time limit passed; says what went wrong last
+    ├── ClosedError                  the log, client or server was already closed
     └── BugError                     `check` found one of our own facts false
 
 Codes and their retriable flag are Kafka's (org.apache.kafka.common.protocol.Errors, 4.3).
@@ -229,8 +232,28 @@ class FencedDirectoryError(StorageError):
     """A sync of this directory failed: it takes no writes until a restart has recovered it from disk."""
 
 
+class NetworkError(DuramenError):
+    """A node cannot be reached, hung up, or does not speak the protocol."""
+
+    code = ErrorCode.NETWORK_EXCEPTION
+
+
+class OutcomeUnknownError(NetworkError):
+    """No answer came to a request that may have taken effect, and that may not be sent twice."""
+
+
+class DeadlineError(DuramenError):
+    """A call's time limit passed; `last` is what stood in its way at the end, None when nothing was heard at all."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+
+    def __init__(self, message: str, last: DuramenError | None = None) -> None:
+        super().__init__(message if last is None else f"{message}: {last}")
+        self.last = last
+
+
 class ClosedError(DuramenError):
-    """The log, partition or server was closed before the call."""
+    """The log, partition, client or server was closed before the call."""
 
 
 class BugError(DuramenError):

@@ -1,1 +1,40 @@
-"""The Kafka protocol from the other side, for raw batches: connections, metadata, fetch and produce."""
+"""The Kafka protocol from the other side, for raw batches: connections, metadata, fetch and produce.
+
+Synchronous and blocking, without threads of its own; one `Cluster` belongs to one thread. Records stay bytes: whoever
+wants rows or columns decodes the batches. It talks to Duramen and to Apache Kafka alike.
+"""
+
+from duramen.client.cluster import Cluster
+from duramen.client.fetching import FetchedBytes
+from duramen.client.listing import EARLIEST, LATEST, MAX_TIMESTAMP, ListedOffset
+from duramen.client.metadata import ClusterMetadata, Node, PartitionMetadata, TopicMetadata
+from duramen.client.producing import Produced
+from duramen.client.routes import ANY, CONTROLLER, GROUP, SINK, TRANSACTION, Coordinator, Route
+from duramen.client.versions import ApiVersions
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+
+__all__ = [
+    "ANY",
+    "CONTROLLER",
+    "EARLIEST",
+    "GROUP",
+    "LATEST",
+    "MAX_TIMESTAMP",
+    "READ_COMMITTED",
+    "READ_UNCOMMITTED",
+    "SINK",
+    "TRANSACTION",
+    "ApiVersions",
+    "Cluster",
+    "ClusterMetadata",
+    "Coordinator",
+    "FetchedBytes",
+    "ListedOffset",
+    "Node",
+    "PartitionMetadata",
+    "Produced",
+    "Route",
+    "TopicMetadata",
+]

@@ -1,0 +1,276 @@
+"""The client of one cluster: blocking calls that find the right node, wait for it, and try again if that may help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from duramen.client import fetching, listing, producing
+from duramen.client.attempts import Asked, Attempts
+from duramen.client.connection import MAX_FRAME_BYTES, Connection
+from duramen.client.fetching import DEFAULT_MAX_BYTES, FETCH, FetchedBytes, FetchOptions
+from duramen.client.links import Links, may_help
+from duramen.client.listing import LIST_OFFSETS, ListedOffset
+from duramen.client.metadata import ClusterMetadata, error_code
+from duramen.client.producing import NOT_ASKED, PRODUCE, Produced
+from duramen.client.routes import ANY, TRANSACTION, Coordinator, Route
+from duramen.client.versions import ApiVersions
+from duramen.errors import ErrorCode, KafkaError, NetworkError, OutcomeUnknownError
+from duramen.model import TopicId, TopicPartition
+from duramen.ports import Buffer
+from duramen.wire.batch import parse_header
+from duramen.wire.messages import API
+
+INIT_PRODUCER_ID = 22
+
+
+class Cluster:
+    """A client of one cluster, for one thread. Use it as a context manager, or `close` it.
+
+    bootstrap: "host:port,..." or a list of such. timeout_s: limit of each call unless it is given its own, restarts
+    and elections included. request_timeout_s: when a node that does not answer is given up and asked again.
+    max_frame_bytes: longest answer that memory is taken for.
+
+    Calls raise KafkaError (the cluster refused, by its code), DeadlineError (time is up; `last` says what stood in the
+    way), NetworkError, wire.errors.DecodeError (not a node of Kafka's protocol), ClosedError.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        client_id: str = "duramen",
+        timeout_s: float = 30.0,
+        request_timeout_s: float = 15.0,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+    ) -> None:
+        self._request_timeout_s = request_timeout_s
+        self._links = Links(bootstrap, client_id, max_frame_bytes)
+        self._attempts = Attempts(self._links, timeout_s, request_timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up; the object cannot be used any more."""
+        self._links.close()
+
+    # ---- what there is ---------------------------------------------------------------------------------------
+
+    def api_versions(self) -> ApiVersions:
+        """What a node of the cluster serves; `.is_duramen` tells Duramen from a foreign Kafka."""
+        return self._attempts.retry("ApiVersions", ANY, lambda until: self._links.to(ANY, until).versions)
+
+    def metadata(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
+        """Nodes, and these topics (None: all), asked now. A topic that is not there carries its error."""
+        names = None if topics is None else list(topics)
+        return self._attempts.retry("Metadata", ANY, lambda until: self._links.refresh(names, until))
+
+    def partitions(self, topic: str) -> list[int]:
+        """Numbers of a topic's partitions, ascending, asked now; KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
+
+        def ask(until: float) -> list[int]:
+            self._links.forget([topic])
+            return sorted(self._links.topic(topic, until).partitions)
+
+        return self._attempts.retry(f"Metadata of {topic}", ANY, ask)
+
+    def topic_id(self, topic: str) -> TopicId:
+        """A topic's id (16 bytes; zeros where the cluster has none), asked now. Errors as `partitions`."""
+
+        def ask(until: float) -> TopicId:
+            self._links.forget([topic])
+            return self._links.topic(topic, until).topic_id
+
+        return self._attempts.retry(f"Metadata of {topic}", ANY, ask)
+
+    def leader(self, tp: TopicPartition) -> int:
+        """Node id of a partition's leader, as far as is known."""
+        return self._attempts.retry(f"leader of {tp}", tp, lambda until: self._links.leader(tp, until))
+
+    # ---- any API ---------------------------------------------------------------------------------------------
+
+    def call(
+        self,
+        route: Route,
+        key: int,
+        request: Any,
+        *,
+        code_of: Callable[[Any], int] | None = None,
+        resend: bool = True,
+        timeout_s: float | None = None,
+        wait_s: float = 0.0,
+        highest: int | None = None,
+    ) -> Any:
+        """Send a message of any declared API (`API[key].request.new(...)`) where the route leads; the response.
+
+        route: ANY, CONTROLLER, a node id, a TopicPartition (its leader) or a Coordinator.
+        code_of: the error code in a response; retriable ones are tried again (and the way is asked anew) until the time
+        limit, others are left in the response for the caller. resend=False: never send twice what may have taken
+        effect; OutcomeUnknownError then. wait_s: how long the node itself may wait before it answers.
+        """
+
+        def attempt(until: float) -> Any:
+            connection = self._links.to(route, until)
+            response = _exchange(connection, key, request, until, highest, resend=resend)
+            code = ErrorCode.NONE if code_of is None else error_code(code_of(response))
+            if code and may_help(KafkaError(code)):
+                raise KafkaError(code, f"{API[key].name}: {code.name}")
+            return response
+
+        return self._attempts.retry(API[key].name, route, attempt, timeout_s, wait_s)
+
+    # ---- reading ---------------------------------------------------------------------------------------------
+
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], isolation: int = 0, *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, ListedOffset]:
+        """The offset of each partition at a time (ms since 1970) or at LATEST, EARLIEST, MAX_TIMESTAMP.
+
+        One request per leader. isolation 1: LATEST is the last stable offset. The first partition that fails for good
+        raises its KafkaError.
+        """
+
+        def ask(connections: Mapping[Connection, list[TopicPartition]], until: float) -> Iterable[Asked]:
+            for connection, tps in connections.items():
+                request = listing.request(
+                    {tp: wanted[tp] for tp in tps}, isolation, int(self._request_timeout_s * 1000)
+                )
+                yield connection, LIST_OFFSETS, request, None
+
+        found = self._attempts.from_leaders(
+            "ListOffsets", wanted, ask, lambda response, _: listing.parsed(response), timeout_s
+        )
+        for answer in found.values():
+            if isinstance(answer, KafkaError):
+                raise answer
+        return {tp: found[tp] for tp in wanted}
+
+    def fetch(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        isolation: int = 0,
+        *,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        timeout_s: float | None = None,
+    ) -> FetchedBytes:
+        """Whole batches from the one that holds `offset`; none (empty data) when nothing came in `max_wait_ms`.
+
+        max_bytes: at most, but for a first batch that is larger. KafkaError OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE.
+        """
+        answer = self.fetch_many(
+            {tp: offset},
+            max_bytes,
+            isolation,
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            timeout_s=timeout_s,
+        )[tp]
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
+
+    def fetch_many(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        isolation: int = 0,
+        *,
+        partition_max_bytes: int | None = None,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        timeout_s: float | None = None,
+    ) -> dict[TopicPartition, FetchedBytes | KafkaError]:
+        """As `fetch` for many partitions from their offsets, with one request per leader.
+
+        max_bytes: of each request. Partitions named first are filled first. What a partition is refused for good is its
+        value; retriable refusals are tried again.
+        """
+        options = FetchOptions(max_bytes, partition_max_bytes or max_bytes, isolation, max_wait_ms, min_bytes)
+        ids: dict[str, TopicId] = {}
+
+        def ask(connections: Mapping[Connection, list[TopicPartition]], until: float) -> Iterable[Asked]:
+            ids.update({tp.topic: self._links.topic(tp.topic, until).topic_id for tp in wanted})
+            for connection, tps in connections.items():
+                request, highest = fetching.request([(tp, wanted[tp]) for tp in tps], ids, options)
+                yield connection, FETCH, request, highest
+
+        return self._attempts.from_leaders(
+            "Fetch",
+            wanted,
+            ask,
+            lambda response, tps: fetching.parsed(response, {tp: wanted[tp] for tp in tps}, ids),
+            timeout_s,
+            max_wait_ms / 1000,
+        )
+
+    # ---- writing ---------------------------------------------------------------------------------------------
+
+    def init_producer_id(
+        self, transactional_id: str | None = None, transaction_timeout_ms: int = 60_000
+    ) -> tuple[int, int]:
+        """(producer id, producer epoch) for an idempotent producer, or of a transactional id."""
+        route: Route = ANY if transactional_id is None else Coordinator(transactional_id, TRANSACTION)
+        request = API[INIT_PRODUCER_ID].request.new(
+            transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms
+        )
+        response = self.call(route, INIT_PRODUCER_ID, request, code_of=lambda response: int(response.error_code))
+        if response.error_code:
+            raise KafkaError(error_code(response.error_code), "InitProducerId")
+        return response.producer_id, response.producer_epoch
+
+    def produce(
+        self,
+        tp: TopicPartition,
+        batch: Buffer,
+        acks: int = -1,
+        *,
+        resend: bool | None = None,
+        timeout_s: float | None = None,
+    ) -> Produced:
+        """Append one finished batch (base offset 0, valid CRC); where it went, once `acks` is satisfied.
+
+        resend: whether it may be sent again when no answer came. By default only if it names a producer id, for then
+        the partition knows it again; without one that is an OutcomeUnknownError, and so is a time-out of the node.
+        """
+        again = parse_header(batch).producer_id >= 0 if resend is None else resend
+
+        def attempt(until: float) -> Produced:
+            topic_id = self._links.topic(tp.topic, until).topic_id
+            request, highest = producing.request(tp, batch, acks, topic_id, int(self._request_timeout_s * 1000))
+            connection = self._links.to(tp, until)
+            if acks == 0:
+                connection.send_only(PRODUCE, request, until, highest)
+                return NOT_ASKED
+            try:
+                return producing.parsed(_exchange(connection, PRODUCE, request, until, highest, resend=again), tp)
+            except KafkaError as error:
+                if not again and error.code in _MAYBE_STORED:
+                    raise OutcomeUnknownError(str(error)) from error
+                raise
+
+        return self._attempts.retry(f"Produce to {tp}", tp, attempt, timeout_s)
+
+
+_MAYBE_STORED = {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.KAFKA_STORAGE_ERROR}
+"""What a leader answers when it appended a batch whose fate it does not know."""
+
+
+def _exchange(
+    connection: Connection, key: int, request: Any, until: float, highest: int | None, *, resend: bool
+) -> Any:
+    try:
+        return connection.call(key, request, until, highest)
+    except NetworkError as error:
+        if resend:
+            raise
+        raise OutcomeUnknownError(str(error)) from error

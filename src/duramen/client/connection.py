@@ -1,0 +1,167 @@
+"""One blocking connection to a node: frames out and in, with a time limit on every wait and a bound on every frame.
+
+Requests may be sent ahead (`send`) and their answers taken later (`receive`), in the order of sending. After any
+error the connection is closed: nothing more can be understood on it.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from duramen.client.versions import API_VERSIONS, ApiVersions, parsed
+from duramen.errors import ErrorCode, KafkaError, NetworkError
+from duramen.ports import FileSpan, Part
+from duramen.version import VERSION
+from duramen.wire.errors import DecodeError
+from duramen.wire.frame import SIZE_BYTES, encode_request, parse_response, read_frame_size
+from duramen.wire.messages import API, ApiMessage
+
+MAX_FRAME_BYTES = 256 << 20
+"""A longer answer is refused before memory is taken for it."""
+RECEIVE_BYTES = 1 << 20
+JOINED_BYTES = 64 * 1024
+"""Parts of a request up to this size are joined before they are sent."""
+
+
+class Connection:
+    """A connection to host:port that has agreed on versions. Every failure is a NetworkError or a DecodeError."""
+
+    def __init__(self, host: str, port: int, client_id: str, until: float, max_frame_bytes: int) -> None:
+        """Connect and ask for versions, by the moment `until` (monotonic)."""
+        self.address = f"{host}:{port}"
+        self.closed = False
+        self._client_id = client_id
+        self._max_frame_bytes = max_frame_bytes
+        self._correlation_id = 0
+        self._waiting: deque[tuple[int, ApiMessage, int]] = deque()
+        self._size = bytearray(SIZE_BYTES)
+        try:
+            self._socket = socket.create_connection((host, port), timeout=_left(until, self.address))
+        except OSError as error:
+            raise NetworkError(f"cannot reach {self.address}: {error}") from error
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            self.close()
+            raise NetworkError(f"{self.address}: {error}") from error
+        self.versions = self._negotiate(until)
+
+    def _negotiate(self, until: float) -> ApiVersions:
+        """Ask in our highest version, and again in the node's highest when it does not know that one (KIP-511)."""
+        request = API[API_VERSIONS].request.new(client_software_name="duramen-python", client_software_version=VERSION)
+        self.versions = ApiVersions({API_VERSIONS: (0, API[API_VERSIONS].max_version)})
+        response = self.call(API_VERSIONS, request, until)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            self.versions = parsed(response)
+            if API_VERSIONS not in self.versions.ranges:
+                self.versions = ApiVersions({API_VERSIONS: (0, 0)})
+            response = self.call(API_VERSIONS, request, until)
+        if response.error_code:
+            self.close()
+            raise KafkaError(ErrorCode(response.error_code), f"{self.address} does not say which versions it serves")
+        return parsed(response)
+
+    def call(self, key: int, request: Any, until: float, highest: int | None = None) -> Any:
+        """The response, in the highest version both sides speak; KafkaError UNSUPPORTED_VERSION, NetworkError."""
+        self.send(key, request, until, highest)
+        return self.receive(until)
+
+    def send(self, key: int, request: Any, until: float, highest: int | None = None) -> None:
+        """Send a request whose response comes with a later `receive`."""
+        api = API[key]
+        version = self.versions.version(key, highest)
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        parts = encode_request(api, version, self._correlation_id, self._client_id, request)
+        self._waiting.append((self._correlation_id, api, version))
+        try:
+            for piece in _pieces(parts):
+                self._socket.settimeout(_left(until, self.address))
+                self._socket.sendall(piece)
+        except OSError as error:
+            raise self._broken(error) from error
+
+    def send_only(self, key: int, request: Any, until: float, highest: int | None = None) -> None:
+        """Send a request that is not answered (Produce with acks=0)."""
+        self.send(key, request, until, highest)
+        self._waiting.pop()
+
+    def receive(self, until: float) -> Any:
+        """The response to the oldest request that waits for one."""
+        expected, api, version = self._waiting[0]
+        try:
+            self._fill(memoryview(self._size), until)
+            size = read_frame_size(memoryview(self._size), 0, self._max_frame_bytes)
+            frame = memoryview(bytearray(size))
+            self._fill(frame, until)
+            correlation_id, response = parse_response(api, version, frame)
+        except OSError as error:
+            raise self._broken(error) from error
+        except DecodeError:
+            self.close()
+            raise
+        if correlation_id != expected:
+            raise self._broken(f"answer {correlation_id} came where {expected} was due")
+        self._waiting.popleft()
+        return response
+
+    def _fill(self, view: memoryview, until: float) -> None:
+        filled = 0
+        while filled < len(view):
+            self._socket.settimeout(_left(until, self.address))
+            count = self._socket.recv_into(view[filled:], min(len(view) - filled, RECEIVE_BYTES))
+            if count == 0:
+                raise ConnectionResetError("the node hung up")
+            filled += count
+
+    def _broken(self, reason: object) -> NetworkError:
+        self.close()
+        return NetworkError(f"{self.address}: {reason}")
+
+    def is_usable(self) -> bool:
+        """Whether it is open, nothing is left over on it, and the node did not hang up meanwhile."""
+        if self.closed or self._waiting:
+            return False
+        self._socket.settimeout(0)
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+
+    def close(self) -> None:
+        """Hang up; again has no effect."""
+        self.closed = True
+        self._waiting.clear()
+        self._socket.close()
+
+
+def _left(until: float, address: str) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError(f"{address} did not answer in time")
+    return left
+
+
+def _pieces(parts: Sequence[Part]) -> list[bytes | bytearray | memoryview]:
+    """The request in pieces worth a system call each; batches are not copied."""
+    found: list[bytes | bytearray | memoryview] = []
+    small: list[bytes | bytearray | memoryview] = []
+    for part in parts:
+        if isinstance(part, FileSpan):
+            raise TypeError("a client sends no file spans")
+        if len(part) > JOINED_BYTES:
+            if small:
+                found.append(b"".join(small))
+                small = []
+            found.append(part)
+        else:
+            small.append(part)
+    if small:
+        found.append(b"".join(small))
+    return found

@@ -1,0 +1,58 @@
+"""ListOffsets: offsets by time, and the special ones, of many partitions at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from duramen.client.metadata import error_code
+from duramen.errors import KafkaError
+from duramen.model import TopicPartition
+from duramen.wire.messages import API
+
+LIST_OFFSETS: Final = 2
+
+LATEST: Final = -1
+"""Behind the last record that may be read: the high watermark, or the last stable offset for read_committed."""
+EARLIEST: Final = -2
+"""The log start."""
+MAX_TIMESTAMP: Final = -3
+"""The record with the greatest timestamp (KIP-734)."""
+
+
+class ListedOffset(NamedTuple):
+    """An offset that was asked for: its record's timestamp (ms, -1 where none was asked) and leader epoch (-1 unknown).
+
+    offset is -1 when no record is that young, or there is none.
+    """
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+def request(wanted: Mapping[TopicPartition, int], isolation: int, timeout_ms: int) -> Any:
+    """A ListOffsets request for timestamps (ms) or special offsets."""
+    message = API[LIST_OFFSETS].request
+    topics: dict[str, Any] = {}
+    for tp, timestamp in wanted.items():
+        topic = topics.get(tp.topic)
+        if topic is None:
+            topic = topics[tp.topic] = message.ListOffsetsTopic(name=tp.topic)
+        topic.partitions.append(message.ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamp))
+    return message.new(replica_id=-1, isolation_level=isolation, topics=list(topics.values()), timeout_ms=timeout_ms)
+
+
+def parsed(response: Any) -> dict[TopicPartition, ListedOffset | KafkaError]:
+    """What the response says of each partition."""
+    found: dict[TopicPartition, ListedOffset | KafkaError] = {}
+    for topic in response.topics:
+        for each in topic.partitions:
+            tp = TopicPartition(topic.name, each.partition_index)
+            code = error_code(each.error_code)
+            found[tp] = (
+                KafkaError(code, f"{tp}: {code.name}")
+                if code
+                else ListedOffset(each.offset, each.timestamp, each.leader_epoch)
+            )
+    return found

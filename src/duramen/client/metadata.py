@@ -1,0 +1,99 @@
+"""What a client knows of a cluster: nodes, topics, and who leads each partition."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from duramen.errors import ErrorCode
+from duramen.model import NO_TOPIC_ID, TopicId
+
+METADATA: Final = 3
+NO_LEADER: Final = -1
+
+
+class Node(NamedTuple):
+    """A node and where it listens."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class PartitionMetadata(NamedTuple):
+    """One partition: its leader's node id (-1: none now), leader epoch (-1: unknown), replicas, and what is wrong."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    error: ErrorCode
+
+
+class TopicMetadata(NamedTuple):
+    """One topic: its id (zeros if the cluster has none) and partitions by number; `error` says why there are none."""
+
+    name: str
+    topic_id: TopicId
+    is_internal: bool
+    partitions: dict[int, PartitionMetadata]
+    error: ErrorCode
+
+
+class ClusterMetadata(NamedTuple):
+    """One Metadata response."""
+
+    cluster_id: str | None
+    controller: int
+    nodes: dict[int, Node]
+    topics: dict[str, TopicMetadata]
+
+
+def request(message: Any, topics: list[str] | None) -> Any:
+    """A Metadata request for these topics, None for all; it never creates one."""
+    wanted = None if topics is None else [message.MetadataRequestTopic(name=name) for name in topics]
+    return message.new(topics=wanted, allow_auto_topic_creation=False)
+
+
+def parsed(response: Any) -> ClusterMetadata:
+    """The response as plain values."""
+    return ClusterMetadata(
+        response.cluster_id,
+        response.controller_id,
+        {node.node_id: Node(node.node_id, node.host, node.port, node.rack) for node in response.brokers},
+        {topic.name: _topic(topic) for topic in response.topics if topic.name is not None},
+    )
+
+
+def _topic(topic: Any) -> TopicMetadata:
+    return TopicMetadata(
+        topic.name,
+        bytes(topic.topic_id or NO_TOPIC_ID),
+        topic.is_internal,
+        {each.partition_index: _partition(each) for each in topic.partitions},
+        error_code(topic.error_code),
+    )
+
+
+def _partition(partition: Any) -> PartitionMetadata:
+    return PartitionMetadata(
+        partition.partition_index,
+        partition.leader_id,
+        partition.leader_epoch,
+        tuple(partition.replica_nodes),
+        tuple(partition.isr_nodes),
+        error_code(partition.error_code),
+    )
+
+
+def error_code(number: int) -> ErrorCode:
+    """The code by its number; one that is not known here counts as UNKNOWN_SERVER_ERROR."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

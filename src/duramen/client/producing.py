@@ -1,0 +1,46 @@
+"""Produce requests: finished record batches, one per partition and request."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from duramen.client.metadata import error_code
+from duramen.errors import ErrorCode, KafkaError
+from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
+from duramen.ports import Buffer
+from duramen.wire.messages import API
+
+PRODUCE: Final = 0
+LAST_BY_NAME: Final = 12
+
+
+class Produced(NamedTuple):
+    """Where a batch went: offset of its first record, time of the append if the topic stamps it (ms, else -1)."""
+
+    base_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+
+
+NOT_ASKED: Final = Produced(-1, -1, -1)
+"""With acks=0 nothing is answered."""
+
+
+def request(tp: TopicPartition, batch: Buffer, acks: int, topic_id: TopicId, timeout_ms: int) -> tuple[Any, int | None]:
+    """A Produce request with one batch, and the highest version it can be sent in."""
+    message = API[PRODUCE].request
+    data = message.PartitionProduceData(index=tp.partition, records=batch)
+    topic = message.TopicProduceData(name=tp.topic, topic_id=topic_id, partition_data=[data])
+    highest = LAST_BY_NAME if topic_id == NO_TOPIC_ID else None
+    return message.new(acks=acks, timeout_ms=timeout_ms, topic_data=[topic]), highest
+
+
+def parsed(response: Any, tp: TopicPartition) -> Produced:
+    """Where the one batch went; KafkaError when it was refused."""
+    if not response.responses or not response.responses[0].partition_responses:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{tp}: the node's answer leaves it out")
+    answer = response.responses[0].partition_responses[0]
+    code = error_code(answer.error_code)
+    if code:
+        raise KafkaError(code, f"{tp}: {answer.error_message or code.name}")
+    return Produced(answer.base_offset, answer.log_append_time_ms, answer.log_start_offset)
