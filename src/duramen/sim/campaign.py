@@ -63,16 +63,23 @@ def run_all(jobs: Iterable[Job], processes: int) -> Iterator[Result | Violation]
         return
     # The pool would take every job at once, however late the later ones are made.
     room = threading.Semaphore(processes * 4)
+    over = threading.Event()
 
     def paced() -> Iterator[Job]:
         for job in jobs:
             room.acquire()
+            if over.is_set():
+                return
             yield job
 
     with multiprocessing.Pool(processes) as pool:
-        for outcome in pool.imap(run_one, paced()):
-            room.release()
-            yield outcome
+        try:
+            for outcome in pool.imap(run_one, paced()):
+                room.release()
+                yield outcome
+        finally:
+            over.set()
+            room.release()  # the pool ends only when nobody waits to give it a job
 
 
 def jobs_for(seeds: Iterable[int], *, twice_every: int, guard: str | None = None) -> Iterator[Job]:

@@ -107,13 +107,19 @@ class Latency:
         return self.dragging + 0.000005 + call.length * 1e-9
 
 
+AROUND_BYTES = 16
+
+
 class Flip(NamedTuple):
-    """One bit of a file at rest that is not what was written. flipped: the byte's value with it."""
+    """One bit of a file at rest that is not what was written. flipped: the byte's value with it; around: and what
+    surrounds it, by which one tells whether the place was written anew since.
+    """
 
     path: str
     position: int
     mask: int
     flipped: int
+    around: bytes
 
 
 def flip_a_bit(disk: CrashDisk, random: Random, directory: str) -> Flip | None:
@@ -137,9 +143,12 @@ def flip_a_bit(disk: CrashDisk, random: Random, directory: str) -> Flip | None:
         position = _inside_a_crc(disk, path, position)
     mask = 1 << random.randrange(8)
     disk.damage(path, position, mask)
-    node = disk.names.find(path)
-    value = 0 if isinstance(node, Directory) else node.cache[position]
-    return Flip(path, position, mask, value)
+    cache = disk.contents()[path]
+    return Flip(path, position, mask, cache[position], _around(cache, position))
+
+
+def _around(content: bytes, position: int) -> bytes:
+    return content[max(position - AROUND_BYTES, 0) : position + AROUND_BYTES]
 
 
 def _inside_a_crc(disk: CrashDisk, path: str, position: int) -> int:
@@ -177,11 +186,7 @@ def _durable_entries(disk: CrashDisk, directory: str) -> list[tuple[str, int, in
 
 def restore(disk: CrashDisk, flip: Flip) -> bool:
     """Put the bit back, as from a copy, where nobody wrote over it; whether that was so."""
-    try:
-        node = disk.names.find(flip.path)
-    except FileNotFoundError:
-        return False
-    if isinstance(node, Directory) or len(node.cache) <= flip.position or node.cache[flip.position] != flip.flipped:
+    if not _around(disk.contents().get(flip.path, b""), flip.position).startswith(flip.around):
         return False
     disk.damage(flip.path, flip.position, flip.mask)
     return True

@@ -234,15 +234,23 @@ def _drop_snapshots_beyond(log: Log) -> None:
 
 
 def _read_snapshot(log: Log, kinds: Sequence[SnapshotKind]) -> int:
-    """Restore producers from the newest readable snapshot of the best kind; returns the offset it speaks up to."""
+    """Restore producers from the newest readable snapshot of the best kind; returns the offset it speaks up to.
+
+    A damaged snapshot of ours is answered by an older one or by the batches, never by Kafka's: that knows one batch of
+    each producer, and whoever sends an older one again would be refused instead of recognised.
+    """
     for suffix, decode in kinds:
+        damaged = False
         for offset in reversed(log.snapshots):
             data = read_file(log.disk, posixpath.join(log.path, file_name(offset, suffix)))
             found = decode(data) if data is not None else None
+            damaged = damaged or (data is not None and found is None)
             if found is not None:
                 for producer in found:
                     log.producers.restore(producer)
                 return offset
+        if damaged:
+            break
     return log.segments[0].base_offset
 
 

@@ -155,18 +155,25 @@ def read_growing(disk: Disk, path: str, size: int) -> Seal | None:
 def grow(disk: Disk, file: File, path: str, length: int, *, sync: bool) -> None:
     """Seal an active segment up to `length` (at most GROW_BYTES more at once). OSError.
 
-    Not synced unless something is going to rely on it: one that a power cut tore is no seal.
+    What was sealed before is not read again: it may have been damaged since, and would be vouched for. Not synced
+    unless something is going to rely on it: one that a power cut tore is no seal.
     """
     try:
         known = read_growing(disk, path, length)
     except StorageError:
         known = None
-    seal = Seal(0, -1, -1, array("I")) if known is None else known.cut(known.length)
+    seal = Seal(0, -1, -1, array("I")) if known is None else known
     if known is not None and known.length == length:
         return
     length = min(length, seal.length + GROW_BYTES)
-    for start in range(seal.length, length, _READ_BYTES):
-        piece = memoryview(file.pread(min(_READ_BYTES, length - start), start))
+    start = seal.length
+    begun = start % BLOCK_BYTES
+    if begun:
+        rest = file.pread(min(BLOCK_BYTES - begun, length - start), start)
+        seal.checksums[-1] = crc32c(rest, seal.checksums[-1])
+        start += len(rest)
+    for position in range(start, length, _READ_BYTES):
+        piece = memoryview(file.pread(min(_READ_BYTES, length - position), position))
         for inside in range(0, len(piece), BLOCK_BYTES):
             seal.checksums.append(crc32c(piece[inside : inside + BLOCK_BYTES]))
     seal.length = length
@@ -280,8 +287,15 @@ class SealJob:
             known = read_growing(self._segment.disk, growing, self._length)
         except StorageError:
             return
-        for number in range(0 if known is None else known.length // BLOCK_BYTES):
-            if known is not None and known.checksums[number] != seal.checksums[number]:
+        if known is None:
+            return
+        whole, begun = divmod(known.length, BLOCK_BYTES)
+        sums = seal.checksums[:whole]
+        if begun:
+            sums.append(crc32c(self._file.pread(begun, whole * BLOCK_BYTES)))
+        for number, (now, then) in enumerate(zip(sums, known.checksums, strict=True)):
+            if now != then:
                 start = number * BLOCK_BYTES
+                end = min(start + BLOCK_BYTES, known.length)
                 what = "the bytes differ from what was sealed"
-                raise CorruptLogError(self._file.path, start, start + BLOCK_BYTES, what, self.base_offset)
+                raise CorruptLogError(self._file.path, start, end, what, self.base_offset)

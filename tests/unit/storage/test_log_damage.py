@@ -15,6 +15,7 @@ from duramen.errors import CorruptLogError
 from duramen.sim.disk import CrashDisk
 from duramen.storage.log import Log
 from duramen.storage.logconfig import PlainLogConfig
+from duramen.storage.seal import read_growing
 from duramen.wire.batch import ABORT, COMMIT, batches, build_batch, build_marker, parse_header
 
 
@@ -202,6 +203,51 @@ def test_producers_survive_restarts_with_and_without_snapshots(bench: Bench) -> 
             known = bench.log.producers.get(4)
             assert known is not None
             assert [tuple(batch) for batch in known.batches] == expected
+
+
+def test_a_damaged_snapshot_of_ours_is_not_replaced_by_kafkas_which_knows_less(bench: Bench) -> None:
+    ids: dict[str, Any] = {"producer_id": 4, "producer_epoch": 1}
+    for sequence in range(9):
+        bench.append(b"v" * 100, base_sequence=sequence, **ids)
+    expected = [tuple(batch) for batch in bench.log.producers.get(4).batches]  # type: ignore[union-attr]
+    bench.sync(full=True)
+    bench.log.close()
+    ours = [name for name in os.listdir(bench.path) if name.endswith(".producers")]
+    assert ours
+    for name in ours:
+        flip(os.path.join(bench.path, name), 60)
+    bench.reopen()
+    known = bench.log.producers.get(4)
+    assert known is not None
+    assert [tuple(batch) for batch in known.batches] == expected
+
+
+def test_what_a_growing_segment_was_sealed_with_is_never_computed_anew(bench: Bench) -> None:
+    """Otherwise a bit that flipped between two checkpoints would be vouched for by the second."""
+    bench.fill(3)
+    bench.sync(full=True)
+    segment = bench.log.active
+    flip(segment.path_of(".log"), 10)
+    bench.fill(3)
+    bench.sync(full=True)
+    seal = read_growing(bench.disk, segment.path_of(".sealing"), segment.size)
+    assert seal is not None
+    assert seal.length == segment.size
+    content = memoryview(Path(segment.path_of(".log")).read_bytes())
+    with pytest.raises(CorruptLogError, match="differ from the seal"):
+        seal.check(content, 0, "log", 0)
+    flip(segment.path_of(".log"), 10)
+    seal.check(memoryview(Path(segment.path_of(".log")).read_bytes()), 0, "log", 0)
+
+
+def test_a_segment_that_changed_since_it_began_to_be_sealed_gets_no_seal(bench: Bench) -> None:
+    bench.fill(3)
+    bench.sync(full=True)
+    flip(bench.log.active.path_of(".log"), 13)  # outside of any batch's own CRC
+    bench.log.roll()
+    bench.sync(full=True)
+    with pytest.raises(CorruptLogError, match="what was sealed"):
+        bench.seal()
 
 
 def test_snapshots_beyond_a_cut_are_forgotten(bench: Bench) -> None:
