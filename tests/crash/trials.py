@@ -20,6 +20,7 @@ from tests.crash.states import State, crash_states, final_states
 from tests.crash.watched import Fault, WatchedDisk
 
 from duramen.errors import DuramenError, FencedDirectoryError, KafkaError
+from duramen.storage.journal_reader import JournalPart
 from duramen.storage.recovery import PartitionRecovery
 from duramen.storage.recovery_plan import Plan, Point, Write
 from duramen.storage.seal import CheckedFile, compute_seal
@@ -76,7 +77,7 @@ def gap_trial(fault: Fault | None = None) -> Counter[Site]:
     plan = Plan((bytes(16), 0), trusted=start, end=end, writes={0: writes}, created=True)
     part = disk.open("/part")
     try:
-        recovery = PartitionRecovery(disk, "/log", plan, [part])
+        recovery = PartitionRecovery(disk, "/log", plan, [JournalPart(part)])
         recovery.run()
         found = disk.contents()[f"/log/{log_name(0)}"]
         require(recovery.damage is not None and found == b"a" * 100 + bytes(100) + b"b" * 100, "the gap is not told")

@@ -38,7 +38,7 @@ from duramen.storage.checkpoints import (
     read_offsets,
     replace_file,
 )
-from duramen.storage.journal_reader import JournalContents, read_journal
+from duramen.storage.journal_reader import HELD_BYTES, JournalContents, read_journal
 from duramen.storage.recovery import PartitionRecovery, RecoveryReport
 from duramen.storage.recovery_plan import LogKey, Plan, Point, make_plans
 from duramen.storage.segment import log_name, parse_base
@@ -103,7 +103,7 @@ def prepare(
     damage: list[str] = []
     check_identity(disk, path, damage)
     meta = _identify(disk, path, node_id, cluster_id, entropy)
-    contents = read_journal(disk, path)
+    contents = read_journal(disk, path, min(HELD_BYTES, disk.cache_bytes()))
     try:
         checkpoint = read_checkpoint(disk, path)
         clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
@@ -331,7 +331,7 @@ def _recover(
         known = trusted.get(partition.key)
         if known is not None and (plan.created or plan.truncated):
             known = None
-        recovery = PartitionRecovery(disk, partition.path, plan, contents.files, known)
+        recovery = PartitionRecovery(disk, partition.path, plan, contents.parts, known)
         ready.append(Ready(partition, plan.start, 0, known, recovery))
     return ready
 

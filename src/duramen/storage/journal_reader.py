@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError
-from duramen.ports import Disk, File
+from duramen.ports import Buffer, Disk, File
 from duramen.storage import kinds
 from duramen.storage.journal_format import (
     ALIGNMENT,
@@ -36,6 +36,8 @@ from duramen.storage.journal_format import (
 from duramen.storage.journal_parts import find_parts
 from duramen.wire.checksum import crc32c
 
+HELD_BYTES = 256 << 20
+"""At most so much of a journal stays in memory from the scan until recovery has written it to its places."""
 _MAGIC = struct.pack(">I", ENTRY_MAGIC)
 _DELTA = struct.Struct(">i")
 _DELTA_AT = 23
@@ -64,6 +66,30 @@ class JournalEntry(NamedTuple):
     stable: bool
 
 
+class JournalPart:
+    """One part file as recovery reads it: from memory, as it was checked, or from the file."""
+
+    __slots__ = ("file", "held")
+
+    def __init__(self, file: File, held: memoryview | None = None) -> None:
+        self.file = file
+        self.held = held
+
+    def data(self, position: int, length: int) -> Buffer:
+        """Exactly these bytes. CorruptLogError when the file has fewer; OSError."""
+        if self.held is not None:
+            return self.held[position : position + length]
+        data = self.file.pread(length, position)
+        if len(data) != length:
+            raise CorruptLogError(self.file.path, position, position + length, "short read")
+        return data
+
+    def close(self) -> None:
+        """The file, and the memory."""
+        self.held = None
+        self.file.close()
+
+
 @dataclass(slots=True)
 class PartScan:
     """What one part holds: the run of groups from its start, and where that run ends."""
@@ -87,7 +113,7 @@ class JournalContents:
 
     generation: int = -1
     names: list[str] = field(default_factory=list)
-    files: list[File] = field(default_factory=list)
+    parts: list[JournalPart] = field(default_factory=list)
     entries: list[JournalEntry] = field(default_factory=list)
     next_lsn: int = 1
     checkpoint_lsn: int = 1
@@ -99,14 +125,15 @@ class JournalContents:
 
     def close(self) -> None:
         """Close the part files."""
-        for file in self.files:
-            file.close()
-        self.files.clear()
+        for part in self.parts:
+            part.close()
+        self.parts.clear()
 
 
-def read_journal(disk: Disk, directory: str) -> JournalContents:
+def read_journal(disk: Disk, directory: str, hold: int = 0) -> JournalContents:
     """Read the newest generation of the directory's journal; close the result when its data are no longer needed.
 
+    hold: bytes of it that may stay in memory, so that the data of many small entries need not be read one by one.
     Damage is not raised but returned, so that `duramen log verify` can report it. StorageError when a part's
     header cannot be read.
     """
@@ -117,11 +144,15 @@ def read_journal(disk: Disk, directory: str) -> JournalContents:
         for index, name in enumerate(contents.names):
             path = posixpath.join(directory, name)
             file = disk.open(path)
-            contents.files.append(file)
+            contents.parts.append(JournalPart(file))
             size = file.size()
             seed = decode_part_header(file.pread(HEADER_BLOCK, 0), path).seed
             contents.empty = size == HEADER_BLOCK and len(contents.names) == 1
-            scans.append(scan_part(memoryview(file.pread(size, 0)), seed, index))
+            view = memoryview(file.pread(size, 0))
+            scans.append(scan_part(view, seed, index))
+            if scans[-1].entries and size <= hold:
+                contents.parts[-1].held = view
+                hold -= size
     except BaseException:
         contents.close()
         raise
@@ -168,14 +199,14 @@ def _scan_group(scan: PartScan, view: memoryview, position: int, stop: int, seed
     What `decode_entry` does and asks, written out: a full journal has half a million entries, and clients wait.
     """
     lap, expected, limit = scan.lap, scan.next_lsn, len(view)
-    append, make, batch, known = scan.entries.append, tuple.__new__, kinds.BATCH, KINDS
+    append, make, batch, others = scan.entries.append, tuple.__new__, kinds.BATCH, KINDS - {kinds.MARK}
     unpack, delta = ENTRY.unpack_from, _DELTA.unpack_from
     while position < stop and position + ENTRY_SIZE <= limit:
         magic, crc, length, kind, its_lap, lsn, topic_id, partition, epoch, offset, base, place = unpack(view, position)
         end = position + length
-        if magic != ENTRY_MAGIC or length < ENTRY_SIZE or end > limit or kind not in known or kind == kinds.MARK:
+        if magic != ENTRY_MAGIC or length < ENTRY_SIZE or end > limit or its_lap != lap or lsn != expected:
             break
-        if its_lap != lap or lsn != expected or crc32c(view[position + LEAD_SIZE : end], seed) != crc:
+        if crc32c(view[position + LEAD_SIZE : end], seed) != crc:
             break
         data = position + ENTRY_SIZE
         size = length - ENTRY_SIZE
@@ -185,6 +216,8 @@ def _scan_group(scan: PartScan, view: memoryview, position: int, stop: int, seed
         if kind == batch:
             if size >= _DELTA_AT + 4:
                 next_offset = offset + delta(view, data + _DELTA_AT)[0] + 1
+        elif kind not in others:
+            break
         elif kind == kinds.EXTENT:
             if length != EXTENT_SIZE:
                 break
@@ -192,8 +225,23 @@ def _scan_group(scan: PartScan, view: memoryview, position: int, stop: int, seed
             next_offset = extent.next_offset
         elif kind == kinds.DURABILITY:
             stable = bytes(view[data:end]) == b"stable"
-        fields = (lsn, kind, topic_id, partition, epoch, offset, base, place, part, data, size, next_offset, extent)
-        append(make(JournalEntry, (*fields, stable)))
+        fields = (
+            lsn,
+            kind,
+            topic_id,
+            partition,
+            epoch,
+            offset,
+            base,
+            place,
+            part,
+            data,
+            size,
+            next_offset,
+            extent,
+            stable,
+        )
+        append(make(JournalEntry, fields))
         expected += 1
         position = end
     scan.next_lsn = expected
@@ -226,7 +274,7 @@ def _join(contents: JournalContents, scans: list[PartScan], directory: str) -> N
     if contents.durable_lsn >= expected:
         index = scans.index(last) if last is not None else 0
         path = posixpath.join(directory, contents.names[index])
-        end = min((at for at, _ in scans[index].later), default=contents.files[index].size())
+        end = min((at for at, _ in scans[index].later), default=contents.parts[index].file.size())
         contents.damage = CorruptLogError(
             path,
             scans[index].end,

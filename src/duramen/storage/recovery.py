@@ -9,12 +9,13 @@ that was accepted. Running it again after a crash at any point gives the same fi
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from duramen.errors import CorruptLogError
-from duramen.ports import Disk, File
+from duramen.ports import Buffer, Disk, File
 from duramen.storage.checkpoints import LEADER_EPOCHS, LogPoint, encode_epochs, read_epochs, replace_file
+from duramen.storage.journal_reader import JournalPart
 from duramen.storage.recovery_plan import Plan, Point, Write
 from duramen.storage.scan import scan
 from duramen.storage.seal import SEALING, trim_growing
@@ -34,6 +35,8 @@ from duramen.storage.swapping import settle
 from duramen.wire.checksum import crc32c
 
 CHUNK_BYTES = 1 << 20
+MAX_PIECES = 1000
+"""Buffers per write; IOV_MAX is 1024 on Linux and macOS."""
 TAIL_SUFFIX = ".tail"
 STALE_SUFFIXES = (TXN_INDEX, SEAL)
 """Side files that speak of bytes which are gone; offset and time indexes are made again when the log is opened."""
@@ -62,7 +65,7 @@ class RecoveryReport:
 
 
 class PartitionRecovery:
-    """Recovers one partition directory by its plan, on any thread. parts: the journal's open part files, by number.
+    """Recovers one partition directory by its plan, on any thread. parts: the journal's parts, by number.
 
     known: from where on the log is going to be read when it is opened; side files that speak of what lies before stay.
     """
@@ -72,7 +75,7 @@ class PartitionRecovery:
         disk: Disk,
         path: str,
         plan: Plan,
-        parts: list[File],
+        parts: Sequence[JournalPart],
         known: LogPoint | None = None,
     ) -> None:
         self._kept_base = known.segment_base if known is not None and known.state is not None else -1
@@ -255,24 +258,26 @@ class PartitionRecovery:
 
     def _write_fresh(self, file: File, writes: list[Write], end: int) -> int:
         """Write journaled batches one behind the other from `end` on; returns where they end."""
-        pieces: list[bytes] = []
+        pieces: list[Buffer] = []
         start = end
-        for write in writes:
-            if write.position != end:
-                reason = "the journal leaves a gap here"
-                self._note(CorruptLogError(file.path, end, write.position, reason, write.offset))
+        held = [part.held for part in self._parts]
+        for position, length, offset, part, data_position, _, _ in writes:
+            if position != end or end - start >= CHUNK_BYTES or len(pieces) >= MAX_PIECES:
                 if pieces:
-                    file.pwritev([b"".join(pieces)], start)
-                    pieces.clear()
-                start = end = write.position
-            pieces.append(self._data(write))
-            end += write.length
-            if end - start >= CHUNK_BYTES:
-                file.pwritev([b"".join(pieces)], start)
-                pieces.clear()
-                start = end
+                    file.pwritev(pieces, start)
+                    pieces = []
+                if position != end:
+                    reason = "the journal leaves a gap here"
+                    self._note(CorruptLogError(file.path, end, position, reason, offset))
+                start = end = position
+            view = held[part]
+            if view is not None:
+                pieces.append(view[data_position : data_position + length])
+            else:
+                pieces.append(self._parts[part].data(data_position, length))
+            end += length
         if pieces:
-            file.pwritev([b"".join(pieces)], start)
+            file.pwritev(pieces, start)
         return end
 
     def _append_tail(self, file: File, base: int, tail: int, end: int, limit: int | None) -> int:
@@ -290,7 +295,8 @@ class PartitionRecovery:
         """Bytes that a later extent's sync made durable: check an extent, write a journaled batch where it is."""
         end = write.position + write.length
         if not write.extent:
-            file.pwritev([self._data(write)], write.position)
+            data = self._parts[write.part].data(write.data_position, write.length)
+            file.pwritev([data], write.position)
             return
         if end > size:
             reason = "the file is shorter than what was synced of it"
@@ -300,13 +306,6 @@ class PartitionRecovery:
 
     def _note(self, damage: CorruptLogError) -> None:
         self.damage = self.damage or damage
-
-    def _data(self, write: Write) -> bytes:
-        part = self._parts[write.part]
-        data = part.pread(write.length, write.data_position)
-        if len(data) != write.length:
-            raise CorruptLogError(part.path, write.data_position, write.data_position + write.length, "short read")
-        return data
 
     # -- sidecars
 
@@ -341,7 +340,8 @@ class PartitionRecovery:
         known = before if before is not None else self._stored_epochs(end)
         after = [each for each in fold_epochs(known, self._plan.epochs) if each[1] <= end.offset]
         if after != before:
-            replace_file(self._disk, path, encode_epochs(after))
+            replace_file(self._disk, path, encode_epochs(after), durable_name=False)
+            self._dirty_names = True
 
     def _stored_epochs(self, end: Point) -> list[tuple[int, int]]:
         """The leader epochs again, from the batches, after their checkpoint was lost."""

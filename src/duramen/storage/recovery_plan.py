@@ -6,8 +6,9 @@ before it come from the journal, and where trust in the files ends, whatever was
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from duramen.model import TopicId
@@ -68,12 +69,21 @@ class Plan:
     truncated: bool = False
     entries: int = 0
 
-    def apply(self, entry: JournalEntry) -> None:
-        """Fold one entry, in LSN order."""
-        self.entries += 1
+    def fold(self, entries: Sequence[JournalEntry]) -> None:
+        """Fold all entries of the partition, in LSN order."""
+        self.entries += len(entries)
+        number = 0
+        while number < len(entries):
+            if entries[number].kind == kinds.BATCH:
+                number = self._fold_batches(entries, number)
+            else:
+                self._apply(entries[number])
+                number += 1
+
+    def _apply(self, entry: JournalEntry) -> None:
         kind = entry.kind
-        if kind in (kinds.BATCH, kinds.EXTENT):
-            self._write(entry)
+        if kind == kinds.EXTENT:
+            self._fold_extent(entry)
             return
         point = Point(entry.offset, entry.segment_base, entry.position)
         if kind == kinds.ROLL:
@@ -103,24 +113,47 @@ class Plan:
         if not self._stale(point.offset):
             self.end = point
 
-    def _write(self, entry: JournalEntry) -> None:
-        """A full journal has half a million of these, so its fields are taken apart once."""
-        _, _, _, _, epoch, offset, base, position, part, data_position, length, next_offset, extent, _ = entry
-        if self._stale(next_offset - 1):
+    def _fold_batches(self, entries: Sequence[JournalEntry], number: int) -> int:
+        """Fold the batches of one segment that follow each other from `number` on; returns where their run ends.
+
+        A full journal has very many of these: no method is called for each.
+        """
+        segment = entries[number].segment_base
+        writes: list[Write] = []
+        append, make, batch = writes.append, tuple.__new__, kinds.BATCH
+        covered = -2 if self.truncated or self.trusted is None else self.trusted.offset
+        latest = self.epochs[-1][0] if self.epochs else -1
+        for entry in islice(entries, number, None):
+            _, kind, _, _, epoch, offset, base, position, part, data_position, length, next_offset, _, _ = entry
+            if kind != batch or base != segment:
+                break
+            number += 1
+            if next_offset <= covered:
+                continue
+            if epoch > latest:
+                self.epochs.append((epoch, offset))
+                latest = epoch
+            append(make(Write, (position, length, offset, part, data_position, False, None)))
+            end = next_offset
+        if writes:
+            if self.trusted is None:
+                self.trusted = Point(writes[0].offset, segment, writes[0].position)
+            self.writes.setdefault(segment, []).extend(writes)
+            self.end = Point(end, segment, writes[-1].position + writes[-1].length)
+        return number
+
+    def _fold_extent(self, entry: JournalEntry) -> None:
+        extent = entry.extent
+        if extent is None or self._stale(entry.next_offset - 1):
             return
+        offset, base, position = entry.offset, entry.segment_base, entry.position
         if self.trusted is None:
             self.trusted = Point(offset, base, position)
-        crc: int | None = None
-        if extent is not None:
-            length, crc = extent.length, extent.crc
-        write = (position, length, offset, part, data_position, extent is not None, crc)
-        writes = self.writes.get(base)
-        if writes is None:
-            writes = self.writes[base] = []
-        writes.append(tuple.__new__(Write, write))
-        self.end = tuple.__new__(Point, (next_offset, base, position + length))
-        if epoch >= 0 and (not self.epochs or self.epochs[-1][0] < epoch):
-            self.epochs.append((epoch, offset))
+        write = Write(position, extent.length, offset, entry.part, entry.data_position, True, extent.crc)
+        self.writes.setdefault(base, []).append(write)
+        self.end = Point(entry.next_offset, base, position + extent.length)
+        if entry.epoch >= 0 and (not self.epochs or self.epochs[-1][0] < entry.epoch):
+            self.epochs.append((entry.epoch, offset))
 
     def _truncate(self, point: Point) -> None:
         for base in [base for base in self.writes if base > point.segment_base]:
@@ -176,10 +209,13 @@ def make_plans(entries: Iterable[JournalEntry], points: Mapping[LogKey, LogPoint
     for key, known in points.items():
         trusted = Point(known.recovery_point, known.segment_base, known.position)
         plans[key] = Plan(key, known.start_offset, trusted, trusted)
+    told: dict[LogKey, list[JournalEntry]] = {}
     for entry in entries:
-        key = (entry.topic_id, entry.partition)
-        plan = plans.get(key)
-        if plan is None:
-            plan = plans[key] = Plan(key)
-        plan.apply(entry)
+        key = entry[2], entry[3]  # by number: there may be very many
+        if key in told:
+            told[key].append(entry)
+        else:
+            told[key] = [entry]
+    for key, theirs in told.items():
+        plans.setdefault(key, Plan(key)).fold(theirs)
     return plans

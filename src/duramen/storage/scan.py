@@ -44,7 +44,7 @@ def scan(
             if inside + header.size <= len(chunk):
                 found = crc32c(chunk[inside + CRC_START : inside + header.size])
             else:
-                found = _crc_of(file, position + CRC_START, end)
+                found = crc_of(file, position + CRC_START, end)
             if found != header.crc:
                 yield position, header, False
                 return
@@ -63,7 +63,8 @@ def header_at(file: File, position: int, stop: int) -> BatchHeader | None:
     return header if position + header.size <= stop else None
 
 
-def _crc_of(file: File, start: int, end: int) -> int:
+def crc_of(file: File, start: int, end: int) -> int:
+    """CRC-32C of the file's bytes start..end; -1 when it has fewer."""
     result = 0
     while start < end:
         piece = file.pread(min(CHUNK_BYTES, end - start), start)

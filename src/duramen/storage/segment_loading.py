@@ -8,16 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from duramen.errors import CorruptLogError, DuramenError
-from duramen.ports import Disk
+from duramen.ports import Disk, File
 from duramen.storage.checkpoints import ActiveState, LogPoint, read_file
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
-from duramen.storage.scan import header_at, scan
+from duramen.storage.scan import CHUNK_BYTES, crc_of, header_at
 from duramen.storage.segment import INDEX, TIME_INDEX, Segment, bounds_from_seal, checked_file
-from duramen.wire.batch import BatchHeader
+from duramen.wire.batch import CONTROL, CRC_START, HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from duramen.wire.checksum import crc32c
 
 if TYPE_CHECKING:
     from duramen.storage.log import Log
+
+_unpack = HEADER.unpack_from
 
 
 class Walk:
@@ -29,15 +31,6 @@ class Walk:
         self.epoch = -1
         self.producers = False
         self.markers = False
-
-    def see(self, header: BatchHeader) -> None:
-        """One more batch."""
-        if header.leader_epoch > self.epoch:
-            self.epoch = header.leader_epoch
-        if header.producer_id >= 0:
-            self.producers = True
-            if header.is_control:
-                self.markers = True
 
 
 def load_rolled(log: Log, segment: Segment, known: LogPoint | None, walk: Walk) -> None:
@@ -261,17 +254,12 @@ def _account(log: Log, segment: Segment, start: int, walk: Walk, *, crc: bool) -
 
     The batch at `start` has its index entry already, unless that is 0.
     """
-    size = segment.flushed
     segment.unindexed = 0
-    interval = log.config.index_interval_bytes
     segment.size = start
-    for position, header, ok in scan(checked_file(segment), start, size, expect_offset=segment.base_offset, crc=crc):
-        if not ok or header is None:
-            segment.size = size
-            return False
-        segment.note(header, position, interval)
-        walk.see(header)
-    return segment.size == size
+    if _take_batches(checked_file(segment), segment, start, log.config.index_interval_bytes, walk, crc=crc):
+        return True
+    segment.size = segment.flushed
+    return False
 
 
 def rebuild(log: Log, segment: Segment, walk: Walk) -> None:
@@ -279,18 +267,73 @@ def rebuild(log: Log, segment: Segment, walk: Walk) -> None:
     segment.activate()
     segment.max_timestamp, segment.max_timestamp_offset = -1, segment.base_offset
     segment.next_offset = segment.base_offset
-    size = segment.flushed
-    reached = segment.base_offset
-    interval = log.config.index_interval_bytes
     segment.size = segment.unindexed = 0
-    for position, header, ok in scan(checked_file(segment), 0, size, expect_offset=segment.base_offset):
-        if not ok or header is None:
-            segment.size = size
-            end = size if header is None else min(size, position + header.size)
-            raise CorruptLogError(segment.path, position, end, "a batch's header or CRC is wrong", reached)
-        segment.note(header, position, interval)
-        walk.see(header)
-        reached = segment.next_offset
+    file = checked_file(segment)
+    if not _take_batches(file, segment, 0, log.config.index_interval_bytes, walk, crc=True):
+        position, size = segment.size, segment.flushed
+        header = header_at(file, position, size)
+        segment.size = size
+        end = size if header is None else position + header.size
+        raise CorruptLogError(segment.path, position, end, "a batch's header or CRC is wrong", segment.next_offset)
+
+
+def _take_batches(file: File, segment: Segment, start: int, interval: int, walk: Walk, *, crc: bool) -> bool:
+    """Take the batches in the file from `start` on into the segment's bounds and indexes; False at one that is unsound.
+
+    What `scan` asks, `Segment.note` and `Walk.see` do, written out: after a kill there is up to a whole journal of
+    batches to look at, and clients wait. The bounds are then those of the sound batches.
+    """
+    stop, expected, unindexed = segment.flushed, segment.base_offset, segment.unindexed
+    latest, latest_offset = segment.max_timestamp, segment.max_timestamp_offset
+    position, chunk, chunk_start = start, memoryview(b""), start
+    first = -1
+    while position < stop:
+        inside = position - chunk_start
+        if inside + HEADER_SIZE > len(chunk):
+            chunk, chunk_start, inside = (
+                memoryview(file.pread(min(CHUNK_BYTES, stop - position), position)),
+                position,
+                0,
+            )
+            if len(chunk) < HEADER_SIZE:
+                break
+        offset, length, epoch, magic, told, attributes, delta, _, stamp, producer, _, _, count = _unpack(chunk, inside)
+        size = length + LOG_OVERHEAD
+        end = position + size
+        if size < HEADER_SIZE or magic != MAGIC or end > stop or offset < expected or not 0 <= count <= delta + 1:
+            break
+        if delta < 0:
+            break
+        if crc:
+            if inside + size <= len(chunk):
+                found = crc32c(chunk[inside + CRC_START : inside + size])
+            else:
+                found = crc_of(file, position + CRC_START, end)
+            if found != told:
+                break
+        expected = offset + delta + 1
+        if not position:
+            first = stamp
+        if stamp > latest and count:
+            latest, latest_offset = stamp, expected - 1
+        if unindexed > interval:
+            segment.max_timestamp, segment.max_timestamp_offset = latest, latest_offset
+            segment.add_index_entry(expected - 1, position)
+            unindexed = 0
+        unindexed += size
+        if epoch > walk.epoch:
+            walk.epoch = epoch
+        if producer >= 0:
+            walk.producers = True
+            walk.markers = walk.markers or bool(attributes & CONTROL)
+        position = end
+    if not start and position:
+        segment.first_timestamp = first
+    segment.size, segment.unindexed = position, unindexed
+    if position > start:
+        segment.next_offset = expected
+    segment.max_timestamp, segment.max_timestamp_offset = latest, latest_offset
+    return position == stop
 
 
 def _write(log: Log, path: str, position: int, data: bytes) -> None:

@@ -104,7 +104,7 @@ def test_entries_come_back_with_their_fields_and_data() -> None:
     contents = read_journal(disk, "/d")
     first, second = contents.entries
     assert (first.kind, first.topic_id, first.epoch, first.offset, first.next_offset) == (kinds.BATCH, ID, 3, 0, 1)
-    assert contents.files[0].pread(first.size, first.data_position) == batch(100, b"a")
+    assert contents.parts[0].data(first.data_position, first.size) == batch(100, b"a")
     assert (second.lsn, second.kind, second.offset, second.position) == (2, kinds.TRUNCATE, 1, 100)
     contents.close()
 
