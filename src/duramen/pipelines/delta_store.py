@@ -37,6 +37,14 @@ class DeltaStore(Store):
         if names != self.schema.names:
             raise ConfigError(f"{folder} holds {names}, not {self.schema.names}; build it anew: reprocess")
 
+    @staticmethod
+    def stored_schema(folder: Path) -> pa.Schema:
+        """See Store."""
+        path = str(folder / "delta")
+        if not DeltaTable.is_deltatable(path):
+            raise ConfigError(f"there is no table in {folder}")
+        return pa.schema(DeltaTable(path).schema().to_arrow())
+
     def _table(self, version: int | None = None) -> DeltaTable:
         try:
             return DeltaTable(self.path, version=version)

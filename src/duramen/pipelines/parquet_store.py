@@ -1,8 +1,8 @@
 """A table as Parquet files and a manifest that is replaced atomically; needs nothing but pyarrow.
 
 Rows lie in buckets by a hash of their key, one file a bucket; a batch rewrites the buckets that it touches. A history
-has one bucket of many files. `manifest.json` names the files of the current version, `versions/` those of every version;
-data files of versions older than the last few are removed.
+has one bucket of many files. `manifest.json` names the files of the current version, `versions/` those of every
+version; data files of versions older than the last few are removed.
 """
 
 from __future__ import annotations
@@ -32,12 +32,19 @@ class ParquetStore(Store):
 
     def __init__(self, folder: Path, shape: Shape, schema: pa.Schema) -> None:
         super().__init__(folder, shape, schema)
-        manifest = self._manifest()
-        if manifest is None:
+        if self._manifest() is None:
             (folder / "data").mkdir(parents=True, exist_ok=True)
             (folder / "versions").mkdir(exist_ok=True)
-        elif (found := pa.ipc.read_schema(pa.py_buffer(base64.b64decode(manifest["schema"])))) != self.schema:
+        elif (found := self.stored_schema(folder)) != self.schema:
             raise ConfigError(f"{folder} holds {found.names}, not {self.schema.names}; build it anew: reprocess")
+
+    @staticmethod
+    def stored_schema(folder: Path) -> pa.Schema:
+        """See Store."""
+        manifest = read_json(folder / "manifest.json")
+        if manifest is None:
+            raise ConfigError(f"there is no table in {folder}")
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(manifest["schema"])))
 
     def _manifest(self, version: int | None = None) -> dict[str, Any] | None:
         name = "manifest.json" if version is None else f"versions/{version:012}.json"

@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -77,6 +77,17 @@ class Store(ABC):
         self.folder = folder
         self.shape = shape
         self.schema = pa.schema([*(field.with_nullable(True).remove_metadata() for field in schema), *TRACE])
+
+    @classmethod
+    def reopen(cls, folder: Path, shape: Shape) -> Self:
+        """The table that is there. ConfigError when there is none."""
+        found = cls.stored_schema(folder)
+        return cls(folder, shape, pa.schema([field for field in found if field.name not in TRACE.names]))
+
+    @staticmethod
+    @abstractmethod
+    def stored_schema(folder: Path) -> pa.Schema:
+        """The schema of the table in the folder. ConfigError when there is none."""
 
     @abstractmethod
     def commits(self) -> list[Commit]:

@@ -1,0 +1,83 @@
+"""What pipelines ask of a node beside Spark: ends of topics, a topic like another, one record."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.cimpl import NewTopic
+
+from duramen.errors import DuramenError
+from duramen.pipelines.offsets import Cause, Offsets
+
+SECONDS_MAX = 15.0
+
+
+class UnreachableError(DuramenError):
+    """The node did not answer, or refused."""
+
+
+class Node:
+    """The node at an address. UnreachableError from every method when it is not there."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self._settings: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
+            "log_level": 0,
+            "error_cb": lambda _error: None,
+        }
+
+    def ends(self, topic: str) -> Offsets:
+        """The end of every partition; nothing when there is no such topic."""
+        return self._offsets(topic, cast(Any, OffsetSpec).latest())
+
+    def starts(self, topic: str) -> Offsets:
+        """The first offset that every partition still has."""
+        return self._offsets(topic, cast(Any, OffsetSpec).earliest())
+
+    def _offsets(self, topic: str, spec: OffsetSpec) -> Offsets:
+        try:
+            admin = AdminClient(self._settings)
+            found = admin.list_topics(timeout=SECONDS_MAX).topics
+            if topic not in found:
+                return Offsets()
+            asked = {TopicPartition(topic, number): spec for number in found[topic].partitions}
+            answers = admin.list_offsets(asked, request_timeout=SECONDS_MAX)
+            return Offsets({(topic, tp.partition): answer.result(SECONDS_MAX).offset for tp, answer in answers.items()})
+        except KafkaException as error:
+            raise self._unreachable(error) from None
+
+    def create_like(self, topic: str, model: str) -> None:
+        """Create a topic with as many partitions as `model` has; nothing when it is there or the model is not."""
+        try:
+            admin = AdminClient(self._settings)
+            found = admin.list_topics(timeout=SECONDS_MAX).topics
+            if topic in found or model not in found:
+                return
+            wanted = NewTopic(topic, num_partitions=len(found[model].partitions), replication_factor=1)
+            for created in admin.create_topics([wanted], operation_timeout=SECONDS_MAX).values():
+                created.result(SECONDS_MAX)
+        except KafkaException as error:
+            raise self._unreachable(error) from None
+
+    def record(self, cause: Cause) -> tuple[bytes | None, bytes | None] | None:
+        """Key and value of a record; None when it is gone."""
+        start = self.starts(cause.topic).end(cause.topic, cause.partition)
+        if not start <= cause.offset < self.ends(cause.topic).end(cause.topic, cause.partition):
+            return None
+        consumer = Consumer({**self._settings, "group.id": "duramen-trace", "enable.auto.commit": False})
+        try:
+            consumer.assign([TopicPartition(cause.topic, cause.partition, cause.offset)])
+            message = consumer.poll(SECONDS_MAX)
+            if message is None or message.error() is not None or message.offset() != cause.offset:
+                return None
+            return message.key(), message.value()
+        except KafkaException as error:
+            raise self._unreachable(error) from None
+        finally:
+            consumer.close()
+
+    def _unreachable(self, error: KafkaException) -> UnreachableError:
+        return UnreachableError(f"the node at {self.bootstrap} does not answer: {error.args[0].str()}")

@@ -1,0 +1,105 @@
+"""Between the records of a topic and the columns that a pipeline's functions see and give.
+
+A function gets, beside its own columns, `_cause`: the record a row comes from. It has to hand it on; for an aggregate
+`latest_cause()` takes the latest of a group.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+from pyspark.sql.types import StructType
+
+from duramen.errors import ConfigError
+from duramen.pipelines.declaration import Topic
+
+CAUSE = "_cause"
+CORRUPT = "_corrupt"
+
+
+def decode(records: DataFrame, topic: Topic) -> DataFrame:
+    """Kafka's columns (key, value, topic, partition, offset, timestamp) as the columns that the topic declares."""
+    cause = F.struct(
+        F.col("timestamp").alias("timestamp"),
+        F.col("topic").cast("string").alias("topic"),
+        F.col("partition").cast("int").alias("partition"),
+        F.col("offset").cast("bigint").alias("offset"),
+        F.col("value").isNull().alias("deleted"),
+    ).alias(CAUSE)
+    if topic.schema is None:
+        return records.select("key", "value", cause)
+    parsed = _parsed(topic.schema)
+    plain = records.select(parsed.alias("v"), F.col("key").cast("string").alias("k"), cause, "value")
+    columns = [F.col("v")[name].alias(name) for name in _names(topic.schema) if name != topic.key]
+    if topic.key:
+        inside = [F.col("v")[topic.key].cast("string")] if topic.key in _names(topic.schema) else []
+        columns.insert(0, F.coalesce(F.col("k"), *inside).alias(topic.key))
+    corrupt = F.col("v")[CORRUPT]
+    if topic.corrupt == "keep":
+        return plain.select(*columns, corrupt.alias(CORRUPT), CAUSE)
+    where = F.concat_ws("", F.col("_cause.topic"), F.lit("-"), "_cause.partition", F.lit("@"), "_cause.offset")
+    told = F.concat(where, F.lit(": the value does not fit the topic's schema: "), F.substring(corrupt, 1, 200))
+    # The check has to hang on a column that nobody can leave out.
+    checked = F.when(corrupt.isNotNull(), F.raise_error(told).cast("timestamp")).otherwise(F.col("_cause.timestamp"))
+    return plain.select(*columns, F.col(CAUSE).withField("timestamp", checked).alias(CAUSE))
+
+
+def _parsed(schema: str) -> Column:
+    text = F.col("value").cast("string")
+    return F.from_json(
+        text, f"{schema}, {CORRUPT} string", {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    )
+
+
+def _names(schema: str) -> list[str]:
+    return list(cast(StructType, StructType.fromDDL(schema)).names)
+
+
+def traced(rows: DataFrame, step: str) -> DataFrame:
+    """A function's rows as a table stores them: `_cause` taken apart. ConfigError when it is missing."""
+    if CAUSE not in rows.columns:
+        raise ConfigError(
+            f'{step} loses {CAUSE}, the record each row comes from: add "{CAUSE}" to its select, or '
+            "pipelines.latest_cause() to its agg"
+        )
+    kept = [name for name in rows.columns if name != CAUSE]
+    return rows.select(
+        *kept,
+        F.col("_cause.topic").alias("_topic"),
+        F.col("_cause.partition").alias("_partition"),
+        F.col("_cause.offset").alias("_offset"),
+        F.col("_cause.deleted").alias("_deleted"),
+    )
+
+
+def encode(rows: DataFrame, step: str, key: str | None) -> DataFrame:
+    """A function's rows as records: `key` and `value`, and what else a sink takes. A deletion has a null value."""
+    if "value" in rows.columns:
+        return rows.select([name for name in rows.columns if not name.startswith("_")])
+    if key is not None and key not in rows.columns:
+        raise ConfigError(f"{step} gives no column {key} for the record's key")
+    fields = [name for name in rows.columns if not name.startswith("_")]
+    value = F.to_json(F.struct(*fields), {"ignoreNullFields": "false"})
+    if CAUSE in rows.columns:
+        value = F.when(F.col("_cause.deleted"), None).otherwise(value)
+    columns = [value.cast("binary").alias("value")]
+    if key is not None:
+        columns.insert(0, F.col(key).cast("string").cast("binary").alias("key"))
+    return rows.select(*columns)
+
+
+def latest_cause() -> Column:
+    """For `agg`: the latest record of the group, by time. An aggregate is never deleted by one of its records."""
+    return F.max(CAUSE).withField("deleted", F.lit(False)).alias(CAUSE)
+
+
+def where(rows: DataFrame, condition: Column | str) -> DataFrame:
+    """Keep the rows for which the condition holds, and delete the keys of the others.
+
+    A plain filter forgets: a row that was kept once stays in the table when a later record of its key is filtered out.
+    """
+    holds = F.coalesce(F.expr(condition) if isinstance(condition, str) else condition, F.lit(False))
+    deleted = F.col("_cause.deleted") | ~holds
+    return rows.withColumn(CAUSE, F.col(CAUSE).withField("deleted", deleted))

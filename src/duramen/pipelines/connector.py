@@ -1,0 +1,48 @@
+"""Where a pipeline's records come from and go to: Duramen by `format("duramen")`, anything else in tests."""
+
+from __future__ import annotations
+
+import json
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from duramen.pipelines.declaration import Topic
+from duramen.pipelines.offsets import Offsets
+
+
+class Connector(Protocol):
+    """Opens topics of one cluster for Spark."""
+
+    def read(self, spark: SparkSession, topic: Topic, start: Offsets) -> DataFrame:
+        """The topic as a stream with the columns of Spark's Kafka source, from `start`, elsewhere from the earliest."""
+
+    def write(self, records: DataFrame, topic: str, sink: str) -> DataStreamWriter:
+        """A writer of `key` and `value` into the topic; `sink` names it for exactly-once."""
+
+
+class DuramenConnector:
+    """Topics of a node."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    def read(self, spark: SparkSession, topic: Topic, start: Offsets) -> DataFrame:
+        """See Connector. The topic's own options win."""
+        begin = {p: end for (_, p), end in start.of(topic.name)}
+        options = {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "subscribe": topic.name,
+            # -2 is Kafka's number for the earliest; a partition that is not named here begins there by itself.
+            "startingOffsets": json.dumps({topic.name: {str(p): at for p, at in begin.items()}})
+            if begin
+            else "earliest",
+            **topic.options,
+        }
+        return spark.readStream.format("duramen").options(**options).load()
+
+    def write(self, records: DataFrame, topic: str, sink: str) -> DataStreamWriter:
+        """See Connector."""
+        options = {"kafka.bootstrap.servers": self.bootstrap, "topic": topic, "sinkId": sink}
+        return records.writeStream.format("duramen").options(**options)

@@ -1,0 +1,187 @@
+"""What a pipeline is: topics in, functions from DataFrame to DataFrame, and tables, topics or effects out.
+
+    flights = Topic("flights", key="tailnum", schema="carrier string, dest string")
+    pipeline = Pipeline("tour")
+
+    @pipeline.table(flights, keys=["tailnum"])
+    def aircraft(flights: DataFrame) -> DataFrame:
+        return flights.select("tailnum", "carrier", "dest", "_cause")
+
+A decorator registers the function and gives it back unchanged, so it can be called with any DataFrame.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from pyspark.sql import DataFrame
+
+from duramen.errors import ConfigError
+from duramen.pipelines.delta_store import DeltaStore
+from duramen.pipelines.parquet_store import ParquetStore
+from duramen.pipelines.store import Shape, Store
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+STORES: Mapping[str, type[Store]] = {"delta": DeltaStore, "parquet": ParquetStore}
+
+Transform = Callable[[DataFrame], DataFrame]
+Effect = Callable[[DataFrame, int], None]
+_F = TypeVar("_F", bound=Callable[..., object])
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as a source.
+
+    schema: columns of the JSON values, as DDL text; without it the function gets `key` and `value` as bytes.
+    key: the column that the record's key becomes, as text. It is also there when the value is null: a deletion.
+    corrupt: what a value does that is no such JSON: "fail" the batch naming the record, or "keep" the row with the
+        text in `_corrupt`.
+    options: further options of the data source.
+    stream: the step of the pipeline that writes the topic; its reprocessed output is then followed.
+    """
+
+    name: str
+    schema: str | None = None
+    key: str | None = None
+    corrupt: Literal["fail", "keep"] = "fail"
+    options: Mapping[str, str] = field(default_factory=dict)
+    stream: str | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One function of a pipeline with what it reads; the kinds below say what becomes of its rows."""
+
+    name: str
+    source: Topic
+    function: Callable[..., object]
+
+    @property
+    def kind(self) -> str:
+        """What people call it."""
+        return type(self).__name__.removesuffix("Step").lower()
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the function's source text: whether a table was made by this logic."""
+        try:
+            text = inspect.getsource(self.function)
+        except OSError:  # typed into a shell
+            text = self.function.__code__.co_code.hex()
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class TableStep(Step):
+    """Its rows become a table: by key, or appended when there are none.
+
+    aggregate: the function sums up, so a row comes from many records and is sent again whenever it changes.
+    """
+
+    shape: Shape = field(default_factory=Shape)
+    store: str = "delta"
+
+    @property
+    def aggregate(self) -> bool:
+        return not self.shape.guarded
+
+
+@dataclass(frozen=True)
+class StreamStep(Step):
+    """Its rows become records of the topic `to`: `key` names the column of the key, the others become JSON."""
+
+    to: str = ""
+    key: str | None = None
+
+
+@dataclass(frozen=True)
+class EffectStep(Step):
+    """Its batches are handed to a function that does something outside: (DataFrame, batch number)."""
+
+    replayable: bool = False
+
+
+class Pipeline:
+    """Named steps that share a node and a folder for tables and checkpoints.
+
+    bootstrap: the node; DURAMEN_BOOTSTRAP, else 127.0.0.1:9092. folder: `<name>-tables` beside where it is run.
+    """
+
+    def __init__(self, name: str, *, bootstrap: str | None = None, folder: str | Path | None = None) -> None:
+        _check_name(name)
+        self.name = name
+        self.bootstrap = bootstrap or os.environ.get("DURAMEN_BOOTSTRAP", DEFAULT_BOOTSTRAP)
+        self.folder = Path(folder if folder is not None else f"{name}-tables")
+        self.steps: dict[str, Step] = {}
+
+    def table(
+        self,
+        source: Topic,
+        *,
+        keys: Sequence[str],
+        version: str | None = None,
+        aggregate: bool = False,
+        store: str = "delta",
+    ) -> Callable[[_F], _F]:
+        """The latest row of each key. version: the column that orders a key's rows from several partitions."""
+        if not keys:
+            raise ConfigError("a table has keys; without any it is a history")
+        if aggregate and version:
+            raise ConfigError("an aggregate is its own latest state: it has no version column")
+        shape = Shape(tuple(keys), version, guarded=not aggregate)
+        return self._register(lambda name, f: TableStep(name, source, f, shape, _known(store)))
+
+    def history(self, source: Topic, *, store: str = "delta") -> Callable[[_F], _F]:
+        """Every row, appended."""
+        return self._register(lambda name, f: TableStep(name, source, f, Shape(), _known(store)))
+
+    def stream(self, source: Topic, *, to: str, key: str | None = None) -> Callable[[_F], _F]:
+        """Records of another topic."""
+        return self._register(lambda name, f: StreamStep(name, source, f, to, key))
+
+    def effect(self, source: Topic, *, replayable: bool = False) -> Callable[[_F], _F]:
+        """Something outside of the log and its tables, at least once. replayable: reprocessing may repeat it."""
+        return self._register(lambda name, f: EffectStep(name, source, f, replayable))
+
+    def output(self, stream: str, *, schema: str | None = None, key: str | None = None) -> Topic:
+        """The topic that a stream of this pipeline writes, as a source that follows it when it is reprocessed."""
+        step = self.step(stream)
+        if not isinstance(step, StreamStep):
+            raise ConfigError(f"{stream} is a {step.kind}, not a stream")
+        return Topic(step.to, schema, key or step.key, stream=stream)
+
+    def step(self, name: str) -> Step:
+        """ConfigError when there is none of this name."""
+        if name not in self.steps:
+            raise ConfigError(f"pipeline {self.name} has no step {name}; it has {', '.join(self.steps) or 'none'}")
+        return self.steps[name]
+
+    def _register(self, make: Callable[[str, Callable[..., object]], Step]) -> Callable[[_F], _F]:
+        def register(function: _F) -> _F:
+            name = function.__name__
+            if name in self.steps:
+                raise ConfigError(f"pipeline {self.name} has two steps called {name}")
+            self.steps[name] = make(name, function)
+            return function
+
+        return register
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{name!r}: a pipeline's name is made of letters, digits, dots, dashes and underscores")
+
+
+def _known(store: str) -> str:
+    if store not in STORES:
+        raise ConfigError(f"there is no store {store}; there are {', '.join(STORES)}")
+    return store

@@ -1,0 +1,99 @@
+"""Compares two versions of a table: how many rows, which keys differ, and samples to look at."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from duramen.pipelines.changelog import TRACE
+
+SAMPLES = 5
+
+
+class Difference(NamedTuple):
+    """Old against new. Samples are rows as mappings; of a key that differs, the columns that do: (old, new)."""
+
+    old_rows: int
+    new_rows: int
+    only_old: int
+    only_new: int
+    differing: int
+    samples: dict[str, list[dict[str, Any]]]
+
+    @property
+    def same(self) -> int:
+        """Keys with equal rows."""
+        return self.old_rows - self.only_old - self.differing
+
+
+def difference(old: pa.Table, new: pa.Table, keys: tuple[str, ...]) -> Difference:
+    """Of two tables with the keys `keys`. Which record a row came from does not count; a column only one has does."""
+    ours = old.select(list(keys)).append_column("#old", pa.array(np.arange(old.num_rows)))
+    theirs = new.select(list(keys)).append_column("#new", pa.array(np.arange(new.num_rows)))
+    pairs = ours.join(theirs, keys=list(keys), join_type="full outer")
+    both = pairs.filter(pc.and_(pc.is_valid(pairs["#old"]), pc.is_valid(pairs["#new"])))
+    left = old.take(both["#old"])
+    right = new.take(both["#new"])
+    columns = [n for n in dict.fromkeys([*old.column_names, *new.column_names]) if n not in (*keys, *TRACE.names)]
+    differs = {name: _differs(left, right, name) for name in columns}
+    any_differs = np.zeros(both.num_rows, dtype=bool)
+    for mask in differs.values():
+        any_differs |= mask
+    only_old = old.take(pairs.filter(pc.is_null(pairs["#new"]))["#old"])
+    only_new = new.take(pairs.filter(pc.is_null(pairs["#old"]))["#new"])
+    changed = []
+    for index in np.flatnonzero(any_differs)[:SAMPLES]:
+        at = int(index)
+        sample = {key: left[key][at].as_py() for key in keys}
+        sample |= {n: [_value(left, n, at), _value(right, n, at)] for n, mask in differs.items() if mask[at]}
+        changed.append(sample)
+    return Difference(
+        old_rows=old.num_rows,
+        new_rows=new.num_rows,
+        only_old=only_old.num_rows,
+        only_new=only_new.num_rows,
+        differing=int(any_differs.sum()),
+        samples={
+            "only_old": only_old.slice(0, SAMPLES).to_pylist(),
+            "only_new": only_new.slice(0, SAMPLES).to_pylist(),
+            "differing": changed,
+        },
+    )
+
+
+def compare_histories(old: pa.Table, new: pa.Table) -> Difference:
+    """Of two histories: a row's identity is the record it came from and how many of that record's rows precede it."""
+    return difference(_numbered(old), _numbered(new), ("record", "nth"))
+
+
+def _numbered(rows: pa.Table) -> pa.Table:
+    record = pc.binary_join_element_wise(
+        rows["_topic"], pc.cast(rows["_partition"], pa.string()), pc.cast(rows["_offset"], pa.string()), "/"
+    )
+    rows = rows.append_column("record", record).sort_by("record")
+    nth: list[int] = []
+    before = None
+    for name in rows["record"].to_pylist():
+        nth.append(nth[-1] + 1 if name == before else 0)
+        before = name
+    return rows.append_column("nth", pa.array(nth, pa.int64()))
+
+
+def _differs(left: pa.Table, right: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    if name not in left.column_names or name not in right.column_names:
+        return np.ones(left.num_rows, dtype=bool)
+    ours, theirs = left[name], right[name]
+    if ours.type != theirs.type or pa.types.is_nested(ours.type):
+        found = [a != b for a, b in zip(ours.to_pylist(), theirs.to_pylist(), strict=True)]
+        return np.array(found, dtype=bool)
+    unequal = pc.fill_null(pc.not_equal(ours, theirs), False)
+    one_null = pc.xor(pc.is_null(ours), pc.is_null(theirs))
+    mask: np.ndarray[Any, np.dtype[np.bool_]] = pc.or_(unequal, one_null).to_numpy()
+    return mask
+
+
+def _value(rows: pa.Table, name: str, at: int) -> Any:
+    return rows[name][at].as_py() if name in rows.column_names else None

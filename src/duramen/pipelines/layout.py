@@ -1,0 +1,151 @@
+"""Where a pipeline keeps what: one folder a step, in it one folder a version, and the pointer to the current one.
+
+<folder>/<step>/current.json            the version that readers see; replaced by rename
+<folder>/<step>/reprocess.json          how far a reprocessing has come
+<folder>/<step>/<version>/about.json    which logic made it, into which topic
+<folder>/<step>/<version>/table/        the store
+<folder>/<step>/<version>/checkpoint-0/ Spark's
+<folder>/<step>/<version>/progress.json the last batch
+"""
+
+from __future__ import annotations
+
+import fcntl
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from duramen.errors import ConfigError, DuramenError
+from duramen.pipelines.durable import read_json, write_json
+from duramen.pipelines.offsets import Offsets
+
+FIRST_VERSION = "v1"
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+class BusyError(DuramenError):
+    """Another process works on the same version of a step."""
+
+
+class Cut(NamedTuple):
+    """Where readers of one output topic go on in another: after `until` of the old from `start` of the new."""
+
+    old: str
+    until: Offsets
+    new: str
+    start: Offsets
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self._asdict(), "until": self.until.to_json(), "start": self.start.to_json()}
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> Cut:
+        until, start = Offsets.from_json(found["until"]), Offsets.from_json(found["start"])
+        return cls(found["old"], until, found["new"], start)
+
+
+class Current(NamedTuple):
+    """The pointer of a step. previous: where `rollback` goes; cuts: of a stream, oldest first."""
+
+    version: str = FIRST_VERSION
+    previous: str | None = None
+    cuts: tuple[Cut, ...] = ()
+
+
+class StepFolder:
+    """The files of one step."""
+
+    def __init__(self, folder: Path, step: str) -> None:
+        self.path = folder / step
+        self.step = step
+
+    def current(self) -> Current:
+        found = read_json(self.path / "current.json")
+        if found is None:
+            return Current()
+        return Current(found["version"], found["previous"], tuple(map(Cut.from_json, found["cuts"])))
+
+    def point(self, current: Current) -> None:
+        """Make another version the one that readers see; they see the old or the new."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        cuts = [cut.to_json() for cut in current.cuts]
+        write_json(self.path / "current.json", {**current._asdict(), "cuts": cuts})
+
+    def versions(self) -> list[str]:
+        return sorted(path.parent.name for path in self.path.glob("*/about.json"))
+
+    def version(self, name: str) -> VersionFolder:
+        if not _VERSION.fullmatch(name):
+            raise ConfigError(f"{name!r}: a version's name is made of letters, digits, dashes and underscores")
+        return VersionFolder(self.path / name, self.step, name)
+
+    def reprocessing(self) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = read_json(self.path / "reprocess.json")
+        return found
+
+    def note_reprocessing(self, state: dict[str, Any]) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_json(self.path / "reprocess.json", state)
+
+
+class VersionFolder:
+    """The files of one version of a step."""
+
+    def __init__(self, path: Path, step: str, name: str) -> None:
+        self.path = path
+        self.step = step
+        self.name = name
+        self.table = path / "table"
+
+    def checkpoint(self, generation: int) -> Path:
+        """Spark's checkpoint. The generation counts how often the source has moved to another topic."""
+        return self.path / f"checkpoint-{generation}"
+
+    def about(self) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = read_json(self.path / "about.json")
+        return found
+
+    def describe(self, about: dict[str, Any]) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_json(self.path / "about.json", about)
+
+    def progress(self) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = read_json(self.path / "progress.json")
+        return found
+
+    def note_progress(self, progress: dict[str, Any]) -> None:
+        write_json(self.path / "progress.json", progress)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes of this machine away. BusyError when there is one."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise BusyError(f"another process runs {self.step} {self.name}; stop it first") from None
+            yield
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def batch_end(checkpoint: Path, batch: int) -> Offsets:
+    """Where a batch ends in its source, by the plan that Spark wrote before it ran."""
+    return Offsets.from_source(_lines(checkpoint / "offsets" / str(batch))[2])
+
+
+def committed(checkpoint: Path) -> Offsets:
+    """Where the last finished batch of a checkpoint ends; nothing before the first."""
+    done = [int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdigit()]
+    return batch_end(checkpoint, max(done)) if done else Offsets()
+
+
+def query_id(checkpoint: Path) -> str:
+    """The name Spark gave the query for as long as its checkpoint lives."""
+    found: str = read_json(checkpoint / "metadata")["id"]
+    return found

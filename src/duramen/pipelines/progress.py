@@ -1,0 +1,72 @@
+"""What a batch did, in one line: rows, bytes, lag, latency."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from duramen.errors import ConfigError
+from duramen.pipelines.offsets import Offsets
+
+
+class Written(NamedTuple):
+    """What a batch gave its table. size: bytes in Arrow's form."""
+
+    rows: int
+    size: int
+
+
+class Progress(NamedTuple):
+    """One finished batch. lag: records the source had more when the batch was planned, None where it does not tell."""
+
+    step: str
+    version: str
+    batch: int
+    rows: int
+    written: int | None
+    size: int | None
+    lag: int | None
+    latency_ms: int
+    ended: bool
+    end: Offsets
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self._asdict(), "end": self.end.to_json()}
+
+    def line(self) -> str:
+        """For people."""
+        to = "" if self.written is None else f" → {self.written:,}"
+        size = "" if self.size is None else f"  {self.size / 1e6:,.1f} MB"
+        lag = "" if self.lag is None else f"  lag {self.lag:,}"
+        name = f"{self.step} {self.version}"
+        return f"{name:<22} batch {self.batch:<5} {self.rows:>9,}{to} rows{size}{lag}  {self.latency_ms:,} ms"
+
+
+def progress_of(step: str, version: str, found: Mapping[str, Any], written: Mapping[int, Written]) -> Progress:
+    """From Spark's report of a batch. A report without a batch (an idle query's) has not `ended`."""
+    source = found["sources"][0]
+    end, latest = _offsets(source["endOffset"]), _offsets(source["latestOffset"])
+    times = found["durationMs"]
+    did = written.get(found["batchId"])
+    return Progress(
+        step=step,
+        version=version,
+        batch=found["batchId"],
+        rows=found["numInputRows"],
+        written=did.rows if did else None,
+        size=did.size if did else None,
+        lag=end.behind(latest) if latest else None,
+        latency_ms=times.get("triggerExecution", 0),
+        ended="addBatch" in times,
+        end=end,
+    )
+
+
+def _offsets(told: object) -> Offsets:
+    if told in (None, "", "null"):
+        return Offsets()
+    try:
+        return Offsets.from_source(told if isinstance(told, str) else json.dumps(told))
+    except (ValueError, ConfigError):
+        return Offsets()

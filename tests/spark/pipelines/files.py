@@ -1,0 +1,72 @@
+"""Topics as folders of Parquet files, so that a pipeline runs without a node: one file is one batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
+
+from duramen.pipelines.declaration import Topic
+from duramen.pipelines.offsets import Offsets
+
+RECORDS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
+_ARROW = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+
+class FileTopics:
+    """A connector over folders."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ends: dict[tuple[str, int], int] = {}
+
+    def append(self, topic: str, records: Sequence[tuple[str | None, Any]], partition: int = 0) -> None:
+        """One batch of (key, value); a value that is no string is written as JSON."""
+        place = (topic, partition)
+        rows = []
+        for key, value in records:
+            offset = self.ends.get(place, 0)
+            self.ends[place] = offset + 1
+            text = value if value is None or isinstance(value, str) else json.dumps(value)
+            rows.append(
+                {
+                    "key": None if key is None else key.encode(),
+                    "value": None if text is None else text.encode(),
+                    "topic": topic,
+                    "partition": partition,
+                    "offset": offset,
+                    "timestamp": datetime.fromtimestamp(1_700_000_000 + offset, UTC),
+                }
+            )
+        (self.folder / topic).mkdir(parents=True, exist_ok=True)
+        name = f"{len(list((self.folder / topic).glob('*.parquet'))):04}.parquet"
+        pq.write_table(pa.Table.from_pylist(rows, schema=_ARROW), self.folder / topic / name)
+
+    def read(self, spark: SparkSession, topic: Topic, start: Offsets) -> DataFrame:
+        (self.folder / topic.name).mkdir(parents=True, exist_ok=True)
+        found = spark.readStream.schema(RECORDS).option("maxFilesPerTrigger", "1")
+        return found.parquet(str(self.folder / topic.name))
+
+    def write(self, records: DataFrame, topic: str, sink: str) -> DataStreamWriter:
+        def out(rows: DataFrame, batch: int) -> None:
+            found = [(bytes(row["key"]).decode(), bytes(row["value"]).decode()) for row in rows.collect()]
+            if found:
+                self.append(topic, found)
+
+        return records.writeStream.foreachBatch(out)

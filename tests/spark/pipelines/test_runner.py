@@ -1,0 +1,100 @@
+"""Pipelines on a real Spark, over topics that are folders: what runs needs no node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from files import FileTopics
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from duramen import pipelines
+from duramen.pipelines.progress import Progress
+from duramen.pipelines.runner import QueryFailedError, Runner
+
+FLIGHTS = pipelines.Topic("flights", key="tail", schema="carrier string, dest string, delay int")
+
+
+def declared(folder: Path) -> pipelines.Pipeline:
+    pipeline = pipelines.Pipeline("tour", folder=folder / "tables")
+
+    @pipeline.table(FLIGHTS, keys=["tail"])
+    def aircraft(flights: DataFrame) -> DataFrame:
+        return flights.select("tail", "carrier", "dest", "_cause")
+
+    @pipeline.table(FLIGHTS, keys=["carrier"], aggregate=True, store="parquet")
+    def delays(flights: DataFrame) -> DataFrame:
+        landed = flights.where("delay is not null")
+        return landed.groupBy("carrier").agg(
+            F.count("*").alias("flights"), F.sum("delay").alias("minutes"), pipelines.latest_cause()
+        )
+
+    return pipeline
+
+
+def flight(carrier: str, dest: str, delay: int | None) -> dict[str, object]:
+    return {"carrier": carrier, "dest": dest, "delay": delay}
+
+
+def run(runner: Runner, *names: str) -> list[Progress]:
+    told: list[Progress] = []
+    runner.run(names, told.append, lambda said: None, available_now=True)
+    return told
+
+
+def test_two_tables_follow_a_topic(spark: SparkSession, tmp_path: Path) -> None:
+    topics = FileTopics(tmp_path / "topics")
+    pipeline = declared(tmp_path)
+    runner = Runner(pipeline, spark, topics)
+    topics.append("flights", [("N1", flight("UA", "IAH", 5)), ("N2", flight("AA", "MIA", -3))])
+    topics.append("flights", [("N1", flight("UA", "ORD", 7)), ("N2", None), ("N3", flight("B6", "BQN", None))])
+    told = run(runner, "aircraft", "delays")
+
+    aircraft = pipelines.open_table(pipeline, "aircraft")
+    rows = sorted(aircraft.rows().to_pylist(), key=lambda row: row["tail"])
+    assert rows == [
+        {"tail": "N1", "carrier": "UA", "dest": "ORD", "_topic": "flights", "_partition": 0, "_offset": 2},
+        {"tail": "N3", "carrier": "B6", "dest": "BQN", "_topic": "flights", "_partition": 0, "_offset": 4},
+    ]
+    assert sum(progress.rows for progress in told if progress.step == "aircraft") == 5
+    assert "aircraft v1" in told[0].line()
+    delays = pipelines.open_table(pipeline, "delays")
+    assert {row["carrier"]: (row["flights"], row["minutes"]) for row in delays.rows().to_pylist()} == {
+        "UA": (2, 12),
+        "AA": (1, -3),
+    }
+    changes = [row for rows in pipelines.changes(pipeline, "aircraft") for row in rows.to_pylist()]
+    assert [(row["tail"], row["_deleted"], row["_version"]) for row in sorted(changes, key=lambda r: r["_offset"])] == [
+        ("N1", False, 0),
+        ("N2", False, 0),
+        ("N1", False, 1),
+        ("N2", True, 1),
+        ("N3", False, 1),
+    ]
+
+    topics.append("flights", [("N1", flight("UA", "SFO", 1))])
+    run(runner, "aircraft", "delays")
+    assert {row["tail"]: row["dest"] for row in aircraft.rows().to_pylist()} == {"N1": "SFO", "N3": "BQN"}
+    assert {row["carrier"]: row["minutes"] for row in delays.rows().to_pylist()} == {"UA": 13, "AA": -3}
+
+
+@pytest.mark.parametrize("point", ["batch planned", "batch computed", "batch applied"])
+def test_a_batch_that_was_interrupted_is_applied_once(point: str, spark: SparkSession, tmp_path: Path) -> None:
+    topics = FileTopics(tmp_path / "topics")
+    pipeline = declared(tmp_path)
+    topics.append("flights", [("N1", flight("UA", "IAH", 5))])
+    topics.append("flights", [("N1", flight("UA", "ORD", 7))])
+    passed = []
+
+    def fail_once(name: str) -> None:
+        passed.append(name)
+        if passed.count(point) == 2 and name == point:
+            raise RuntimeError("cut off here")
+
+    with pytest.raises(QueryFailedError, match="cut off here"):
+        run(Runner(pipeline, spark, topics, fail_once), "delays")
+    run(Runner(pipeline, spark, topics), "delays")
+    store = pipelines.open_table(pipeline, "delays")
+    assert [(row["flights"], row["minutes"]) for row in store.rows().to_pylist()] == [(2, 12)]
+    assert [commit.batch for commit in store.commits()] == [0, 1]
