@@ -54,7 +54,7 @@ def murmur2_column(keys: pa.Array) -> Ints:
     keys = plain_binary(keys)
     offsets, data = keys.offsets, keys.data
     starts, lengths = offsets[:-1], np.diff(offsets)
-    state = np.uint32(SEED) ^ lengths.astype(np.uint32)
+    state: Ints = np.uint32(SEED) ^ lengths.astype(np.uint32)
     words = lengths >> 2
     rows = np.flatnonzero(words > 0)
     index = 0
@@ -107,8 +107,9 @@ def _finish_rows(state: Ints, data: Ints, tails: Ints, lengths: Ints) -> None:
 
 def partitions_of_keys(keys: pa.Array, count: int) -> Ints:
     """int32[n]: the partition, of `count`, of each key of a binary or string column without nulls."""
-    chosen: Ints = (murmur2_column(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(count)
-    return chosen.view(np.int32)
+    positive = murmur2_column(keys) & np.uint32(0x7FFFFFFF)
+    chosen: Ints = positive % np.uint32(count)
+    return chosen.astype(np.int32)
 
 
 class StickyPartitions:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from duramen.errors import ErrorCode, KafkaError
+from duramen.errors import ErrorCode, KafkaError, check
 from duramen.spark.encode.columns import as_binary, binary_column, lengths_of, plain_binary, varints
 from duramen.wire.batch import CRC_START, HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from duramen.wire.checksum import crc32c
@@ -31,6 +31,14 @@ _NULL_LENGTH: Final = 1  # -1, zigzagged
 _CRC_AT: Final = 17
 
 
+@dataclass(frozen=True, slots=True)
+class HeaderEntries:
+    """Headers to add to those the rows have: the same number for each row, as they stand in a record."""
+
+    count: int
+    entries: pa.BinaryArray
+
+
 class Rows(NamedTuple):
     """Columns of rows that go to one topic; a column that is None holds null in every row."""
 
@@ -40,6 +48,7 @@ class Rows(NamedTuple):
     """list<struct<key, value>>; keys must not be null."""
     timestamps: Ints
     """int64[n] in ms."""
+    tags: HeaderEntries | None = None
 
     def sizes(self) -> Ints:
         """int64[n]: about what each record takes, never less."""
@@ -49,6 +58,8 @@ class Rows(NamedTuple):
             sizes += np.maximum(lengths_of(self.key, rows), 0)
         if self.headers is not None:
             sizes += headers_bytes(self.headers)
+        if self.tags is not None:
+            sizes += lengths_of(self.tags.entries, rows)
         return sizes
 
     def slice(self, start: int, end: int) -> Rows:
@@ -58,6 +69,7 @@ class Rows(NamedTuple):
             self.value[start:end],
             None if self.headers is None else self.headers[start:end],
             self.timestamps[start:end],
+            None if self.tags is None else HeaderEntries(self.tags.count, self.tags.entries[start:end]),
         )
 
 
@@ -105,7 +117,7 @@ def _encode(rows: Rows, partitions: Ints, sizes: Ints, compression: int, batch_b
     first = np.repeat(starts[:-1], counts)
     deltas = np.arange(len(partitions)) - first
     elapsed = times - times[first]
-    records = _joined(rows, _unordered(deltas, order), _unordered(elapsed, order))
+    records = _records(rows, _unordered(deltas, order), _unordered(elapsed, order))
     if order is not None:
         records = records.take(pa.array(order))
     offsets, data = plain_binary(records)
@@ -141,7 +153,7 @@ def _cuts(partitions: Ints, sizes: Ints, batch_bytes: int) -> Ints:
     return np.asarray(starts, np.int64)
 
 
-def _joined(rows: Rows, deltas: Ints, elapsed: Ints) -> pa.BinaryArray:
+def _records(rows: Rows, deltas: Ints, elapsed: Ints) -> pa.BinaryArray:
     """binary[n]: every row as the bytes of its record."""
     count = len(deltas)
     value = as_binary(rows.value)
@@ -158,64 +170,59 @@ def _joined(rows: Rows, deltas: Ints, elapsed: Ints) -> pa.BinaryArray:
         body = np.maximum(value_lengths, 0) + np.maximum(key_lengths, 0) + lengths_of(between, count)
     body += lengths_of(pieces[0], count)
     pieces.append(value)
-    if rows.headers is None:
+    if rows.headers is None and rows.tags is None:
         pieces.append(_NO_HEADERS)
         body += 1
     else:
-        headers = headers_column(rows.headers)
+        headers = headers_column(rows.headers, rows.tags)
         pieces.append(headers)
         body += lengths_of(headers, count)
-    return _join(varints(body), *pieces)
+    return joined(varints(body), *pieces)
 
 
-def _join(*pieces: pa.Array | pa.Scalar) -> pa.BinaryArray:
+def joined(*pieces: pa.Array | pa.Scalar) -> pa.BinaryArray:
     """Row by row the bytes of all pieces, one behind the other; a null is nothing."""
     return pc.binary_join_element_wise(*pieces, _EMPTY, null_handling="replace", null_replacement="")
 
 
 def headers_bytes(headers: pa.ListArray) -> Ints:
     """int64[n]: upper bound of what each row's headers take beyond RECORD_OVERHEAD."""
-    entries = headers.values
+    entries = headers.flatten()
     sizes = np.maximum(lengths_of(entries.field(0), len(entries)), 0) + 10
     sizes += np.maximum(lengths_of(entries.field(1), len(entries)), 0)
-    ends = np.zeros(len(entries) + 1, np.int64)
-    np.cumsum(sizes, out=ends[1:])
-    starts, stops = _entry_ranges(headers)
-    return ends[stops] - ends[starts] + 5
+    ends = _ends(sizes)
+    bounds = _ends(_header_counts(headers))
+    return np.diff(ends[bounds]) + 5
 
 
-def headers_column(headers: pa.ListArray) -> pa.BinaryArray:
+def headers_column(headers: pa.ListArray | None, tags: HeaderEntries | None) -> pa.BinaryArray:
     """binary[n]: count and entries of each row's headers as they stand in a record; a null list is an empty one.
 
     Raises KafkaError INVALID_RECORD where a header has no key: the protocol cannot say that.
     """
-    starts, stops = _entry_ranges(headers)
-    low, high = (int(starts.min()), int(stops.max())) if len(starts) else (0, 0)
-    entries = headers.values[low:high]
+    if headers is None:
+        check(tags, "rows have headers of their own or tags")
+        return joined(varints(np.full(len(tags.entries), tags.count)), tags.entries)  # type: ignore[union-attr]
+    entries = headers.flatten()  # without what lies behind null lists
     keys, values = (as_binary(column) for column in entries.flatten())
     if keys.null_count:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a record header without a key")
     lengths = varints(lengths_of(keys, len(keys))), varints(lengths_of(values, len(keys)))
-    offsets, data = plain_binary(_join(lengths[0], keys, lengths[1], values))
-    counts = stops - starts
-    if (starts[1:] == stops[:-1]).all():
-        # The usual case: rows lie one behind the other, so that a row's entries are one range of bytes.
-        bounds = np.append(starts, stops[-1:]) - low if len(starts) else np.zeros(1, np.int64)
-        return _join(varints(counts), binary_column(offsets[bounds], data))
-    rows = [
-        data[offsets[start - low] : offsets[stop - low]].tobytes() for start, stop in zip(starts, stops, strict=True)
-    ]
-    return _join(varints(counts), pa.array(rows, pa.binary()))
+    offsets, data = plain_binary(joined(lengths[0], keys, lengths[1], values))
+    counts = _header_counts(headers)
+    own = binary_column(offsets[_ends(counts)], data)
+    return joined(varints(counts + tags.count), own, tags.entries) if tags else joined(varints(counts), own)
 
 
-def _entry_ranges(headers: pa.ListArray) -> tuple[Ints, Ints]:
-    """int64[n] twice: first entry and the one behind the last of each row, in `headers.values`."""
-    offsets = np.asarray(headers.offsets).astype(np.int64)
-    starts, stops = offsets[:-1], offsets[1:].copy()
-    if headers.null_count:
-        empty = np.asarray(headers.is_null())
-        stops[empty] = starts[empty]
-    return starts, stops
+def _header_counts(headers: pa.ListArray) -> Ints:
+    return np.asarray(pc.list_value_length(headers).fill_null(0)).astype(np.int64)
+
+
+def _ends(sizes: Ints) -> Ints:
+    """int64[n + 1]: where each of n neighbours begins, and the end."""
+    ends = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=ends[1:])
+    return ends
 
 
 def framed(payload: memoryview, count: int, first_time: int, latest: int, compression: int) -> bytearray:

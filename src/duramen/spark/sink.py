@@ -1,0 +1,284 @@
+"""The sink of `df.write` and `df.writeStream`: who writes, as which run, and what the driver commits.
+
+Spark makes a writer on the driver when it plans a write (for a stream: each micro-batch), pickles it for the tasks, and
+calls `commit` or `abort` on the driver with what the tasks returned; for a stream, on a writer made anew. So the sink
+is claimed when the writer is pickled: before any task, by the driver, and never in between.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from duramen.client import Cluster
+from duramen.errors import ConfigError, DuramenError, check
+from duramen.spark.sink_calls import CLAIM, Claim, SinkCalls
+from duramen.spark.sink_delivery import Appending, Staging
+from duramen.spark.sink_identity import TaskIdentity, checkpoint_query_id, current_task, driver_run_id
+from duramen.spark.sink_options import EXACTLY_ONCE, SinkOptions, parse
+from duramen.spark.sink_points import AFTER_COMMIT, BEFORE_ABORT, BEFORE_COMMIT, CLAIMED, TASK_DONE, Points
+from duramen.spark.sink_rows import check_schema
+from duramen.spark.sink_task import TaskPlan, TaskWriter
+
+_log = logging.getLogger(__name__)
+
+PASS: Final = Points()
+
+
+@dataclass(frozen=True)
+class TaskDone(WriterCommitMessage):
+    """What a task tells the driver: handles of what it staged, in order, and its claim (None: at least once)."""
+
+    claim: Claim | None
+    query_id: str | None
+    handles: tuple[int, ...]
+    rows: int
+    bytes: int
+
+
+class _Sink:
+    """What batch and streaming writes share. It travels to the tasks: plain values only."""
+
+    def __init__(self, options: SinkOptions, points: Points) -> None:
+        self.options = options
+        self._points = points
+        self._claim: Claim | None = None
+        self._last_query: str | None = None
+
+    # ---- on the driver, before the tasks -------------------------------------------------------------------------
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        """Spark sends the writer to the tasks: from here on this run owns the sink."""
+        self._prepare()
+        return self.__dict__
+
+    def _prepare(self) -> None:
+        if self._claim is not None:
+            return
+        with self._cluster() as cluster:
+            if self.options.delivery == EXACTLY_ONCE:
+                if not cluster.api_versions().serves(CLAIM):
+                    raise ConfigError(
+                        "delivery=exactly-once is Duramen's staged commit, which this cluster does not serve; "
+                        "set the option delivery to at-least-once to write to it"
+                    )
+                self._claim = self._claimed(cluster)
+                self._points.reach(CLAIMED)
+            if self.options.topic is not None:
+                cluster.partitions(self.options.topic)  # refuses an unknown one before any task runs
+
+    def _claimed(self, cluster: Cluster) -> Claim:
+        calls = self._calls(cluster, self._sink_id())
+        claim = calls.claim(self._run_id(), ephemeral=self._ephemeral())
+        if claim.last_batch_id >= 0:
+            self._last_query = _query_of(calls.describe().last_metadata)
+        return claim
+
+    def _sink_id(self) -> str:
+        raise NotImplementedError
+
+    def _run_id(self) -> str:
+        raise NotImplementedError
+
+    def _ephemeral(self) -> bool:
+        return False
+
+    # ---- in a task -----------------------------------------------------------------------------------------------
+
+    def _write(self, rows: Iterable[pa.RecordBatch]) -> WriterCommitMessage:
+        task = current_task()
+        batch_id = self._batch_of(task)
+        with self._cluster() as cluster:
+            delivery = self._delivery(cluster, task, batch_id)
+            plan = TaskPlan(self.options.topic, self.options.codec, self.options.batch_bytes, task.partition + batch_id)
+            writer = TaskWriter(plan, delivery, lambda topic: len(cluster.partitions(topic)))
+            writer.write(rows)
+        self._points.reach(TASK_DONE)
+        handles = tuple(delivery.handles) if isinstance(delivery, Staging) else ()
+        return TaskDone(self._claim, task.query_id, handles, writer.rows, delivery.bytes)
+
+    def _batch_of(self, task: TaskIdentity) -> int:
+        raise NotImplementedError
+
+    def _delivery(self, cluster: Cluster, task: TaskIdentity, batch_id: int) -> Staging | Appending:
+        if self._claim is None:
+            name = self._plain_name(task)
+            timeout_s = self.options.delivery_timeout_s
+            return Appending(cluster, name, batch_id, task.partition, self._points, timeout_s)
+        self._check_query(task)
+        calls = self._calls(cluster, self._claim.sink_id)
+        return Staging(calls, self._claim, batch_id, str(task), self._points)
+
+    def _plain_name(self, task: TaskIdentity) -> str:
+        """Value of the header that names the sink, where there is no claim."""
+        raise NotImplementedError
+
+    def _check_query(self, task: TaskIdentity) -> None:
+        """A stream whose checkpoint was thrown away counts its batches from 0 again; what it repeats is new."""
+
+    # ---- on the driver, after the tasks --------------------------------------------------------------------------
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        done = [message for message in messages if isinstance(message, TaskDone)]
+        check(len(done) == len(messages), "Spark commits when every task is done")
+        claim = self._claim or next((message.claim for message in done if message.claim), None)
+        if claim is None:  # at least once, or a write without a single task
+            return
+        said = {
+            "query": done[0].query_id if done else None,
+            "rows": sum(message.rows for message in done),
+            "bytes": sum(message.bytes for message in done),
+        }
+        handles = [handle for message in done for handle in message.handles]
+        self._points.reach(BEFORE_COMMIT)
+        with self._cluster() as cluster:
+            calls = self._calls(cluster, claim.sink_id)
+            calls.commit(claim.epoch, batch_id, handles, json.dumps(said).encode())
+            self._points.reach(AFTER_COMMIT)
+            if self._ephemeral():
+                self._release(calls, claim)
+
+    def _abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """Let go what was staged. Nothing depends on it: the node sweeps what no commit names, and undoes no commit."""
+        self._points.reach(BEFORE_ABORT)
+        done = [message for message in messages if isinstance(message, TaskDone)]
+        claim = self._claim or next((message.claim for message in done if message.claim), None)
+        if claim is None:
+            return
+        try:
+            with self._cluster() as cluster:
+                calls = self._calls(cluster, claim.sink_id)
+                calls.abort(claim.epoch, batch_id, None)
+                if self._ephemeral():
+                    self._release(calls, claim)
+        except DuramenError as error:
+            _log.warning("sink %s: batch %d stays staged until it is swept: %s", claim.sink_id, batch_id, error)
+
+    def _release(self, calls: SinkCalls, claim: Claim) -> None:
+        try:
+            calls.release(claim.epoch)
+        except DuramenError as error:
+            _log.warning("sink %s of this one job stays until it expires: %s", claim.sink_id, error)
+
+    def _cluster(self) -> Cluster:
+        options = self.options
+        return Cluster(
+            options.bootstrap,
+            client_id=options.client_id,
+            timeout_s=options.delivery_timeout_s,
+            request_timeout_s=options.request_timeout_s,
+        )
+
+    def _calls(self, cluster: Cluster, sink_id: str) -> SinkCalls:
+        options = self.options
+        return SinkCalls(cluster, sink_id, timeout_s=options.delivery_timeout_s, wait_s=options.request_timeout_s)
+
+
+class BatchSink(_Sink, DataSourceArrowWriter):
+    """`df.write`: exactly once within the job; across reruns, too, with the user's sinkId and batchId."""
+
+    def __init__(self, options: SinkOptions, points: Points = PASS) -> None:
+        super().__init__(options, points)
+        if (options.sink_id is None) != (options.batch_id is None):
+            raise ConfigError("sinkId and batchId go together: they say which batch of which sink this write is")
+        self._job = uuid4().hex
+
+    def _sink_id(self) -> str:
+        return self.options.sink_id or f"spark-job-{self._job}"
+
+    def _run_id(self) -> str:
+        return self._job
+
+    def _ephemeral(self) -> bool:
+        return self.options.sink_id is None
+
+    def _batch_id(self) -> int:
+        return self.options.batch_id or 0
+
+    def _batch_of(self, task: TaskIdentity) -> int:
+        return self._batch_id()
+
+    def _plain_name(self, task: TaskIdentity) -> str:
+        return self._sink_id()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._commit(messages, self._batch_id())
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._abort(messages, self._batch_id())
+
+
+class StreamSink(_Sink, DataSourceStreamArrowWriter):
+    """`df.writeStream`: the query's id, kept in its checkpoint, names the sink; its batch ids name the batches."""
+
+    def __init__(self, options: SinkOptions, points: Points = PASS) -> None:
+        super().__init__(options, points)
+        if options.batch_id is not None:
+            raise ConfigError("batchId is for df.write: a streaming query counts its batches itself")
+
+    def _sink_id(self) -> str:
+        return self.options.sink_id or f"spark-query-{checkpoint_query_id(self.options.checkpoint)}"
+
+    def _run_id(self) -> str:
+        return driver_run_id(self.options.checkpoint or "")
+
+    def _batch_of(self, task: TaskIdentity) -> int:
+        check(task.batch_id is not None, "Spark tells the tasks of a stream their batch")
+        return task.batch_id or 0
+
+    def _plain_name(self, task: TaskIdentity) -> str:
+        return self.options.sink_id or f"spark-query-{task.query_id}"
+
+    def _check_query(self, task: TaskIdentity) -> None:
+        if self._last_query is not None and self._last_query != task.query_id:
+            raise ConfigError(
+                f"sink {self.options.sink_id} was written by the streaming query {self._last_query}, and this is "
+                f"{task.query_id}, which counts its batches anew: give it a sinkId of its own, or its old checkpoint"
+            )
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._commit(messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._abort(messages, batchId)
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool, points: Points = PASS) -> BatchSink:
+    """The writer of `df.write`. ConfigError for options, columns or a save mode that cannot be."""
+    if overwrite:
+        raise ConfigError('save mode overwrite is not possible: a log is only appended to; use mode("append")')
+    parsed = parse(options)
+    check_schema(schema, parsed.topic)
+    return BatchSink(parsed, points)
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, points: Points = PASS) -> StreamSink:
+    """The writer of `df.writeStream`; in output mode complete, every batch appends the whole result, as Spark's Kafka
+    sink does. ConfigError for options or columns that cannot be."""
+    parsed = parse(options)
+    check_schema(schema, parsed.topic)
+    return StreamSink(parsed, points)
+
+
+def _query_of(metadata: bytes | None) -> str | None:
+    """The streaming query that wrote a committed batch, as its metadata tell."""
+    try:
+        said = json.loads(metadata or b"{}")
+    except ValueError:
+        return None
+    query = said.get("query") if isinstance(said, dict) else None
+    return query if isinstance(query, str) else None

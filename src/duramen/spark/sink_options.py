@@ -1,0 +1,147 @@
+"""What a user may set on `df.write` and `df.writeStream`, parsed once on the driver.
+
+Names are those of Spark's Kafka sink, so that a job is ported by changing the format; what cannot be honoured is
+refused by its name with the reason. Spark hands option names over in lower case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from duramen.errors import ConfigError
+from duramen.wire.compression import NAMES as CODECS
+
+EXACTLY_ONCE: Final = "exactly-once"
+AT_LEAST_ONCE: Final = "at-least-once"
+
+BATCH_BYTES: Final = 1_000_000
+"""Records of one batch before compression; Kafka's default of `max.message.bytes` is 1,048,588."""
+
+NAMES: Final = {
+    name.lower(): name
+    for name in (
+        "topic",
+        "delivery",
+        "sinkId",
+        "batchId",
+        "compression",
+        "includeHeaders",
+        "checkpointLocation",
+        "queryName",
+        "bootstrap.servers",
+        "kafka.bootstrap.servers",
+        "kafka.client.id",
+        "kafka.acks",
+        "kafka.enable.idempotence",
+        "kafka.compression.type",
+        "kafka.batch.size",
+        "kafka.linger.ms",
+        "kafka.request.timeout.ms",
+        "kafka.delivery.timeout.ms",
+        "kafka.security.protocol",
+    )
+}
+"""Every option the sink honours, by its name in lower case."""
+
+_REFUSED: Final = {
+    "kafka.key.serializer": "keys are written as the bytes they are",
+    "kafka.value.serializer": "values are written as the bytes they are",
+    "kafka.partitioner.class": "Kafka's default partitioner is used; set the column `partition` for another choice",
+    "kafka.transactional.id": "a batch is committed by the staged commit, see the option delivery",
+    "kafka.retries": "the sink tries again until kafka.delivery.timeout.ms",
+    "kafka.max.in.flight.requests.per.connection": "a task waits for each answer",
+    "kafka.max.request.size": "the topic's max.message.bytes bounds a record",
+    "kafka.interceptor.classes": "there is no Java code to load",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """The options of one query or job. Plain values: they travel to the executors."""
+
+    bootstrap: str
+    topic: str | None = None
+    """Where all rows go; None: each row's column `topic` says it."""
+    delivery: str = EXACTLY_ONCE
+    sink_id: str | None = None
+    batch_id: int | None = None
+    codec: int = 0
+    batch_bytes: int = BATCH_BYTES
+    client_id: str = "duramen-spark"
+    request_timeout_s: float = 15.0
+    delivery_timeout_s: float = 120.0
+    checkpoint: str | None = None
+    """Where a streaming query keeps its checkpoint, as the user wrote it."""
+
+
+def parse(given: Mapping[str, str]) -> SinkOptions:
+    """The options as values; ConfigError for one that is unknown, missing, ill-typed or cannot be honoured."""
+    options = {name.lower(): value for name, value in given.items()}
+    for name in options:
+        if name in _REFUSED:
+            raise ConfigError(f"option {name} is not supported by the sink: {_REFUSED[name]}")
+        if name not in NAMES:
+            raise ConfigError(f"unknown option {name} for writing; there are {', '.join(sorted(NAMES.values()))}")
+    _check_fixed(options)
+    bootstrap = options.get("kafka.bootstrap.servers") or options.get("bootstrap.servers")
+    if not bootstrap:
+        raise ConfigError("option kafka.bootstrap.servers is missing: the addresses of the cluster, host:port,...")
+    sink_id = options.get("sinkid")
+    batch_id = _number(options, "batchid", None, low=0)
+    _check_sink_id(sink_id)
+    return SinkOptions(
+        bootstrap=bootstrap,
+        topic=options.get("topic"),
+        delivery=_choice(options, "delivery", EXACTLY_ONCE, (EXACTLY_ONCE, AT_LEAST_ONCE)),
+        sink_id=sink_id,
+        batch_id=batch_id,
+        codec=_codec(options),
+        batch_bytes=_number(options, "kafka.batch.size", BATCH_BYTES, low=1) or BATCH_BYTES,
+        client_id=options.get("kafka.client.id", "duramen-spark"),
+        request_timeout_s=(_number(options, "kafka.request.timeout.ms", 15_000, low=1) or 0) / 1000,
+        delivery_timeout_s=(_number(options, "kafka.delivery.timeout.ms", 120_000, low=1) or 0) / 1000,
+        checkpoint=options.get("checkpointlocation"),
+    )
+
+
+def _check_fixed(options: Mapping[str, str]) -> None:
+    """Options that have one possible value here."""
+    _choice(options, "kafka.acks", "all", ("all", "-1"), why="rows are written when they are durable, not before")
+    _choice(options, "kafka.enable.idempotence", "true", ("true",), why="a batch that is sent again is not doubled")
+    _choice(options, "kafka.security.protocol", "PLAINTEXT", ("PLAINTEXT",), why="the client speaks no other yet")
+    _choice(options, "includeheaders", "true", ("true", "false"))
+    _number(options, "kafka.linger.ms", 0, low=0)  # a task never waits for more rows, which is within any limit
+
+
+def _check_sink_id(sink_id: str | None) -> None:
+    if sink_id is not None and not 1 <= len(sink_id.encode()) <= 249:
+        raise ConfigError("option sinkId must be 1 to 249 bytes of UTF-8")
+
+
+def _codec(options: Mapping[str, str]) -> int:
+    name = "compression" if "compression" in options else "kafka.compression.type"
+    return CODECS.index(_choice(options, name, "none", CODECS))
+
+
+def _choice(options: Mapping[str, str], name: str, default: str, allowed: tuple[str, ...], why: str = "") -> str:
+    value = options.get(name, default)
+    for choice in allowed:
+        if value.lower() == choice.lower():
+            return choice
+    reason = f": {why}" if why else ""
+    raise ConfigError(f"option {NAMES[name]}={value} is not possible, only {' or '.join(allowed)}{reason}")
+
+
+def _number(options: Mapping[str, str], name: str, default: int | None, *, low: int) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        raise ConfigError(f"option {NAMES[name]}={text} is not a number") from None
+    if value < low:
+        raise ConfigError(f"option {NAMES[name]}={text} must be at least {low}")
+    return value
