@@ -23,6 +23,7 @@ from duramen.partition.settings import cleaner_settings, directory_settings
 from duramen.partition.store import Store
 from duramen.ports import World
 from duramen.server.authorizer import AllowAll, Authorizer, Operation, Resource
+from duramen.server.cold_reads import ColdReads
 from duramen.server.coordinators import Coordinators
 from duramen.server.dispatch import advertised
 from duramen.server.door import Door
@@ -100,6 +101,9 @@ class Broker:
         self.catalog.on_reconfigured.append(self._reconfigured)
         self.door = Door(self)
         self.door.receiver.congested = lambda: self.store.congested
+        self.cold_reads = ColdReads(
+            world, lambda: self.door.receiver.bytes_in, config.integer("duramen.cold.read.bytes.per.second")
+        )
         self.store.on_relief = self.door.receiver.feed_starved
         self.cluster_id = ""
         self.directory_uuid = bytes(16)
@@ -176,6 +180,7 @@ class Broker:
 
         def finish(_: Any) -> None:
             self.door.close()
+            self.cold_reads.close()
             self.coordinators.close()
             self.metadata.close()
             self.store.stop(close)
@@ -220,6 +225,7 @@ class Broker:
     def _reconfigured(self, config: BrokerConfig) -> None:
         self.config = config
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
+        self.cold_reads.bytes_per_second = config.integer("duramen.cold.read.bytes.per.second")
         self.store.compaction.configure(cleaner_settings(config))
 
     def endpoints(self, listener: str) -> Iterable[tuple[int, str, int, str | None]]:

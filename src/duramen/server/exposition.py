@@ -95,6 +95,12 @@ class BrokerCollector(Collector):
 
     def _storage(self) -> Iterator[Metric]:
         open_files = len(self._broker.store.directories[0].hot.files) if self._broker.store.directories else 0
+        reads = self._broker.cold_reads
+        yield CounterMetricFamily("duramen_cold_read_bytes", "Bytes read from the disk for clients.", reads.bytes_read)
+        yield CounterMetricFamily(
+            "duramen_cold_read_wait_seconds", "What their replies waited for a turn.", reads.waited_seconds
+        )
+        yield GaugeMetricFamily("duramen_cold_reads_waiting", "Replies that wait for their turn.", len(reads))
         yield GaugeMetricFamily("duramen_open_segment_files", "Files of segments that are open.", open_files)
         fill = GaugeMetricFamily(
             "duramen_journal_fill_ratio", "Share of the journal's bound in use.", labels=["directory"]

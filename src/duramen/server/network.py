@@ -113,6 +113,7 @@ class Connection:
         "muted",
         "pending",
         "principal",
+        "read_cold_at",
         "software",
         "transport",
     )
@@ -129,6 +130,8 @@ class Connection:
         self.pending: deque[Request] = deque()
         self.closed = False
         self.last_active = receiver.monotonic()
+        self.read_cold_at = float("-inf")
+        """When it asked last for what had to come from the disk."""
         self._on_close: dict[Callable[[], None], None] = {}
         self._buffer: bytearray | None = None
         self._filled = 0

@@ -302,23 +302,28 @@ class Reader:
             self.remember(found.next_offset, found.position + size)
         return Piece(found.data, size, found.next_offset)
 
-    def _checked_in(self, segment: Segment, file: File, offset: int) -> Callable[[ColdRead], None]:
-        """What to do on the loop with bytes of the segment that another thread has read and checked."""
+    def _checked_in(self, segment: Segment, file: File, offset: int) -> Callable[[ColdRead], bool]:
+        """What to do on the loop with bytes of the segment that another thread has read and checked.
+
+        It says whether they were in memory all along.
+        """
         generation = self._hot.generation
         positions = self._positions
 
-        def checked(found: ColdRead) -> None:
+        def checked(found: ColdRead) -> bool:
             if not found.data:
                 if found.position == segment.flushed and self._positions is positions:
                     self.remember(offset, found.position)  # nothing is left from here on: the next read goes on
-                return
+                return False
             if self._hot.generation != generation:
-                return  # the log may have been cut meanwhile, and other bytes lie there by now
+                return False  # the log may have been cut meanwhile, and other bytes lie there by now
             end = found.position + len(found.data)
             if found.next_offset < segment.next_offset:
                 self.remember(found.next_offset, end)
-            if file.resident(found.position, len(found.data)):
-                self._hot.add(segment, found.position, end)
+            if not file.resident(found.position, len(found.data)):
+                return False
+            self._hot.add(segment, found.position, end)
+            return True
 
         return checked
 

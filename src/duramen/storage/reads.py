@@ -66,6 +66,8 @@ class ReadPlan(NamedTuple):
     end_offset: int
     max_bytes: int
     at_least_one: bool
+    piece: int = COLD_BYTES
+    """Most bytes that are read at once, a single batch of more aside."""
 
 
 class Pending:
@@ -74,17 +76,23 @@ class Pending:
     size: most bytes it can bring, a single batch above that aside. on_checked: told of what was found, on the loop.
     """
 
-    __slots__ = ("_buffers", "_on_checked", "found", "plan", "size")
+    __slots__ = ("_buffers", "_bytes_read", "_on_checked", "found", "plan", "size")
 
-    def __init__(self, plan: ReadPlan, buffers: ReadBuffers, on_checked: Callable[[ColdRead], None]) -> None:
+    def __init__(self, plan: ReadPlan, buffers: ReadBuffers, on_checked: Callable[[ColdRead], bool]) -> None:
         self.plan = plan
         self.size = min(plan.max_bytes, plan.size - max(plan.hint, 0), COLD_BYTES)
         self.found: ColdRead | None = None
+        self._bytes_read = 0
         self._buffers = buffers
         self._on_checked = on_checked
 
     def __len__(self) -> int:
         return self.size
+
+    def limit(self, most: int) -> None:
+        """Before it runs: bring at most so many bytes, a single batch above that aside."""
+        self.plan = self.plan._replace(piece=min(self.plan.piece, most))
+        self.size = min(self.size, most)
 
     def run(self) -> ColdRead:
         """Read and check; any thread. OSError, CorruptLogError. The page cache stays as it was."""
@@ -95,6 +103,7 @@ class Pending:
             buffer = buffers.view(length)
             if plan.file.read_cold(buffer, position) != length:
                 raise _cut(plan, position, length)
+            self._bytes_read += length
             return buffer
 
         try:
@@ -106,10 +115,11 @@ class Pending:
             self.found = extract(plan._replace(hint=0, index_file=None, index_entries=0), fetch, _blocking(None))
         return self.found
 
-    def complete(self) -> None:
-        """On the loop, when it has run."""
-        if self.found is not None:
-            self._on_checked(self.found)
+    def complete(self) -> int:
+        """On the loop, when it has run; how many bytes it brought from the disk."""
+        if self.found is not None and self._on_checked(self.found):
+            return 0
+        return self._bytes_read
 
 
 class LogRead:
@@ -263,7 +273,7 @@ def extract(plan: ReadPlan, fetch: Fetch, read_index: ReadIndex) -> ColdRead:
         by_index = position > 0
         if position >= plan.size:
             raise CorruptLogError(plan.path, 0, plan.size, f"its index leads to byte {position}", plan.offset)
-    want = min(plan.max_bytes, COLD_BYTES) + READ_AHEAD_BYTES
+    want = min(plan.max_bytes, plan.piece) + READ_AHEAD_BYTES
     while True:
         if position >= plan.size:
             return ColdRead(memoryview(b""), plan.end_offset, position)
@@ -305,7 +315,7 @@ def _collect(
         return ColdRead(data[:0], plan.offset, position)
     if first.size > len(data):
         data = _fetch_checked(plan, fetch, position, position + first.size)
-    limit = max(min(plan.max_bytes, COLD_BYTES), first.size)
+    limit = max(min(plan.max_bytes, plan.piece), first.size)
     taken, next_offset = _leap(plan, read_index, data, position, min(limit, len(data)))
     while taken + HEADER_SIZE <= len(data):
         header = _header(plan, data, taken, position + taken)

@@ -29,10 +29,6 @@ _PartitionData = FetchResponse.PartitionData
 _Topic = FetchResponse.FetchableTopicResponse
 _Aborted = FetchResponse.AbortedTransaction
 NOTHING = b""
-COLD_REPLY_BYTES = 4 << 20
-"""Cold bytes in one reply: they are memory until they are sent. More partitions wait for the next request."""
-COLD_LANES = 2
-"""Replies whose cold bytes are read at the same time: more would only share the disk and take turns in Python."""
 
 
 class Records:
@@ -153,7 +149,7 @@ class FetchCall:
             answer = self._read_one(target, self._most - total, at_least_one=total == 0)
             if answer.read is not None and answer.is_cold:
                 cold += answer.read.size
-                if cold > COLD_REPLY_BYTES and cold > answer.read.size:
+                if cold > self.request.broker.cold_reads.reply_bytes and cold > answer.read.size:
                     answer.leave_out()
             if answer.read is not None:
                 total += answer.read.size
@@ -242,6 +238,8 @@ class FetchCall:
         self._unpark()
         cold = [answer for answer in answers if answer.is_cold]
         if not cold:
+            if any(answer.read is not None and answer.read.size for answer in answers):
+                self.request.broker.cold_reads.served(self.request.connection)
             self._send(answers)
             return
 
@@ -249,19 +247,21 @@ class FetchCall:
         connection = self.request.connection
         # Cold bytes are memory until they are sent: one such reply at a time for a connection.
         connection.mute("cold")
+        cold_reads = self.request.broker.cold_reads
+        most = cold_reads.reply_bytes
+        for part in pending:
+            part.limit(most)
 
         def warmed(failures: list[tuple[Answer, BaseException]] | None, error: BaseException | None) -> None:
             if error is not None:
                 failures = [(answer, error) for answer in cold]
             for answer, failure in failures or ():
                 self._damaged(answer.target, answer.data, failure)
-            for part in pending:
-                part.complete()
-            self._send(answers)
+            cold_reads.pay(sum(part.complete() for part in pending))
+            self._send(answers, cold_reads.debt_ms)
             connection.unmute("cold")
 
-        executor = self.request.broker.world.executor
-        executor.submit(f"cold-{cold[0].target.key.partition % COLD_LANES}", lambda: self._read_cold(cold), warmed)
+        cold_reads.submit(connection, lambda: self._read_cold(cold), warmed)
 
     def _read_cold(self, cold: list[Answer]) -> list[tuple[Answer, BaseException]]:
         """Off the loop: replace what is not in memory by verified bytes; damage stays with its partition."""
@@ -277,7 +277,7 @@ class FetchCall:
             answer.data.records = Records(parts, sum(map(part_size, parts)))
         return failures
 
-    def _send(self, answers: list[Answer]) -> None:
+    def _send(self, answers: list[Answer], throttle_ms: int = 0) -> None:
         session = self.plan.session
         by_topic: dict[Any, Any] = {}
         for answer in answers:
@@ -295,7 +295,11 @@ class FetchCall:
                 topic = _Topic(topic=key.name, topic_id=key.topic_id, partitions=[])
                 by_topic[(key.topic_id, key.name)] = topic
             topic.partitions.append(answer.data)
-        self.request.reply(FetchResponse.new(session_id=self.plan.session_id, responses=list(by_topic.values())))
+        self.request.reply(
+            FetchResponse.new(
+                throttle_time_ms=throttle_ms, session_id=self.plan.session_id, responses=list(by_topic.values())
+            )
+        )
 
     def _changed(self, answer: Answer) -> bool:
         """Whether an incremental reply has to mention this partition."""

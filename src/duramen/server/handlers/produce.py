@@ -61,6 +61,7 @@ class ProduceRequest(Request):
         self.deadline = self.started + to.timeout
         broker = self.broker
         broker.outstanding[self] = None
+        broker.cold_reads.busy_at = self.started
         to.partition.append(batch, to.acks, broker.clock.wall_ms(), self)
 
     def __call__(self, result: Appended | KafkaError) -> None:
@@ -222,6 +223,7 @@ def _handle_many(request: ProduceRequest) -> None:
         call.finish()
         return
     broker.outstanding[call] = None
+    broker.cold_reads.busy_at = request.started
     for place, partition, view in work:
         partition.append(view, call.acks, now, _Done(call, place))
 

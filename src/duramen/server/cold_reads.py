@@ -1,0 +1,178 @@
+"""The pace of cold reads: whose reply is filled from the disk next, and how fast, so that others do not feel it.
+
+Who reads gigabytes of old data would else take the disk, the processors and the interpreter from those who follow the
+end of a log. While nobody else is served, cold reads run at full speed. While somebody is, one runs at a time, and the
+next one begins when the bytes of the last have been paid for at `duramen.cold.read.bytes.per.second`. Replies wait in
+the order of their requests; a connection has one at most, so readers take turns. The more of them wait, the less each
+brings, and none waits for its payment longer than `PATIENCE_SECONDS`: a delay must not become a client's time-out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from duramen.ports import Timer, World
+
+if TYPE_CHECKING:
+    from duramen.server.network import Connection
+
+LANES = ("cold-0", "cold-1")
+"""Replies whose cold bytes are read at the same time: more would only share the disk and take turns in Python."""
+
+BUSY_SECONDS = 5.0
+"""How long others count as being served after a produce request or a reply from memory."""
+
+CATCHING_UP = 2
+"""Times the rate at which bytes arrive that old ones may be read: who has fallen behind must be able to catch up."""
+
+METER_SECONDS = 0.5
+"""Over how long, at least, the rate of what arrives is measured."""
+
+REPLY_BYTES = 4 << 20
+"""Cold bytes in one reply: they are memory until they are sent. More partitions wait for the next request."""
+
+PACED_REPLY_BYTES = 1 << 20
+"""The same while others are served: what they may have to wait for at once."""
+
+LEAST_REPLY_BYTES = 64 << 10
+"""What a reply may always bring, however many others wait."""
+
+ROUND_SECONDS = 5.0
+"""In which all who wait shall have had their turn."""
+
+PATIENCE_SECONDS = 10.0
+"""After which a reply is filled whether what went before is paid for or not: clients give up after thirty."""
+
+LEAST_WAIT_SECONDS = 0.001
+"""A timer that comes a rounding error early must not be set again for no time at all."""
+
+CREDIT_SECONDS = 0.05
+"""How far behind the clock a payment may begin: what came too late by the timers' inaccuracy is made up for."""
+
+Done = Callable[[Any, BaseException | None], None]
+"""(result, error) of the work; on the loop."""
+
+
+class _Waiting:
+    """A reply that waits for its turn."""
+
+    __slots__ = ("connection", "done", "since", "work")
+
+    def __init__(self, connection: Connection, work: Callable[[], Any], done: Done, since: float) -> None:
+        self.connection = connection
+        self.work = work
+        self.done = done
+        self.since = since
+
+
+class ColdReads:
+    """All cold reads of one broker; on the loop. `arrived` tells how many bytes clients have sent so far."""
+
+    def __init__(self, world: World, arrived: Callable[[], int], bytes_per_second: int) -> None:
+        clock = self._clock = world.clock
+        self._executor = world.executor
+        self._arrived = arrived
+        self.bytes_per_second = bytes_per_second
+        """While others are served; 0 never holds anybody back."""
+        self.busy_at = float("-inf")
+        """When somebody was served last who reads nothing from the disk."""
+        self.bytes_read = 0
+        self.waited_seconds = 0.0
+        """What replies waited for their turn, all together."""
+        self._waiting: deque[_Waiting] = deque()
+        self._idle = list(LANES)
+        self._due = float("-inf")
+        self._timer: Timer | None = None
+        self._metered = (clock.monotonic(), arrived())
+        self._arriving = 0.0
+
+    # ---- what requests ask -----------------------------------------------------------------------------------
+
+    def submit(self, connection: Connection, work: Callable[[], Any], done: Done) -> None:
+        """Run `work` off the loop when its turn has come, then `done`; neither if the connection has ended by then."""
+        now = self._clock.monotonic()
+        connection.read_cold_at = now
+        self._waiting.append(_Waiting(connection, work, done, now))
+        self._start()
+
+    def served(self, connection: Connection) -> None:
+        """A reply with records from memory leaves: for somebody else, unless it is one of those who read old data."""
+        now = connection.last_active
+        if now - connection.read_cold_at > BUSY_SECONDS:
+            self.busy_at = now
+
+    @property
+    def reply_bytes(self) -> int:
+        """How many cold bytes a reply may bring now."""
+        if not self._is_paced(self._clock.monotonic()):
+            return REPLY_BYTES
+        share = int(self.bytes_per_second * ROUND_SECONDS) // (len(self._waiting) + 1)
+        return min(PACED_REPLY_BYTES, max(LEAST_REPLY_BYTES, share))
+
+    @property
+    def debt_ms(self) -> int:
+        """For how many milliseconds no cold read will begin: what a client may as well wait before it asks again."""
+        now = self._clock.monotonic()
+        return max(0, round((self._due - now) * 1000)) if self._is_paced(now) else 0
+
+    def __len__(self) -> int:
+        """Replies that wait."""
+        return len(self._waiting)
+
+    # ---- turns -----------------------------------------------------------------------------------------------
+
+    def _is_paced(self, now: float) -> bool:
+        return self.bytes_per_second > 0 and now - self.busy_at < BUSY_SECONDS
+
+    def _start(self) -> None:
+        """Begin what may begin now, and come back when more may."""
+        while self._waiting and self._idle:
+            now = self._clock.monotonic()
+            if self._is_paced(now):
+                if len(self._idle) < len(LANES):
+                    return
+                due = min(self._due, self._waiting[0].since + PATIENCE_SECONDS)
+                if now < due:
+                    if self._timer is None:
+                        self._timer = self._clock.call_later(max(due - now, LEAST_WAIT_SECONDS), self._on_due)
+                    return
+            waiting = self._waiting.popleft()
+            if waiting.connection.closed:
+                continue
+            self.waited_seconds += now - waiting.since
+            self._run(self._idle.pop(), waiting)
+
+    def _on_due(self) -> None:
+        self._timer = None
+        self._start()
+
+    def _run(self, lane: str, waiting: _Waiting) -> None:
+        def finished(result: Any, error: BaseException | None) -> None:
+            self._idle.append(lane)
+            try:
+                waiting.done(result, error)
+            finally:
+                self._start()
+
+        self._executor.submit(lane, waiting.work, finished)
+
+    def pay(self, size: int) -> None:
+        """So many bytes came from the disk: the next read waits until they are paid for."""
+        now = self._clock.monotonic()
+        self.bytes_read += size
+        began, before = self._metered
+        if now - began >= METER_SECONDS:
+            self._metered = now, self._arrived()
+            self._arriving = (self._metered[1] - before) / (now - began)
+        if self._is_paced(now):
+            rate = max(self.bytes_per_second, CATCHING_UP * self._arriving)
+            self._due = max(self._due, now - CREDIT_SECONDS) + size / rate
+
+    def close(self) -> None:
+        """Begin nothing any more."""
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

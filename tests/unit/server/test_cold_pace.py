@@ -1,0 +1,285 @@
+"""How readers of old data are held back while others are served, and that nobody waits for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.partition.partition_world import Lanes
+from tests.unit.server.broker_world import Agenda, InProcess, Line
+
+from duramen.server.cold_reads import (
+    BUSY_SECONDS,
+    LANES,
+    LEAST_REPLY_BYTES,
+    PACED_REPLY_BYTES,
+    PATIENCE_SECONDS,
+    REPLY_BYTES,
+    ColdReads,
+)
+from duramen.sim.disk import CrashDisk, CrashFile
+from duramen.wire.batch import batches
+from duramen.wire.messages import API
+
+SETTING = "duramen.cold.read.bytes.per.second"
+MIB = 1 << 20
+VALUE = b"x" * 200_000
+
+
+class Client:
+    """A connection as far as the pace looks at it."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.read_cold_at = float("-inf")
+        self.last_active = 0.0
+
+
+class Pace:
+    """Cold reads of 1 MiB each at 1 MiB a second; `log` tells which have run, and when."""
+
+    def __init__(self, rate: int = MIB) -> None:
+        self.clock = Agenda()
+        self.lanes = Lanes()
+        self.arrived = 0
+        world: Any = self
+        self.executor = self.lanes
+        self.reads = ColdReads(world, lambda: self.arrived, rate)
+        self.log: list[tuple[str, float]] = []
+
+    def ask(self, name: str, client: Any = None, size: int = MIB) -> None:
+        def done(result: Any, error: BaseException | None) -> None:
+            assert error is None
+            self.log.append((name, self.clock.monotonic()))
+            self.reads.pay(size)
+
+        self.reads.submit(client or Client(), lambda: None, done)
+
+    def pass_seconds(self, seconds: float, *, busy: bool = True) -> None:
+        """In steps of 10 ms, during each of which somebody else is served."""
+        for _ in range(round(seconds * 100)):
+            if busy:
+                self.reads.busy_at = self.clock.monotonic()
+            self._run()
+            self.clock.now_ms += 10
+            while self.clock.timers and self.clock.timers[0][0] <= self.clock.monotonic():
+                timer = self.clock.timers.pop(0)[2]
+                if timer.callback is not None:
+                    timer.callback()
+        self._run()
+
+    def _run(self) -> None:
+        while self.lanes.step():
+            pass
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.log]
+
+
+def test_alone_nobody_waits_and_two_read_at_a_time() -> None:
+    pace = Pace()
+    for name in "abcd":
+        pace.ask(name)
+    assert sorted(lane for lane, _, _ in pace.lanes.waiting) == sorted(LANES)
+    pace.pass_seconds(0.05, busy=False)
+    assert pace.log == [(name, 0.0) for name in "abcd"]
+    assert pace.reads.debt_ms == 0
+    assert pace.reads.reply_bytes == REPLY_BYTES
+    assert pace.reads.bytes_read == 4 * MIB
+
+
+def test_beside_others_one_reads_at_a_time_when_the_last_is_paid_for() -> None:
+    pace = Pace()
+    pace.reads.busy_at = 0.0
+    for name in "abc":
+        pace.ask(name)
+    assert len(pace.lanes.waiting) == 1
+    pace.pass_seconds(0.5)
+    assert pace.names == ["a"]
+    assert 0 < pace.reads.debt_ms <= 1000
+    pace.pass_seconds(2)
+    assert pace.log == [("a", 0.0), ("b", pytest.approx(1, abs=0.06)), ("c", pytest.approx(2, abs=0.06))]
+    assert pace.reads.waited_seconds == pytest.approx(3, abs=0.2)
+
+
+def test_readers_take_turns() -> None:
+    pace = Pace()
+    pace.reads.busy_at = 0.0
+    greedy, other = Client(), Client()
+    pace.ask("greedy", greedy)
+    pace.ask("other", other)
+    pace.ask("greedy again", greedy)
+    pace.pass_seconds(3)
+    assert pace.names == ["greedy", "other", "greedy again"]
+
+
+def test_who_is_gone_is_not_read_for_and_costs_nobody_time() -> None:
+    pace = Pace()
+    pace.reads.busy_at = 0.0
+    gone = Client()
+    for name, client in (("a", None), ("gone", gone), ("b", None)):
+        pace.ask(name, client)
+    gone.closed = True
+    pace.pass_seconds(1.1)
+    assert pace.names == ["a", "b"]
+    assert len(pace.reads) == 0
+
+
+def test_when_the_others_fall_silent_the_disk_is_free_again() -> None:
+    pace = Pace(rate=MIB // 4)
+    pace.reads.busy_at = 0.0
+    for number in range(20):
+        pace.ask(str(number))
+    pace.pass_seconds(BUSY_SECONDS - 0.5, busy=False)
+    assert len(pace.log) == 2
+    pace.pass_seconds(4.5, busy=False)
+    assert len(pace.log) == 20, "the next payment that is due sets all of them free"
+
+
+def test_no_limit_holds_nobody_back() -> None:
+    pace = Pace(rate=0)
+    pace.reads.busy_at = 0.0
+    for name in "abc":
+        pace.ask(name)
+    pace.pass_seconds(0.05)
+    assert pace.log == [(name, 0.0) for name in "abc"]
+
+
+def test_who_fell_behind_fast_producers_can_catch_up() -> None:
+    pace = Pace()
+    pace.reads.busy_at = 0.0
+    for number in range(200):
+        pace.ask(str(number))
+    for _ in range(50):
+        pace.arrived += 2 * MIB
+        pace.pass_seconds(0.1)  # 20 MiB a second arrive
+    assert 120 < len(pace.log) <= 200, "about 40 MiB a second are read, not 1"
+
+
+def test_a_wait_for_payment_ends_before_clients_give_up_and_many_readers_get_less_each() -> None:
+    pace = Pace(rate=1000)
+    pace.reads.busy_at = 0.0
+    for name in "abc":
+        pace.ask(name)
+    pace.pass_seconds(PATIENCE_SECONDS - 0.5)
+    assert pace.names == ["a"]
+    pace.pass_seconds(1)
+    assert pace.names == ["a", "b", "c"]
+    assert pace.reads.reply_bytes == LEAST_REPLY_BYTES
+    pace.reads.bytes_per_second = 32 * MIB
+    assert pace.reads.reply_bytes == PACED_REPLY_BYTES
+
+
+def test_a_reply_from_memory_counts_as_somebody_else_unless_it_goes_to_a_reader_of_old_data() -> None:
+    pace = Pace()
+    reader = Client()
+    pace.ask("a", reader)
+    pace.reads.served(reader)  # type: ignore[arg-type]
+    assert pace.reads.reply_bytes == REPLY_BYTES
+    pace.reads.served(Client())  # type: ignore[arg-type]
+    assert pace.reads.reply_bytes == PACED_REPLY_BYTES
+
+
+def test_a_stop_leaves_nothing_behind() -> None:
+    pace = Pace()
+    pace.reads.busy_at = 0.0
+    pace.ask("a")
+    pace.ask("b")
+    pace.pass_seconds(0.1)
+    pace.reads.close()
+    pace.pass_seconds(2)
+    assert pace.names == ["a"]
+
+
+# ---- a whole broker ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> InProcess:
+    """A broker that has started on a log of ten batches which are not in memory, at a rate of two of them a second."""
+    disk = CrashDisk()
+    line = InProcess(disk).connect()
+    line.create_topic("old")
+    line.create_topic("new")
+    for _ in range(10):
+        line.produce("old", VALUE)
+    disk.kill()
+    disk.power_on()
+    resident: Callable[[CrashFile, int, int], bool] = CrashFile.resident
+    monkeypatch.setattr(
+        CrashFile, "resident", lambda file, at, size: "old" not in file.path and resident(file, at, size)
+    )
+    return InProcess(disk, **{SETTING.replace(".", "_"): str(2 * len(VALUE))})
+
+
+def answer(line: Line) -> tuple[list[int], int] | None:
+    """(offsets of batches, throttle time in ms) of the next reply."""
+    reply = line.answer(1, 12)
+    if reply is None:
+        return None
+    entry = reply.responses[0].partitions[0]
+    assert entry.error_code == 0
+    return [header.base_offset for _, header in batches(memoryview(entry.records or b""))], reply.throttle_time_ms
+
+
+def test_a_reader_of_old_data_waits_beside_a_producer_and_says_so(served: InProcess) -> None:
+    reader, producer = served.connect(), served.connect()
+    reader.ask_fetch("old", 0, most=len(VALUE))
+    served.run()
+    assert answer(reader) == ([0], 0), "alone: at once"
+    assert producer.produce("new", b"a").error_code == 0
+    reader.ask_fetch("old", 1, most=len(VALUE))
+    served.run()
+    found = answer(reader)
+    assert found is not None
+    assert found[0] == [1]
+    assert 400 < found[1] < 1500, "what a client may as well wait: the next read begins no sooner"
+    reader.ask_fetch("old", 2, most=len(VALUE))
+    reader.ask(3, 12, topics=[])
+    served.run()
+    assert answer(reader) is None
+    # Neither the producer nor who follows the end of another log waits for it.
+    assert producer.produce("new", b"b").base_offset == 1
+    assert len(producer.fetch("new", 0).records) > 0
+    served.pass_ms(found[1] + 100)
+    found = answer(reader)
+    assert found is not None
+    assert found[0] == [2]
+    assert reader.answer(3, 12).topics == [], "answers keep the order of the requests"
+
+
+def test_beside_others_a_reply_brings_less(served: InProcess) -> None:
+    reader, producer = served.connect(), served.connect()
+    served.broker.cold_reads.bytes_per_second = 1000
+    producer.produce("new", b"a")
+    request = API[1].request
+    topics = [
+        request.FetchTopic(
+            topic=name, partitions=[request.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=2 * MIB)]
+        )
+        for name in ("new", "old")
+    ]
+    reader.ask(1, 12, max_wait_ms=0, min_bytes=1, max_bytes=50 * MIB, topics=topics)
+    served.run()
+    new, old = (topic.partitions[0].records for topic in reader.answer(1, 12).responses)
+    assert len(new) > 0
+    assert [header.base_offset for _, header in batches(memoryview(old))] == [0], "above the limit: whole, and alone"
+
+
+def test_a_reader_that_leaves_while_it_waits(served: InProcess) -> None:
+    leaver, stayer, producer = served.connect(), served.connect(), served.connect()
+    producer.produce("new", b"a")
+    leaver.ask_fetch("old", 0, most=len(VALUE))
+    served.run()
+    assert answer(leaver) is not None
+    leaver.ask_fetch("old", 1, most=len(VALUE))
+    stayer.ask_fetch("old", 5, most=len(VALUE))
+    served.run()
+    next(iter(served.broker.door.connections)).close("test")
+    served.pass_ms(1500)
+    found = answer(stayer)
+    assert found is not None
+    assert found[0] == [5]
+    assert len(served.broker.cold_reads) == 0
