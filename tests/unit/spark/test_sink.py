@@ -1,0 +1,384 @@
+"""The sink without Spark: writers as Spark makes, pickles and calls them, against a cluster in memory."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from fake_sinks import Broker
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType, TimestampType
+
+from duramen.errors import ConfigError, ErrorCode, KafkaError
+from duramen.model import TopicPartition
+from duramen.spark import sink, sink_identity
+from duramen.spark.sink import batch_writer, stream_writer
+from duramen.spark.sink_calls import SupersededError
+from duramen.spark.sink_identity import TaskIdentity, checkpoint_query_id, driver_run_id
+from duramen.spark.sink_options import NAMES, parse
+from duramen.wire.batch import parse_header, records
+
+SCHEMA = StructType().add("key", BinaryType()).add("value", BinaryType())
+QUERY = "8f2c2b8e-aaaa-bbbb-cccc-0123456789ab"
+Row = tuple[bytes | None, bytes]
+
+
+class Lab:
+    """Spark's part: makes writers, pickles them, runs tasks with an identity, commits."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.monkeypatch = monkeypatch
+        self.folder = folder
+        self.broker = Broker({"t": 3, "u": 2})
+        monkeypatch.setattr(sink, "Cluster", lambda *a, **k: self.broker.connect())
+        self.driver("first")
+        (folder / "metadata").write_text(json.dumps({"id": QUERY}))
+
+    def driver(self, life: str) -> None:
+        self.monkeypatch.setenv("SPARK_LOCAL_DIRS", f"/tmp/blockmgr-{life}")
+
+    def options(self, **more: str) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": "x:1", "topic": "t", "checkpointlocation": str(self.folder), **more}
+
+    def stream(self, **more: str) -> Any:
+        return stream_writer(self.options(**more), SCHEMA)
+
+    def batch(self, **more: str) -> Any:
+        return batch_writer({"kafka.bootstrap.servers": "x:1", "topic": "t", **more}, SCHEMA, False)
+
+    def task(
+        self, planned: bytes, rows: list[Row], partition: int = 0, batch_id: int | None = None, query: str = QUERY
+    ) -> Any:
+        identity = TaskIdentity(partition, 0, None if batch_id is None else query, batch_id)
+        self.monkeypatch.setattr(sink, "current_task", lambda: identity)
+        return pickle.loads(pickle.dumps(pickle.loads(planned).write(iter([arrow(rows)]))))
+
+    def run_batch(self, batch_id: int, rows: list[Row], *, commit: bool = True, **more: str) -> list[Any]:
+        """A micro-batch in two tasks, as a whole."""
+        planned = pickle.dumps(self.stream(**more))
+        half = len(rows) // 2
+        done = [self.task(planned, part, n, batch_id) for n, part in enumerate((rows[:half], rows[half:]))]
+        if commit:
+            self.stream(**more).commit(done, batch_id)
+        return done
+
+    def values(self) -> list[bytes]:
+        return sorted(self.broker.values())
+
+
+def arrow(rows: list[Row]) -> pa.RecordBatch:
+    return pa.record_batch(
+        [pa.array([key for key, _ in rows], pa.binary()), pa.array([value for _, value in rows], pa.binary())],
+        names=["key", "value"],
+    )
+
+
+def numbered(*numbers: int) -> list[Row]:
+    return [(str(n % 7).encode(), str(n).encode()) for n in numbers]
+
+
+def texts(*numbers: int) -> list[bytes]:
+    return sorted(str(n).encode() for n in numbers)
+
+
+@pytest.fixture
+def lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Lab:
+    return Lab(monkeypatch, tmp_path)
+
+
+# ---- df.write ------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_visible_as_a_whole_or_not_at_all(lab: Lab) -> None:
+    planned = pickle.dumps(lab.batch())
+    done = [lab.task(planned, numbered(1, 2, 3), 0), lab.task(planned, numbered(4), 1)]
+    assert lab.values() == []
+    pickle.loads(planned).commit(done)
+    assert lab.values() == texts(1, 2, 3, 4)
+    assert lab.broker.sinks == {}, "the sink of one job is released"
+
+
+def test_what_a_failed_attempt_staged_is_never_seen(lab: Lab) -> None:
+    planned = pickle.dumps(lab.batch())
+    lab.task(planned, numbered(1, 2), 0)
+    done = [lab.task(planned, numbered(1, 2), 0)]
+    pickle.loads(planned).commit(done)
+    assert lab.values() == texts(1, 2)
+
+
+def test_an_aborted_job_leaves_nothing(lab: Lab) -> None:
+    planned = pickle.dumps(lab.batch())
+    done = lab.task(planned, numbered(1, 2), 0)
+    pickle.loads(planned).abort([done, None])
+    assert lab.broker.values() == []
+    assert lab.broker.sinks == {}
+
+
+def test_a_rerun_with_sink_and_batch_id_writes_nothing_twice(lab: Lab) -> None:
+    for _ in range(2):
+        planned = pickle.dumps(lab.batch(sinkid="nightly", batchid="20261121"))
+        pickle.loads(planned).commit([lab.task(planned, numbered(1, 2, 3))])
+    assert lab.values() == texts(1, 2, 3)
+    assert lab.broker.sinks["nightly"].last == 20261121
+    with pytest.raises(ConfigError, match="sinkId and batchId go together"):
+        lab.batch(sinkid="nightly")
+
+
+def test_overwrite_is_refused(lab: Lab) -> None:
+    with pytest.raises(ConfigError, match="only appended to"):
+        batch_writer(lab.options(), SCHEMA, True)
+
+
+# ---- df.writeStream ------------------------------------------------------------------------------------------------
+
+
+def test_a_query_goes_on_after_its_driver_was_lost_at_any_moment(lab: Lab) -> None:
+    lab.run_batch(0, numbered(1, 2))
+    lab.run_batch(1, numbered(3, 4), commit=False)  # lost before its commit
+    lab.driver("second")
+    lab.run_batch(1, numbered(3, 4))
+    lab.driver("third")  # lost between the commit and Spark's own commit log
+    done = lab.run_batch(1, numbered(3, 4))
+    assert [message.handles for message in done] == [(), ()]
+    lab.run_batch(2, numbered(5, 6))
+    assert lab.values() == texts(1, 2, 3, 4, 5, 6)
+
+
+def test_an_abort_after_a_commit_that_took_effect_undoes_nothing(lab: Lab) -> None:
+    done = lab.run_batch(0, numbered(1, 2))
+    lab.stream().abort(done, 0)
+    lab.stream().abort([None, None], 0)
+    assert lab.values() == texts(1, 2)
+
+
+def test_the_second_driver_on_a_checkpoint_fences_the_first(lab: Lab) -> None:
+    first = lab.run_batch(0, numbered(1, 2), commit=False)
+    planned = pickle.dumps(lab.stream())
+    lab.driver("second")
+    lab.run_batch(0, numbered(1, 2))
+    lab.driver("first")
+    with pytest.raises(SupersededError, match="another run writes as sink spark-query-8f2c"):
+        lab.stream().commit(first, 0)
+    with pytest.raises(SupersededError):
+        lab.task(planned, numbered(9), batch_id=1)
+    with pytest.raises(SupersededError):
+        pickle.dumps(lab.stream())
+    lab.stream().abort(first, 0)  # says nothing
+    assert lab.values() == texts(1, 2)
+
+
+def test_a_new_checkpoint_under_an_old_sink_id_is_refused(lab: Lab) -> None:
+    lab.run_batch(0, numbered(1, 2), sinkid="mine")
+    planned = pickle.dumps(lab.stream(sinkid="mine", checkpointlocation="/elsewhere"))
+    with pytest.raises(ConfigError, match=f"written by the streaming query {QUERY}"):
+        lab.task(planned, numbered(3), batch_id=0, query="another")
+    assert lab.values() == texts(1, 2)
+
+
+def test_a_stream_needs_a_name_that_lasts(lab: Lab, tmp_path: Path) -> None:
+    options = {"kafka.bootstrap.servers": "x:1", "topic": "t"}
+    with pytest.raises(ConfigError, match="set the option checkpointLocation"):
+        pickle.dumps(stream_writer(options, SCHEMA))
+    with pytest.raises(ConfigError, match="set a sinkId"):
+        pickle.dumps(stream_writer({**options, "checkpointlocation": str(tmp_path / "none")}, SCHEMA))
+    with pytest.raises(ConfigError, match="batchId is for"):
+        stream_writer(lab.options(batchid="1", sinkid="x"), SCHEMA)
+
+
+def test_the_query_id_is_read_from_paths_as_spark_writes_them(lab: Lab) -> None:
+    for place in (str(lab.folder), f"{lab.folder}/", f"file:{lab.folder}", f"file://{lab.folder}"):
+        assert checkpoint_query_id(place) == QUERY
+
+
+def test_a_run_is_a_life_of_the_driver_and_a_checkpoint() -> None:
+    assert driver_run_id("a", {"SPARK_LOCAL_DIRS": "x"}) == driver_run_id("a", {"SPARK_LOCAL_DIRS": "x"})
+    assert len({driver_run_id(s, {"SPARK_LOCAL_DIRS": d}) for s in "ab" for d in "xy"}) == 4
+    with pytest.raises(ConfigError, match="SPARK_LOCAL_DIRS"):
+        driver_run_id("a", {})
+    with pytest.raises(ConfigError, match="tasks"):
+        sink_identity.current_task()
+
+
+# ---- refusals and retries of the node ------------------------------------------------------------------------------
+
+
+def test_a_partition_that_cannot_just_now_is_asked_again_in_order(lab: Lab) -> None:
+    lab.broker.partition_refusals = [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    lab.run_batch(0, numbered(*range(20)))
+    assert lab.values() == texts(*range(20))
+
+
+def test_a_partition_that_never_can_fails_the_task(lab: Lab) -> None:
+    lab.broker.partition_refusals = [ErrorCode.MESSAGE_TOO_LARGE]
+    with pytest.raises(KafkaError, match="t-") as refused:
+        lab.run_batch(0, numbered(1, 2))
+    assert refused.value.code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_staging_that_was_swept_fails_the_commit(lab: Lab) -> None:
+    done = lab.run_batch(0, numbered(1, 2), commit=False)
+    lab.broker.sinks[f"spark-query-{QUERY}"].staged.clear()
+    with pytest.raises(KafkaError, match="RESOURCE_NOT_FOUND"):
+        lab.stream().commit(done, 0)
+
+
+def test_calls_stay_below_what_the_node_takes(lab: Lab) -> None:
+    lab.broker.max_staged_bytes = 20_000
+    rows = [(b"k", bytes(5000)) for _ in range(40)]
+    lab.run_batch(0, rows, **{"kafka.batch.size": "12000"})
+    assert len(lab.values()) == 40
+    assert lab.broker.calls.count("StageBatch") > 10
+
+
+# ---- columns -------------------------------------------------------------------------------------------------------
+
+
+def by_partition(broker: Broker) -> dict[TopicPartition, list[Any]]:
+    return {tp: [r for batch in found for r in records(batch, max_bytes=1 << 20)] for tp, found in broker.log.items()}
+
+
+def test_topic_partition_headers_and_timestamp_come_from_their_columns(lab: Lab) -> None:
+    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    table = pa.record_batch(
+        {
+            "extra": pa.array([1, 2, 3]),
+            "value": pa.array(["a", "b", "c"]),
+            "topic": pa.array(["u", "t", "u"]),
+            "partition": pa.array([1, 2, None], pa.int32()),
+            "headers": pa.array([[{"key": "h", "value": b"1"}], None, []], headers),
+            "timestamp": pa.array([1_700_000_000_123_456, None, 0], pa.timestamp("us", "UTC")),
+        }
+    )
+    planned = pickle.dumps(batch_writer({"bootstrap.servers": "x:1"}, whole_schema(), False))
+    lab.monkeypatch.setattr(sink, "current_task", lambda: TaskIdentity(0, 0, None, None))
+    pickle.loads(planned).commit([pickle.loads(planned).write(iter([table]))])
+    found = by_partition(lab.broker)
+    assert {tp: [r.value for r in rows] for tp, rows in found.items()} == {
+        TopicPartition("u", 1): [b"a"],
+        TopicPartition("t", 2): [b"b"],
+        TopicPartition("u", 0): [b"c"],
+    }
+    (first,) = found[TopicPartition("u", 1)]
+    assert (first.headers, first.timestamp) == ([(b"h", b"1")], 1_700_000_000_123)
+    assert found[TopicPartition("u", 0)][0].timestamp == 0
+    assert found[TopicPartition("t", 2)][0].timestamp > 1_700_000_000_123
+
+
+def whole_schema() -> StructType:
+    header = StructType().add("key", StringType()).add("value", BinaryType())
+    return (
+        StructType()
+        .add("extra", IntegerType())
+        .add("value", StringType())
+        .add("topic", StringType())
+        .add("partition", IntegerType())
+        .add("headers", ArrayType(header))
+        .add("timestamp", TimestampType())
+    )
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (StructType().add("key", StringType()), "no column value"),
+        (StructType().add("value", IntegerType()), "value must be string or binary, it is int"),
+        (StructType().add("value", BinaryType()).add("partition", StringType()), "partition must be int"),
+        (StructType().add("value", StringType()).add("headers", StringType()), "headers must be array<struct<key"),
+        (StructType().add("value", StringType()).add("timestamp", IntegerType()), "timestamp must be timestamp"),
+    ],
+)
+def test_a_table_that_cannot_be_written_is_refused_with_the_reason(schema: StructType, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        batch_writer({"bootstrap.servers": "x:1", "topic": "t"}, schema, False)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "code"),
+    [
+        ("topic", pa.array([None], pa.string()), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("partition", pa.array([7], pa.int32()), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("partition", pa.array([-1], pa.int32()), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("timestamp", pa.array([-1], pa.timestamp("us", "UTC")), ErrorCode.INVALID_TIMESTAMP),
+    ],
+)
+def test_a_row_that_cannot_be_written_fails_its_task(lab: Lab, column: str, values: pa.Array, code: ErrorCode) -> None:
+    table = pa.record_batch({"value": pa.array(["a"]), "topic": pa.array(["t"])} | {column: values})
+    planned = pickle.dumps(batch_writer({"bootstrap.servers": "x:1"}, whole_schema(), False))
+    lab.monkeypatch.setattr(sink, "current_task", lambda: TaskIdentity(0, 0, None, None))
+    with pytest.raises(KafkaError) as refused:
+        pickle.loads(planned).write(iter([table]))
+    assert refused.value.code == code
+
+
+# ---- at least once -------------------------------------------------------------------------------------------------
+
+
+def test_a_foreign_kafka_is_refused_exactly_once_and_served_at_least_once(lab: Lab) -> None:
+    lab.broker.foreign = True
+    with pytest.raises(ConfigError, match="set the option delivery to at-least-once"):
+        pickle.dumps(lab.batch())
+    planned = pickle.dumps(lab.batch(delivery="at-least-once"))
+    lab.broker.refusals["Produce"] = [ErrorCode.DUPLICATE_SEQUENCE_NUMBER]
+    lab.task(planned, [(b"k", b"lost answer")], 0)
+    assert lab.broker.calls == []
+
+
+def test_at_least_once_says_in_headers_which_row_it_is_and_counts_sequences(lab: Lab) -> None:
+    planned = pickle.dumps(lab.stream(delivery="at-least-once", **{"kafka.batch.size": "100"}))
+    done = lab.task(planned, numbered(*range(30)), partition=4, batch_id=9)
+    lab.stream(delivery="at-least-once").commit([done], 9)
+    seen = []
+    for batches in lab.broker.log.values():
+        expected = 0
+        for batch in batches:
+            header = parse_header(batch)
+            assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1, 0, expected)
+            expected += header.count
+            for record in records(batch, max_bytes=1 << 20):
+                headers = dict(record.headers)
+                assert headers[b"duramen.sink"] == f"spark-query-{QUERY}".encode()
+                assert (headers[b"duramen.batch"], headers[b"duramen.partition"]) == (b"9", b"4")
+                assert headers[b"duramen.seq"] == record.value
+                seen.append(record.value)
+    assert sorted(seen) == texts(*range(30))
+
+
+# ---- options -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "kafka.bootstrap.servers is missing"),
+        ({"topc": "x"}, "unknown option topc"),
+        ({"kafka.acks": "1"}, "kafka.acks=1 is not possible.*durable"),
+        ({"kafka.key.serializer": "x"}, "kafka.key.serializer is not supported"),
+        ({"kafka.security.protocol": "SSL"}, "PLAINTEXT"),
+        ({"delivery": "exactly-twice"}, "exactly-once or at-least-once"),
+        ({"compression": "brotli"}, "none or gzip or snappy or lz4 or zstd"),
+        ({"batchId": "x"}, "not a number"),
+        ({"batchId": "-1"}, "at least 0"),
+        ({"sinkId": ""}, "1 to 249 bytes"),
+        ({"kafka.linger.ms": "soon"}, "not a number"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_by_name(options: dict[str, str], message: str) -> None:
+    given = {"bootstrap.servers": "x:1", "topic": "t", **options} if options else {"topic": "t"}
+    with pytest.raises(ConfigError, match=message):
+        batch_writer(given, SCHEMA, False)
+
+
+def test_every_option_of_the_table_is_taken(lab: Lab) -> None:
+    values: dict[str, str] = {
+        "delivery": "exactly-once", "sinkId": "s", "compression": "zstd", "includeHeaders": "true",
+        "kafka.acks": "all", "kafka.enable.idempotence": "true", "kafka.compression.type": "lz4",
+        "kafka.batch.size": "1000", "kafka.linger.ms": "5", "kafka.request.timeout.ms": "1000",
+        "kafka.delivery.timeout.ms": "2000", "kafka.security.protocol": "PLAINTEXT",
+    }  # fmt: skip
+    given: dict[str, str] = {name: values.get(name, "1") for name in NAMES.values()}
+    parsed = parse(given)
+    assert (parsed.codec, parsed.batch_bytes, parsed.request_timeout_s, parsed.delivery_timeout_s) == (4, 1000, 1, 2)
+    assert parse({"kafka.bootstrap.servers": "x", "kafka.compression.type": "gzip"}).codec == 1
