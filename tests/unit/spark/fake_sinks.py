@@ -1,4 +1,4 @@
-"""A cluster of one process's memory that serves the staged commit as docs/protocol.md says, for tests without a node."""
+"""A cluster in memory that serves the staged commit as docs/protocol.md says, for tests without a node."""
 
 from __future__ import annotations
 
