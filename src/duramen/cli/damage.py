@@ -1,4 +1,4 @@
-"""What the nodes of a running cluster know to be damaged, and how far their scrubbers are; each node is asked itself."""
+"""What the nodes of a running cluster know to be damaged, and how far their scrubbers are: asked of each node."""
 
 from __future__ import annotations
 

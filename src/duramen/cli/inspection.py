@@ -23,7 +23,6 @@ from duramen.storage.checkpoints import (
     META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINT,
-    decode_meta,
     decode_partition_metadata,
     parse_partition_name,
     read_checkpoint,
@@ -37,6 +36,7 @@ from duramen.storage.producer_files import decode_kafka, decode_ours
 from duramen.storage.repairing import gap_behind
 from duramen.storage.salvage import next_batch
 from duramen.storage.scan import scan
+from duramen.storage.scrub_progress import Progress, read_progress
 from duramen.storage.seal import BLOCK_BYTES, SEALING, Seal, decode_seal, read_growing, read_sides
 from duramen.storage.segment import (
     INDEX,
@@ -50,6 +50,7 @@ from duramen.storage.segment import (
     parse_base,
 )
 from duramen.storage.snapshot_files import parse_snapshot_name, read_snapshot
+from duramen.storage.vouching import compare_identity, missing_segments
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header, records
 
 DECODED_BYTES_MAX = 1 << 30
@@ -127,7 +128,10 @@ class PartitionReport:
 
 @dataclass(slots=True)
 class DirectoryReport:
-    """What a data directory holds; journal_entries is None where there is no journal, as in Kafka's directories."""
+    """What a data directory holds; journal_entries is None where there is no journal, as in Kafka's directories.
+
+    scrub: how far the node's scrubber was, and what it knew to be damaged.
+    """
 
     path: str
     cluster_id: str
@@ -136,6 +140,7 @@ class DirectoryReport:
     journal_entries: int | None = None
     partitions: list[PartitionReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    scrub: Progress | None = None
 
     def all_findings(self) -> Iterator[Finding]:
         """The directory's own and those of its partitions."""
@@ -152,14 +157,18 @@ def verify_directory(
     only: the name of the one partition directory to look at. decode: open every record, not only check the batches'
     checksums. StorageError when it is no data directory.
     """
-    content = read_file(disk, posixpath.join(path, META_PROPERTIES))
-    if content is None:
+    meta, wrong = compare_identity(disk, path)
+    if meta is None and not disk.exists(posixpath.join(path, META_PROPERTIES)):
         raise StorageError(f"{path} is no data directory: it has no {META_PROPERTIES}")
-    meta = decode_meta(content, posixpath.join(path, META_PROPERTIES))
     lock = disk.lock(posixpath.join(path, LOCK))
     try:
         clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
-        report = DirectoryReport(path, meta.cluster_id, meta.node_id, clean)
+        report = DirectoryReport(
+            path, "?" if meta is None else meta.cluster_id, -1 if meta is None else meta.node_id, clean
+        )
+        for name, made_again, what in wrong:
+            report.findings.append(Finding("index" if made_again else "damage", name, 0, 0, -1, what))
+        report.scrub = read_progress(disk, path)
         _verify_journal(disk, report)
         points = recovery_points(disk, path)
         if disk.exists(posixpath.join(path, CHECKPOINT)) and read_checkpoint(disk, path) is None:
@@ -266,7 +275,19 @@ def verify_partition(
         if gap is not None:
             what = "no segment holds these offsets: a file is missing"
             report.findings.append(Finding("damage", path, 0, 0, gap[0], what, gap[1]))
+    _verify_list(disk, path, bases, report)
     return report
+
+
+def _verify_list(disk: Disk, path: str, bases: list[int], report: PartitionReport) -> None:
+    """Segments that the directory's own list has: of a compacted log, or before the first one that is there."""
+    tp = parse_partition_name(report.name)
+    missing = [] if tp is None else missing_segments(disk, posixpath.dirname(path), tp, bases)
+    told = [(each.offset, each.last_offset) for each in report.findings if each.kind == "damage"]
+    for first, last in missing:
+        if not any(start <= first and last <= end for start, end in told):
+            what = "the segment that held these offsets is missing"
+            report.findings.append(Finding("damage", path, 0, 0, first, what, last))
 
 
 def _verify_side_files(disk: Disk, path: str, findings: list[Finding]) -> None:

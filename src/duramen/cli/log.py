@@ -27,6 +27,7 @@ from duramen.storage.checkpoints import META_PROPERTIES
 from duramen.storage.disk import RealDisk
 from duramen.storage.salvage import next_batch
 from duramen.storage.scan import scan
+from duramen.storage.scrub_progress import NO_KEY
 from duramen.storage.segment import log_name, parse_base
 from duramen.wire.batch import BatchHeader, read_marker, records
 
@@ -111,6 +112,14 @@ def _as_json(report: DirectoryReport) -> dict[str, Any]:
         "node_id": report.node_id,
         "clean": report.clean,
         "journal_entries": report.journal_entries,
+        "scrub": None
+        if report.scrub is None
+        else {
+            "started_ms": report.scrub.started_ms,
+            "round_bytes": report.scrub.bytes,
+            "under_way": report.scrub.key != NO_KEY,
+            "damage": [damage.fields() for damage in report.scrub.known],
+        },
         "partitions": [
             {
                 "partition": partition.name,
@@ -142,6 +151,11 @@ def _print(report: DirectoryReport) -> None:
         state = "closed cleanly" if report.clean else "not closed cleanly; the next start recovers it"
         journal = "" if report.journal_entries is None else f", journal entries {report.journal_entries:,}"
         click.echo(f"{report.path}: node {report.node_id} of cluster {report.cluster_id}, {state}{journal}")
+    if report.scrub is not None:
+        state = "had checked" if report.scrub.key != NO_KEY else "checked"
+        known = plural(len(report.scrub.known), "damaged range")
+        began = iso(report.scrub.started_ms)
+        click.echo(f"the scrubber's round of {began} {state} {human_bytes(report.scrub.bytes)}; it knew of {known}")
     rows = [_row(partition) for partition in report.partitions]
     if rows:
         headings = ("partition", "segments", "sealed", "start", "end", "records", "bytes", "")

@@ -37,6 +37,7 @@ from duramen.storage.disk import RealDisk
 from duramen.storage.journal_reader import read_journal
 from duramen.storage.repairing import DROPPED, LOST, Action, Repair, survey
 from duramen.storage.segment import log_name, parse_base
+from duramen.storage.vouching import forget_segments
 
 DEFAULT_DIRECTORY = "./duramen-data"
 
@@ -137,6 +138,7 @@ def apply(disk: Disk, found: DirectoryRepair) -> None:
         for point in checkpoint.logs.values() if checkpoint is not None else ():
             if point.tp == tp:
                 changed[point.tp] = _point(disk, repair, point)
+    forget_segments(disk, found.path, changed)
     if checkpoint is not None and changed:
         logs = {key: changed.get(point.tp, point) for key, point in checkpoint.logs.items()}
         told = DirectoryCheckpoint(checkpoint.generation, checkpoint.checkpoint_lsn, logs)

@@ -109,6 +109,7 @@ class Checkpointer:
 
     changed: logs that something was journaled or written of since they were synced: what rests costs a round nothing.
     persisted: what the checkpoint on disk says of it: recovery writes nothing below that.
+    is_compacting: whether segments of the log may be merged now without an entry in what the journal keeps.
     """
 
     disk: Disk
@@ -123,6 +124,7 @@ class Checkpointer:
     changed: dict[Log, None] = field(default_factory=dict)
     rounds: int = 0
     identity: MetaProperties | None = None
+    is_compacting: Callable[[Log], bool] = lambda log: False
     _round: Round | None = None
     _job: Checkpoint | None = None
     _cut_meanwhile: set[LogKey] = field(default_factory=set)
@@ -210,13 +212,19 @@ class Checkpointer:
             marks[log.tp] = self.high_watermark(log)
         lsn = self._round.lsn if self._round is not None else self.journal.next_lsn
         checkpoint = DirectoryCheckpoint(self.generation, lsn, points)
-        return Files(self.disk, self.directory, checkpoint, marks, self._vouched(lsn))
+        return Files(self.disk, self.directory, checkpoint, marks, self._vouched(lsn, points))
 
-    def _vouched(self, lsn: int) -> Vouched | None:
+    def _vouched(self, lsn: int, points: Mapping[LogKey, LogPoint]) -> Vouched | None:
         if self.identity is None:
             return None
         logs = {key: (log.tp, tuple(log.epochs.entries)) for key, log in self.logs.items()}
-        return Vouched(self.identity, self.generation, lsn, logs)
+        segments = {key: left.segments for key, left in self.offline.items() if left.segments}
+        for key, log in self.logs.items():
+            if len(log.segments) > 1 and not self.is_compacting(log):
+                synced = points[key].segment_base
+                segments[key] = tuple(each.base_offset for each in log.segments if each.base_offset <= synced)
+        segments = {key: bases for key, bases in segments.items() if bases}
+        return Vouched(self.identity, self.generation, lsn, logs, segments)
 
     def cut(self, key: LogKey, offset: int, segment_base: int, position: int) -> None:
         """The log was truncated: nothing behind is known to be synced any more."""

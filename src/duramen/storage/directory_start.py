@@ -42,7 +42,8 @@ from duramen.storage.journal_reader import HELD_BYTES, JournalContents, read_jou
 from duramen.storage.recovery import PartitionRecovery, RecoveryReport
 from duramen.storage.recovery_plan import LogKey, Plan, Point, make_plans
 from duramen.storage.segment import log_name, parse_base
-from duramen.storage.vouching import DELETE_SUFFIX, check_identity, restore
+from duramen.storage.segment_lists import NOTHING_WANTED, Wanted
+from duramen.storage.vouching import DELETE_SUFFIX, check_identity, read_vouched, restore
 
 Together = Callable[[Sequence[Callable[[], Any]]], list[Any]]
 """As `ports.Executor.together`."""
@@ -70,7 +71,7 @@ class Ready:
     """A partition whose files may be opened once `recovery`, if there is one, has run.
 
     sound_below: indexes of segments below this offset may be believed. known: what the checkpoint knows of the log and
-    what recovery leaves as it was, if that still holds.
+    what recovery leaves as it was, if that still holds. wanted: segments whose absence is damage.
     """
 
     found: Found
@@ -78,6 +79,7 @@ class Ready:
     sound_below: int
     known: LogPoint | None = None
     recovery: PartitionRecovery | None = None
+    wanted: Wanted = NOTHING_WANTED
 
 
 @dataclass(slots=True)
@@ -128,6 +130,7 @@ def prepare(
             state.ready = _clean(disk, path, checkpoint, found, state.report)
         else:
             state.ready = _recover(disk, path, checkpoint, found, deleted, state)
+        _want_segments(disk, path, checkpoint, state)
     except BaseException:
         contents.close()
         raise
@@ -292,6 +295,14 @@ def _clean(
     return ready
 
 
+def _want_segments(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, state: StartState) -> None:
+    """The directory's own list says which segment files each log must have."""
+    vouched = read_vouched(disk, path, checkpoint)
+    if vouched is not None:
+        for ready in state.ready:
+            ready.wanted = ready.wanted._replace(bases=vouched.segments.get(ready.found.key, ()))
+
+
 def _recover(
     disk: Disk,
     path: str,
@@ -332,7 +343,7 @@ def _recover(
         if known is not None and (plan.created or plan.truncated):
             known = None
         recovery = PartitionRecovery(disk, partition.path, plan, contents.parts, known)
-        ready.append(Ready(partition, plan.start, 0, known, recovery))
+        ready.append(Ready(partition, plan.start, 0, known, recovery, Wanted((), plan.cut, tuple(plan.merged))))
     return ready
 
 

@@ -24,13 +24,17 @@ from duramen.storage.segment import log_name
 
 @dataclass(frozen=True, slots=True)
 class Offline:
-    """A partition that is on disk and not served. point: for the checkpoint, where it ends as far as that is known."""
+    """A partition that is on disk and not served. point: for the checkpoint, where it ends as far as that is known.
+
+    segments: those it should have, as the next start has to know, too.
+    """
 
     tp: TopicPartition
     topic_id: TopicId
     path: str
     error: Exception
     point: LogPoint
+    segments: tuple[int, ...] = ()
 
     @property
     def key(self) -> LogKey:
@@ -62,6 +66,9 @@ class Opening:
                     ready.sound_below = ready.recovery.sound_below
                 if ready.recovery.damage is not None:
                     raise ready.recovery.damage
+            if ready.wanted.bases:
+                present = list(filter_bases(self.disk.list_directory(ready.found.path)))
+                ready.wanted.check(ready.found.path, present, ready.start_offset)
             self.log = self.make(
                 path=ready.found.path,
                 tp=ready.found.tp,
@@ -88,7 +95,7 @@ class Opening:
         at = end if end is not None else self._end_of_files()
         # Without a state the next start reads it all, and so comes to the same end.
         kept = LogPoint(found.tp, ready.start_offset, at.offset, at.segment_base, at.position)
-        self.offline = Offline(found.tp, found.topic_id, found.path, error, kept)
+        self.offline = Offline(found.tp, found.topic_id, found.path, error, kept, ready.wanted.lasting())
 
     def _end_of_files(self) -> Point:
         """Where the files end, for a log of which nobody knows how far it goes: a later start must cut nothing off.

@@ -53,7 +53,8 @@ class Plan:
 
     trusted: all before it was synced (None: unknown). end: where the log ends by the journal (None: unknown).
     accept_from: page-cache topics: from here on intact batches are accepted though unsynced; accept_to: and to here.
-    epochs: (epoch, start) to add, or (-1, offset) to cut from. entries: how many were folded.
+    epochs: (epoch, start) to add, or (-1, offset) to cut from. entries: how many were folded. cut: least offset of a
+    truncation; merged: (base, end offset) of compacted groups of segments.
     """
 
     key: LogKey
@@ -67,6 +68,8 @@ class Plan:
     created: bool = False
     deleted: bool = False
     truncated: bool = False
+    cut: int = 1 << 62
+    merged: list[tuple[int, int]] = field(default_factory=list)
     entries: int = 0
 
     def fold(self, entries: Sequence[JournalEntry]) -> None:
@@ -172,10 +175,12 @@ class Plan:
             self.accept_to = point
         self.end = point
         self.truncated = True
+        self.cut = min(self.cut, point.offset)
         self.epochs.append((-1, point.offset))
 
     def _swap(self, first_base: int, end: Point) -> None:
         """The segments from `first_base` up to `end` were synced, and other bytes may be in their place by now."""
+        self.merged.append((first_base, end.offset))
         for base in [base for base in self.writes if first_base <= base < end.segment_base]:
             del self.writes[base]
         if self.trusted is None or self.trusted.place < end.place:

@@ -44,6 +44,7 @@ from duramen.storage.segment import (
     log_name,
     parse_base,
 )
+from duramen.storage.vouching import missing_segments
 from duramen.wire.checksum import crc32c
 
 LOST = "duramen-lost"
@@ -289,8 +290,25 @@ def survey(disk: Disk, directory: str, name: str, end_offset: int | None) -> Rep
             what = "no segment holds these offsets: a file is missing"
             path = posixpath.join(repair.path, log_name(base))
             found.actions.append(Action(DROPPED, path, found.size, found.size, *gap, what))
+    _note_missing(repair, bases)
     repair.removals += _unreadable(disk, repair.path, names, repair.segments)
     return repair
+
+
+def _note_missing(repair: Repair, bases: list[int]) -> None:
+    """Segments that the directory's own list has: of a compacted log, or before the first one that is there."""
+    tp = parse_partition_name(repair.name)
+    if tp is None or not repair.segments:
+        return
+    told = [action for segment in repair.segments for action in segment.actions if action.kind == DROPPED]
+    for first, last in missing_segments(repair.disk, repair.directory, tp, bases):
+        if any(action.first_offset <= first and last <= action.last_offset for action in told):
+            continue
+        before = [segment for segment in repair.segments if segment.base_offset < first]
+        beside = before[-1] if before else repair.segments[0]
+        what = "the segment that held these offsets is missing"
+        path = posixpath.join(repair.path, log_name(beside.base_offset))
+        beside.actions.append(Action(DROPPED, path, beside.size, beside.size, first, last, what))
 
 
 class _Survey:

@@ -1,6 +1,7 @@
 """What Kafka's small text files say, once more and with a checksum: a flipped bit in one of them is not believed.
 
-`duramen-directory` repeats whose directory this is, and of each partition the topic id and the leader epochs. It is
+`duramen-directory` repeats whose directory this is, and of each partition the topic id, the leader epochs and, when
+there are several, the segments (`segment_lists.py`). It is
 written with each checkpoint and names its journal generation and LSN; it counts only beside that checkpoint. `restore`
 runs before anything else of a start looks at the files it covers. Where Kafka itself has used the directory since,
 Kafka's files are the truth, and our seals may speak of segments that it has compacted: they go.
@@ -10,8 +11,9 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import NamedTuple
 
 from duramen.errors import StorageError
@@ -35,12 +37,14 @@ from duramen.storage.checkpoints import (
     encode_offsets,
     encode_partition_metadata,
     parse_partition_name,
+    read_checkpoint,
     read_epochs,
     read_file,
     replace_file,
 )
 from duramen.storage.journal_reader import JournalEntry
 from duramen.storage.recovery_plan import LogKey
+from duramen.storage.segment_lists import Wanted
 from duramen.wire.checksum import crc32c
 
 VOUCHED = "duramen-directory"
@@ -51,22 +55,28 @@ Epochs = tuple[tuple[int, int], ...]
 
 
 class Vouched(NamedTuple):
-    """The content of `duramen-directory`. logs: each partition's name and its (epoch, start offset) pairs."""
+    """The content of `duramen-directory`. logs: each partition's name and its (epoch, start offset) pairs.
+
+    segments: base offsets that the log had, where it had several, and no pass of compaction was at work on it.
+    """
 
     identity: MetaProperties
     generation: int
     lsn: int
     logs: Mapping[LogKey, tuple[TopicPartition, Epochs]]
+    segments: Mapping[LogKey, tuple[int, ...]] = MappingProxyType({})
 
 
 def encode_vouched(vouched: Vouched) -> bytes:
     """Text lines, the last one with the CRC-32C of those before it."""
     identity = vouched.identity
-    counts = f"{vouched.generation} {vouched.lsn} {len(vouched.logs)}"
-    lines = [f"{VOUCHED} 1 {counts} {identity.node_id} {identity.cluster_id} {identity.directory_id}"]
+    counts = f"{vouched.generation} {vouched.lsn} {len(vouched.logs)} {len(vouched.segments)}"
+    lines = [f"{VOUCHED} 2 {counts} {identity.node_id} {identity.cluster_id} {identity.directory_id}"]
     for (topic_id, partition), (tp, epochs) in sorted(vouched.logs.items()):
         told = ",".join(f"{epoch}:{start}" for epoch, start in epochs) or "-"
         lines.append(f"{topic_id.hex()} {tp.topic} {partition} {told}")
+    for (topic_id, partition), bases in sorted(vouched.segments.items()):
+        lines.append(f"{topic_id.hex()} {partition} {','.join(map(str, bases))}")
     body = ("\n".join(lines) + "\n").encode()
     return body + f"crc {crc32c(body):08x}\n".encode()
 
@@ -77,16 +87,79 @@ def decode_vouched(content: bytes) -> Vouched | None:
     if not separator or tail.strip() != f"{crc32c(body):08x}".encode():
         return None
     head, *lines = body.decode("ascii").splitlines()
-    name, version, generation, lsn, count, node, cluster, directory = head.split(" ")
-    if name != VOUCHED or version != "1" or int(count) != len(lines):
+    name, version, generation, lsn, count, lists, node, cluster, directory = head.split(" ")
+    if name != VOUCHED or version != "2" or int(count) + int(lists) != len(lines):
         return None
     logs: dict[LogKey, tuple[TopicPartition, Epochs]] = {}
-    for line in lines:
+    for line in lines[: int(count)]:
         topic_id, topic, partition, told = line.split(" ")
         pairs = [] if told == "-" else [pair.split(":") for pair in told.split(",")]
         tp = TopicPartition(topic, int(partition))
         logs[bytes.fromhex(topic_id), tp.partition] = (tp, tuple((int(epoch), int(start)) for epoch, start in pairs))
-    return Vouched(MetaProperties(cluster, int(node), directory), int(generation), int(lsn), logs)
+    segments = {}
+    for line in lines[int(count) :]:
+        topic_id, partition, told = line.split(" ")
+        segments[bytes.fromhex(topic_id), int(partition)] = tuple(map(int, told.split(",")))
+    return Vouched(MetaProperties(cluster, int(node), directory), int(generation), int(lsn), logs, segments)
+
+
+def read_vouched(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None) -> Vouched | None:
+    """The directory's `duramen-directory` where it belongs to this checkpoint; else, or when it is damaged, None."""
+    content = read_file(disk, posixpath.join(path, VOUCHED))
+    vouched = None if content is None else decode_vouched(content)
+    if vouched is None or checkpoint is None:
+        return None
+    same = (vouched.generation, vouched.lsn) == (checkpoint.generation, checkpoint.checkpoint_lsn)
+    return vouched if same else None
+
+
+def compare_identity(disk: Disk, path: str) -> tuple[MetaProperties | None, list[tuple[str, bool, str]]]:
+    """Whose directory it is, and what is wrong with the files that say so; nothing is changed.
+
+    Each finding: the file, whether the next start makes it again by itself, and what is wrong. None: nobody knows.
+    """
+    content = read_file(disk, posixpath.join(path, VOUCHED))
+    vouched = None if content is None else decode_vouched(content)
+    wrong = []
+    if vouched is None and content is not None:
+        wrong.append((posixpath.join(path, VOUCHED), True, "it is damaged"))
+    name = posixpath.join(path, META_PROPERTIES)
+    content = read_file(disk, name)
+    try:
+        found = None if content is None else decode_meta(content, name)
+    except StorageError as error:
+        found = None
+        wrong.append((name, vouched is not None, str(error)))
+    if content is None:
+        wrong.append((name, vouched is not None, "it is missing"))
+    if vouched is not None and found is not None and found != vouched.identity:
+        what = f"it says {_named(found)}, {VOUCHED} says {_named(vouched.identity)}: one of them is damaged"
+        wrong.append((name, False, what))
+    return found or (None if vouched is None else vouched.identity), wrong
+
+
+def missing_segments(disk: Disk, path: str, tp: TopicPartition, present: Sequence[int]) -> list[tuple[int, int]]:
+    """First and last offset of each segment that the partition must have and has not, after a clean stop of ours."""
+    if not disk.exists(posixpath.join(path, CLEAN_SHUTDOWN)) or kafka_was_here(disk, path):
+        return []
+    checkpoint = read_checkpoint(disk, path)
+    vouched = read_vouched(disk, path, checkpoint)
+    for key, point in checkpoint.logs.items() if checkpoint is not None and vouched is not None else ():
+        if point.tp == tp and vouched is not None:
+            return Wanted(vouched.segments.get(key, ())).missing(present, point.start_offset)
+    return []
+
+
+def forget_segments(disk: Disk, path: str, gone: Iterable[TopicPartition]) -> None:
+    """A repair has written down what these partitions lost: the next start asks for no segment of theirs. OSError."""
+    checkpoint = read_checkpoint(disk, path)
+    vouched = read_vouched(disk, path, checkpoint)
+    if checkpoint is None or vouched is None:
+        return
+    repaired = set(gone)
+    kept = {key: bases for key, bases in vouched.segments.items() if checkpoint.logs[key].tp not in repaired}
+    if kept != vouched.segments:
+        replace_file(disk, posixpath.join(path, VOUCHED), encode_vouched(vouched._replace(segments=kept)))
 
 
 def kafka_was_here(disk: Disk, path: str) -> bool:
@@ -152,9 +225,8 @@ def restore(
         points = checkpoint.logs.values()
         _hold(disk, path, LOG_START, {p.tp: p.start_offset for p in points if p.start_offset > 0}, damage)
         _hold(disk, path, RECOVERY_POINT, {p.tp: p.recovery_point for p in points}, damage)
-    content = read_file(disk, posixpath.join(path, VOUCHED))
-    vouched = None if content is None else decode_vouched(content)
-    if vouched is None or (vouched.generation, vouched.lsn) != (checkpoint.generation, checkpoint.checkpoint_lsn):
+    vouched = read_vouched(disk, path, checkpoint)
+    if vouched is None:
         return True
     created = {(entry.topic_id, entry.partition) for entry in entries if entry.kind == kinds.CREATE}
     deleted = set(_deleted(disk, path))

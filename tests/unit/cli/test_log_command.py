@@ -17,8 +17,10 @@ from crc32c import crc32c
 from duramen.cli.main import main
 from duramen.model import TopicPartition, topic_id_text
 from duramen.storage.checkpoints import MetaProperties, encode_meta, encode_offsets, encode_partition_metadata
+from duramen.storage.damage import Damage
 from duramen.storage.disk import RealDisk
 from duramen.storage.index import OffsetIndex, TimeIndex
+from duramen.storage.scrub_progress import Progress, write_progress
 from duramen.storage.seal import compute_seal
 from duramen.storage.segment import file_name
 from duramen.wire.batch import build_batch, parse_header
@@ -341,6 +343,38 @@ def test_damaged_side_files_are_found(tmp_path: Path, capsys: pytest.CaptureFixt
     code, report = verify(capsys, str(data))
     assert code == 1
     assert [(f["kind"], f["path"]) for f in report["findings"]] == [("index", str(path))]
+
+
+@pytest.mark.parametrize("word", [b"cluster.id=", b"=", b"node.id=", b"directory.id="])
+def test_a_flipped_bit_in_the_directorys_identity_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], word: bytes
+) -> None:
+    data = tmp_path / "data"
+    subprocess.run([sys.executable, "-c", WRITER, str(data), "close"], check=True, timeout=60)
+    path = data / "meta.properties"
+    flip(path, path.read_bytes().index(word) + (len(word) if word != b"=" else 0))
+    code, report = verify(capsys, str(data))
+    assert code == 1
+    (finding,) = report["findings"]
+    assert finding["path"] == str(path)
+    assert finding["kind"] == ("damage" if word in (b"cluster.id=", b"node.id=", b"directory.id=") else "index")
+    path.unlink()
+    code, report = verify(capsys, str(data))
+    assert (code, [finding["what"] for finding in report["findings"]]) == (1, ["it is missing"])
+
+
+def test_what_the_scrubber_knew_is_told(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    damage = Damage(str(data / "events-0" / file_name(0, ".log")), 0, 65536, 3, 9, "the bytes differ from the seal")
+    write_progress(
+        RealDisk(), str(data), Progress(1_760_000_000_000, 4096, (bytes(15) + b"\x01", 0), 0, 65536, (damage,))
+    )
+    _, report = verify(capsys, str(data))
+    assert report["scrub"]["under_way"]
+    assert report["scrub"]["damage"] == [damage.fields()]
+    main(["log", "verify", str(data)])
+    assert (
+        "round of 2025-10-09T08:53:20.000Z had checked 4.0 KiB; it knew of 1 damaged range" in capsys.readouterr().out
+    )
 
 
 def test_damaged_journal_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from duramen.cli.repair import apply, command, settle, survey_directory
 from duramen.errors import StorageError
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk, NodeDied
+from duramen.storage.checkpoints import encode_offsets, replace_file
 from duramen.storage.directory import LogDirectory
 from duramen.storage.log import Log
 from duramen.storage.repairing import DROPPED, LOST, REMOVED, RESTORED, losses
@@ -152,6 +153,55 @@ def test_a_missing_segment_is_a_gap_that_is_told_once() -> None:
     assert [(loss["first_offset"], loss["last_offset"]) for loss in losses(disk, "/data")] == [missing]
     assert findings(disk) == []
     assert survey_directory(disk, "/data").actions == []
+    directory, log = opened(disk)
+    assert not set(range(missing[0], missing[1] + 1)) & set(read_all(log))
+    directory.close(clean=True)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_missing_segment_keeps_its_partition_offline_until_it_is_repaired(number: int, compacted: bool) -> None:
+    disk = CrashDisk()
+    records, segments = filled(disk)
+    if compacted:  # by the offset that compaction has reached, gaps between segments are right
+        replace_file(disk, "/data/cleaner-offset-checkpoint", encode_offsets({TP: 60}))
+    path, _, base = segments[number]
+    last = segments[number + 1][2] - 1
+    content = disk.contents()[path]
+    disk.remove(path)
+    for _ in range(2):  # a start that left it offline does not make the next one forget
+        directory = start(disk)
+        assert directory.logs == {}
+        (left,) = directory.offline.values()
+        assert f"it held offsets up to {last}" in str(left.error)
+        directory.close(clean=True)
+        (finding,) = findings(disk)
+        assert (finding.kind, finding.offset, finding.last_offset) == ("damage", base, last)
+    disk_with_it_back = CrashDisk()
+    for name, held in {**disk.contents(), path: content}.items():
+        disk_with_it_back.make_directories(name.rpartition("/")[0])
+        replace_file(disk_with_it_back, name, held)
+    directory, log = opened(disk_with_it_back)
+    assert read_all(log) == records
+    directory.close(clean=True)
+    (action, *_) = survey_directory(disk, "/data").actions
+    assert (action.kind, action.first_offset, action.last_offset) == (DROPPED, base, last)
+    apply(disk, survey_directory(disk, "/data"))
+    assert [(loss["first_offset"], loss["last_offset"]) for loss in losses(disk, "/data")] == [(base, last)]
+    assert findings(disk) == []
+    directory, log = opened(disk)
+    assert read_all(log) == {offset: value for offset, value in records.items() if not base <= offset <= last}
+    directory.close(clean=True)
+
+
+def test_a_missing_segment_is_noticed_by_a_start_after_a_kill() -> None:
+    disk = CrashDisk()
+    _, segments = filled(disk, clean=False)
+    disk.remove(segments[1][0])
+    directory = start(disk)
+    (left,) = directory.offline.values()
+    assert segments[1][0] in str(left.error)
+    directory.close(clean=False)
 
 
 @pytest.mark.parametrize("number", [0, 1, -1])
