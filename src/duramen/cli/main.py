@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "group": ("duramen.cli.group", "List, describe, reset and delete consumer groups."),
     "truncate": ("duramen.cli.truncate", "Delete the records before an offset."),
     "config": ("duramen.cli.config", "Describe and alter the settings of topics and nodes."),
+    "spark": ("duramen.cli.spark", "Run pipelines on Spark: streams and tables that follow topics."),
     "log": ("duramen.cli.log", "Look into a data directory, check and repair it, offline."),
     "completion": ("duramen.cli.completion", "Print the shell's completion script."),
 }

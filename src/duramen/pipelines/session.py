@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import cast
 
 from pyspark.sql import SparkSession
 
 from duramen.errors import DuramenError
 from duramen.pipelines import java
+
+LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
 class NoJavaError(DuramenError):
@@ -29,16 +32,16 @@ def session(name: str = "duramen", master: str | None = None, config: Mapping[st
     master = master or os.environ.get("SPARK_MASTER", "local[*]")
     builder = SparkSession.builder.appName(name).master(master).config("spark.ui.showConsoleProgress", "false")
     if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         # Loopback only, no web page, and no more shuffle partitions than a small machine has use for.
         for key, value in {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.ui.enabled": "false",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
             "spark.sql.shuffle.partitions": "4",
         }.items():
             builder = builder.config(key, value)
     for key, value in (config or {}).items():
         builder = builder.config(key, value)
-    found = builder.getOrCreate()
-    found.sparkContext.setLogLevel("OFF")
-    return found
+    return builder.getOrCreate()

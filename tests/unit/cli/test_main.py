@@ -54,7 +54,9 @@ def loaded_by(*arguments: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split()[1:])
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("serve", "--help"), ("serve", "--set", "nonsense=1")])
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("serve", "--help"), ("serve", "--set", "nonsense=1"), ("spark", "--help")]
+)
 def test_neither_help_nor_serve_loads_a_client_or_rich(arguments: tuple[str, ...]) -> None:
     loaded = loaded_by(*arguments)
     assert "duramen.cli.main" in loaded

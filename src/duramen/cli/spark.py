@@ -1,0 +1,40 @@
+"""`duramen spark`: run, watch and rebuild pipelines. Spark is loaded only by the commands that need it."""
+
+from __future__ import annotations
+
+import click
+
+from duramen.cli.lazy import LazyCommands
+
+EPILOG = """\b
+Examples:
+  duramen spark init tour                       a pipeline to start from
+  duramen spark doctor                          can it run here?
+  duramen spark dry-run tour.py
+  duramen spark run tour.py                     until Ctrl-C
+  duramen spark status tour.py
+  duramen spark reprocess tour.py aircraft --version v2
+  duramen spark swap tour.py aircraft v2
+
+\b
+Needs `pip install 'duramen[spark]'`. The tutorial is docs/spark.md.
+"""
+
+COMMANDS = {
+    "init": ("duramen.cli.spark_init", "Write a pipeline to start from."),
+    "doctor": ("duramen.cli.spark_doctor", "Check Java, packages, workers and storage; say what to do."),
+    "dry-run": ("duramen.cli.spark_run", "Analyse a pipeline without running it."),
+    "run": ("duramen.cli.spark_run", "Run a pipeline's steps."),
+    "status": ("duramen.cli.spark_status", "Show every step, its version and its last batch."),
+    "lag": ("duramen.cli.spark_status", "Show how far each step is behind its topic."),
+    "reprocess": ("duramen.cli.spark_reprocess", "Build a new version of a step by replay, and compare."),
+    "swap": ("duramen.cli.spark_reprocess", "Make a built version the current one."),
+    "rollback": ("duramen.cli.spark_reprocess", "Go back to the previous version."),
+    "trace": ("duramen.cli.spark_trace", "From a row to its record, from a record to its rows."),
+}
+"""Every command: the module that holds it, under its name with an underscore for the dash, and its line in the list."""
+
+
+@click.group(cls=LazyCommands, commands_at=COMMANDS, epilog=EPILOG)
+def command() -> None:
+    """Run pipelines: streams and tables that follow topics, on Spark."""

@@ -1,0 +1,33 @@
+"""`duramen spark doctor`: can a pipeline run here, and if not, what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from duramen.cli.connection import DEFAULT_BOOTSTRAP, json_option
+from duramen.cli.output import print_json
+from duramen.cli.spark_run import master_option
+from duramen.pipelines.doctor import examine
+
+
+@click.command("doctor", short_help="Check Java, packages, workers and storage; say what to do.")
+@click.option("-b", "--bootstrap", envvar="DURAMEN_BOOTSTRAP", default=DEFAULT_BOOTSTRAP, show_default=True)
+@click.option(
+    "--folder", type=click.Path(file_okay=False, path_type=Path), default=Path(), help="Where tables will be kept."
+)
+@master_option
+@json_option
+def doctor_command(bootstrap: str, folder: Path, master: str | None, as_json: bool) -> int:
+    """Check everything a pipeline needs. Exit code 1 when something is missing."""
+    found = []
+    for check in examine(bootstrap, folder, master):
+        found.append(check)
+        if not as_json:
+            click.echo(f"{'ok ' if check.good else 'BAD'}  {check.name:<18} {check.found}")
+            if not check.good:
+                click.echo(f"     {'':<18} → {check.remedy}")
+    if as_json:
+        print_json([check._asdict() for check in found])
+    return 0 if all(check.good for check in found) else 1

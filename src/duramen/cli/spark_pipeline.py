@@ -1,0 +1,66 @@
+"""Loads the file that declares a pipeline, for the commands that work on one."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from duramen.errors import ConfigError
+from duramen.pipelines.declaration import Pipeline
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def load(file: Path) -> Pipeline:
+    """The one pipeline that the file defines. ConfigError when there is none, or several, or the file fails."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{file} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(file.stem, module)
+    # What the file imports from beside it is found, as when Python runs it.
+    sys.path.insert(0, str(file.resolve().parent))
+    spec.loader.exec_module(module)
+    found = {id(value): value for value in vars(module).values() if isinstance(value, Pipeline)}
+    if len(found) != 1:
+        raise ConfigError(f"{file} defines {len(found)} pipelines; it has to define one")
+    (pipeline,) = found.values()
+    if not pipeline.steps:
+        raise ConfigError(f"the pipeline in {file} has no steps: decorate functions with @{pipeline.name}.table")
+    return pipeline
+
+
+def pipeline_argument(command: _Command) -> _Command:
+    """Adds FILE, --bootstrap and --folder; the command gets a Pipeline as its first argument."""
+
+    @functools.wraps(command)
+    def with_pipeline(*args: Any, file: Path, bootstrap: str | None, folder: Path | None, **rest: Any) -> Any:
+        pipeline = load(file)
+        pipeline.bootstrap = bootstrap or pipeline.bootstrap
+        pipeline.folder = folder or pipeline.folder
+        return command(pipeline, *args, **rest)
+
+    options = (
+        click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
+        click.option("-b", "--bootstrap", metavar="HOST:PORT", help="The node, instead of the pipeline's own."),
+        click.option(
+            "--folder",
+            type=click.Path(file_okay=False, path_type=Path),
+            help="Tables and checkpoints, instead of the pipeline's own folder.",
+        ),
+    )
+    wrapped: Any = with_pipeline
+    for option in reversed(options):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return]
+
+
+def steps_of(pipeline: Pipeline, names: tuple[str, ...]) -> list[str]:
+    """The steps named, all when none is. ConfigError for an unknown one."""
+    return [pipeline.step(name).name for name in names] or list(pipeline.steps)

@@ -1,0 +1,109 @@
+"""`duramen spark reprocess`, `swap` and `rollback`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from duramen.cli.connection import json_option
+from duramen.cli.output import note, print_json
+from duramen.cli.spark_pipeline import pipeline_argument
+from duramen.cli.spark_run import master_option
+from duramen.pipelines.connector import DuramenConnector
+from duramen.pipelines.declaration import Pipeline, StreamStep
+from duramen.pipelines.reprocess import Report, Reprocessing
+from duramen.pipelines.runner import Runner
+from duramen.pipelines.session import session
+
+
+@click.command(
+    "reprocess",
+    short_help="Build a new version of a step by replay, and compare.",
+    epilog="\b\nExample:\n  duramen spark reprocess tour.py delays --version v2\n",
+)
+@pipeline_argument
+@click.argument("step")
+@click.option("--version", required=True, help="The name of the new version.")
+@master_option
+@json_option
+def reprocess_command(pipeline: Pipeline, step: str, version: str, master: str | None, as_json: bool) -> None:
+    """Run a step's code as it is now from the earliest record into a new version beside the current one.
+
+    Readers go on reading the current version. At the end the two are compared. When interrupted, the same command
+    goes on where it was.
+    """
+    work = Reprocessing(pipeline, step)
+    spark = session(pipeline.name, master)
+    try:
+        runner = Runner(pipeline, spark, DuramenConnector(pipeline.bootstrap))
+        report = work.build(runner, version, lambda progress: note(progress.line()), note)
+    finally:
+        spark.stop()
+    if as_json:
+        click.echo(json.dumps(report.to_json(), default=str))
+        return
+    for line in lines(report):
+        click.echo(line)
+    click.echo(f"`duramen spark swap FILE {step} {version}` makes it the current version.")
+
+
+def lines(report: Report) -> list[str]:
+    """The report for people."""
+    found = [f"{report.step}: {report.new} against {report.old}"]
+    if report.behind:
+        found.append(f"  {report.behind:,} records that {report.old} contains are not in {report.new} yet")
+    if report.difference is None:
+        return [*found, "  a stream's versions are topics: compare what reads them"]
+    diff = report.difference
+    found.append(f"  rows        {diff.old_rows:,} → {diff.new_rows:,}")
+    found.append(f"  equal       {diff.same:,}")
+    found.append(f"  differing   {diff.differing:,}")
+    found.append(f"  only in {report.old}  {diff.only_old:,}")
+    found.append(f"  only in {report.new}  {diff.only_new:,}")
+    for name, sign in (("only_old", "-"), ("only_new", "+")):
+        found += [f"    {sign} {_row(row)}" for row in diff.samples[name]]
+    found += [f"    ~ {_row(row)}" for row in diff.samples["differing"]]
+    return found
+
+
+def _row(row: dict[str, Any]) -> str:
+    def shown(value: Any) -> str:
+        return f"{value[0]} → {value[1]}" if isinstance(value, list) and len(value) == 2 else str(value)
+
+    return "  ".join(f"{name}={shown(value)}" for name, value in row.items() if not name.startswith("_"))
+
+
+@click.command("swap", short_help="Make a built version the current one.")
+@pipeline_argument
+@click.argument("step")
+@click.argument("version")
+@click.option("--allow-behind", type=click.IntRange(0), default=0, metavar="RECORDS", help="Swap although it lags.")
+@json_option
+def swap_command(pipeline: Pipeline, step: str, version: str, allow_behind: int, as_json: bool) -> None:
+    """Make a version the current one, at once for every reader. The old one stays for `rollback`."""
+    took = Reprocessing(pipeline, step).swap(version, allow_behind)
+    _switched(pipeline, step, version, took, as_json)
+
+
+@click.command("rollback", short_help="Go back to the previous version.")
+@pipeline_argument
+@click.argument("step")
+@json_option
+def rollback_command(pipeline: Pipeline, step: str, as_json: bool) -> None:
+    """Make the previous version the current one again."""
+    version, took = Reprocessing(pipeline, step).rollback()
+    _switched(pipeline, step, version, took, as_json)
+
+
+def _switched(pipeline: Pipeline, step: str, version: str, took: float, as_json: bool) -> None:
+    if as_json:
+        print_json({"step": step, "current": version, "seconds": round(took, 4)})
+        return
+    click.echo(f"{step} is {version} now ({took * 1000:.0f} ms)")
+    if isinstance(pipeline.step(step), StreamStep):
+        click.echo(
+            "Pipelines that read it by pipeline.output() go on behind the recorded cut. Other consumers of the "
+            "old topic are not moved: they have to subscribe to the new one."
+        )

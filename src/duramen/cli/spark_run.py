@@ -1,0 +1,109 @@
+"""`duramen spark run` and `dry-run`."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+
+import click
+
+from duramen.cli.connection import json_option
+from duramen.cli.output import note, print_json, print_table
+from duramen.cli.spark_pipeline import pipeline_argument, steps_of
+from duramen.pipelines.connector import DuramenConnector
+from duramen.pipelines.declaration import Pipeline, StreamStep
+from duramen.pipelines.progress import Progress
+from duramen.pipelines.runner import Runner
+from duramen.pipelines.session import session
+
+master_option = click.option(
+    "--master", metavar="URL", help="Spark's master; SPARK_MASTER, else every core of this machine."
+)
+
+
+def printer(as_json: bool) -> object:
+    """What is called with every batch."""
+
+    def tell(progress: Progress) -> None:
+        if as_json:
+            print_json(progress.to_json())
+        else:
+            click.echo(progress.line())
+
+    return tell
+
+
+@click.command(
+    "run",
+    short_help="Run a pipeline's steps.",
+    epilog="\b\nExamples:\n  duramen spark run tour.py\n  duramen spark run tour.py aircraft --once\n",
+)
+@pipeline_argument
+@click.argument("steps", nargs=-1, metavar="[STEP]...")
+@click.option("--once", is_flag=True, help="Work off what is there, then end.")
+@click.option("--trigger", default="1 second", show_default=True, help="How long a batch collects, at least.")
+@click.option("--accept-change", is_flag=True, help="Go on with a table that other logic began.")
+@master_option
+@json_option
+def run_command(
+    pipeline: Pipeline,
+    steps: tuple[str, ...],
+    once: bool,
+    trigger: str,
+    accept_change: bool,
+    master: str | None,
+    as_json: bool,
+) -> None:
+    """Run the steps of a pipeline (all, or those named) until Ctrl-C, one line a batch.
+
+    A batch is in its table once, however often it is interrupted; the same command goes on where it was.
+    """
+    names = steps_of(pipeline, steps)
+    spark = session(pipeline.name, master)
+    stop = threading.Event()
+
+    def asked(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    before = [(number, signal.signal(number, asked)) for number in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        Runner(pipeline, spark, DuramenConnector(pipeline.bootstrap)).run(
+            names,
+            printer(as_json),  # type: ignore[arg-type]
+            note,
+            available_now=once,
+            trigger=trigger,
+            accept=accept_change,
+            until=stop.is_set,
+        )
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+        spark.stop()
+
+
+@click.command("dry-run", short_help="Analyse a pipeline without running it.")
+@pipeline_argument
+@click.argument("steps", nargs=-1, metavar="[STEP]...")
+@master_option
+@json_option
+def dry_run_command(pipeline: Pipeline, steps: tuple[str, ...], master: str | None, as_json: bool) -> None:
+    """Plan every step: its functions are called on its columns, nothing is read or written."""
+    spark = session(pipeline.name, master)
+    try:
+        runner = Runner(pipeline, spark, DuramenConnector(pipeline.bootstrap))
+        found = []
+        for name in steps_of(pipeline, steps):
+            plan = runner.plan(name)
+            to = plan.step.to if isinstance(plan.step, StreamStep) else str(plan.version.table)
+            columns = [f"{field.name} {field.dataType.simpleString()}" for field in plan.rows.schema]
+            shown = [column for column in columns if not column.startswith("_")]
+            found.append((name, plan.step.kind, plan.version.name, plan.topic.name, to, ", ".join(shown)))
+    finally:
+        spark.stop()
+    headings = ("step", "kind", "version", "reads", "writes", "columns")
+    if as_json:
+        print_json([dict(zip(headings, row, strict=True)) for row in found])
+    else:
+        print_table(headings, found)

@@ -1,0 +1,84 @@
+"""`duramen spark status` and `lag`: what the files of a pipeline and the node tell; Spark is not started."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from duramen.cli.connection import json_option
+from duramen.cli.output import human_bytes, print_json, print_table
+from duramen.cli.spark_pipeline import pipeline_argument, steps_of
+from duramen.pipelines.cluster import Node
+from duramen.pipelines.declaration import Pipeline, TableStep
+from duramen.pipelines.layout import StepFolder, committed
+from duramen.pipelines.reading import open_table
+
+
+@click.command("status", short_help="Show every step, its version and its last batch.")
+@pipeline_argument
+@json_option
+def status_command(pipeline: Pipeline, as_json: bool) -> None:
+    """Show every step: which version is current, which others there are, and what the last batch did."""
+    rows = [_status(pipeline, name) for name in pipeline.steps]
+    if as_json:
+        print_json(rows)
+        return
+    headings = ("step", "kind", "current", "others", "state", "batch", "rows", "written", "ms", "when")
+    print_table(headings, [[row.get(name) for name in headings] for row in rows], right=("batch", "rows", "ms"))
+
+
+def _status(pipeline: Pipeline, name: str) -> dict[str, Any]:
+    folder = StepFolder(pipeline.folder, name)
+    step, current = pipeline.steps[name], folder.current().version
+    version = folder.version(current)
+    progress, about = version.progress() or {}, version.about()
+    reprocessing = folder.reprocessing() or {}
+    state = "never run" if about is None else "code changed" if about["fingerprint"] != step.fingerprint else "ready"
+    if reprocessing.get("phase") in {"building", "built"}:
+        state = f"{reprocessing['version']} {reprocessing['phase']}"
+    size = progress.get("size")
+    found: dict[str, Any] = {
+        "step": name,
+        "kind": step.kind,
+        "current": current,
+        "others": ", ".join(other for other in folder.versions() if other != current) or None,
+        "state": state,
+        "batch": progress.get("batch"),
+        "rows": progress.get("rows"),
+        "written": None if size is None else human_bytes(size),
+        "ms": progress.get("latency_ms"),
+        "when": None,
+    }
+    if isinstance(step, TableStep) and version.table.is_dir():
+        last = open_table(pipeline, name).last()
+        if last is not None:
+            when = datetime.fromtimestamp(last.time_ms / 1000, UTC)
+            found |= {"when": when.isoformat(" ", "seconds"), "offsets": last.offsets.to_json()}
+    return found
+
+
+@click.command("lag", short_help="Show how far each step is behind its topic.")
+@pipeline_argument
+@click.argument("steps", nargs=-1, metavar="[STEP]...")
+@json_option
+def lag_command(pipeline: Pipeline, steps: tuple[str, ...], as_json: bool) -> None:
+    """Show per step and partition the records that its topic has and the step has not worked in."""
+    node = Node(pipeline.bootstrap)
+    rows = []
+    for name in steps_of(pipeline, steps):
+        folder = StepFolder(pipeline.folder, name)
+        version = folder.version(folder.current().version)
+        about = version.about() or {}
+        done = committed(version.checkpoint(about.get("generation", 0)))
+        topic = about.get("reads", pipeline.steps[name].source.name)
+        starts = node.starts(topic)
+        for (_, partition), end in node.ends(topic):
+            at = max(done.end(topic, partition), starts.end(topic, partition))
+            rows.append((name, version.name, topic, partition, at, end, end - at))
+    headings = ("step", "version", "topic", "partition", "at", "end", "lag")
+    if as_json:
+        print_json([dict(zip(headings, row, strict=True)) for row in rows])
+    else:
+        print_table(headings, rows, right=headings[3:])

