@@ -112,6 +112,11 @@ _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 _KAFKA_BY_NAME: Final = {setting.name.lower(): setting for setting in KAFKA_SETTINGS}
 
 
+def any_query(given: Mapping[str, str]) -> dict[str, Any]:
+    """As `parse`, where it is not known yet what kind of query this will be."""
+    return parse(given, "")
+
+
 def parse(given: Mapping[str, str], query: str) -> dict[str, Any]:
     """All options by their names, as plain values, defaults included; settings as `kafka.<name>`.
 
@@ -151,7 +156,7 @@ def _nearest(name: str) -> str:
 
 
 def _check_place(option: Option, query: str) -> None:
-    if query not in option.queries:
+    if query and query not in option.queries:
         raise ConfigError(f"option {option.name} has no meaning in a {query} query")
 
 

@@ -1,0 +1,37 @@
+"""Records that a query should have read and that are gone: one error that names the exact range."""
+
+from __future__ import annotations
+
+import logging
+
+from duramen.errors import DuramenError, ErrorCode
+from duramen.model import TopicPartition
+
+_log = logging.getLogger("duramen.spark")
+
+
+class DataLossError(DuramenError):
+    """Offsets `start`..`end` (exclusive) of `tp` can no longer be read, or not any more what they were.
+
+    Gaps inside the log (compaction, markers of transactions) are none of these: only its start and its end count.
+    """
+
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+    def __init__(self, tp: TopicPartition, start: int, end: int, reason: str) -> None:
+        super().__init__(
+            f"offsets {start} to {end - 1} of {tp} ({end - start} of them) are lost to this query: {reason}. "
+            "Set failOnDataLoss to false to go on without them"
+        )
+        self.tp = tp
+        self.start = start
+        self.end = end
+        self.reason = reason
+
+
+def lost(tp: TopicPartition, start: int, end: int, reason: str, *, fail: bool) -> None:
+    """Raise DataLossError, or say the same in a warning."""
+    error = DataLossError(tp, start, end, reason)
+    if fail:
+        raise error
+    _log.warning("%s", error)

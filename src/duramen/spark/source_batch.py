@@ -1,0 +1,95 @@
+"""`spark.read.format("duramen")`: a range of offsets, planned once on the driver and read by tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from duramen.client import EARLIEST, LATEST, Cluster
+from duramen.errors import ConfigError
+from duramen.model import TopicPartition
+from duramen.spark.data_loss import lost
+from duramen.spark.offset_ranges import OffsetRanges
+from duramen.spark.options import BATCH, parse
+from duramen.spark.partitioner import murmur2
+from duramen.spark.planning import Split, splits
+from duramen.spark.positions import Positions
+from duramen.spark.sizes import curves
+from duramen.spark.source_schema import arrow_schema
+from duramen.spark.source_settings import SourceSettings, cutting, settings
+from duramen.spark.source_tasks import read_split
+
+
+class DuramenReader(DataSourceReader):
+    """One batch query. It travels to the tasks, so that it holds plain values only."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._options = parse(given, BATCH)
+        self._settings = settings(self._options)
+        self._schema = arrow_schema(schema, self._options)
+        _check_start(self._options)
+
+    def partitions(self) -> list[InputPartition]:
+        """The splits. Raises DataLossError for offsets asked for that the log does not hold any more."""
+        with self._settings.connect() as cluster:
+            return list(self._plan(cluster))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one split; Spark calls it with something else when there is none."""
+        return read_split(partition, self._settings, self._schema) if isinstance(partition, Split) else iter(())
+
+    def _plan(self, cluster: Cluster) -> list[Split]:
+        ranges = OffsetRanges(cluster, self._options, self._settings.isolation)
+        tps = ranges.partitions()
+        tps = only_of_key(tps, cluster, self._options, self._settings)
+        latest = ranges.latest(tps)
+        end = ranges.end(tps)
+        start = ranges.start(tps, EARLIEST)
+        fail = self._settings.fail_on_data_loss
+        for tp in tps:
+            if end[tp] > latest[tp]:
+                if fail:
+                    raise ConfigError(f"endingOffsets: {tp} ends at {latest[tp]}, so that {end[tp]} is not there yet")
+                end[tp] = latest[tp]
+            if start[tp] > latest[tp]:
+                reason = f"the log ends at offset {latest[tp]}"
+                lost(tp, latest[tp], start[tp], reason, fail=fail)
+        earliest = ranges.earliest(tps)
+        start = behind_losses(start, end, earliest, fail=fail)
+        if self._settings.timestamps is not None:
+            young = ranges.since(tps, self._settings.timestamps[0])
+            start = {tp: max(start[tp], young[tp]) for tp in start}
+        return splits(start, end, curves(cluster, earliest, latest), cutting(self._options))
+
+
+def behind_losses(start: Positions, end: Positions, earliest: Positions, *, fail: bool) -> Positions:
+    """`start`, moved behind what is gone where `fail` is false. Raises DataLossError naming the range otherwise."""
+    moved = dict(start)
+    for tp, first in earliest.items():
+        if start[tp] < first and start[tp] < end[tp]:
+            lost(tp, start[tp], min(first, end[tp]), f"the log starts at offset {first}", fail=fail)
+            moved[tp] = first
+    return moved
+
+
+def only_of_key(
+    tps: list[TopicPartition], cluster: Cluster, options: Mapping[str, Any], settings: SourceSettings
+) -> list[TopicPartition]:
+    """The partitions in which Kafka's default partitioner puts the wanted key, where the query vouches for that."""
+    if settings.key is None or options["keyPartitioner"] != "murmur2":
+        return tps
+    hashed = murmur2(settings.key) & 0x7FFFFFFF
+    home = {topic: hashed % len(cluster.partitions(topic)) for topic in {tp.topic for tp in tps}}
+    return [tp for tp in tps if tp.partition == home[tp.topic]]
+
+
+def _check_start(options: Mapping[str, Any]) -> None:
+    given = options["startingOffsets"]
+    if given == LATEST or (
+        isinstance(given, dict) and any(offset == LATEST for each in given.values() for offset in each.values())
+    ):
+        raise ConfigError("startingOffsets of a batch query must not be latest (-1): it would read nothing")

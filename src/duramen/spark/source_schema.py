@@ -1,0 +1,66 @@
+"""The columns of the source: those of Spark's Kafka source, and the value as typed fields with `_corrupt`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from duramen.errors import ConfigError
+
+_TYPES: Final = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+CORRUPT: Final = "_corrupt"
+
+
+def columns(options: Mapping[str, Any]) -> dict[str, str]:
+    """Every column that these options offer, with its type as DDL, in order."""
+    found = dict(_TYPES)
+    if not options["includeHeaders"]:
+        del found["headers"]
+    if options["valueFormat"] != "binary":
+        found["value"] = "string" if options["valueFormat"] == "string" else f"struct<{_fields(options)}>"
+        found[CORRUPT] = "string"
+    elif options["valueSchema"] is not None:
+        raise ConfigError("valueSchema needs valueFormat=json")
+    return found
+
+
+def _fields(options: Mapping[str, Any]) -> str:
+    if not options["valueSchema"]:
+        raise ConfigError("valueFormat=json needs valueSchema: the fields, as DDL (`id bigint, name string`)")
+    return str(options["valueSchema"])
+
+
+def ddl(options: Mapping[str, Any]) -> str:
+    """The schema without one of the user's: all columns, or those of the option `columns` in its order."""
+    offered = columns(options)
+    wanted = options["columns"] or list(offered)
+    if unknown := [name for name in wanted if name not in offered]:
+        hint = "; headers need includeHeaders" if unknown[0] == "headers" else ""
+        raise ConfigError(f"columns: there is no column {unknown[0]}, there are {', '.join(offered)}{hint}")
+    return ", ".join(f"`{name}` {offered[name]}" for name in wanted)
+
+
+def arrow_schema(schema: StructType, options: Mapping[str, Any]) -> pa.Schema:
+    """The schema in Arrow as Spark expects it. Raises ConfigError for a column that the source does not offer so."""
+    offered = columns(options)
+    for field in schema.fields:
+        if field.name not in offered:
+            hint = "; headers need includeHeaders" if field.name == "headers" else ""
+            raise ConfigError(f"there is no column {field.name}, there are {', '.join(offered)}{hint}")
+        actual = field.dataType.simpleString()
+        if not (field.name == "value" and options["valueFormat"] == "json") and actual != offered[field.name]:
+            raise ConfigError(f"column {field.name} is {offered[field.name]}, not {actual}")
+    return to_arrow_schema(schema, timezone="UTC")

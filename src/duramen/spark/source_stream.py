@@ -1,0 +1,184 @@
+"""`spark.readStream.format("duramen")`: which offsets each micro-batch takes, and whether they are still there.
+
+Offsets are kept by Spark, in the JSON of its own Kafka source, so that a checkpoint's offsets mean the same to both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from duramen.client import LATEST, Cluster
+from duramen.model import TopicPartition
+from duramen.spark.admission import by_bytes, by_offsets
+from duramen.spark.byte_curve import ByteCurve
+from duramen.spark.data_loss import lost
+from duramen.spark.offset_ranges import OffsetRanges
+from duramen.spark.options import STREAM, parse
+from duramen.spark.planning import Split, splits
+from duramen.spark.positions import Positions, from_json, to_json
+from duramen.spark.sizes import curves
+from duramen.spark.source_batch import behind_losses, only_of_key
+from duramen.spark.source_schema import arrow_schema
+from duramen.spark.source_settings import cutting, limits, settings
+from duramen.spark.source_tasks import read_split
+
+
+class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One streaming query. Copies of it travel to the tasks; the one on the driver keeps a connection."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._options = parse(given, STREAM)
+        self._settings = settings(self._options)
+        self._schema = arrow_schema(schema, self._options)
+        self._limits = limits(self._options)
+        self._cluster: Cluster | None = None
+        self._target: Positions | None = None
+        self._latest: Positions | None = None
+        self._last_trigger = time.monotonic()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels: everything but the connection."""
+        return {**self.__dict__, "_cluster": None}
+
+    # ---- offsets ---------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802
+        """Where a new query starts."""
+        ranges = self._ranges()
+        start = ranges.start(self._partitions(ranges), LATEST)
+        return to_json(start)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """One of the limits that the options set; all of them are applied when Spark hands it back."""
+        limits = self._limits
+        if limits.max_offsets is not None:
+            return ReadMaxRows(limits.max_offsets)
+        if limits.max_bytes is not None:
+            return ReadMaxBytes(limits.max_bytes)
+        if limits.min_offsets is not None:
+            return ReadMinRows(limits.min_offsets)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, dict[str, int]]:  # noqa: N802
+        """Where the next micro-batch ends; `start` itself when there is nothing to do yet.
+
+        Raises DataLossError when the log is shorter than what was already read, or a partition is gone.
+        """
+        ranges = self._ranges()
+        begin = from_json(start)
+        end = self._newest(ranges, begin)
+        begin = {tp: begin.get(tp, 0) for tp in end}
+        waiting = sum(max(0, end[tp] - begin[tp]) for tp in end)
+        if not isinstance(limit, ReadAllAvailable) and self._limits.any:
+            if self._must_wait(waiting):
+                return start
+            end = self._cut(ranges, begin, end)
+        if waiting:
+            self._last_trigger = time.monotonic()
+        return to_json(end)
+
+    def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802
+        """The log's end as it was last seen: with it, the query's progress shows how far it lags behind."""
+        return None if self._latest is None else to_json(self._latest)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """From now on nothing beyond the present end is read."""
+        ranges = self._ranges()
+        self._target = ranges.latest(self._partitions(ranges))
+
+    # ---- one micro-batch -------------------------------------------------------------------------------------
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The splits of one micro-batch. Raises DataLossError naming offsets that the log does not hold any more."""
+        until = from_json(end)
+        begin = from_json(start)
+        # A partition that is new to the query is read from its first offset, whenever the batch is planned again.
+        begin = {tp: begin.get(tp, 0) for tp in until}
+        moved = {tp: offset for tp, offset in until.items() if offset > begin[tp]}
+        if not moved:
+            return []
+        ranges = self._ranges()
+        earliest = ranges.earliest(moved)
+        known = behind_losses({tp: begin[tp] for tp in moved}, moved, earliest, fail=self._settings.fail_on_data_loss)
+        return list(splits(known, moved, self._curves(earliest, moved), cutting(self._options)))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one split."""
+        assert isinstance(partition, Split)
+        return read_split(partition, self._settings, self._schema)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to do: what is done with is known from the checkpoint."""
+
+    def stop(self) -> None:
+        """Hang up."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    # ---- within ----------------------------------------------------------------------------------------------
+
+    def _ranges(self) -> OffsetRanges:
+        if self._cluster is None:
+            self._cluster = self._settings.connect()
+        return OffsetRanges(self._cluster, self._options, self._settings.isolation)
+
+    def _partitions(self, ranges: OffsetRanges) -> list[TopicPartition]:
+        assert self._cluster is not None
+        return only_of_key(ranges.partitions(), self._cluster, self._options, self._settings)
+
+    def _newest(self, ranges: OffsetRanges, begin: Positions) -> Positions:
+        """The end of every partition, or the target of an available-now query where that is nearer."""
+        fail = self._settings.fail_on_data_loss
+        tps = self._partitions(ranges)
+        self._latest = ranges.latest(tps)
+        for tp in sorted(set(begin) - set(self._latest)):
+            lost(tp, begin[tp], begin[tp] + 1, "the partition is gone, with all from this offset on", fail=fail)
+        end = {}
+        for tp, latest in self._latest.items():
+            if tp in begin and latest < begin[tp]:
+                reason = (
+                    f"the log ends at offset {latest}, behind which it was already read: it was cut off or made anew"
+                )
+                lost(tp, latest, begin[tp], reason, fail=fail)
+            end[tp] = latest
+        if self._target is not None:
+            end = {tp: min(end[tp], self._target[tp]) for tp in end if tp in self._target}
+            end = {tp: max(offset, min(begin.get(tp, 0), self._latest[tp])) for tp, offset in end.items()}
+        return end
+
+    def _must_wait(self, waiting: int) -> bool:
+        """Whether too little is there for `minOffsetsPerTrigger`, which an available-now query does not wait for."""
+        least = self._limits.min_offsets
+        if least is None or self._target is not None or waiting >= least:
+            return False
+        return (time.monotonic() - self._last_trigger) * 1000 < self._limits.max_delay_ms
+
+    def _cut(self, ranges: OffsetRanges, begin: Positions, end: Positions) -> Positions:
+        if self._limits.max_offsets is not None:
+            end = by_offsets(begin, end, self._limits.max_offsets)
+        if self._limits.max_bytes is not None:
+            moved = {tp: offset for tp, offset in end.items() if offset > begin[tp]}
+            if moved:
+                known = self._curves(ranges.earliest(moved), moved)
+                end = by_bytes(begin, end, self._limits.max_bytes, known)
+        return end
+
+    def _curves(self, earliest: Positions, end: Positions) -> dict[TopicPartition, ByteCurve]:
+        assert self._cluster is not None
+        known = self._latest or {}
+        return curves(self._cluster, earliest, {tp: max(offset, known.get(tp, 0)) for tp, offset in end.items()})

@@ -1,0 +1,154 @@
+"""The column `value` as text or as typed fields, and the reason in `_corrupt` for rows that do not decode.
+
+JSON is read by Arrow, a whole batch at a time. Each value is put into an array of its own before, so that no text,
+however broken, can make a row of a neighbour's; only a batch with a broken row is searched for it, by halves.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from duramen.spark.source_schema import CORRUPT
+
+_BEFORE: Final = pa.scalar(b'{"v":[', pa.binary())
+_BEHIND: Final = pa.scalar(b"]}\n", pa.binary())
+_NOTHING: Final = pa.scalar(b"", pa.binary())
+_REASON_MAX: Final = 200
+
+
+class TypedValues:
+    """From batches with a binary value to batches of the wanted schema."""
+
+    def __init__(self, value_format: str, schema: pa.Schema) -> None:
+        """value_format: binary, string or json; schema: the columns that Spark wants."""
+        self._schema = schema
+        self._format = value_format
+        self._needed = value_format != "binary" and ("value" in schema.names or CORRUPT in schema.names)
+        raw = [pa.field("value", pa.binary()) if field.name == "value" else field for field in schema]
+        if self._needed and "value" not in schema.names:
+            raw.append(pa.field("value", pa.binary()))
+        self.raw_schema = pa.schema([field for field in raw if field.name != CORRUPT])
+        """What the decoder has to make."""
+
+    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The same rows with the wanted schema."""
+        if not self._needed:
+            return batch
+        made: dict[str, pa.Array] = {name: batch.column(name) for name in self.raw_schema.names}
+        if self._format == "string":
+            made["value"], made[CORRUPT] = texts(made["value"])
+        else:
+            kind = self._schema.field("value").type if "value" in self._schema.names else pa.struct([])
+            made["value"], made[CORRUPT] = json_values(made["value"], kind)
+        return pa.RecordBatch.from_arrays([made[name] for name in self._schema.names], schema=self._schema)
+
+
+def texts(values: pa.BinaryArray) -> tuple[pa.StringArray, pa.StringArray]:
+    """UTF-8 text, and why not where it is none; null stays null."""
+    try:
+        return values.cast(pa.string()), pa.nulls(len(values), pa.string())
+    except pa.ArrowInvalid:
+        found: list[str | None] = []
+        reasons: list[str | None] = []
+        for value in values.to_pylist():
+            text, reason = _text(value)
+            found.append(text)
+            reasons.append(reason)
+        return pa.array(found, pa.string()), pa.array(reasons, pa.string())
+
+
+def _text(value: bytes | None) -> tuple[str | None, str | None]:
+    if value is None:
+        return None, None
+    try:
+        return value.decode(), None
+    except UnicodeDecodeError as error:
+        return None, f"no UTF-8 text: {error.reason} at byte {error.start}"
+
+
+def json_values(values: pa.BinaryArray, kind: pa.StructType) -> tuple[pa.StructArray, pa.StringArray]:
+    """Structs of this type, and why not where a value is none of them. A null value (a tombstone) is null and in order.
+
+    Fields that the type does not name are left out; a field that is missing is null.
+    """
+    present = pc.is_valid(values)
+    wrapped = pc.binary_join_element_wise(_BEFORE, values.drop_null(), _BEHIND, _NOTHING)
+    parsed = _Parsing(wrapped, kind)
+    parsed.range(0, len(wrapped))
+    if parsed.pieces:
+        dense = pa.chunked_array(parsed.pieces, kind).combine_chunks()
+        if isinstance(dense, pa.ChunkedArray):  # of older releases of Arrow
+            dense = dense.chunk(0)
+    else:
+        dense = pa.array([], kind)
+    reasons: pa.Array = pa.array([parsed.reasons.get(row) for row in range(len(wrapped))], pa.string())
+    if not parsed.reasons:
+        reasons = pa.nulls(len(wrapped), pa.string())
+    if len(dense) == len(values):
+        return dense, reasons
+    place = pa.array(np.where(present, np.cumsum(present) - 1, 0), pa.int64(), mask=~np.asarray(present))
+    return dense.take(place), reasons.take(place)
+
+
+class _Parsing:
+    """One column of wrapped values on its way through Arrow's reader."""
+
+    def __init__(self, wrapped: pa.BinaryArray, kind: pa.StructType) -> None:
+        self._wrapped = wrapped
+        self._kind = kind
+        self._schema = pa.schema([("v", pa.list_(kind))])
+        self.pieces: list[pa.StructArray] = []
+        self.reasons: dict[int, str] = {}
+
+    def range(self, start: int, end: int) -> None:
+        """Parse the rows start..end, by halves where one of them is broken."""
+        if start == end:
+            return
+        piece, reason = self._parse(start, end)
+        if piece is not None:
+            self.pieces.append(piece)
+        elif end - start == 1:
+            self.pieces.append(pa.nulls(1, self._kind))
+            self.reasons[start] = reason
+        else:
+            middle = (start + end) // 2
+            self.range(start, middle)
+            self.range(middle, end)
+
+    def _parse(self, start: int, end: int) -> tuple[pa.StructArray | None, str]:
+        rows = self._wrapped[start:end]
+        _, offsets, data = self._wrapped.buffers()
+        bounds = np.frombuffer(offsets, np.int32)
+        begin, stop = int(bounds[rows.offset]), int(bounds[rows.offset + len(rows)])
+        try:
+            table = pa.json.read_json(
+                io.BytesIO(data[begin:stop]),
+                read_options=pa.json.ReadOptions(use_threads=False, block_size=stop - begin + 1),
+                parse_options=pa.json.ParseOptions(
+                    explicit_schema=self._schema, newlines_in_values=True, unexpected_field_behavior="ignore"
+                ),
+            )
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            return None, _reason(str(error))
+        lists = table.column("v").combine_chunks()
+        lists = lists.chunk(0) if isinstance(lists, pa.ChunkedArray) else lists
+        if len(lists) != len(rows) or lists.null_count or not _each_has_one(lists):
+            return None, "not exactly one JSON value"
+        return lists.flatten(), ""
+
+
+def _each_has_one(lists: Any) -> bool:
+    return bool(np.all(np.diff(np.asarray(lists.offsets)) == 1))
+
+
+def _reason(message: str) -> str:
+    """Arrow's words without its own place in the text, which is not the user's."""
+    for prefix in ("JSON parse error: ", "Failed to convert JSON to "):
+        message = message.removeprefix(prefix)
+    return message.split(" in row ")[0][:_REASON_MAX]
