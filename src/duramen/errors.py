@@ -11,6 +11,8 @@
     │   └── OutcomeUnknownError      it hung up on a request that may have taken effect
     ├── DeadlineError                a call's time limit passed; says what went wrong last
     ├── ClosedError                  the log, client or server was already closed
+    ├── SegmentGoneError             a segment was deleted, replaced or is not the one that was planned: plan again
+    │   └── LeaseLostError           a lease ran out or was broken: what it kept may be gone
     └── BugError                     `check` found one of our own facts false
 
 Codes and their retriable flag are Kafka's (org.apache.kafka.common.protocol.Errors, 4.3).
@@ -254,6 +256,16 @@ class DeadlineError(DuramenError):
 
 class ClosedError(DuramenError):
     """The log, partition, client or server was closed before the call."""
+
+
+class SegmentGoneError(DuramenError):
+    """A sealed segment was deleted, compacted away or is another one than was planned for: ask for a new plan."""
+
+    code = ErrorCode.RESOURCE_NOT_FOUND
+
+
+class LeaseLostError(SegmentGoneError):
+    """A lease on segments ran out, was broken for holding back too much, or its broker was started anew."""
 
 
 class BugError(DuramenError):

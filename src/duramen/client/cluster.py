@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from duramen.client import fetching, listing, producing
 from duramen.client.attempts import Asked, Attempts
@@ -23,6 +23,8 @@ from duramen.wire.batch import parse_header
 from duramen.wire.messages import API
 
 INIT_PRODUCER_ID = 22
+
+_T = TypeVar("_T")
 
 
 class Cluster:
@@ -126,6 +128,26 @@ class Cluster:
 
         return self._attempts.retry(API[key].name, route, attempt, timeout_s, wait_s)
 
+    def call_leaders(
+        self,
+        key: int,
+        wanted: Iterable[TopicPartition],
+        request: Callable[[list[TopicPartition]], Any],
+        parsed: Callable[[Any, list[TopicPartition]], dict[TopicPartition, _T | KafkaError]],
+        *,
+        timeout_s: float | None = None,
+    ) -> dict[TopicPartition, _T | KafkaError]:
+        """Ask each leader about its share of the partitions, with one request, and gather what `parsed` finds.
+
+        Retriable refusals and lost leaders are tried again; other refusals are values of the result.
+        """
+
+        def ask(connections: Mapping[Connection, list[TopicPartition]], until: float) -> Iterable[Asked]:
+            for connection, tps in connections.items():
+                yield connection, key, request(tps), None
+
+        return self._attempts.from_leaders(API[key].name, wanted, ask, parsed, timeout_s)
+
     # ---- reading ---------------------------------------------------------------------------------------------
 
     def list_offsets(
@@ -136,21 +158,21 @@ class Cluster:
         One request per leader. isolation 1: LATEST is the last stable offset. The first partition that fails for good
         raises its KafkaError.
         """
-
-        def ask(connections: Mapping[Connection, list[TopicPartition]], until: float) -> Iterable[Asked]:
-            for connection, tps in connections.items():
-                request = listing.request(
-                    {tp: wanted[tp] for tp in tps}, isolation, int(self._request_timeout_s * 1000)
-                )
-                yield connection, LIST_OFFSETS, request, None
-
-        found = self._attempts.from_leaders(
-            "ListOffsets", wanted, ask, lambda response, _: listing.parsed(response), timeout_s
+        timeout_ms = int(self._request_timeout_s * 1000)
+        answers = self.call_leaders(
+            LIST_OFFSETS,
+            wanted,
+            lambda tps: listing.request({tp: wanted[tp] for tp in tps}, isolation, timeout_ms),
+            lambda response, _: listing.parsed(response),
+            timeout_s=timeout_s,
         )
-        for answer in found.values():
+        found: dict[TopicPartition, ListedOffset] = {}
+        for tp in wanted:
+            answer = answers[tp]
             if isinstance(answer, KafkaError):
                 raise answer
-        return {tp: found[tp] for tp in wanted}
+            found[tp] = answer
+        return found
 
     def fetch(
         self,

@@ -6,13 +6,14 @@ import difflib
 from collections.abc import Mapping
 
 from duramen.config.inert import INERT_BROKER_SETTINGS, REMOVED
+from duramen.config.segment_settings import SEGMENT_SETTINGS
 from duramen.config.served import SERVED_BROKER_SETTINGS
 from duramen.config.setting import Setting
 from duramen.config.topic_settings import TOPIC_SETTINGS
 from duramen.errors import ConfigError
 
 SETTINGS: Mapping[str, Setting] = {
-    s.name: s for s in sorted(SERVED_BROKER_SETTINGS + INERT_BROKER_SETTINGS, key=lambda s: s.name)
+    s.name: s for s in sorted(SERVED_BROKER_SETTINGS + SEGMENT_SETTINGS + INERT_BROKER_SETTINGS, key=lambda s: s.name)
 }
 """Broker settings, served and inert, sorted by name."""
 

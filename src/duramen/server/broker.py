@@ -31,6 +31,7 @@ from duramen.server.fetch_sessions import FetchSessions
 from duramen.server.handlers.produce_reply import ProduceReplies
 from duramen.server.metrics import Metrics
 from duramen.server.producer_ids import ProducerIdSource
+from duramen.server.segment_access import SegmentAccess
 from duramen.storage.damage import Damage
 from duramen.storage.directory import LogDirectory
 from duramen.storage.log import Log
@@ -95,6 +96,7 @@ class Broker:
         self.store.statistics.observers.append(self.metrics.sync.observe)
         self.store.on_failure = self._directory_failed
         self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"), world.entropy)
+        self.segments = SegmentAccess(world, config)
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
         self.auto_create_topics = config.boolean("auto.create.topics.enable")
         self.catalog = Catalog(world, self.store, config, self.node_id, self.report)

@@ -22,6 +22,7 @@ from duramen.server.handlers import (
     describe_log_dirs,
     describe_producers,
     describe_quorum,
+    describe_segments,
     elect_leaders,
     fetch,
     find_coordinator,
@@ -153,6 +154,8 @@ _TABLE: list[tuple[int, Callable[[Request], None], Operation, Resource, Callable
     (61, describe_producers.handle, Operation.READ, Resource.TOPIC, _topics),
     (74, admin_configs.handle_list, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
     (75, metadata.handle_describe_partitions, Operation.DESCRIBE, Resource.TOPIC, _topics),
+    (10010, describe_segments.handle, Operation.READ, Resource.TOPIC, _topics),
+    (10011, describe_segments.handle_lease, Operation.ANY, Resource.NONE, _nothing),
     (10020, describe_damage.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
 ]
 

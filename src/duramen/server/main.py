@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
+import os
 import resource
 import signal
 import sys
@@ -33,6 +34,7 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
     log = EventLog(log_json)
     loop, world, executor = real_world()
     broker = Broker(world, config, log)
+    broker.segments.working_directory = os.getcwd()
     exit_code = 0
 
     def fail(error: BaseException) -> None:

@@ -11,7 +11,7 @@ from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.model import TopicId, TopicPartition
 from duramen.ports import Buffer, Disk
 from duramen.storage.epochs import EpochCache
-from duramen.storage.leases import Lease, Leases
+from duramen.storage.leases import UNBOUNDED, Lease, Leases
 from duramen.storage.open_files import OpenFiles
 from duramen.storage.producers import ProducerStates
 from duramen.storage.reader import Reader, segment_number
@@ -235,11 +235,25 @@ class LogState:
         """The (first) youngest record below `end`; None when there is none (KIP-734). Errors as above."""
         return self.max_timestamp_lookup(end).run()
 
-    def lease(self, from_offset: int, expires_ms: int) -> Lease:
-        """Keep everything from an offset on from being deleted until released, or until that wall-clock time."""
+    def lease(self, from_offset: int, expires_ms: int, max_bytes: int = UNBOUNDED) -> Lease:
+        """Keep everything from an offset on from being deleted until released, or until that wall-clock time.
+
+        max_bytes: of segments that retention would delete; a lease that holds back more is broken.
+        """
         if self._leases is None:
             self._leases = Leases()
-        return self._leases.grant(from_offset, expires_ms)
+        return self._leases.grant(from_offset, expires_ms, max_bytes)
+
+    def break_greedy_leases(self, removable: int) -> None:
+        """Segments below `removable` may go but for leases: break those that hold back more than they may."""
+        if self._leases is not None:
+            self._leases.break_greedy(
+                lambda offset: sum(
+                    segment.size
+                    for segment in self.segments[segment_number(self.segments, offset) :]
+                    if segment.next_offset <= removable
+                )
+            )
 
     def leased_from(self, now_ms: int) -> int | None:
         """Lowest offset under a lease; None without one. Leases that ran out are dropped."""

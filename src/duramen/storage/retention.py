@@ -24,12 +24,19 @@ def removable_before(log: Log, now_ms: int, high_watermark: int) -> int:
 
     A segment may go when all of it is below the log start (DeleteRecords), when its greatest timestamp is older than
     `retention.ms`, or when the log without it still holds `retention.bytes`. Never: what a lease
-    covers, what the high watermark has not passed, or the active segment.
+    covers, what the high watermark has not passed, or the active segment. Leases that hold back too much are broken.
     """
-    bound = high_watermark
+    free = _removable(log, now_ms, high_watermark)
     leased = log.leased_from(now_ms)
-    if leased is not None:
-        bound = min(bound, leased)
+    if leased is None or leased >= free:
+        return free
+    log.break_greedy_leases(free)
+    leased = log.leased_from(now_ms)
+    return free if leased is None else _removable(log, now_ms, min(high_watermark, leased))
+
+
+def _removable(log: Log, now_ms: int, bound: int) -> int:
+    """The same without a look at leases: segments that end at or below `bound`."""
     retention_ms, retention_bytes = _limits(log)
     excess = log.size - retention_bytes if retention_bytes >= 0 else -1
     removable = log.segments[0].base_offset

@@ -102,6 +102,8 @@ _MODULES = {
     10004: ("AbortStaged", "abort_staged"),
     10005: ("ReleaseSink", "release_sink"),
     10006: ("ListSinks", "list_sinks"),
+    10010: ("DescribeSegments", "describe_segments"),
+    10011: ("ExtendSegmentLease", "extend_segment_lease"),
     10020: ("DescribeDamage", "describe_damage"),
 }
 

@@ -1,0 +1,168 @@
+"""DescribeSegments and ExtendSegmentLease (keys 10010, 10011, ours): segments and byte positions of logs. Version 0.
+
+A plan is made of what the log knows in memory; only the batch boundaries that a caller asks for are looked up in files,
+off the loop. The reply is bounded: a partition that did not fit says where to go on.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from duramen.errors import DuramenError, ErrorCode, KafkaError
+from duramen.model import topic_id_from_text
+from duramen.partition.partition import Partition
+from duramen.storage.outline import Outline
+from duramen.wire.messages.describe_segments import DescribeSegmentsResponse
+from duramen.wire.messages.extend_segment_lease import ExtendSegmentLeaseResponse
+
+if TYPE_CHECKING:
+    from duramen.server.request import Request
+
+MOST_ENTRIES = 50_000
+"""Segments and batch boundaries in one reply; each is less than 64 bytes."""
+
+_Partition = DescribeSegmentsResponse.PartitionSegments
+_Segment = DescribeSegmentsResponse.SegmentDescription
+_Entry = DescribeSegmentsResponse.IndexEntry
+
+
+def handle(request: Request) -> None:
+    """Outline every partition, under one lease over all of them if the caller wants one."""
+    body = request.body
+    plan = _Plan(request, max(1, min(body.max_entries, MOST_ENTRIES)))
+    topics = []
+    for topic in body.topics:
+        entries = [plan.take(topic.name, wanted) for wanted in topic.partitions]
+        known = request.broker.image.topic(topic.name)
+        topic_id = bytes(16) if known is None else known.id
+        topics.append(DescribeSegmentsResponse.TopicSegments(name=topic.name, topic_id=topic_id, partitions=entries))
+    lease_id, lease_ms = plan.lease(body.lease_ms)
+    response = DescribeSegmentsResponse.new(
+        lease_id=lease_id, lease_ms=lease_ms, directories=plan.directories(), topics=topics
+    )
+    if any(outline.needs_files for _, outline, _ in plan.outlines):
+        request.broker.world.executor.submit("lookups", plan.run, lambda failures, _: plan.finish(response, failures))
+    else:
+        plan.finish(response, [None] * len(plan.outlines))
+
+
+class _Plan:
+    """One request until it is answered."""
+
+    def __init__(self, request: Request, room: int) -> None:
+        self.request = request
+        self.outlines: list[tuple[Any, Outline, Partition]] = []
+        self._room = room
+        self._ids = {
+            directory.path: topic_id_from_text(directory.directory_id) for directory in request.broker.store.directories
+        }
+
+    def take(self, name: str, wanted: Any) -> Any:
+        """The entry of one partition; what it consists of is filled in by `finish`."""
+        entry = _Partition(partition_index=wanted.partition_index)
+        try:
+            partition = self._led(name, wanted)
+        except KafkaError as error:
+            entry.error_code, entry.error_message = int(error.code), error.message
+            return entry
+        entry.leader_epoch = partition.leader_epoch
+        entry.log_start_offset = partition.log_start_offset
+        entry.high_watermark = partition.high_watermark
+        entry.last_stable_offset = partition.last_stable_offset
+        entry.directory_id = self._ids.get(posixpath.dirname(partition.log.path), bytes(16))
+        start = max(wanted.start_offset, partition.log_start_offset)
+        end = partition.bound(self.request.body.isolation_level)
+        end = end if wanted.end_offset < 0 else min(end, wanted.end_offset)
+        if start >= end:
+            return entry
+        if self._room <= 0:
+            entry.next_offset = start
+            return entry
+        target = self.request.body.target_bytes
+        outline = Outline(partition.log, start, end, partition.last_stable_offset, target, self._room)
+        self._room -= outline.entries
+        self.outlines.append((entry, outline, partition))
+        return entry
+
+    def _led(self, name: str, wanted: Any) -> Partition:
+        request = self.request
+        if name in request.denied:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        partition = request.broker.partition(name, wanted.partition_index)
+        if partition is None:
+            raise KafkaError(request.broker.absent(name, wanted.partition_index))
+        stale = partition.replication.epoch_error(wanted.current_leader_epoch)
+        if stale is not None:
+            raise KafkaError(stale)
+        if not partition.replication.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return partition
+
+    def lease(self, lease_ms: int) -> tuple[int, int]:
+        """(lease id, ms) over the sealed segments that the reply names; they exist until it runs out."""
+        if lease_ms <= 0:
+            return -1, 0
+        sealed = [
+            (partition.log, outline.segments[0].base_offset)
+            for _, outline, partition in self.outlines
+            if any(segment.is_sealed for segment in outline.segments)
+        ]
+        return self.request.broker.segments.grant(sealed, lease_ms) if sealed else (-1, 0)
+
+    def directories(self) -> list[Any]:
+        """The log directories, as other processes of this machine find them."""
+        working = self.request.broker.segments.working_directory
+        return [
+            DescribeSegmentsResponse.SegmentDirectory(directory_id=each, path=posixpath.join(working, path))
+            for path, each in self._ids.items()
+        ]
+
+    def run(self) -> list[BaseException | None]:
+        """Off the loop: look up the boundaries; a partition whose disk fails, fails alone."""
+        return [_failure(outline) for _, outline, _ in self.outlines]
+
+    def finish(self, response: Any, failures: list[BaseException | None]) -> None:
+        """Answer, with what the outlines say by now."""
+        for (entry, outline, _), failure in zip(self.outlines, failures, strict=True):
+            if failure is not None:
+                entry.error_code, entry.error_message = int(ErrorCode.KAFKA_STORAGE_ERROR), str(failure)
+                continue
+            entry.next_offset = outline.next_offset
+            entry.segments = list(_described(outline))
+        self.request.reply(response)
+
+
+def _failure(outline: Outline) -> BaseException | None:
+    try:
+        outline.run()
+    except (OSError, DuramenError) as error:
+        return error
+    return None
+
+
+def _described(outline: Outline) -> Iterator[Any]:
+    for segment in outline.segments:
+        yield _Segment(
+            base_offset=segment.base_offset,
+            end_offset=segment.end_offset,
+            size_bytes=segment.size,
+            first_timestamp=segment.first_timestamp,
+            max_timestamp=segment.max_timestamp,
+            is_sealed=segment.is_sealed,
+            index=[_Entry(offset=offset, position=position) for offset, position in segment.boundaries],
+        )
+
+
+def handle_lease(request: Request) -> None:
+    """Extend leases, or end them (`lease_ms` 0). Whoever knows a lease's id, 63 random bits, may do so."""
+    body = request.body
+    answers = []
+    for lease_id in body.lease_ids:
+        granted = request.broker.segments.extend(lease_id, body.lease_ms)
+        code = ErrorCode.RESOURCE_NOT_FOUND if granted is None else ErrorCode.NONE
+        answers.append(
+            ExtendSegmentLeaseResponse.ExtendedLease(lease_id=lease_id, error_code=int(code), lease_ms=granted or 0)
+        )
+    request.reply(ExtendSegmentLeaseResponse.new(leases=answers))
