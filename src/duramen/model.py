@@ -28,7 +28,16 @@ METADATA_TOPIC_ID: TopicId = bytes(15) + b"\x01"
 METADATA_TOPIC = "__cluster_metadata"
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset({METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+SINK_STATE_TOPIC = "__duramen_sink_state"
+STAGING_TOPIC = "__duramen_staging"
+INTERNAL_TOPICS = frozenset({METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SINK_STATE_TOPIC, STAGING_TOPIC})
+SINK_TOPICS = frozenset({SINK_STATE_TOPIC, STAGING_TOPIC})
+"""What is committed may be in nothing but these: they keep the shape they were born with, and are not deleted."""
+UNREADABLE_TOPICS = frozenset({METADATA_TOPIC, STAGING_TOPIC})
+"""No client reads them, whatever it knows of them: the cluster's own log, and records that are not committed."""
+
+FIRST_SINK_PRODUCER_ID = 1 << 62
+"""Producer ids from here on belong to sinks: given by the coordinator, refused from clients."""
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1

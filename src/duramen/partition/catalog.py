@@ -16,7 +16,16 @@ from duramen.machines.metadata.commands import CreateTopics, NewTopic, Result, T
 from duramen.machines.metadata.following import Follower
 from duramen.machines.metadata.image import MetadataImage, TopicImage
 from duramen.machines.metadata.machine import MetadataMachine
-from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, OFFSETS_TOPIC, TopicId, TopicPartition, topic_id_text
+from duramen.model import (
+    METADATA_TOPIC,
+    METADATA_TOPIC_ID,
+    OFFSETS_TOPIC,
+    SINK_STATE_TOPIC,
+    SINK_TOPICS,
+    TopicId,
+    TopicPartition,
+    topic_id_text,
+)
 from duramen.partition.creating import create_partitions
 from duramen.partition.host import Host
 from duramen.partition.offline import delete_offline, offline
@@ -30,6 +39,9 @@ METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 
 SMALLEST_SEGMENT_BYTES = 1024 * 1024
 """Kafka accepts a smaller `offsets.topic.segment.bytes` for the broker than `segment.bytes` for a topic."""
+
+SINK_SEGMENT_BYTES = 64 * 1024 * 1024
+"""Of the sinks' topics: staged records are deleted by whole segments."""
 
 CREATED_AT_ONCE = 200
 """Partitions made by one job; others get their turn in between, and a crash leaves less to do."""
@@ -307,6 +319,14 @@ class Catalog:
                 ("compression.type", "producer"),
                 ("segment.bytes", str(max(self.config.integer("offsets.topic.segment.bytes"), SMALLEST_SEGMENT_BYTES))),
             ]
+        elif name in SINK_TOPICS:
+            partitions = self.config.integer("duramen.sink.topic.num.partitions")
+            settings = [("compression.type", "producer"), ("segment.bytes", str(SINK_SEGMENT_BYTES))]
+            if name == SINK_STATE_TOPIC:
+                settings.append(("cleanup.policy", "compact"))
+            else:
+                # Its records go when nothing needs them any more, which only the sinks' coordinator knows.
+                settings += [("cleanup.policy", "delete"), ("retention.ms", "-1"), ("retention.bytes", "-1")]
         return NewTopic(name, self.new_uuid(), partitions, -1, (), tuple(settings))
 
     def new_uuid(self) -> bytes:

@@ -35,11 +35,12 @@ class Flushing:
         if unsynced <= 0 or partition in self._syncing or self._stopped:
             return
         if unsynced >= config.flush_messages:
-            self._sync(partition)
+            self.sync(partition)
         elif config.flush_ms < NEVER_MS and partition not in self._timers:
-            self._timers[partition] = self._clock.call_later(config.flush_ms / 1000, partial(self._sync, partition))
+            self._timers[partition] = self._clock.call_later(config.flush_ms / 1000, partial(self.sync, partition))
 
-    def _sync(self, partition: Partition) -> None:
+    def sync(self, partition: Partition) -> None:
+        """Sync what a page-cache partition has by now, unless that is under way."""
         timer = self._timers.pop(partition, None)
         if timer is not None:
             timer.cancel()

@@ -252,6 +252,10 @@ class Store:
             # Appended while the group was being written, or waiting for it: no need to wait for the next event.
             self.commit()
 
+    def sync_soon(self, partition: Partition) -> None:
+        """Put what a page-cache partition has by now on stable storage, off the loop; a stable one is there anyway."""
+        self._flushing.sync(partition)
+
     def when_synced(self, tp: TopicPartition, callback: Callable[[KafkaError | None], None]) -> None:
         """Call back once everything journaled so far for this partition's directory is on stable storage."""
         self.when_directory_synced(self._homes[tp], callback)

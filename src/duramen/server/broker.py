@@ -15,7 +15,7 @@ from duramen.config import BrokerConfig
 from duramen.errors import DuramenError, ErrorCode, StorageError
 from duramen.machines.metadata.commands import BrokerStopping, RegisterBroker, Registered
 from duramen.machines.metadata.image import Endpoint, MetadataImage, PartitionImage
-from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicId, TopicPartition, topic_id_from_text
+from duramen.model import UNREADABLE_TOPICS, TopicId, TopicPartition, topic_id_from_text
 from duramen.partition.catalog import METADATA_PARTITION, Catalog
 from duramen.partition.offline import offline
 from duramen.partition.partition import Partition
@@ -32,6 +32,7 @@ from duramen.server.handlers.produce_reply import ProduceReplies
 from duramen.server.metrics import Metrics
 from duramen.server.producer_ids import ProducerIdSource
 from duramen.server.segment_access import SegmentAccess
+from duramen.server.sinks import Sinks
 from duramen.storage.damage import Damage
 from duramen.storage.directory import LogDirectory
 from duramen.storage.log import Log
@@ -141,6 +142,7 @@ class Broker:
         self.catalog.start()
         self.metadata = self.catalog.host
         self.coordinators = Coordinators(self)
+        self.sinks = Sinks(self)
         self.metadata.submit(self._registration(), lambda answer: self._registered(answer, on_ready))
 
     def _registration(self) -> RegisterBroker:
@@ -165,6 +167,7 @@ class Broker:
         self.broker_epoch = answer.broker_epoch
         self.producer_ids = ProducerIdSource(self.metadata, self.node_id, self.broker_epoch)
         self.coordinators.load_all()
+        self.sinks.load_all()
         self.store.maintenance.start()
         self.door.open()
         self.ready = True
@@ -184,6 +187,7 @@ class Broker:
             self.door.close()
             self.cold_reads.close()
             self.coordinators.close()
+            self.sinks.close()
             self.metadata.close()
             self.store.stop(close)
 
@@ -210,12 +214,13 @@ class Broker:
         return self.catalog.image
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        """The partition if this broker has it; the metadata log is not for clients, whatever they know of it."""
-        return None if topic == METADATA_TOPIC else self.store.partitions.get(TopicPartition(topic, index))
+        """The partition if this broker has it; some logs are not for clients, whatever they know of them."""
+        return None if topic in UNREADABLE_TOPICS else self.store.partitions.get(TopicPartition(topic, index))
 
     def partition_by_id(self, topic_id: TopicId, index: int) -> Partition | None:
         """The same by topic id."""
-        return None if topic_id == METADATA_TOPIC_ID else self.store.partition_by_id(topic_id, index)
+        partition = self.store.partition_by_id(topic_id, index)
+        return None if partition is None or partition.tp.topic in UNREADABLE_TOPICS else partition
 
     def absent(self, topic: str, index: int) -> ErrorCode:
         """Why `partition` has nothing: KAFKA_STORAGE_ERROR when it is too damaged to be served."""
@@ -307,5 +312,6 @@ class Broker:
         self._report("error", "directory-failed", {"directory": directory.path, "error": error})
         failure = StorageError(f"{directory.path}: {error}")
         self.coordinators.directory_failed(failure)
+        self.sinks.directory_failed(failure)
         if directory is self.store.home(METADATA_PARTITION):
             self.metadata.fail(failure)

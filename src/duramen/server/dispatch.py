@@ -14,6 +14,7 @@ from duramen.server.handlers import (
     admin_configs,
     admin_topics,
     api_versions,
+    commit_staged,
     delete_groups,
     delete_records,
     describe_cluster,
@@ -39,6 +40,8 @@ from duramen.server.handlers import (
     offset_for_leader_epoch,
     produce,
     reassignments,
+    sinks,
+    stage_batch,
     sync_group,
 )
 from duramen.server.request import Request
@@ -98,6 +101,10 @@ def _fetched(body: Any) -> Iterable[str]:
     return (topic.topic for topic in body.topics)
 
 
+def _sink(body: Any) -> Iterable[str]:
+    return (body.sink_id,)
+
+
 def _topics(body: Any) -> Iterable[str]:
     return (topic.name for topic in body.topics or ())
 
@@ -154,6 +161,13 @@ _TABLE: list[tuple[int, Callable[[Request], None], Operation, Resource, Callable
     (61, describe_producers.handle, Operation.READ, Resource.TOPIC, _topics),
     (74, admin_configs.handle_list, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
     (75, metadata.handle_describe_partitions, Operation.DESCRIBE, Resource.TOPIC, _topics),
+    (10000, sinks.handle_claim, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),
+    (10001, stage_batch.handle, Operation.WRITE, Resource.TOPIC, _nothing),
+    (10002, commit_staged.handle, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),
+    (10003, sinks.handle_describe, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, _sink),
+    (10004, sinks.handle_abort, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),
+    (10005, sinks.handle_release, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),
+    (10006, sinks.handle_list, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, _nothing),
     (10010, describe_segments.handle, Operation.READ, Resource.TOPIC, _topics),
     (10011, describe_segments.handle_lease, Operation.ANY, Resource.NONE, _nothing),
     (10020, describe_damage.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),

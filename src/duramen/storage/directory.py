@@ -62,7 +62,7 @@ class DirectorySettings:
     node_id: int = 0
     cluster_id: str | None = None
     journal_max_bytes: int = 256 << 20
-    journal_max_entries: int = 500_000
+    journal_max_entries: int = 250_000
     journal_part_bytes: int = 16 << 20
     journal_first_part_bytes: int = 4 << 20
     bypass_bytes: int = 1 << 20
@@ -230,6 +230,10 @@ class LogDirectory(DirectoryLogs):
                 what = f"it ends at offset {log.end_offset}; at the last clean stop it went up to {ready.sound_below}"
                 self.recovery.damage.append(f"{log.path}: {what}")
             self.logs[key_of(log)] = log
+
+    def keep_producers(self, keeps: Callable[[int], bool]) -> None:
+        """Producer ids for which `keeps` holds do not expire; every sink's until this is called."""
+        self._housekeeping.keeps_producer = keeps
 
     def _mark_of(self, log: Log) -> int:
         return self.high_watermark(log)

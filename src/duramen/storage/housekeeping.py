@@ -17,6 +17,7 @@ from duramen.storage.damage import Findings, damage_of
 from duramen.storage.journal import Journal
 from duramen.storage.journal_ring import Growth
 from duramen.storage.log import Log
+from duramen.storage.producers import is_sinks
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.retention import (
     Removal,
@@ -111,6 +112,8 @@ class Housekeeping:
         self._directory = directory
         self._journal = journal
         self._high_watermark = high_watermark
+        self.keeps_producer: Callable[[int], bool] = is_sinks
+        """Producer ids that do not expire."""
         self._removals: list[Removal] = [Removal(-1, leftovers)] if leftovers else []
         self._starting: list[tuple[int, Log, int]] = []
         self._findings = findings
@@ -153,7 +156,7 @@ class Housekeeping:
         looked_at, self._retained = self._retained[:LOGS_AT_ONCE], self._retained[LOGS_AT_ONCE:]
         for log in looked_at:
             if logs.get((log.topic_id, log.tp.partition)) is log:
-                log.producers.expire(now_ms)
+                log.producers.expire(now_ms, self.keeps_producer)
                 with suppress(KafkaError):  # the journal is full: what may go now may go later, too
                     self._retain(log, now_ms)
         jobs += self._detach(logs)

@@ -6,15 +6,21 @@ from batch headers, so it is never more than a cache of the log. `storage/produc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from duramen.errors import ErrorCode, KafkaError
+from duramen.model import FIRST_SINK_PRODUCER_ID
 from duramen.wire.batch import ABORT, MAX_SEQUENCE, BatchHeader, Marker
 
 REMEMBERED_BATCHES = 5
 """Batches per producer that a retry may repeat: what a producer may have in flight (KIP-98)."""
 NO_TRANSACTION = -1
+
+
+def is_sinks(producer_id: int) -> bool:
+    """Whether the id belongs to a sink, past or present."""
+    return producer_id >= FIRST_SINK_PRODUCER_ID
 
 
 class Duplicate(NamedTuple):
@@ -210,13 +216,18 @@ class ProducerStates:
 
     # ---- forgetting ------------------------------------------------------------------------------------------
 
-    def expire(self, now_ms: int) -> int:
-        """Forget producers without an open transaction that wrote nothing for `expiration_ms`; how many."""
+    def expire(self, now_ms: int, keeps: Callable[[int], bool] = is_sinks) -> int:
+        """Forget producers without an open transaction that wrote nothing for `expiration_ms`; how many.
+
+        Not those whose id `keeps` holds for: a sink may go on after any pause, and what it wrote must be known then.
+        """
         limit = now_ms - self.expiration_ms
         gone = [
             producer.id
             for producer in self._producers.values()
-            if producer.last_timestamp <= limit and producer.transaction_start == NO_TRANSACTION
+            if producer.last_timestamp <= limit
+            and producer.transaction_start == NO_TRANSACTION
+            and not keeps(producer.id)
         ]
         for producer_id in gone:
             del self._producers[producer_id]

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from duramen.errors import ErrorCode, KafkaError
+from duramen.model import FIRST_SINK_PRODUCER_ID
 from duramen.wire.checksum import crc32c
 from duramen.wire.compression import compress, decompress
 
@@ -41,6 +42,7 @@ _EPOCH = struct.Struct(">i")
 _OFFSET = struct.Struct(">q")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
+_PRODUCER = struct.Struct(">qhi")
 _unpack = HEADER.unpack_from
 
 _Buffer = bytes | bytearray | memoryview
@@ -224,6 +226,8 @@ def _check_details(header: BatchHeader) -> None:
             raise _invalid(
                 f"producer {header.producer_id} with epoch {header.producer_epoch}, sequence {header.base_sequence}"
             )
+        if header.producer_id >= FIRST_SINK_PRODUCER_ID:
+            raise _invalid(f"producer id {header.producer_id} is a sink's, which only its coordinator writes with")
     elif attributes & TRANSACTIONAL:
         raise _invalid("a transactional batch needs a producer id")
 
@@ -254,6 +258,13 @@ def stamp_append_time(view: memoryview | bytearray, now_ms: int) -> None:
     (attributes,) = _ATTRIBUTES.unpack_from(view, CRC_START)
     _ATTRIBUTES.pack_into(view, CRC_START, attributes | APPEND_TIME)
     _OFFSET.pack_into(view, 35, now_ms)
+    (length,) = _EPOCH.unpack_from(view, 8)
+    _CRC.pack_into(view, 17, crc32c(memoryview(view)[CRC_START : length + LOG_OVERHEAD]))
+
+
+def stamp_producer(view: memoryview | bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Make the batch one of this producer's, with `base_sequence` for its first record, and renew the CRC."""
+    _PRODUCER.pack_into(view, 43, producer_id, producer_epoch, base_sequence)
     (length,) = _EPOCH.unpack_from(view, 8)
     _CRC.pack_into(view, 17, crc32c(memoryview(view)[CRC_START : length + LOG_OVERHEAD]))
 

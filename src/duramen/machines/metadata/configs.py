@@ -19,6 +19,7 @@ from duramen.machines.contract import LogRecord
 from duramen.machines.metadata import codec
 from duramen.machines.metadata.commands import OK, ConfigChange, ConfigOperation, Operation, Result, SetConfigs
 from duramen.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from duramen.model import SINK_TOPICS
 
 MAX_VALUE_BYTES: Final = 32_767
 
@@ -46,6 +47,8 @@ def set_configs(
 
 def _change(image: MetadataImage, config: BrokerConfig, change: ConfigChange) -> list[LogRecord]:
     _check_resource(image, change)
+    if change.resource_type == TOPIC_RESOURCE and change.resource_name in SINK_TOPICS:
+        raise ConfigError(f"{change.resource_name} keeps the settings it was made with: it holds committed batches")
     present = image.config(change.resource_type, change.resource_name)
     wanted = _wanted(config, change, present)
     if change.resource_type == TOPIC_RESOURCE:

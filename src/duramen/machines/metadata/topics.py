@@ -25,7 +25,7 @@ from duramen.machines.metadata.commands import (
     TopicRef,
 )
 from duramen.machines.metadata.image import MetadataImage
-from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, NO_TOPIC_ID
+from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, NO_TOPIC_ID, SINK_TOPICS
 
 MAX_NAME_LENGTH: Final = 249
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
@@ -232,6 +232,8 @@ def _growth(image: MetadataImage, asked: MorePartitions) -> list[LogRecord]:
     topic = image.topics.get(asked.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{asked.name}' does not exist.")
+    if topic.name in SINK_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name}: a sink's place depends on their number.")
     present = len(topic.partitions)
     if asked.total == present:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
@@ -273,6 +275,10 @@ def delete_topics(image: MetadataImage, command: DeleteTopics) -> tuple[list[Log
         if times[answer.topic_id] > 1:
             text = "Duplicate topic in request."
             answers.append(TopicDeleted(answer.name, answer.topic_id, Result(ErrorCode.INVALID_REQUEST, text)))
+            continue
+        if answer.name in SINK_TOPICS and answer.result is OK:
+            refusal = Result(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{answer.name} holds batches that are committed.")
+            answers.append(TopicDeleted(answer.name, answer.topic_id, refusal))
             continue
         if answer.result is OK:
             records.append(codec.remove_topic(answer.topic_id))

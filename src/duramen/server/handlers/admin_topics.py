@@ -20,7 +20,7 @@ from duramen.machines.metadata.commands import (
     TopicDeleted,
     TopicRef,
 )
-from duramen.model import NO_TOPIC_ID, OFFSETS_TOPIC
+from duramen.model import NO_TOPIC_ID, OFFSETS_TOPIC, SINK_TOPICS
 from duramen.partition.catalog import Catalog
 from duramen.wire.messages.create_partitions import CreatePartitionsResponse
 from duramen.wire.messages.create_topics import CreateTopicsResponse
@@ -68,8 +68,8 @@ def handle_create(request: Request) -> None:
 
 
 def _new_topic(catalog: Catalog, topic: Any) -> NewTopic:
-    if topic.name == OFFSETS_TOPIC:
-        # Whoever makes it: compacted, or retention would drop what groups have committed.
+    if topic.name == OFFSETS_TOPIC or topic.name in SINK_TOPICS:
+        # Whoever makes it: compacted, or retention would drop what groups and sinks have committed.
         return catalog.new_topic(topic.name)
     return NewTopic(
         topic.name,

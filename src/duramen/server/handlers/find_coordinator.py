@@ -1,6 +1,7 @@
-"""FindCoordinator: which broker runs a group. Versions 0-6; from 4 many keys at once (KIP-699).
+"""FindCoordinator: which broker runs a group or a sink. Versions 0-6; from 4 many keys at once (KIP-699).
 
-Key types: 0 group, 1 transactional id (refused: transactions are not served yet), 2 share group (not served).
+Key types: 0 group, 1 transactional id (refused: transactions are not served yet), 2 share group (not served), and one
+of our own: 100, the sink of a staged commit.
 """
 
 from __future__ import annotations
@@ -16,27 +17,33 @@ if TYPE_CHECKING:
 
 GROUP = 0
 TRANSACTION = 1
+SINK = 100
 FIRST_BATCHED_VERSION = 4
 
 
 def handle(request: Request) -> None:
-    """This node for every group, once `__consumer_offsets` exists."""
+    """This node for every group and sink, once their internal topics exist."""
     body = request.body
     keys = body.coordinator_keys if request.version >= FIRST_BATCHED_VERSION else [body.key]
-    if body.key_type != GROUP:
+    if body.key_type not in (GROUP, SINK):
         refused = ErrorCode.INVALID_REQUEST
         if body.key_type == TRANSACTION:
             # Not retriable, and clients stop at once: they would retry anything softer until their time-out.
             refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         _reply(request, keys, dict.fromkeys(keys, refused))
         return
-    denied = request.broker.denies(request, Operation.DESCRIBE, Resource.GROUP, keys)
+    is_sink = body.key_type == SINK
+    resource = Resource.TRANSACTIONAL_ID if is_sink else Resource.GROUP
+    refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_sink else ErrorCode.GROUP_AUTHORIZATION_FAILED
+    denied = request.broker.denies(request, Operation.DESCRIBE, resource, keys)
 
     def created(code: ErrorCode) -> None:
-        codes = {key: ErrorCode.GROUP_AUTHORIZATION_FAILED if key in denied else code for key in keys}
-        _reply(request, keys, codes)
+        _reply(request, keys, {key: refusal if key in denied else code for key in keys})
 
-    request.broker.coordinators.ensure_topic(created)
+    if is_sink:
+        request.broker.sinks.ensure_topics(created)
+    else:
+        request.broker.coordinators.ensure_topic(created)
 
 
 def _reply(request: Request, keys: list[str], codes: dict[str, ErrorCode]) -> None:

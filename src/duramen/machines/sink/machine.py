@@ -1,0 +1,399 @@
+"""The sink machine: epochs, handles and commits of one partition's worth of sinks, behind `__duramen_sink_state`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from duramen.errors import ErrorCode, KafkaError
+from duramen.machines.contract import NO_TICKET, LogRecord, Outcome, TimerFired, TransactionMarks
+from duramen.machines.sink import records
+from duramen.machines.sink.commands import (
+    COMMITTED,
+    FINISHED,
+    Aborted,
+    AbortStaged,
+    AdmitStage,
+    Claimed,
+    ClaimEpoch,
+    CommitStaged,
+    Committed,
+    DescribeSink,
+    FinishCommit,
+    ListSinks,
+    RecordStaged,
+    ReleaseSink,
+    SlicesRefused,
+    TopicsDeleted,
+)
+from duramen.machines.sink.settings import SinkSettings
+from duramen.machines.sink.state import NO_SINK_EPOCH, Commit, Piece, Share, Sink, Staged, Target
+from duramen.model import TopicId
+from duramen.wire.batch import MAX_SEQUENCE
+from duramen.wire.records import sinks as schema
+
+CLEAN: Final = "clean"
+"""Timer of what removes records that are not needed any more."""
+SLICE_RECORDS: Final = 500
+"""Tombstones written in one decision; the rest follows in further ones."""
+RETRY_MS: Final = 1000
+MAX_HANDLES: Final = 50_000
+"""Handles of one sink: a commit that names them all has to fit one batch of the state log."""
+MAX_UNFINISHED: Final = 8
+"""Committed batches of one sink that are not finished; a driver waits for each, so more come only from trouble."""
+MAX_ID_BYTES: Final = 249
+MAX_METADATA_BYTES: Final = 64 << 10
+FIRST_EPOCHS_SINCE_MS: Final = 1_577_836_800_000
+"""2020-01-01. A new sink's epoch counts seconds from here, so that it lies above those of one released before."""
+
+
+class SinkMachine:
+    """State machine over one partition of `__duramen_sink_state`; all of its state is durable.
+
+    `sinks` changes in `apply` alone. `_garbage` are keys whose last record in the log means nothing any more.
+    """
+
+    transaction_marks: TransactionMarks | None = None
+
+    def __init__(self, settings: SinkSettings | None = None) -> None:
+        self.settings = settings or SinkSettings()
+        self.sinks: dict[str, Sink] = {}
+        self._garbage: dict[bytes, None] = {}
+
+    # ------------------------------------------------------------------ the log
+
+    def apply(self, record: LogRecord, offset: int, timestamp: int) -> None:
+        """Make one record of the partition part of the durable state."""
+        if record.key is None:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a record of a sink has no key")
+        decoded = schema.decode_record(record.key, record.value)
+        if decoded.kind not in _APPLY:
+            return
+        self._garbage.pop(record.key, None)
+        if decoded.value is None:
+            self._remove(decoded)
+            return
+        sink_id = decoded.key.sink_id
+        sink = self.sinks.get(sink_id)
+        if sink is None:
+            sink = self.sinks[sink_id] = Sink(sink_id)
+        _APPLY[decoded.kind](self, sink, decoded)
+
+    def apply_control(self, record: LogRecord) -> None:
+        """Transaction markers: none are written here."""
+
+    def _remove(self, decoded: schema.SinkRecord) -> None:
+        sink = self.sinks.get(decoded.key.sink_id)
+        if sink is None:
+            return
+        if decoded.kind == schema.SINK:
+            for handle in list(sink.staged):
+                self._discard(sink, handle)
+            del self.sinks[sink.id]
+        elif decoded.kind == schema.RUN:
+            sink.runs.pop(decoded.key.run_id, None)
+        elif decoded.kind == schema.STAGED:
+            sink.unstage(decoded.key.handle)
+        elif decoded.kind == schema.COMMIT:
+            sink.commits.pop(decoded.key.batch_id, None)
+        else:
+            sink.sequences.pop((decoded.key.topic_id, decoded.key.partition), None)
+
+    def _apply_sink(self, sink: Sink, decoded: schema.SinkRecord) -> None:
+        value = decoded.value
+        sink.epoch, sink.run_id, sink.producer_id = value.epoch, value.run_id, value.producer_id
+        sink.ephemeral, sink.claimed_ms = value.ephemeral, value.claimed_ms
+        for handle in [handle for handle, staged in sink.staged.items() if staged.epoch < sink.epoch]:
+            self._discard(sink, handle)
+
+    def _apply_run(self, sink: Sink, decoded: schema.SinkRecord) -> None:
+        sink.runs[decoded.key.run_id] = decoded.value.epoch
+
+    def _apply_staged(self, sink: Sink, decoded: schema.SinkRecord) -> None:
+        staged = records.staged_of(decoded)
+        sink.stage(staged.first_offset, staged)
+
+    def _apply_commit(self, sink: Sink, decoded: schema.SinkRecord) -> None:
+        commit = records.commit_of(decoded)
+        sink.commits[commit.batch_id] = commit
+        sink.last_batch = max(sink.last_batch, commit.batch_id)
+        for handle in [handle for handle, staged in sink.staged.items() if staged.batch_id <= commit.batch_id]:
+            self._discard(sink, handle)
+        if commit.state == COMMITTED:
+            for share in commit.shares:
+                sink.sequences[share.target] = sequence_behind(share)
+            return
+        for batch_id in sink.forgettable():
+            del sink.commits[batch_id]
+            self._garbage[records.commit_key(sink.id, batch_id)] = None
+
+    def _apply_position(self, sink: Sink, decoded: schema.SinkRecord) -> None:
+        sink.sequences[(decoded.key.topic_id, decoded.key.partition)] = decoded.value.next_sequence
+
+    def _discard(self, sink: Sink, handle: int) -> None:
+        """A handle means nothing any more; its record is still in the log."""
+        sink.unstage(handle)
+        self._garbage[records.staged_key(sink.id, handle)] = None
+
+    def on_loaded(self, now: int) -> Outcome:
+        """Begin to clean. What is committed and unfinished is for the host's owner to take up: see `unfinished`."""
+        for sink in [sink for sink in self.sinks.values() if sink.epoch == NO_SINK_EPOCH]:
+            # Its sink record is removed: what else there is of it was to follow.
+            for handle in list(sink.staged):
+                self._discard(sink, handle)
+            for record in records.tombstones(sink)[:-1]:
+                self._garbage[record.key or b""] = None
+            del self.sinks[sink.id]
+        return Outcome(timers=[(CLEAN, now)])
+
+    # ------------------------------------------------------------------ what its owner asks
+
+    def unfinished(self) -> Iterator[tuple[Sink, Commit]]:
+        """Every committed batch that is still to be moved, each sink's in order."""
+        for sink in self.sinks.values():
+            for commit in sink.unfinished():
+                yield sink, commit
+
+    def oldest_needed(self) -> int | None:
+        """Lowest offset of the staging log that anybody here may still read; None when nobody needs any."""
+        needed = (sink.oldest_needed() for sink in self.sinks.values())
+        return min((offset for offset in needed if offset is not None), default=None)
+
+    def topics(self) -> set[TopicId]:
+        """Ids of all topics for whose partitions sequences are kept."""
+        return {topic_id for sink in self.sinks.values() for topic_id, _ in sink.sequences}
+
+    # ------------------------------------------------------------------ decisions
+
+    def decide(self, command: Any, ticket: int, now: int) -> Outcome:
+        """Judge one command of `commands`, or a timer; TypeError for anything else."""
+        decision = _DECISIONS.get(type(command))
+        if decision is None:
+            raise TypeError(f"not a sink command: {command!r}")
+        out = Outcome()
+        answer = decision(self, command, now, out)
+        if ticket != NO_TICKET:
+            out.replies.append((ticket, answer))
+        return out
+
+    def _sink(self, sink_id: str, epoch: int | None = None) -> Sink:
+        """The sink, if there is one and a call of this epoch may change it."""
+        sink = self.sinks.get(sink_id)
+        if sink is None:
+            raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"there is no sink {sink_id}; claim it first")
+        if epoch is not None:
+            sink.check_epoch(epoch)
+        return sink
+
+    def _claim(self, command: ClaimEpoch, now: int, out: Outcome) -> Claimed:
+        for text in (command.sink_id, command.run_id):
+            if not 0 < len(text.encode()) <= MAX_ID_BYTES:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"ids of sinks and runs are 1 to {MAX_ID_BYTES} bytes")
+        sink = self.sinks.get(command.sink_id)
+        epoch = max((now - FIRST_EPOCHS_SINCE_MS) // 1000, 0)
+        producer_id = command.producer_id
+        if sink is not None:
+            known = sink.runs.get(command.run_id)
+            if known == sink.epoch:
+                return Claimed(known, sink.last_batch)
+            if known is not None:
+                raise KafkaError(
+                    ErrorCode.PRODUCER_FENCED,
+                    f"sink {sink.id}: run {command.run_id} was superseded by run {sink.run_id} and stays refused",
+                )
+            epoch, producer_id = sink.epoch + 1, sink.producer_id
+        out.records = [
+            records.sink(command.sink_id, epoch, command.run_id, producer_id, command.ephemeral, now),
+            records.run(command.sink_id, command.run_id, epoch),
+        ]
+        return Claimed(epoch, -1 if sink is None else sink.last_batch)
+
+    def _admit(self, command: AdmitStage, now: int, out: Outcome) -> bool:
+        sink = self._sink(command.sink_id, command.epoch)
+        if sink.check_batch(command.batch_id) is not None:
+            return True
+        if len(sink.staged) + command.pieces > MAX_HANDLES:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"sink {sink.id} has {len(sink.staged)} handles, {MAX_HANDLES} are the most: stage larger pieces",
+            )
+        return False
+
+    def _record_staged(self, command: RecordStaged, now: int, out: Outcome) -> bool:
+        if self._admit(AdmitStage(*command[:3], len(command.pieces)), now, out):
+            return True
+        out.records = [
+            records.staged(
+                command.sink_id,
+                Staged(
+                    command.epoch,
+                    command.batch_id,
+                    command.task,
+                    (piece.topic_id, piece.partition),
+                    piece.first_offset,
+                    piece.next_offset,
+                    piece.bytes,
+                    now,
+                ),
+            )
+            for piece in command.pieces
+        ]
+        return False
+
+    def _commit(self, command: CommitStaged, now: int, out: Outcome) -> Committed:
+        sink = self._sink(command.sink_id, command.epoch)
+        if sink.check_batch(command.batch_id) is not None:
+            return Committed(True)
+        if len(command.metadata or b"") > MAX_METADATA_BYTES:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"metadata of a batch is at most {MAX_METADATA_BYTES} bytes")
+        if sum(1 for _ in sink.unfinished()) >= MAX_UNFINISHED:
+            raise KafkaError(
+                ErrorCode.CONCURRENT_TRANSACTIONS,
+                f"sink {sink.id}: {MAX_UNFINISHED} committed batches are on their way",
+            )
+        shares = _shares(sink, command)
+        commit = Commit(
+            command.batch_id, command.epoch, now, COMMITTED, sink.producer_id, command.metadata, tuple(shares)
+        )
+        out.records = [records.commit(sink.id, commit)]
+        out.timers.append((CLEAN, now))
+        return Committed(False)
+
+    def _finish(self, command: FinishCommit, now: int, out: Outcome) -> bool:
+        sink = self._sink(command.sink_id)
+        commit = sink.commits.get(command.batch_id)
+        if commit is None or commit.state == FINISHED:
+            return True
+        shares = tuple(
+            share._replace(pieces=(), **done._asdict())
+            for share, done in zip(commit.shares, command.shares, strict=True)
+        )
+        finished = Commit(
+            commit.batch_id, commit.epoch, commit.committed_ms, FINISHED, commit.producer_id, commit.metadata, shares
+        )
+        out.records = [records.commit(sink.id, finished)]
+        for share in shares:
+            if not share.dropped:
+                out.records.append(records.position(sink.id, share.target, sink.sequences[share.target]))
+            elif share.target in sink.sequences:
+                out.records.append(LogRecord(records.position_key(sink.id, share.target), None))
+        out.timers.append((CLEAN, now))
+        return True
+
+    def _abort(self, command: AbortStaged, now: int, out: Outcome) -> Aborted:
+        sink = self._sink(command.sink_id, command.epoch)
+        if sink.check_batch(command.batch_id) is not None:
+            return Aborted(True, 0)
+        named = None if command.handles is None else set(command.handles)
+        gone = [
+            handle
+            for handle, staged in sink.staged.items()
+            if staged.batch_id == command.batch_id and (named is None or handle in named)
+        ]
+        out.records = [LogRecord(records.staged_key(sink.id, handle), None) for handle in gone]
+        return Aborted(False, len(gone))
+
+    def _describe(self, command: DescribeSink, now: int, out: Outcome) -> Any:
+        return self._sink(command.sink_id).describe()
+
+    def _list(self, command: ListSinks, now: int, out: Outcome) -> Any:
+        return [sink.describe() for sink in self.sinks.values()]
+
+    def _release(self, command: ReleaseSink, now: int, out: Outcome) -> bool:
+        sink = self._sink(command.sink_id, command.epoch)
+        if any(sink.unfinished()):
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, f"sink {sink.id}: a committed batch is on its way")
+        out.records = records.tombstones(sink)
+        out.timers.append((CLEAN, now))
+        return True
+
+    # ------------------------------------------------------------------ cleaning
+
+    def _topics_deleted(self, command: TopicsDeleted, now: int, out: Outcome) -> bool:
+        """Sequences of partitions that are gone; a batch under way to one keeps them until it is finished."""
+        gone = set(command.topic_ids)
+        for sink in self.sinks.values():
+            under_way = {share.target for commit in sink.unfinished() for share in commit.shares}
+            for target in sink.sequences:
+                if target[0] in gone and target not in under_way:
+                    self._garbage[records.position_key(sink.id, target)] = None
+        out.timers.append((CLEAN, now))
+        return True
+
+    def _timer(self, command: TimerFired, now: int, out: Outcome) -> None:
+        """Next slice of tombstones: for what is dead, for handles nobody committed, for sinks of one job."""
+        found = [LogRecord(key, None) for key, _ in zip(self._garbage, range(SLICE_RECORDS), strict=False)]
+        limit = now - self.settings.staging_retention_ms
+        for sink in self.sinks.values():
+            for handle, staged in sink.staged.items():
+                if len(found) < SLICE_RECORDS and staged.staged_ms <= limit:
+                    found.append(LogRecord(records.staged_key(sink.id, handle), None))
+            if len(found) < SLICE_RECORDS and self._is_over(sink, now):
+                found += records.tombstones(sink)
+        out.records = found
+        out.if_refused = SlicesRefused()
+        is_all = len(found) < SLICE_RECORDS
+        out.timers.append((CLEAN, now + (self.settings.sweep_interval_ms if is_all else 0)))
+
+    def _is_over(self, sink: Sink, now: int) -> bool:
+        idle_since = now - self.settings.ephemeral_retention_ms
+        return sink.ephemeral and not sink.staged and not any(sink.unfinished()) and sink.last_used_ms <= idle_since
+
+    def _slices_refused(self, command: SlicesRefused, now: int, out: Outcome) -> None:
+        out.timers.append((CLEAN, now + RETRY_MS))
+
+
+def sequence_behind(share: Share) -> int:
+    """Sequence of the first record behind a share; they go on at 0 behind MAX_SEQUENCE."""
+    return (share.base_sequence + share.records) & MAX_SEQUENCE
+
+
+def _shares(sink: Sink, command: CommitStaged) -> list[Share]:
+    """What each partition gets, in the order of the handles. KafkaError when one is not there to be committed."""
+    pieces: dict[Target, list[Staged]] = {}
+    seen: set[int] = set()
+    for handle in command.handles:
+        if handle in seen:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"handle {handle} is named twice")
+        seen.add(handle)
+        staged = sink.staged.get(handle)
+        if staged is None or staged.batch_id != command.batch_id or staged.epoch != command.epoch:
+            raise KafkaError(
+                ErrorCode.RESOURCE_NOT_FOUND,
+                f"sink {sink.id}: handle {handle} is not staged for batch {command.batch_id}; nothing was committed",
+            )
+        pieces.setdefault(staged.target, []).append(staged)
+    return [
+        Share(
+            target,
+            sink.sequences.get(target, 0),
+            sum(staged.records for staged in parts),
+            sum(staged.bytes for staged in parts),
+            tuple(Piece(staged.first_offset, staged.next_offset, staged.bytes) for staged in parts),
+        )
+        for target, parts in pieces.items()
+    ]
+
+
+_APPLY: Final[dict[int, Callable[[SinkMachine, Sink, schema.SinkRecord], None]]] = {
+    schema.SINK: SinkMachine._apply_sink,
+    schema.RUN: SinkMachine._apply_run,
+    schema.STAGED: SinkMachine._apply_staged,
+    schema.COMMIT: SinkMachine._apply_commit,
+    schema.POSITION: SinkMachine._apply_position,
+}
+
+_DECISIONS: Final[dict[type, Callable[[SinkMachine, Any, int, Outcome], Any]]] = {
+    ClaimEpoch: SinkMachine._claim,
+    AdmitStage: SinkMachine._admit,
+    RecordStaged: SinkMachine._record_staged,
+    CommitStaged: SinkMachine._commit,
+    FinishCommit: SinkMachine._finish,
+    AbortStaged: SinkMachine._abort,
+    DescribeSink: SinkMachine._describe,
+    ListSinks: SinkMachine._list,
+    ReleaseSink: SinkMachine._release,
+    TopicsDeleted: SinkMachine._topics_deleted,
+    TimerFired: SinkMachine._timer,
+    SlicesRefused: SinkMachine._slices_refused,
+}

@@ -1,0 +1,105 @@
+"""Where the coordinator of a sink meets the partitions that its committed batches go to.
+
+`Targets` is all that it knows of them. Here it is the partitions of the same process; a leader elsewhere is reached by
+another implementation of the same three calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from duramen.errors import ErrorCode, KafkaError
+from duramen.machines.metadata.image import MetadataImage
+from duramen.machines.sink.state import Target
+from duramen.partition.partition import Done, Partition
+from duramen.partition.store import Store
+from duramen.ports import Clock
+from duramen.wire.batch import MAX_SEQUENCE
+
+HARDEN_SECONDS: Final = 0.2
+"""Between two looks at whether a page-cache topic's records are on stable storage."""
+
+
+class Standing(NamedTuple):
+    """How much of a share a partition has already.
+
+    records: the first so many; base_offset: of the first, -1 when that is not known; end: behind the last, 0 without.
+    """
+
+    records: int
+    base_offset: int
+    end: int
+
+
+class Targets(Protocol):
+    """Partitions that committed batches go to. Answers come on the loop, perhaps before the call returns."""
+
+    def stand(
+        self, target: Target, producer_id: int, base_sequence: int, answer: Callable[[Standing | KafkaError], None]
+    ) -> None:
+        """How much is there of what begins at `base_sequence`. UNKNOWN_TOPIC_ID: the topic is gone for good."""
+
+    def append(self, target: Target, batch: memoryview, done: Done) -> None:
+        """Append one stamped batch, or find that it is there; `done` when it is below the high watermark."""
+
+    def settle(self, target: Target, end: int, *, durable: bool, done: Callable[[KafkaError | None], None]) -> None:
+        """`done` when everything below `end` can be read; durable: and no power cut takes it back."""
+
+
+class LocalTargets:
+    """The partitions of this process."""
+
+    def __init__(self, store: Store, clock: Clock, image: Callable[[], MetadataImage]) -> None:
+        self._store = store
+        self._clock = clock
+        self._image = image
+
+    def _partition(self, target: Target) -> Partition:
+        """KafkaError UNKNOWN_TOPIC_ID when the topic was deleted; another when it cannot be had now."""
+        topic_id, index = target
+        if self._image().topic_by_id(topic_id) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "the topic was deleted")
+        partition = self._store.partition_by_id(topic_id, index)
+        if partition is None or partition.closed or not partition.replication.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"partition {index} is not led here now")
+        return partition
+
+    def stand(
+        self, target: Target, producer_id: int, base_sequence: int, answer: Callable[[Standing | KafkaError], None]
+    ) -> None:
+        try:
+            partition = self._partition(target)
+        except KafkaError as error:
+            answer(error)
+            return
+        producer = partition.log.producers.get(producer_id)
+        if producer is None or not producer.batches:
+            answer(Standing(0, -1, 0))
+            return
+        records = (producer.last_sequence + 1 - base_sequence) & MAX_SEQUENCE
+        first = next((batch[2] for batch in producer.batches if batch[0] == base_sequence), -1)
+        answer(Standing(records, first if records else -1, producer.last_offset + 1))
+
+    def append(self, target: Target, batch: memoryview, done: Done) -> None:
+        try:
+            partition = self._partition(target)
+        except KafkaError as error:
+            done(error)
+            return
+        partition.append_staged(batch, self._clock.wall_ms(), done)
+
+    def settle(self, target: Target, end: int, *, durable: bool, done: Callable[[KafkaError | None], None]) -> None:
+        try:
+            partition = self._partition(target)
+        except KafkaError as error:
+            done(error)
+            return
+        is_there = partition.high_watermark >= end and (not durable or partition.log.durable_end >= end)
+        if is_there:
+            done(None)
+            return
+        if durable:
+            self._store.sync_soon(partition)
+        self._clock.call_later(HARDEN_SECONDS, partial(self.settle, target, end, durable=durable, done=done))

@@ -1,0 +1,211 @@
+"""StageBatch: store records for a batch of a sink, durable and visible to nobody (key 10001). Version 0.
+
+Each partition's records are checked as Produce would check them, off the loop; stored in the staging log; and when they
+are committed there, one record of the sink's coordinator makes them handles.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from duramen.config import TopicConfig
+from duramen.errors import DuramenError, ErrorCode, KafkaError
+from duramen.machines.sink.commands import AdmitStage, NewPiece, RecordStaged
+from duramen.machines.sink.state import Piece
+from duramen.model import INTERNAL_TOPICS, NO_TOPIC_ID, TopicId
+from duramen.partition.partition import Partition
+from duramen.partition.staging import check_staged
+from duramen.server.authorizer import Operation, Resource
+from duramen.server.handlers.sinks import sink_error
+from duramen.server.sinks import Coordinator
+from duramen.storage.log import COPIED_BYTES
+from duramen.wire.messages.stage_batch import StageBatchResponse
+
+if TYPE_CHECKING:
+    from duramen.server.request import Request
+
+MAX_TASK_BYTES = 249
+LANE = "staging-checks"
+Checked = list[memoryview] | KafkaError
+
+
+class Arriving:
+    """One partition's records on their way to a handle."""
+
+    __slots__ = ("config", "entry", "records", "topic_id")
+
+    def __init__(self, entry: Any, topic_id: TopicId, config: TopicConfig, records: memoryview) -> None:
+        self.entry = entry
+        self.topic_id = topic_id
+        self.config = config
+        # What arrived in a small frame is written over when this request has returned to the loop.
+        self.records = records if len(records) > COPIED_BYTES else memoryview(bytearray(records))
+
+
+class StageCall:
+    """One StageBatch request until it is answered."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.response = StageBatchResponse.new(topics=[])
+        self._work: list[Arriving] = []
+        self._coordinator: Coordinator
+        self._timer = request.broker.clock.call_later(max(request.body.timeout_ms, 0) / 1000, self._expire)
+
+    def start(self) -> None:
+        """Find out what may be stored at all, and ask the coordinator whether this epoch may store it."""
+        request, body = self.request, self.request.body
+        for topic in body.topics:
+            entries: list[Any] = []
+            topic_id, name, refusal = self._topic(topic)
+            self.response.topics.append(
+                StageBatchResponse.StagedTopic(name=name, topic_id=topic_id, partitions=entries)
+            )
+            for wanted in topic.partitions:
+                entry = StageBatchResponse.StagedPartition(index=wanted.index)
+                entries.append(entry)
+                try:
+                    if refusal is not None:
+                        raise refusal
+                    partition = self._partition(name, wanted)
+                    self._work.append(Arriving(entry, topic_id, partition.config, wanted.records))
+                except KafkaError as error:
+                    _refuse(entry, error)
+        if len(body.task.encode()) > MAX_TASK_BYTES:
+            self._fail(KafkaError(ErrorCode.INVALID_REQUEST, f"a task's name is at most {MAX_TASK_BYTES} bytes"))
+        else:
+            request.broker.sinks.find(body.sink_id, self._found)
+
+    def _topic(self, topic: Any) -> tuple[TopicId, str, KafkaError | None]:
+        broker = self.request.broker
+        by_id = topic.topic_id != NO_TOPIC_ID
+        name = broker.image.topic_name(topic.topic_id) if by_id else topic.name
+        if name is None:
+            return topic.topic_id, topic.name, KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+        refusal = None
+        if broker.denies(self.request, Operation.WRITE, Resource.TOPIC, [name]):
+            refusal = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"not allowed to write to {name}")
+        elif name in INTERNAL_TOPICS:
+            refusal = KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by its coordinator only")
+        known = broker.image.topic(name)
+        return NO_TOPIC_ID if known is None else known.id, name, refusal
+
+    def _partition(self, name: str, wanted: Any) -> Partition:
+        broker = self.request.broker
+        partition = broker.partition(name, wanted.index)
+        if partition is None:
+            raise KafkaError(broker.absent(name, wanted.index), f"{name}-{wanted.index} is not served here")
+        if wanted.records is None or len(wanted.records) == 0:
+            raise KafkaError(ErrorCode.INVALID_RECORD, f"{name}-{wanted.index}: there is no record batch")
+        most = broker.config.integer("duramen.sink.staged.max.bytes")
+        if len(wanted.records) > most:
+            text = f"{len(wanted.records)} bytes for {name}-{wanted.index}; duramen.sink.staged.max.bytes is {most}"
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
+        too_few = partition.replication.in_sync_error(partition.config.min_insync_replicas)
+        if too_few is not None:
+            raise KafkaError(too_few, f"{name}-{wanted.index}: too few in-sync replicas")
+        return partition
+
+    def _found(self, coordinator: Coordinator | KafkaError) -> None:
+        if isinstance(coordinator, KafkaError):
+            self._fail(coordinator)
+            return
+        self._coordinator = coordinator
+        body = self.request.body
+        command = AdmitStage(body.sink_id, body.epoch, body.batch_id, len(self._work))
+        coordinator.host.submit(command, self._admitted)
+
+    def _admitted(self, answer: Any) -> None:
+        if isinstance(answer, DuramenError):
+            self._fail(answer)
+        elif answer:
+            self._already()
+        else:
+            now = self.request.broker.clock.wall_ms()
+            work = self._work
+            self.request.broker.world.executor.submit(LANE, lambda: [_check(each, now) for each in work], self._checked)
+
+    def _checked(self, results: list[Checked] | None, error: BaseException | None) -> None:
+        if results is None:
+            self._fail(KafkaError(ErrorCode.INVALID_RECORD, str(error)))
+            return
+        arrived: list[tuple[Arriving, list[memoryview]]] = []
+        for each, result in zip(self._work, results, strict=True):
+            if isinstance(result, KafkaError):
+                _refuse(each.entry, result)
+            else:
+                arrived.append((each, result))
+        if not arrived or self.request.parts is not None:
+            self._reply()
+            return
+        self._work = [each for each, _ in arrived]
+        now = self.request.broker.clock.wall_ms()
+        # The log start of the staging log stays below these bytes until their handles are recorded, or will not be.
+        self._keep = self._coordinator.store([batches for _, batches in arrived], now, self._stored)
+
+    def _stored(self, pieces: list[Piece] | KafkaError) -> None:
+        if isinstance(pieces, KafkaError):
+            self.request.broker.clock.call_soon(lambda: self._keep())
+            self._fail(pieces)
+            return
+        body = self.request.body
+        new = tuple(
+            NewPiece(each.topic_id, each.entry.index, *piece) for each, piece in zip(self._work, pieces, strict=True)
+        )
+        command = RecordStaged(body.sink_id, body.epoch, body.batch_id, body.task, new)
+        self._coordinator.host.submit(command, partial(self._recorded, pieces))
+
+    def _recorded(self, pieces: list[Piece], answer: Any) -> None:
+        self.request.broker.clock.call_soon(lambda: self._keep())
+        if isinstance(answer, DuramenError):
+            self._fail(answer)
+            return
+        if answer:
+            self._already()
+            return
+        for each, piece in zip(self._work, pieces, strict=True):
+            each.entry.handle = piece.first_offset
+            each.entry.records = piece.next_offset - piece.first_offset
+            each.entry.bytes = piece.bytes
+        self._reply()
+
+    # ---- answering -------------------------------------------------------------------------------------------
+
+    def _already(self) -> None:
+        """The batch took effect before: this task has nothing to do."""
+        self.response = StageBatchResponse.new(already_committed=True, topics=[])
+        self._reply()
+
+    def _fail(self, error: DuramenError) -> None:
+        self.response = StageBatchResponse.new(error_code=int(sink_error(error)), error_message=str(error), topics=[])
+        self._reply()
+
+    def _expire(self) -> None:
+        self._fail(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "not staged in time; the outcome is unknown"))
+
+    def _reply(self) -> None:
+        self._timer.cancel()
+        self.request.reply(self.response)
+
+
+def _check(arriving: Arriving, now_ms: int) -> Checked:
+    try:
+        return check_staged(arriving.records, arriving.config, now_ms)
+    except KafkaError as error:
+        return error
+
+
+def _refuse(entry: Any, error: KafkaError) -> None:
+    entry.error_code = int(error.code)
+    entry.error_message = error.message
+
+
+def handle(request: Request) -> None:
+    """Stage what may be staged; each partition stands or falls alone."""
+    body = request.body
+    if request.broker.denies(request, Operation.WRITE, Resource.TRANSACTIONAL_ID, [body.sink_id]):
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        request.reply(StageBatchResponse.new(error_code=int(code), error_message="not allowed to use this sink"))
+        return
+    StageCall(request).start()

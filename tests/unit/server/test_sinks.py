@@ -1,0 +1,343 @@
+"""The staged commit through the protocol: each committed batch once and in order, nothing else seen, by nobody."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from tests.unit.server.broker_world import InProcess
+from tests.unit.server.sink_client import DESCRIBE, LIST, RELEASE, Sink, batch, code, values
+
+from duramen.model import FIRST_SINK_PRODUCER_ID, SINK_STATE_TOPIC, STAGING_TOPIC, TopicPartition
+
+
+@pytest.fixture
+def server() -> InProcess:
+    server = InProcess()
+    server.connect().create_topic("t")
+    return server
+
+
+def restarted(server: InProcess, seed: int = 0) -> InProcess:
+    """The same directory after a power cut now."""
+    disk = server.disk.copy(Random(seed))
+    disk.power_cut()
+    disk.power_on()
+    return InProcess(disk)
+
+
+def jump(server: InProcess, milliseconds: int) -> None:
+    """Much time passes in which nothing is due more than once."""
+    server.clock.now_ms += milliseconds
+    server.pass_ms(3000)
+
+
+def offsets(answer: Any) -> list[tuple[int, int]]:
+    return [(p.base_offset, p.last_offset) for topic in answer.topics for p in topic.partitions]
+
+
+def test_staged_records_are_seen_when_they_are_committed(server: InProcess) -> None:
+    sink = Sink(server)
+    handles = [sink.handle(0, "t", "a", "b"), sink.handle(0, "t", "c")]
+    assert values(server, "t") == []
+    answer = sink.commit(0, *reversed(handles), metadata=b"what the driver wants to know again")
+    assert (answer.error_code, answer.state, answer.already_committed) == (0, 2, False)
+    assert offsets(answer) == [(0, 2)]
+    assert values(server, "t") == ["c", "a", "b"]
+    told = sink.describe()
+    assert (told.last_batch_id, told.last_metadata) == (0, b"what the driver wants to know again")
+    assert told.producer_id >= FIRST_SINK_PRODUCER_ID
+    assert told.staged_handles == 0
+
+
+def test_a_commit_that_is_repeated_changes_nothing(server: InProcess) -> None:
+    sink = Sink(server)
+    first = sink.commit(0, sink.handle(0, "t", "a"))
+    again = sink.commit(0, 12345)
+    assert (again.error_code, again.state, again.already_committed) == (0, 2, True)
+    assert offsets(again) == offsets(first) == [(0, 0)]
+    later = Sink(server, run_id="run-2")
+    assert later.epoch == sink.epoch + 1
+    assert later.claimed.last_batch_id == 0
+    assert later.stage(0, ("t", 0, batch("a"))).already_committed
+    assert later.commit(0).already_committed
+    assert later.abort(0).already_committed
+    assert values(server, "t") == ["a"]
+
+
+def test_a_superseded_run_is_refused_for_ever(server: InProcess) -> None:
+    old = Sink(server, run_id="old")
+    handle = old.handle(0, "t", "lost")
+    assert Sink(server, run_id="old").epoch == old.epoch
+    new = Sink(server, run_id="new")
+    assert new.epoch == old.epoch + 1
+    for attempt in (server, restarted(server)):
+        again = Sink(attempt, run_id="old")
+        assert code(again.claimed.error_code) == "PRODUCER_FENCED"
+        again.epoch = old.epoch
+        assert code(again.stage(0, ("t", 0, batch("x"))).error_code) == "PRODUCER_FENCED"
+        assert code(again.commit(0, handle).error_code) == "PRODUCER_FENCED"
+        assert code(again.abort(0).error_code) == "PRODUCER_FENCED"
+    assert new.describe().staged_handles == 0
+    assert code(new.commit(0, handle).error_code) == "RESOURCE_NOT_FOUND"
+    assert values(server, "t") == []
+
+
+def test_batches_follow_each_other_in_every_partition(server: InProcess) -> None:
+    server.connect().create_topic("u")
+    sink = Sink(server)
+    for number in range(40):
+        handles = [sink.handle(number, topic, f"{number}{topic}", f"{number}{topic}'") for topic in "tu"]
+        sink.handle(number, "t", "an attempt that failed")
+        assert sink.commit(number, *handles).error_code == 0
+    for topic in "tu":
+        expected = [f"{number}{topic}{mark}" for number in range(40) for mark in ("", "'")]
+        assert values(server, topic) == expected
+    told = sink.describe()
+    assert told.staged_handles == 0
+    assert [each.batch_id for each in told.batches] == list(range(8, 40))
+    assert sink.commit(8).already_committed
+    assert code(sink.commit(7).error_code) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert code(sink.stage(3, ("t", 0, batch("x"))).error_code) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+
+def test_what_produce_refuses_is_refused_when_it_is_staged(server: InProcess) -> None:
+    line = server.connect()
+    line.create_topic("compacted", cleanup_policy="compact")
+    line.create_topic("small", max_message_bytes="100")
+    broken = bytearray(batch("x"))
+    broken[-1] ^= 1
+    sink = Sink(server)
+    cases = [
+        (("nowhere", 0, batch("x")), "UNKNOWN_TOPIC_OR_PARTITION"),
+        (("t", 7, batch("x")), "UNKNOWN_TOPIC_OR_PARTITION"),
+        ((STAGING_TOPIC, 0, batch("x")), "INVALID_TOPIC_EXCEPTION"),
+        (("__consumer_offsets", 0, batch("x")), "INVALID_TOPIC_EXCEPTION"),
+        (("t", 0, b""), "INVALID_RECORD"),
+        (("t", 0, bytes(broken)), "CORRUPT_MESSAGE"),
+        (("t", 0, batch("x") + batch("y")[:30]), "CORRUPT_MESSAGE"),
+        (("t", 0, batch("x", producer_id=5, producer_epoch=0, base_sequence=0)), "INVALID_RECORD"),
+        (("t", 0, batch("x", control=True)), "INVALID_RECORD"),
+        (("small", 0, batch("x" * 200)), "MESSAGE_TOO_LARGE"),
+        (("compacted", 0, batch("x", key=None)), "INVALID_RECORD"),
+        (("t", 0, batch("x") * 300_000), "MESSAGE_TOO_LARGE"),
+    ]
+    for piece, expected in cases:
+        answer = sink.stage(0, piece, ("t", 0, batch("fine")))
+        refused, taken = (topic.partitions[0] for topic in answer.topics)
+        assert (code(refused.error_code), refused.handle) == (expected, -1), piece[0]
+        assert (taken.error_code, taken.records) == (0, 1)
+    assert sink.describe().staged_handles == len(cases)
+    assert sink.abort(0).released == len(cases)
+
+
+def test_calls_that_make_no_sense(server: InProcess) -> None:
+    stranger = Sink(server, sink_id="x" * 300)
+    assert code(stranger.claimed.error_code) == "INVALID_REQUEST"
+    sink = Sink(server)
+    handle = sink.handle(0, "t", "a")
+    assert code(sink.commit(0, handle, handle).error_code) == "INVALID_REQUEST"
+    assert code(sink.commit(-1, handle).error_code) == "INVALID_REQUEST"
+    assert code(sink.commit(1, handle).error_code) == "RESOURCE_NOT_FOUND"
+    assert code(sink.commit(0, handle, metadata=bytes(70_000)).error_code) == "INVALID_REQUEST"
+    sink.epoch += 1
+    assert code(sink.commit(0, handle).error_code) == "INVALID_REQUEST"
+    assert code(server.connect().call(DESCRIBE, 0, sink_id="unknown").error_code) == "RESOURCE_NOT_FOUND"
+    assert values(server, "t") == []
+
+
+def test_a_batch_without_records_is_committed_too(server: InProcess) -> None:
+    sink = Sink(server)
+    assert sink.commit(3).state == 2
+    server.run()
+    assert [each.state for each in sink.describe().batches] == [2]
+    assert sink.claimed.last_batch_id == -1
+    assert Sink(server).claimed.last_batch_id == 3
+
+
+def test_staging_outlives_a_crash_and_is_invisible(server: InProcess) -> None:
+    sink = Sink(server)
+    handle = sink.handle(0, "t", "a")
+    after = restarted(server)
+    assert values(after, "t") == []
+    fetched = after.connect().fetch(STAGING_TOPIC, 0)
+    assert code(fetched.error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
+    again = Sink(after)
+    assert again.epoch == sink.epoch
+    assert again.commit(0, handle).state == 2
+    assert values(after, "t") == ["a"]
+
+
+def test_a_commit_before_a_crash_is_carried_out_after_it(server: InProcess) -> None:
+    sink = Sink(server)
+    handles = [sink.handle(0, "t", "a", "b"), sink.handle(0, "t", "c")]
+    server.lanes.held.add("staging")
+    assert sink.commit(0, *handles, timeout_ms=1000) is None
+    server.pass_ms(1500)
+    answer = sink.committed()
+    assert (code(answer.error_code), answer.state) == ("REQUEST_TIMED_OUT", 1)
+    assert values(server, "t") == []
+    after = restarted(server)
+    after.pass_ms(2000)
+    assert values(after, "t") == ["a", "b", "c"]
+    assert Sink(after).commit(0, *handles).already_committed
+
+
+def test_what_is_there_already_is_not_written_twice() -> None:
+    """A crash between any two steps of the move: the records are there once."""
+    for held in range(8):
+        server = InProcess()
+        server.connect().create_topic("t")
+        sink = Sink(server)
+        pieces = [[f"{n}.{i}" for i in range(3)] for n in range(6)]
+        handles = [sink.handle(0, "t", *piece) for piece in pieces]
+        sink.ask_commit(0, *handles)
+        server.lanes.held.add("journal")
+        for _ in range(held):
+            # One group of the journal after the other becomes durable.
+            server.run()
+            server.lanes.held.discard("journal")
+            server.lanes.step()
+            server.lanes.held.add("journal")
+        after = restarted(server)
+        after.pass_ms(3000)
+        again = Sink(after)
+        answer = again.commit(0, *handles)
+        assert answer.state == 2, held
+        assert values(after, "t") == [value for piece in pieces for value in piece], held
+
+
+def test_another_producer_may_write_in_between(server: InProcess) -> None:
+    sink = Sink(server)
+    for number in range(5):
+        handle = sink.handle(number, "t", f"s{number}")
+        assert server.connect().produce("t", f"p{number}".encode()).error_code == 0
+        assert sink.commit(number, handle).state == 2
+    assert values(server, "t") == [f"{kind}{number}" for number in range(5) for kind in "ps"]
+
+
+def test_no_client_writes_with_a_sinks_producer_id(server: InProcess) -> None:
+    request = server.connect()
+    data = batch("x", producer_id=FIRST_SINK_PRODUCER_ID, producer_epoch=0, base_sequence=0)
+    api = __import__("duramen.wire.messages", fromlist=["API"]).API[0].request
+    topic = api.TopicProduceData(name="t", partition_data=[api.PartitionProduceData(index=0, records=data)])
+    reply = request.call(0, 9, acks=-1, timeout_ms=1000, topic_data=[topic])
+    assert code(reply.responses[0].partition_responses[0].error_code) == "INVALID_RECORD"
+
+
+def test_a_share_of_a_deleted_topic_is_dropped_and_told(server: InProcess) -> None:
+    line = server.connect()
+    line.create_topic("u")
+    sink = Sink(server)
+    handles = [sink.handle(0, "t", "a"), sink.handle(0, "u", "b")]
+    line.call(20, 5, topic_names=["u"], timeout_ms=1000)
+    line.create_topic("u")
+    answer = sink.commit(0, *handles)
+    shares = {topic.name: topic.partitions[0].dropped for topic in answer.topics}
+    assert shares == {"t": False, "": True}
+    assert (values(server, "t"), values(server, "u")) == (["a"], [])
+    assert sink.commit(1, sink.handle(1, "u", "c")).state == 2
+    assert values(server, "u") == ["c"]
+
+
+def test_staging_that_nobody_commits_is_swept_and_a_commit_under_way_is_not(server: InProcess) -> None:
+    sink = Sink(server)
+    forgotten = sink.handle(5, "t", "forgotten")
+    committed = sink.handle(0, "t", "kept")
+    server.lanes.held.add("staging")
+    sink.ask_commit(0, committed, timeout_ms=1 << 30)
+    server.run()
+    jump(server, 3 * 86_400_000)
+    told = sink.describe()
+    assert (told.staged_handles, [each.state for each in told.batches]) == (0, [1])
+    server.lanes.held.clear()
+    server.run()
+    assert sink.committed().state == 2
+    assert values(server, "t") == ["kept"]
+    assert code(sink.commit(5, forgotten).error_code) == "RESOURCE_NOT_FOUND"
+
+
+def test_the_staging_log_starts_where_it_is_needed(server: InProcess) -> None:
+    sink = Sink(server)
+    for number in range(10):
+        assert sink.commit(number, sink.handle(number, "t", "a", "b")).state == 2
+    waiting = sink.handle(10, "t", "c")
+    server.pass_ms(5000)
+    logs = [server.broker.store.partitions[TopicPartition(STAGING_TOPIC, index)] for index in range(4)]
+    assert max(log.log_start_offset for log in logs) == waiting == 20
+    assert sink.commit(10, waiting).state == 2
+    server.pass_ms(5000)
+    assert max(log.log_start_offset for log in logs) == 21
+
+
+def test_a_page_cache_topic_gets_its_share_again_after_a_power_cut() -> None:
+    server = InProcess()
+    server.connect().create_topic("t", duramen_ack_durability="page-cache")
+    sink = Sink(server)
+    server.lanes.held.add("checkpoint")
+    assert sink.commit(0, sink.handle(0, "t", "a"), sink.handle(0, "t", "b")).state == 2
+    assert values(server, "t") == ["a", "b"]
+    server.pass_ms(3000)
+    assert [each.state for each in sink.describe().batches] == [1], "its staging is needed until the sync"
+    after = restarted(server)
+    after.pass_ms(3000)
+    assert values(after, "t") == ["a", "b"]
+    after.pass_ms(3000)
+    assert [each.state for each in Sink(after).describe().batches] == [2]
+
+
+def test_a_sinks_producer_does_not_expire_while_the_sink_is_known(server: InProcess) -> None:
+    sink = Sink(server)
+    assert sink.commit(0, sink.handle(0, "t", "a")).state == 2
+    partition = server.broker.store.partitions[TopicPartition("t", 0)]
+    producer_id = sink.describe().producer_id
+    jump(server, 10 * 86_400_000)
+    assert partition.log.producers.get(producer_id) is not None
+    assert server.connect().call(RELEASE, 0, sink_id="sink", epoch=sink.epoch).error_code == 0
+    jump(server, 86_400_000)
+    assert partition.log.producers.get(producer_id) is None
+    again = Sink(server)
+    assert (again.claimed.last_batch_id, again.epoch > sink.epoch) == (-1, True)
+    assert again.commit(0, again.handle(0, "t", "b")).state == 2
+
+
+def test_a_sink_of_one_job_is_forgotten_by_itself(server: InProcess) -> None:
+    sink = Sink(server, ephemeral=True)
+    lasting = Sink(server, sink_id="lasting")
+    assert sink.commit(0, sink.handle(0, "t", "a")).state == 2
+    jump(server, 6 * 86_400_000)
+    listed = server.connect().call(LIST, 0).sinks
+    assert [(each.sink_id, each.last_batch_id) for each in listed] == [("lasting", -1), ("sink", 0)]
+    jump(server, 2 * 86_400_000)
+    assert [each.sink_id for each in server.connect().call(LIST, 0).sinks] == ["lasting"]
+    assert lasting.describe().error_code == 0
+
+
+def test_the_sinks_topics_keep_their_shape(server: InProcess) -> None:
+    Sink(server)
+    line = server.connect()
+    for name in (SINK_STATE_TOPIC, STAGING_TOPIC):
+        deleted = line.call(20, 5, topic_names=[name], timeout_ms=1000).responses[0]
+        assert code(deleted.error_code) == "INVALID_TOPIC_EXCEPTION"
+        partition = server.broker.store.partitions[TopicPartition(name, 0)]
+        assert partition.is_stable
+    assert server.broker.catalog.topic_config(STAGING_TOPIC).cleanup_policy == {"delete"}
+    assert server.broker.catalog.topic_config(SINK_STATE_TOPIC).cleanup_policy == {"compact"}
+
+
+def test_what_the_log_holds_is_what_is_known(server: InProcess) -> None:
+    """Replaying the coordinators' logs gives the state that they have."""
+    for number in range(3):
+        sink = Sink(server, run_id=f"run-{number}")
+        for batch_id in range(number * 40, number * 40 + 40):
+            handle = sink.handle(batch_id, "t", "x")
+            sink.handle(batch_id, "t", "orphan")
+            sink.commit(batch_id, handle)
+        sink.handle(1000, "t", "waits")
+    server.pass_ms(3000)
+    before = {c.state.tp: c.machine.sinks for c in server.broker.sinks.coordinators()}
+    after = restarted(server)
+    after.pass_ms(10)
+    assert {c.state.tp: c.machine.sinks for c in after.broker.sinks.coordinators()} == before
+    assert any(before.values())
