@@ -487,8 +487,8 @@ _OURS = (
     Setting(
         "duramen.journal.max.entries",
         "int",
-        "500000",
-        "Entries in the journal at which a checkpoint starts; bounds the time a recovery takes.",
+        "250000",
+        "Entries the journal takes; a checkpoint starts before it is full. Bounds the time a recovery takes.",
         low=1000,
     ),
     Setting(

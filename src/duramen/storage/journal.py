@@ -282,10 +282,12 @@ class Journal(PartRing):
         """Raise what `append` would raise for a batch of `size` bytes, before anything of it is done.
 
         FencedDirectoryError after a failure; KafkaError(KAFKA_STORAGE_ERROR, retriable) when the journal is at
-        its bound or the disk has no room for another part.
+        one of its bounds or the disk has no room for another part.
         """
         if self.failed is not None:
             raise self._fenced()
+        if self.next_lsn - self.checkpoint_lsn >= self.limits.entries:
+            raise self._full()
         need = EXTENT_SIZE if size > self.limits.bypass else ENTRY_SIZE + size
         group = self._open
         start, used = (self._current.position, MARK_SIZE) if group is None else (group.position, group.size)

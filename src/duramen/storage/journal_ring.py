@@ -12,10 +12,10 @@ from duramen.storage.journal_parts import MIN_PART_BYTES, Part, PartMaker
 
 @dataclass(frozen=True, slots=True)
 class JournalLimits:
-    """Bounds, all in bytes but `entries`. Either of `total` and `entries` starts a checkpoint early enough."""
+    """Bounds, in bytes but for `entries`. Checkpoints begin well before `total` or `entries`, which refuse batches."""
 
     total: int = 256 << 20
-    entries: int = 500_000
+    entries: int = 250_000
     part: int = 16 << 20
     first_part: int = 4 << 20
     bypass: int = 1 << 20
@@ -68,17 +68,20 @@ class PartRing:
         if self._free:
             return
         if droppable and self.size + self._growth_size > self.limits.total:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR,
-                f"the journal is full ({self.size} bytes, {self.next_lsn - self.checkpoint_lsn} entries): "
-                "segments are synced too slowly; try again",
-            )
+            raise self._full()
         try:
             self._free.append(self.maker.make(self._growth_size))
         except OSError as error:
             self.growth_error = error
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no room for another journal part: {error}") from error
         self.growth_error = None
+
+    def _full(self) -> KafkaError:
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"the journal is full ({self.size} bytes, {self.entries} entries): "
+            "segments are synced too slowly; try again",
+        )
 
     @property
     def _growth_size(self) -> int:

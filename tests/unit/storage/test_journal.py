@@ -17,6 +17,7 @@ from duramen.storage.journal_reader import JournalContents, read_journal
 from duramen.storage.journal_ring import JournalLimits
 
 KIB = 1024
+FEW = JournalLimits(total=128 * KIB, entries=5, part=32 * KIB, first_part=16 * KIB, bypass=8 * KIB)
 SMALL = JournalLimits(total=128 * KIB, entries=1000, part=32 * KIB, first_part=16 * KIB, bypass=8 * KIB)
 ID = bytes(range(16))
 
@@ -439,3 +440,17 @@ def test_a_torn_first_group_of_a_new_lap_never_hides_what_recovery_needs() -> No
         assert contents.damage is None, torn_group
         assert contents.next_lsn == durable + 1
     assert max(laps) > 6
+
+
+def test_the_bound_of_entries_refuses_batches_until_a_checkpoint() -> None:
+    disk = CrashDisk()
+    journal, log = start(disk, FEW), FakeLog(disk)
+    for _ in range(5):
+        put(journal, log, batch(100, b"a"))
+    with pytest.raises(KafkaError, match="5 entries"):
+        journal.admit(100)
+    assert journal.append(kinds.ROLL, log, 5, -1, 5, 0) == 6  # what is no batch is never refused: it makes room
+    commit(journal)
+    journal.recycle(journal.next_lsn)
+    journal.admit(100)
+    put(journal, log, batch(100, b"a"))
