@@ -33,7 +33,7 @@ METER_SECONDS = 0.5
 REPLY_BYTES = 4 << 20
 """Cold bytes in one reply: they are memory until they are sent. More partitions wait for the next request."""
 
-PACED_REPLY_BYTES = 1 << 20
+PACED_REPLY_BYTES = 256 << 10
 """The same while others are served: what they may have to wait for at once."""
 
 LEAST_REPLY_BYTES = 64 << 10

@@ -54,7 +54,8 @@ class Pace:
             self.log.append((name, self.clock.monotonic()))
             self.reads.pay(size)
 
-        self.reads.submit(client or Client(), lambda: None, done)
+        someone: Any = client or Client()
+        self.reads.submit(someone, lambda: None, done)
 
     def pass_seconds(self, seconds: float, *, busy: bool = True) -> None:
         """In steps of 10 ms, during each of which somebody else is served."""
