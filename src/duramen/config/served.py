@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from duramen.config.cleaner_settings import CLEANER_SETTINGS
 from duramen.config.setting import LONG_MAX, Setting
+from duramen.config.sink_settings import SINK_SETTINGS
 
 _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _DYNAMIC = "cluster-wide"
@@ -563,38 +564,6 @@ _OURS = (
         update=_DYNAMIC,
     ),
     Setting(
-        "duramen.sink.topic.num.partitions",
-        "int",
-        "4",
-        "Partitions of __duramen_sink_state and of __duramen_staging; counts when they are made.",
-        low=1,
-    ),
-    Setting(
-        "duramen.sink.staging.retention.ms",
-        "long",
-        "86400000",
-        "How long records that a sink staged and did not commit are kept. Committed ones are kept until they are where "
-        "they belong.",
-        unit="ms",
-        low=60_000,
-    ),
-    Setting(
-        "duramen.sink.ephemeral.retention.ms",
-        "long",
-        "604800000",
-        "How long a sink of a single job is remembered after its last claim or commit.",
-        unit="ms",
-        low=60_000,
-    ),
-    Setting(
-        "duramen.sink.staged.max.bytes",
-        "int",
-        "16777216",
-        "Most bytes that one request may stage for one partition.",
-        unit="bytes",
-        low=65_536,
-    ),
-    Setting(
         "duramen.open.files.max",
         "int",
         "-1",
@@ -606,5 +575,15 @@ _OURS = (
 )
 
 SERVED_BROKER_SETTINGS: tuple[Setting, ...] = (
-    _IDENTITY + _LISTENERS + _TOPICS + _FETCH + _GROUPS + _LOG + CLEANER_SETTINGS + _FLUSHING + _METADATA + _OURS
+    _IDENTITY
+    + _LISTENERS
+    + _TOPICS
+    + _FETCH
+    + _GROUPS
+    + _LOG
+    + CLEANER_SETTINGS
+    + _FLUSHING
+    + _METADATA
+    + _OURS
+    + SINK_SETTINGS
 )

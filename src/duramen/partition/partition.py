@@ -214,25 +214,6 @@ class Partition:
         self._on_touched(self)
         self._park(log.end_offset, acks, done, Appended(base, append_time, log.start_offset))
 
-    def append_staged(self, view: memoryview, now_ms: int, done: Done) -> None:
-        """Append a committed batch of a sink, stamped with the sink's producer id; as `append` with acks -1.
-
-        It was checked when it was staged, and is committed: what the topic's settings say by now refuses it no more. A
-        batch that is here already is answered with its first home.
-        """
-        replication = self.replication
-        try:
-            if self.closed or not replication.is_leader:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here")
-            too_few = replication.in_sync_error(self.config.min_insync_replicas)
-            if too_few is not None:
-                raise KafkaError(too_few, f"{self.tp}: too few in-sync replicas")
-            self._append_checked(view, parse_header(view), -1, now_ms, done)
-        except KafkaError as error:
-            done(error)
-        except (OSError, StorageError) as error:
-            done(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {error}"))
-
     def _park(self, end: int, acks: int, done: Done, answer: Appended) -> None:
         if acks == 0 or end <= self.replication.high_watermark:
             done(answer)
@@ -376,3 +357,22 @@ class Partition:
         """No more appends or reads; whoever waits is told that the partition is gone."""
         self.closed = True
         self.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} was closed"))
+
+
+def append_staged(partition: Partition, view: memoryview, now_ms: int, done: Done) -> None:
+    """Append a batch that was checked when it was staged, by a sink's coordinator; as `Partition.append` with acks -1.
+
+    What the topic's settings say by now refuses it no more. One that is here already is answered with its first home.
+    """
+    replication = partition.replication
+    try:
+        if partition.closed or not replication.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.tp} is not led here")
+        too_few = replication.in_sync_error(partition.config.min_insync_replicas)
+        if too_few is not None:
+            raise KafkaError(too_few, f"{partition.tp}: too few in-sync replicas")
+        partition._append_checked(view, parse_header(view), -1, now_ms, done)
+    except KafkaError as error:
+        done(error)
+    except (OSError, StorageError) as error:
+        done(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.tp}: {error}"))

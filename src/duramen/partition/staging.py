@@ -13,7 +13,7 @@ from typing import Any, Final
 from duramen.config import TopicConfig
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.machines.sink.state import PRODUCER_EPOCH, Piece
-from duramen.partition.partition import Appended, Partition
+from duramen.partition.partition import Appended, Partition, append_staged
 from duramen.partition.rewriting import needs_rewriting, rewrite
 from duramen.ports import FileSpan
 from duramen.storage.reads import Pending
@@ -64,7 +64,7 @@ class Storing:
         first = self._staging.log_end_offset
         for batch in pieces:
             self._open += 1
-            self._staging.append_staged(batch, self._now_ms, self._settled)
+            append_staged(self._staging, batch, self._now_ms, self._settled)
         return Piece(first, self._staging.log_end_offset, sum(map(len, pieces)))
 
     def finish(self) -> None:

@@ -55,7 +55,7 @@ class Store:
         """Directories of whose failure everybody was told."""
         self.maintenance = Maintenance(self, world.clock)
         self.compaction = Compaction(self, world.clock)
-        self._flushing = Flushing(self, world.clock)
+        self.flushing = Flushing(self, world.clock)
         self._stopping = False
         self._jobs = 0
         self._on_idle: Callable[[], None] | None = None
@@ -218,7 +218,7 @@ class Store:
                 continue
             if journal.knows(partition.log) and partition not in self._hardening:
                 partition.durable(partition.log.end_offset)
-                self._flushing.appended(partition)
+                self.flushing.appended(partition)
             else:
                 self._touched[partition] = None
 
@@ -251,10 +251,6 @@ class Store:
         if directory.journal.has_pending or self._touched:
             # Appended while the group was being written, or waiting for it: no need to wait for the next event.
             self.commit()
-
-    def sync_soon(self, partition: Partition) -> None:
-        """Put what a page-cache partition has by now on stable storage, off the loop; a stable one is there anyway."""
-        self._flushing.sync(partition)
 
     def when_synced(self, tp: TopicPartition, callback: Callable[[KafkaError | None], None]) -> None:
         """Call back once everything journaled so far for this partition's directory is on stable storage."""
@@ -318,7 +314,7 @@ class Store:
         self._stopping = True
         self.maintenance.stop()
         self.compaction.stop()
-        self._flushing.stop()
+        self.flushing.stop()
         self._on_idle = on_idle
         self.commit()
         self._check_idle()
@@ -337,7 +333,7 @@ class Store:
         self._stopping = True
         self.maintenance.stop()
         self.compaction.stop()
-        self._flushing.stop()
+        self.flushing.stop()
         for partition in self.partitions.values():
             partition.close()
         for directory in self.directories:

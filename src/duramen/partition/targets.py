@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.metadata.image import MetadataImage
 from duramen.machines.sink.state import Target
-from duramen.partition.partition import Done, Partition
+from duramen.partition.partition import Done, Partition, append_staged
 from duramen.partition.store import Store
 from duramen.ports import Clock
 from duramen.wire.batch import MAX_SEQUENCE
@@ -88,7 +88,7 @@ class LocalTargets:
         except KafkaError as error:
             done(error)
             return
-        partition.append_staged(batch, self._clock.wall_ms(), done)
+        append_staged(partition, batch, self._clock.wall_ms(), done)
 
     def settle(self, target: Target, end: int, *, durable: bool, done: Callable[[KafkaError | None], None]) -> None:
         try:
@@ -101,5 +101,5 @@ class LocalTargets:
             done(None)
             return
         if durable:
-            self._store.sync_soon(partition)
+            self._store.flushing.sync(partition)
         self._clock.call_later(HARDEN_SECONDS, partial(self.settle, target, end, durable=durable, done=done))
