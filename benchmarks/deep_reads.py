@@ -33,7 +33,7 @@ from benchmarks.kafka_peer import KafkaPeer, PeerUnavailableError
 from benchmarks.report import PARTIAL_RESULTS, RESULTS, WIDTH, Reporter, compare
 from benchmarks.run import Side
 from benchmarks.scenarios import Durability, Sample
-from duramen.storage.page_cache import PAGE_BYTES, count_call
+from duramen.page_cache import PAGE_BYTES, count_call
 
 MIB = 1 << 20
 GIB = 1 << 30

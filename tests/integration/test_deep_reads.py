@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from rawclient import FETCH, Raw
 
-from duramen.storage.page_cache import PAGE_BYTES, count_call
+from duramen.page_cache import PAGE_BYTES, count_call
 from duramen.wire.batch import batches, records
 from duramen.wire.messages import API
 from serving import Served, only_duramen

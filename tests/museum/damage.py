@@ -14,7 +14,7 @@ from duramen.sim.disk import CrashDisk
 from duramen.storage import directory_start, journal_reader, kinds, reads, recovery
 from duramen.storage.journal_format import Entry
 from duramen.storage.reads import ColdRead, ReadPlan
-from duramen.storage.seal import Seal
+from duramen.wire.seal import Seal
 from museum.exhibit import Replaced, exhibit, promise
 from museum.power import VALUES, acknowledge, cut, reopened, stored
 

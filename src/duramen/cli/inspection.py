@@ -37,7 +37,7 @@ from duramen.storage.repairing import gap_behind
 from duramen.storage.salvage import next_batch
 from duramen.storage.scan import scan
 from duramen.storage.scrub_progress import Progress, read_progress
-from duramen.storage.seal import BLOCK_BYTES, SEALING, Seal, decode_seal, read_growing, read_sides
+from duramen.storage.seal import SEALING, read_growing, read_sides
 from duramen.storage.segment import (
     INDEX,
     PRODUCERS,
@@ -52,6 +52,7 @@ from duramen.storage.segment import (
 from duramen.storage.snapshot_files import parse_snapshot_name, read_snapshot
 from duramen.storage.vouching import compare_identity, missing_segments
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header, records
+from duramen.wire.seal import BLOCK_BYTES, Seal, decode_seal
 
 DECODED_BYTES_MAX = 1 << 30
 """A batch that inflates to more than this counts as damaged."""

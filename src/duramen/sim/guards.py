@@ -32,8 +32,8 @@ from duramen.storage.producers import Duplicate, ProducerStates
 from duramen.storage.recovery import PartitionRecovery
 from duramen.storage.recovery_plan import Plan as RecoveryPlan
 from duramen.storage.retention import RemoveFiles
-from duramen.storage.seal import Seal
 from duramen.wire.batch import BatchHeader
+from duramen.wire.seal import Seal
 
 CRASHES = ("power cut in a call", "power cut", "kill")
 

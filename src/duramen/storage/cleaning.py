@@ -15,12 +15,13 @@ from duramen.ports import Disk, File
 from duramen.storage.checkpoints import read_file
 from duramen.storage.cleaned_transactions import CleanedTransactions
 from duramen.storage.offset_map import OffsetMap
-from duramen.storage.seal import Seal, compute_seal, decode_seal, read_sides
+from duramen.storage.seal import compute_seal, read_sides
 from duramen.storage.segment import INDEX, SEAL, TIME_INDEX, TXN_INDEX, Segment
 from duramen.storage.times import DECODED_BYTES
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, check_crc, parse_header, read_marker
 from duramen.wire.compression import decompress
 from duramen.wire.filtering import LATEST_HORIZON, Span, delete_horizon, empty_batch, filtered_batch, spans
+from duramen.wire.seal import Seal, decode_seal
 
 SYNC_BYTES = 4 << 20
 """A copy is synced whenever this much was written, so that no single sync holds up the journal's."""

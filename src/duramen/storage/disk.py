@@ -14,14 +14,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from duramen.errors import DirectoryLockedError
+from duramen.page_cache import PastCache, memory_share, refused
 from duramen.ports import Buffer, DirectoryLock, File
-from duramen.storage.page_cache import count_call, memory_share, pages, refused, uncached_flag
 
 IOV_MAX = 1024
 """Buffers per call that Linux and macOS take."""
 _ZEROS = bytes(1024 * 1024)
-RESIDENCE_BYTES = 128 * 1024
-"""Piece by which a cold read finds out what was in memory before it came, where it cannot read past the cache."""
 
 
 def sync_call() -> Callable[[int], None]:
@@ -55,24 +53,6 @@ def write_call() -> Callable[[int, Sequence[Buffer], int], int]:
     if vectored is not None:
         return vectored
     return lambda descriptor, buffers, offset: os.pwrite(descriptor, buffers[0], offset)
-
-
-def drop_call() -> Callable[[int, int, int], None] | None:
-    """How to tell the kernel that pages are not needed again; None where it cannot be told."""
-    advise: Callable[[int, int, int, int], None] | None = getattr(os, "posix_fadvise", None)
-    if advise is None:
-        return None
-    call, advice = advise, os.POSIX_FADV_DONTNEED
-    return lambda descriptor, offset, length: call(descriptor, offset, length, advice)
-
-
-def scatter_call() -> Callable[[int], None] | None:
-    """How to have an open file read without read-ahead; None where it cannot be told."""
-    advise: Callable[[int, int, int, int], None] | None = getattr(os, "posix_fadvise", None)
-    if advise is None:
-        return None
-    call, advice = advise, os.POSIX_FADV_RANDOM
-    return lambda descriptor: call(descriptor, 0, 0, advice)
 
 
 class RealFile:
@@ -123,40 +103,10 @@ class RealFile:
             raise
 
     def resident(self, offset: int, length: int) -> bool:
-        count = self._disk.count
-        return count is None or count(self.fileno(), offset, length) >= pages(offset, length)
+        return self._disk.resident(self.fileno(), offset, length)
 
     def read_cold(self, buffer: memoryview, offset: int) -> int:
-        flag = self._disk.uncached
-        if flag is None:
-            return self._read_and_drop(buffer, offset)
-        done = 0
-        while done < len(buffer):
-            try:
-                count = os.preadv(self.fileno(), [buffer[done:]], offset + done, flag)
-            except OSError as error:
-                if not refused(error):
-                    raise
-                self._disk.uncached = None
-                return self._read_and_drop(buffer, offset)
-            if count == 0:
-                break
-            done += count
-        return done
-
-    def _read_and_drop(self, buffer: memoryview, offset: int) -> int:
-        """Where no flag keeps a read out of the cache: drop what was not there before."""
-        end = offset + len(buffer)
-        pieces = [(start, min(RESIDENCE_BYTES, end - start)) for start in range(offset, end, RESIDENCE_BYTES)]
-        # What read-ahead brings in would look like somebody else's when its turn comes.
-        if self._disk.scatter is not None:
-            self._disk.scatter(self.fileno())
-        absent = [piece for piece in pieces if self._disk.count is None or not self.resident(*piece)]
-        data = self.pread(len(buffer), offset)
-        buffer[: len(data)] = data
-        for start, length in absent:
-            self.drop_cache(start, length)
-        return len(data)
+        return self._disk.read_past(self.fileno(), buffer, offset)
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         if len(buffers) > IOV_MAX:
@@ -192,9 +142,7 @@ class RealFile:
         os.ftruncate(self.fileno(), size)
 
     def drop_cache(self, offset: int, length: int) -> None:
-        if self._disk.drop is not None:
-            with suppress(OSError):
-                self._disk.drop(self.fileno(), offset, length)
+        self._disk.drop_pages(self.fileno(), offset, length)
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -221,19 +169,16 @@ class RealLock:
             os.close(descriptor)
 
 
-class RealDisk:
+class RealDisk(PastCache):
     """Files of this machine."""
 
     __slots__ = ("count", "drop", "nowait", "scatter", "sync", "uncached", "write")
 
     def __init__(self) -> None:
+        super().__init__()
         self.sync = sync_call()
         self.nowait = nowait_flag()
         self.write = write_call()
-        self.drop = drop_call()
-        self.scatter = scatter_call()
-        self.count = count_call()
-        self.uncached = uncached_flag()
 
     def open(self, path: str, *, create: bool = False, write: bool = False) -> RealFile:
         flags = os.O_RDWR if write or create else os.O_RDONLY

@@ -25,10 +25,11 @@ from duramen.storage.reads import (
     extract,
     nowait,
 )
-from duramen.storage.seal import SEALING, Seal
+from duramen.storage.seal import SEALING
 from duramen.storage.segment import INDEX, LOG, SEAL, Segment, dormant_sums
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header
 from duramen.wire.checksum import crc32c
+from duramen.wire.seal import Seal
 
 REMEMBERED_POSITIONS = 64
 OPEN_CLOSED_SEGMENTS = 4

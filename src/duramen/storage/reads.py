@@ -16,9 +16,9 @@ from duramen.errors import CorruptLogError, KafkaError
 from duramen.ports import Buffer, File, FileSpan
 from duramen.storage.index import StoredOffsetIndex
 from duramen.storage.open_files import OpenFiles
-from duramen.storage.seal import BLOCK_BYTES, Seal
 from duramen.storage.segment import Segment
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, check_crc, parse_header
+from duramen.wire.seal import BLOCK_BYTES, Seal
 
 READ_AHEAD_BYTES = 16 * 1024
 """How much more than asked for is read, so that batches before the offset cost no second read."""

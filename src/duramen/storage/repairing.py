@@ -31,7 +31,7 @@ from duramen.storage.checkpoints import (
 from duramen.storage.index import decode_offset_index, decode_time_index
 from duramen.storage.producer_files import decode_kafka, decode_ours
 from duramen.storage.salvage import Run, flipped_bit, runs
-from duramen.storage.seal import BLOCK_BYTES, SEALING, Seal, compute_seal, decode_seal
+from duramen.storage.seal import SEALING, compute_seal
 from duramen.storage.segment import (
     INDEX,
     LOG,
@@ -46,6 +46,7 @@ from duramen.storage.segment import (
 )
 from duramen.storage.vouching import missing_segments
 from duramen.wire.checksum import crc32c
+from duramen.wire.seal import BLOCK_BYTES, Seal, decode_seal
 
 LOST = "duramen-lost"
 """Directory, in the data directory, of what repairs took out; `losses` in it lists it, a JSON object a line."""

@@ -21,9 +21,9 @@ from duramen.storage.index import decode_offset_index
 from duramen.storage.log import Log
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.scrub_progress import NO_KEY, Progress, read_progress, write_progress
-from duramen.storage.seal import BLOCK_BYTES, Seal, decode_seal
 from duramen.storage.segment import INDEX, LOG, SEAL, Segment
 from duramen.wire.checksum import crc32c
+from duramen.wire.seal import BLOCK_BYTES, Seal, decode_seal
 
 FIRST_SCRUB_DELAY_MS = 60_000
 """From the start of a node to the first job: a start has other things to read."""

@@ -16,9 +16,10 @@ from duramen.storage.checkpoints import ActiveState, read_file
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
 from duramen.storage.open_files import OpenFiles
 from duramen.storage.producers import AbortedTransaction
-from duramen.storage.seal import SEALING, CheckedFile, Seal, Sides, decode_seal, read_growing
+from duramen.storage.seal import SEALING, CheckedFile, read_growing
 from duramen.wire.batch import BatchHeader
 from duramen.wire.checksum import crc32c
+from duramen.wire.seal import Seal, Sides, decode_seal
 
 LOG: Final = ".log"
 INDEX: Final = ".index"

@@ -20,7 +20,7 @@ from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import read_file, remove_file
 from duramen.storage.scan import scan
-from duramen.storage.seal import CheckedFile, decode_seal
+from duramen.storage.seal import CheckedFile
 from duramen.storage.segment import (
     INDEX,
     LOG,
@@ -32,6 +32,7 @@ from duramen.storage.segment import (
     parse_base,
     parse_name,
 )
+from duramen.wire.seal import decode_seal
 
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"

@@ -13,10 +13,11 @@ from duramen.ports import Disk, File
 from duramen.storage.checkpoints import read_file
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, StoredOffsetIndex, StoredTimeIndex
 from duramen.storage.scan import scan
-from duramen.storage.seal import SEALING, CheckedFile, Seal, read_growing
+from duramen.storage.seal import SEALING, CheckedFile, read_growing
 from duramen.storage.segment import INDEX, SEAL, TIME_INDEX, Segment, dormant_sums
 from duramen.wire.batch import BatchHeader, check_crc, records
 from duramen.wire.checksum import crc32c
+from duramen.wire.seal import Seal
 
 DECODED_BYTES = 256 << 20
 """Most bytes that the records of one batch may inflate to in a look-up."""

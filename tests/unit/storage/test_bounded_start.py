@@ -15,9 +15,9 @@ from duramen.storage.checkpoints import read_checkpoint
 from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.log import Log
 from duramen.storage.logconfig import PlainLogConfig
-from duramen.storage.seal import BLOCK_BYTES
 from duramen.storage.together import THREADS, one_by_one, side_by_side
 from duramen.wire.batch import build_batch, parse_header
+from duramen.wire.seal import BLOCK_BYTES
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from duramen import page_cache
 from duramen.errors import DirectoryLockedError
 from duramen.ports import Buffer
 from duramen.storage import disk as disk_module
-from duramen.storage import page_cache
 from duramen.storage.disk import RealDisk, RealFile
 
 

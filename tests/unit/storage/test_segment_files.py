@@ -21,9 +21,10 @@ from duramen.storage.index import (
 )
 from duramen.storage.reads import GRAIN_BYTES, HotWindow
 from duramen.storage.scan import CHUNK_BYTES, scan
-from duramen.storage.seal import BLOCK_BYTES, Seal, compute_seal, decode_seal
+from duramen.storage.seal import compute_seal
 from duramen.storage.segment import Segment, file_name, parse_base, parse_name
 from duramen.wire.batch import build_batch
+from duramen.wire.seal import BLOCK_BYTES, Seal, decode_seal
 
 ASCENDING = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 5000)), max_size=40)
 

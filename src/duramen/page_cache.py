@@ -1,4 +1,4 @@
-"""What the kernel is asked about its page cache: which bytes are in memory, how to read past it, how much there is.
+"""What the kernel is asked about its page cache: which bytes are in memory, how much there is, and reads past it.
 
 Each question is one function that says None where this system does not answer it, so that a test can force that.
 """
@@ -11,9 +11,12 @@ import mmap
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 UNKNOWN_SHARE_BYTES = 256 << 20
+RESIDENCE_BYTES = 128 * 1024
+"""Piece by which a cold read finds out what was in memory before it came, where it cannot read past the cache."""
 Counter = Callable[[int, int, int], int]
 """(descriptor, offset, length) -> how many pages of that range are in memory; OSError. Brings none in."""
 
@@ -116,3 +119,80 @@ def pages(offset: int, length: int) -> int:
 def refused(error: OSError) -> bool:
     """Whether an error means "never here" rather than "not now"."""
     return error.errno in (errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+
+
+def drop_call() -> Callable[[int, int, int], None] | None:
+    """How to tell the kernel that pages are not needed again; None where it cannot be told."""
+    advise: Callable[[int, int, int, int], None] | None = getattr(os, "posix_fadvise", None)
+    if advise is None:
+        return None
+    call, advice = advise, os.POSIX_FADV_DONTNEED
+    return lambda descriptor, offset, length: call(descriptor, offset, length, advice)
+
+
+def scatter_call() -> Callable[[int], None] | None:
+    """How to have an open file read without read-ahead; None where it cannot be told."""
+    advise: Callable[[int, int, int, int], None] | None = getattr(os, "posix_fadvise", None)
+    if advise is None:
+        return None
+    call, advice = advise, os.POSIX_FADV_RANDOM
+    return lambda descriptor: call(descriptor, 0, 0, advice)
+
+
+class PastCache:
+    """Reads that leave in memory what was there before, and nothing else. None stands for what cannot be done here."""
+
+    def __init__(self) -> None:
+        self.drop = drop_call()
+        self.scatter = scatter_call()
+        self.count = count_call()
+        self.uncached = uncached_flag()
+
+    def resident(self, descriptor: int, offset: int, length: int) -> bool:
+        """Whether all these bytes are in memory, as far as the system can tell; True where it cannot tell at all."""
+        count = self.count
+        return count is None or count(descriptor, offset, length) >= pages(offset, length)
+
+    def drop_pages(self, descriptor: int, offset: int, length: int) -> None:
+        """Tell the kernel that these pages are not needed again; a hint."""
+        if self.drop is not None:
+            with suppress(OSError):
+                self.drop(descriptor, offset, length)
+
+    def read_past(self, descriptor: int, buffer: memoryview, offset: int) -> int:
+        """Fill `buffer` from the file, waiting for the disk; bytes read, less at the end of the file. OSError."""
+        flag = self.uncached
+        if flag is None:
+            return self._read_and_drop(descriptor, buffer, offset)
+        done = 0
+        while done < len(buffer):
+            try:
+                count = os.preadv(descriptor, [buffer[done:]], offset + done, flag)
+            except OSError as error:
+                if not refused(error):
+                    raise
+                self.uncached = None
+                return self._read_and_drop(descriptor, buffer, offset)
+            if count == 0:
+                break
+            done += count
+        return done
+
+    def _read_and_drop(self, descriptor: int, buffer: memoryview, offset: int) -> int:
+        """Where no flag keeps a read out of the cache: drop what was not there before."""
+        end = offset + len(buffer)
+        pieces = [(start, min(RESIDENCE_BYTES, end - start)) for start in range(offset, end, RESIDENCE_BYTES)]
+        # What read-ahead brings in would look like somebody else's when its turn comes.
+        if self.scatter is not None:
+            self.scatter(descriptor)
+        absent = [piece for piece in pieces if self.count is None or not self.resident(descriptor, *piece)]
+        done = 0
+        while done < len(buffer):
+            data = os.pread(descriptor, len(buffer) - done, offset + done)
+            if not data:
+                break
+            buffer[done : done + len(data)] = data
+            done += len(data)
+        for start, length in absent:
+            self.drop_pages(descriptor, start, length)
+        return done
