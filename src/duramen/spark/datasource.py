@@ -7,6 +7,7 @@ from pyspark.sql.types import StructType
 
 from duramen.spark import source_schema
 from duramen.spark.options import any_query
+from duramen.spark.sink import BatchSink, StreamSink, batch_writer, stream_writer
 from duramen.spark.source_batch import DuramenReader
 from duramen.spark.source_stream import DuramenStreamReader
 
@@ -30,3 +31,11 @@ class DuramenDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DuramenStreamReader:  # noqa: N802
         """Of `spark.readStream`."""
         return DuramenStreamReader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
+        """Of `df.write`."""
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802
+        """Of `df.writeStream`; `overwrite` is output mode complete, in which every batch is appended as it is."""
+        return stream_writer(self.options, schema)
