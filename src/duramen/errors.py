@@ -6,7 +6,8 @@
     ├── StorageError                 the disk failed, or a directory cannot be used
     │   ├── DirectoryLockedError     another process owns the directory
     │   ├── CorruptLogError          stored bytes are not what was written; names file and range
-    │   └── FencedDirectoryError     a sync failed earlier: this directory takes no more writes
+    │   ├── FencedDirectoryError     a sync failed earlier: this directory takes no more writes
+    │   └── UnreachableStorageError  a data directory cannot be read from here, or is another one: ask the broker
     ├── NetworkError                 a node cannot be reached, or hung up
     │   └── OutcomeUnknownError      it hung up on a request that may have taken effect
     ├── DeadlineError                a call's time limit passed; says what went wrong last
@@ -232,6 +233,10 @@ class CorruptLogError(StorageError):
 
 class FencedDirectoryError(StorageError):
     """A sync of this directory failed: it takes no writes until a restart has recovered it from disk."""
+
+
+class UnreachableStorageError(StorageError):
+    """This process cannot read the data directory it was told of, or finds another one there: read by the broker."""
 
 
 class NetworkError(DuramenError):

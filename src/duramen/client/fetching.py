@@ -119,15 +119,16 @@ def _fetched(tp: TopicPartition, offset: int, data: Any) -> FetchedBytes:
     )
 
 
-def whole_batches(records: memoryview, what: str) -> tuple[int, int]:
+def whole_batches(records: memoryview, what: str, limit: int = 1 << 62) -> tuple[int, int]:
     """(bytes of the whole batches in front, offset behind the last of them); a partial batch at the end is left out.
 
-    (0, -1) without one. CorruptLogError when something in between is no batch.
+    limit: batches that begin at this position or later are left out, too. (0, -1) without one. CorruptLogError when
+    something in between is no batch.
     """
     position = 0
     next_offset = -1
     end = len(records)
-    while position + HEADER_SIZE <= end:
+    while position + HEADER_SIZE <= end and position < limit:
         base, length, _, magic = _PLACE.unpack_from(records, position)
         size = length + LOG_OVERHEAD
         if magic != MAGIC or size < HEADER_SIZE or base < next_offset:

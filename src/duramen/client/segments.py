@@ -23,8 +23,8 @@ class DescribedSegment(NamedTuple):
     """One segment. Offsets from base_offset to end_offset (excluded); times in ms, -1 unknown.
 
     is_sealed: its file may be opened by a direct reader. boundaries: (offset, position) of batches: records in front of
-    the position have smaller offsets. The first lies at or before the wanted start, the others about every target_bytes.
-    size_bytes of the last segment of a log counts what readers may not see yet, too.
+    the position have smaller offsets. The first lies at or before the wanted start, the others about every
+    target_bytes. size_bytes of the last segment of a log counts what readers may not see yet, too.
     """
 
     base_offset: int
