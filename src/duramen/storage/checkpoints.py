@@ -26,6 +26,7 @@ META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 CHECKPOINT: Final = "duramen-checkpoint"
+CLEANED: Final = "duramen-cleaned"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 
@@ -100,6 +101,28 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
     """The checkpoint in `path`; empty when it is missing or damaged (it can always be rebuilt)."""
     content = read_file(disk, path)
     return (decode_offsets(content) if content is not None else None) or {}
+
+
+# ---- up to where compaction has been, by topic id
+
+
+def encode_cleaned(cleaned: Mapping[tuple[TopicId, int], int]) -> bytes:
+    """`duramen-cleaned`: what Kafka's cleaner-offset-checkpoint says, by topic id, for names are used again."""
+    lines = [f"{topic_id.hex()} {partition} {offset}" for (topic_id, partition), offset in sorted(cleaned.items())]
+    body = ("\n".join([f"{CLEANED} 1 {len(lines)}", *lines]) + "\n").encode()
+    return body + f"crc {crc32c(body):08x}\n".encode()
+
+
+def decode_cleaned(content: bytes) -> dict[tuple[TopicId, int], int] | None:
+    """Inverse of `encode_cleaned`; None when it is damaged."""
+    body, separator, tail = content.rpartition(b"crc ")
+    if not separator or tail.strip() != f"{crc32c(body):08x}".encode():
+        return None
+    head, *lines = body.decode("ascii").splitlines()
+    if head != f"{CLEANED} 1 {len(lines)}":
+        return None
+    words = [line.split(" ") for line in lines]
+    return {(bytes.fromhex(topic_id), int(partition)): int(offset) for topic_id, partition, offset in words}
 
 
 # ---- leader epochs of one partition

@@ -18,7 +18,19 @@ from duramen.errors import CorruptLogError, DuramenError, ErrorCode, KafkaError
 from duramen.model import TopicPartition
 from duramen.ports import Disk
 from duramen.storage import kinds
-from duramen.storage.checkpoints import CLEANER, LogPoint, encode_offsets, read_offsets, replace_file
+from duramen.storage.checkpoints import (
+    CLEANED as CLEANED_FILE,
+)
+from duramen.storage.checkpoints import (
+    CLEANER,
+    LogPoint,
+    decode_cleaned,
+    encode_cleaned,
+    encode_offsets,
+    read_file,
+    read_offsets,
+    replace_file,
+)
 from duramen.storage.cleanable import Cleanable, bound_of, cleanable, groups, is_compacted
 from duramen.storage.cleaned_transactions import CleanedTransactions
 from duramen.storage.cleaning import Copy, Rules, build_map
@@ -271,10 +283,15 @@ class Cleaner:
     running: list[Cleaning] = field(default_factory=list)
 
     def load(self) -> None:
-        """Take over `cleaner-offset-checkpoint`, which may be Kafka's, older than the logs, or missing."""
-        known = read_offsets(self.disk, posixpath.join(self.directory, CLEANER))
+        """Take over our own checkpoint, or, where Kafka was here last, its one, which knows names only.
+
+        Both may be older than the logs, or missing. What ours does not know is a topic that no pass has been over.
+        """
+        content = read_file(self.disk, posixpath.join(self.directory, CLEANED_FILE))
+        ours = None if content is None else decode_cleaned(content)
+        named = read_offsets(self.disk, posixpath.join(self.directory, CLEANER)) if ours is None else {}
         for key, log in self.logs.items():
-            offset = known.get(log.tp, -1)
+            offset = named.get(log.tp, -1) if ours is None else ours.get(key, -1)
             if log.start_offset <= offset <= log.end_offset:
                 self.cleaned[key] = offset
 
@@ -325,14 +342,21 @@ class Cleaner:
         for cleaning in list(self.running):
             cleaning.finish_swap()
 
-    def checkpoint(self) -> bytes:
-        """`cleaner-offset-checkpoint` as of now: the first offset of each compacted log that is not cleaned."""
+    def take_checkpoint(self) -> Job:
+        """The job that writes down the first offset of each compacted log that is not cleaned, as of now. OSError."""
         offsets: dict[TopicPartition, int] = {}
+        known: dict[LogKey, int] = {}
         for key, offset in self.cleaned.items():
             log = self.logs.get(key)
             if log is not None:
-                offsets[log.tp] = min(offset, log.end_offset)
-        return encode_offsets(offsets)
+                known[key] = offsets[log.tp] = min(offset, log.end_offset)
+
+        def write() -> int:
+            replace_file(self.disk, posixpath.join(self.directory, CLEANED_FILE), encode_cleaned(known))
+            replace_file(self.disk, posixpath.join(self.directory, CLEANER), encode_offsets(offsets))
+            return 0
+
+        return write
 
     # ---- what a pass tells ---------------------------------------------------------------------------------------
 
@@ -347,14 +371,7 @@ class Cleaner:
     def cleaned_to(self, log: Log, offset: int) -> Job:
         """Everything below `offset` was looked at; the job that writes it down."""
         self.cleaned[log.topic_id, log.tp.partition] = offset
-        content = self.checkpoint()
-        path = posixpath.join(self.directory, CLEANER)
-
-        def write() -> int:
-            replace_file(self.disk, path, content)
-            return 0
-
-        return write
+        return self.take_checkpoint()
 
     def passed(self, now_ms: int) -> None:
         """A pass came to its end."""

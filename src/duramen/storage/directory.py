@@ -15,7 +15,6 @@ from duramen.ports import Disk, Entropy
 from duramen.storage.checkpointing import SLICE_LOGS, Checkpoint, Checkpointer, key_of, point_of
 from duramen.storage.checkpoints import (
     CLEAN_SHUTDOWN,
-    CLEANER,
     LOCK,
     encode_clean_shutdown,
     remove_file,
@@ -372,7 +371,7 @@ class LogDirectory(DirectoryLogs):
             for first in range(0, len(logs), STOP_LOGS):
                 self._sync_and_close(logs[first : first + STOP_LOGS])
             self._checkpointer.files({}).write()
-            replace_file(self.disk, posixpath.join(self.path, CLEANER), self.cleaner.checkpoint())
+            self.cleaner.take_checkpoint()()
             maker = self.journal.maker
             bare = PartMaker(self.disk, self.path, maker.generation + 1, maker.seed)
             bare.make(HEADER_BLOCK).file.close()

@@ -19,6 +19,7 @@ from duramen.ports import Disk, Entropy
 from duramen.storage.checkpoints import (
     CHECKPOINT,
     CLEAN_SHUTDOWN,
+    CLEANED,
     CLEANER,
     HIGH_WATERMARK,
     LOG_START,
@@ -49,7 +50,16 @@ Together = Callable[[Sequence[Callable[[], Any]]], list[Any]]
 """As `ports.Executor.together`."""
 _TEMPORARIES = frozenset(
     f"{name}.tmp"
-    for name in (RECOVERY_POINT, LOG_START, HIGH_WATERMARK, CLEANER, CHECKPOINT, META_PROPERTIES, CLEAN_SHUTDOWN)
+    for name in (
+        RECOVERY_POINT,
+        LOG_START,
+        HIGH_WATERMARK,
+        CLEANER,
+        CLEANED,
+        CHECKPOINT,
+        META_PROPERTIES,
+        CLEAN_SHUTDOWN,
+    )
 )
 """What a crash leaves of a file that was being replaced. Not all of them are written again by every start."""
 

@@ -22,6 +22,7 @@ from duramen.ports import Disk
 from duramen.storage import kinds
 from duramen.storage.checkpoints import (
     CLEAN_SHUTDOWN,
+    CLEANED,
     LEADER_EPOCHS,
     LOG_START,
     META_PROPERTIES,
@@ -40,6 +41,7 @@ from duramen.storage.checkpoints import (
     read_checkpoint,
     read_epochs,
     read_file,
+    remove_file,
     replace_file,
 )
 from duramen.storage.journal_reader import JournalEntry
@@ -218,6 +220,7 @@ def restore(
     """
     if clean and kafka_was_here(disk, path):
         _drop_seals(disk, path)
+        remove_file(disk, posixpath.join(path, CLEANED))  # it may have compacted on
         return False
     if checkpoint is None:
         return True
