@@ -21,7 +21,7 @@ from duramen.embedded import log as embedded_log
 from duramen.embedded import world as embedded_world
 from duramen.errors import DuramenError
 from duramen.ports import FileSpan
-from duramen.server.world import SocketTransport
+from duramen.server.world import SocketTransport, Turns
 
 PATIENCE_MS = 40_000
 """By then every request is answered, whatever its own time-out."""
@@ -113,7 +113,7 @@ def transport_trial(fault: Fault | None = None) -> Counter[Site]:
     disk = WatchedDisk({"f": b"stored bytes"}, fault)
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        transport = SocketTransport(cast(Any, None), ours, "peer")
+        transport = SocketTransport(cast(Any, None), ours, "peer", Turns())
         span = FileSpan(disk.open("/f"), 7, 5)
         try:
             sent = transport.send([b"reply:", span])

@@ -33,6 +33,15 @@ SEND_TURN_BYTES = 512 * 1024
 """What one connection may send before the loop turns to the next one (about 150 µs): who sends gigabytes would else
 hold up everybody who waits for a few bytes."""
 
+ALONE_TURN_BYTES = 1024 * 1024
+"""The same while nobody waits for a few bytes: turns cost processor time. More brings no more."""
+
+SHORT_BYTES = 64 * 1024
+"""Below this a reply is one that somebody may wait for by the millisecond."""
+
+ALONE_SECONDS = 1.0
+"""How long after the last short reply the long ones still make room for the next."""
+
 SWITCH_SECONDS = 0.0001
 """How long a thread may keep the interpreter to itself once the loop wants it back. CPython's own 5 ms, paid whenever a
 call into the kernel returns while another thread computes, would be most of a request's latency."""
@@ -104,13 +113,29 @@ class ThreadExecutor:
             thread.join()
 
 
+class Turns:
+    """How much one connection may send at a time: little while others are given short replies."""
+
+    __slots__ = ("short_at",)
+
+    def __init__(self) -> None:
+        self.short_at = time.monotonic()
+        """When a short reply left last."""
+
+    def most(self) -> int:
+        """Bytes."""
+        return SEND_TURN_BYTES if time.monotonic() - self.short_at < ALONE_SECONDS else ALONE_TURN_BYTES
+
+
 class SocketTransport:
     """Transport port over a non-blocking TCP socket."""
 
-    __slots__ = ("_fd", "_loop", "_socket", "peer")
+    __slots__ = ("_fd", "_loop", "_rest", "_socket", "_turns", "peer")
 
-    def __init__(self, loop: Loop, sock: socket.socket, peer: str) -> None:
+    def __init__(self, loop: Loop, sock: socket.socket, peer: str, turns: Turns) -> None:
         self._loop = loop
+        self._turns = turns
+        self._rest = False
         self._socket = sock
         self._fd = sock.fileno()
         self.peer = peer
@@ -122,21 +147,36 @@ class SocketTransport:
             return -1
 
     def send(self, parts: Sequence[Part]) -> int:
+        size = 0
+        for part in parts:
+            size += part.length if type(part) is FileSpan else len(part)
+        if size < SHORT_BYTES:
+            most = size
+            if not self._rest:
+                self._turns.short_at = time.monotonic()
+        else:
+            most = self._turns.most()
+        sent = self._send(parts, most)
+        self._rest = sent < size
+        return sent
+
+    def _send(self, parts: Sequence[Part], most: int) -> int:
+        """Send the parts, or their first `most` bytes."""
         if len(parts) == 1 and not isinstance(parts[0], FileSpan):
             only = parts[0]
             try:
-                return self._socket.send(only if len(only) <= SEND_TURN_BYTES else memoryview(only)[:SEND_TURN_BYTES])
+                return self._socket.send(only if len(only) <= most else memoryview(only)[:most])
             except (BlockingIOError, InterruptedError):
                 return 0
         total = 0
         index = 0
         count = len(parts)
         try:
-            while index < count and total < SEND_TURN_BYTES:
+            while index < count and total < most:
                 vectors: list[bytes | bytearray | memoryview] = []
                 wanted = 0
                 span: FileSpan | None = None
-                while index < count and len(vectors) < MAX_VECTORS and total + wanted < SEND_TURN_BYTES:
+                while index < count and len(vectors) < MAX_VECTORS and total + wanted < most:
                     part = parts[index]
                     if isinstance(part, FileSpan):
                         if part.length >= SENDFILE_BYTES:
@@ -147,8 +187,8 @@ class SocketTransport:
                         if len(span_bytes) < part.length:
                             raise _ended(part)
                         part = span_bytes
-                    if len(part) > SEND_TURN_BYTES - total - wanted:
-                        part = memoryview(part)[: SEND_TURN_BYTES - total - wanted]
+                    if len(part) > most - total - wanted:
+                        part = memoryview(part)[: most - total - wanted]
                     vectors.append(part)
                     wanted += len(part)
                     index += 1
@@ -158,7 +198,7 @@ class SocketTransport:
                     if sent < wanted:
                         return total
                 if span is not None:
-                    sent = self._send_file(span, SEND_TURN_BYTES - total)
+                    sent = self._send_file(span, most - total)
                     total += sent
                     if sent < span.length:
                         return total
@@ -204,8 +244,9 @@ def _ended(span: FileSpan) -> OSError:
 class SocketListener:
     """Listener port over a listening TCP socket."""
 
-    def __init__(self, loop: Loop, sock: socket.socket, on_accept: Callable[[Transport], None]) -> None:
+    def __init__(self, loop: Loop, sock: socket.socket, on_accept: Callable[[Transport], None], turns: Turns) -> None:
         self._loop = loop
+        self._turns = turns
         self._socket = sock
         self._on_accept = on_accept
         self.host, self.port = sock.getsockname()[:2]
@@ -227,7 +268,7 @@ class SocketListener:
             sock.setblocking(False)
             with contextlib.suppress(OSError):  # macOS: the peer may be gone already, which the first read will tell
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._on_accept(SocketTransport(self._loop, sock, f"{address[0]}:{address[1]}"))
+            self._on_accept(SocketTransport(self._loop, sock, f"{address[0]}:{address[1]}", self._turns))
 
     def _resume(self) -> None:
         if self._socket.fileno() >= 0:
@@ -244,6 +285,7 @@ class SocketNetwork:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
+        self._turns = Turns()
 
     def listen(self, host: str, port: int, on_accept: Callable[[Transport], None]) -> Listener:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -256,7 +298,7 @@ class SocketNetwork:
         except OSError:
             sock.close()
             raise
-        return SocketListener(self._loop, sock, on_accept)
+        return SocketListener(self._loop, sock, on_accept, self._turns)
 
     def connect(self, host: str, port: int) -> Transport:
         sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
@@ -264,7 +306,7 @@ class SocketNetwork:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with contextlib.suppress(BlockingIOError):
             sock.connect((host, port))
-        return SocketTransport(self._loop, sock, f"{host}:{port}")
+        return SocketTransport(self._loop, sock, f"{host}:{port}", self._turns)
 
 
 def real_world() -> tuple[Loop, World, ThreadExecutor]:

@@ -1,0 +1,88 @@
+"""How much one connection may send before the others have their turn."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duramen.ports import FileSpan
+from duramen.server.world import ALONE_SECONDS, ALONE_TURN_BYTES, SEND_TURN_BYTES, SHORT_BYTES, SocketTransport, Turns
+from duramen.storage.disk import RealDisk
+
+LONG = bytes(4 * ALONE_TURN_BYTES)
+
+
+class Endless:
+    """A socket whose buffer takes everything."""
+
+    def fileno(self) -> int:
+        return -1
+
+    def send(self, data: Any) -> int:
+        return len(data)
+
+    def sendmsg(self, vectors: list[Any], *_: Any) -> int:
+        return sum(map(len, vectors))
+
+
+class Pair:
+    """Two connections of one loop."""
+
+    def __init__(self) -> None:
+        self.turns = Turns()
+        self.one, self.other = self._connection(), self._connection()
+
+    def _connection(self) -> SocketTransport:
+        sock: Any = Endless()
+        loop: Any = None
+        return SocketTransport(loop, sock, "client", self.turns)
+
+    def silence(self) -> None:
+        """As if no short reply had left for long enough."""
+        self.turns.short_at -= ALONE_SECONDS
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+def test_beside_short_replies_a_long_one_is_sent_in_small_turns(pair: Pair) -> None:
+    pair.other.send([b"short"])
+    assert pair.one.send([LONG]) == SEND_TURN_BYTES
+    assert pair.one.send([b"head", LONG]) == SEND_TURN_BYTES
+
+
+def test_alone_it_is_sent_in_larger_ones(pair: Pair) -> None:
+    pair.silence()
+    assert pair.one.send([LONG]) == ALONE_TURN_BYTES
+    assert pair.one.send([b"head", LONG]) == ALONE_TURN_BYTES
+    pair.other.send([b"short"])
+    assert pair.one.send([LONG]) == SEND_TURN_BYTES
+
+
+def test_the_rest_of_a_long_reply_is_not_a_short_one(pair: Pair) -> None:
+    pair.silence()
+    assert pair.one.send([bytes(ALONE_TURN_BYTES + 10)]) == ALONE_TURN_BYTES
+    assert pair.one.send([bytes(10)]) == 10
+    assert pair.other.send([LONG]) == ALONE_TURN_BYTES
+    assert pair.one.send([bytes(10)]) == 10
+    assert pair.other.send([LONG]) == SEND_TURN_BYTES
+
+
+def test_spans_of_files_keep_to_the_turn(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sendfile", lambda target, source, position, count: count)
+    path = tmp_path / "segment"
+    path.write_bytes(LONG)
+    file = RealDisk().open(str(path))
+    try:
+        reply = [b"head", FileSpan(file, 0, len(LONG))]
+        pair.silence()
+        assert pair.one.send(reply) == ALONE_TURN_BYTES
+        assert pair.other.send([bytes(SHORT_BYTES - 1)]) == SHORT_BYTES - 1
+        assert pair.one.send(reply) == SEND_TURN_BYTES
+    finally:
+        file.close()
