@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from unittest.mock import patch
 
-from tests.crash.session import DATA, KIB, NOW, Session, topic_id
+from tests.crash.promises import LogPromise
+from tests.crash.session import DATA, KIB, NOW, Session, small, topic_id
 
-from duramen.errors import CorruptLogError, DuramenError
+from duramen.errors import CorruptLogError, DuramenError, KafkaError
+from duramen.model import TopicPartition
 from duramen.storage import cleaning
 from duramen.storage.checkpoints import CLEAN_SHUTDOWN, encode_clean_shutdown, replace_file
+from duramen.storage.creation import NewLog
 from duramen.storage.directory import DirectorySettings
 from duramen.storage.reads import Pending
 from duramen.wire.batch import ABORT, build_batch, build_marker, parse_header
@@ -306,6 +312,35 @@ def filled(run: Session) -> None:
     run.checkpoint()
 
 
+def creation_without_room(run: Session) -> None:
+    """Neither the journal nor the disk has room for all of some new topics: the rest is taken away, and made later."""
+    filled(run)
+    maker = run.directory.journal.maker
+    new = [NewLog(TopicPartition(f"{'long' * 50}{number}", 0), topic_id(number), small()) for number in range(2, 9)]
+    for tp, its_id, _ in new:
+        run.promises[its_id] = LogPromise(tp)
+    run.mark()
+    with patch.object(maker, "make", side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))):
+        with suppress(KafkaError):
+            while True:
+                run.put(1, 300)
+        job = run.directory.take_creation(new)
+        job.run()
+        try:
+            run.directory.complete_creation(job)
+        except KafkaError:
+            pass
+        else:
+            raise AssertionError("there was room")
+    run.commit()
+    run.checkpoint()
+    made = [number for number in range(2, 9) if (topic_id(number), 0) in run.directory.logs]
+    again = new[len(made)]
+    run.create(len(made) + 2, name=again.tp.topic)
+    run.put(1, 300)
+    run.commit()
+
+
 ODD_PATHS: dict[str, Callable[[Session], None]] = {
     path.__name__: path
     for path in (
@@ -321,5 +356,6 @@ ODD_PATHS: dict[str, Callable[[Session], None]] = {
         adoption,
         after_kafka,
         no_room_for_a_part,
+        creation_without_room,
     )
 }

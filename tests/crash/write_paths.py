@@ -159,6 +159,12 @@ def truncation(run: Session) -> None:
     run.epoch(1, 3)
     run.put(1, 250)
     run.commit()
+    run.checkpoint()
+    run.truncate(1, 3)
+    run.commit()
+    run.checkpoint()
+    run.put(1, 260)
+    run.commit()
 
 
 def creation_and_deletion(run: Session) -> None:
@@ -254,7 +260,6 @@ def _two_topics(run: Session) -> None:
     run.commit()
 
 
-# Not `truncation` yet: Log.truncate_to cuts files before its entry is durable (docs/internals/journal.md, Limits).
 STORAGE_PATHS: dict[str, Callable[[Session], None]] = {
     path.__name__: path
     for path in (
@@ -265,6 +270,7 @@ STORAGE_PATHS: dict[str, Callable[[Session], None]] = {
         checkpoint,
         retention,
         compaction,
+        truncation,
         creation_and_deletion,
         first_start,
         clean_stop,

@@ -21,6 +21,7 @@ from duramen.storage.checkpoints import (
     replace_file,
 )
 from duramen.storage.cleaner import Cleaner
+from duramen.storage.cutting import Truncations
 from duramen.storage.damage import Findings
 from duramen.storage.directory_logs import DirectoryLogs
 from duramen.storage.directory_start import (
@@ -30,7 +31,7 @@ from duramen.storage.directory_start import (
     prepare,
 )
 from duramen.storage.housekeeping import Housekeeping, Job
-from duramen.storage.journal import Group, Journal, JournaledLog
+from duramen.storage.journal import Group, Journal
 from duramen.storage.journal_format import HEADER_BLOCK
 from duramen.storage.journal_parts import PartMaker, remove_parts
 from duramen.storage.journal_ring import JournalLimits
@@ -194,7 +195,8 @@ class LogDirectory(DirectoryLogs):
         remove_parts(self.disk, self.path, keep=maker.generation)
         remove_file(self.disk, posixpath.join(self.path, CLEAN_SHUTDOWN))
         self.disk.sync_directory(self.path)
-        journal.on_truncate = self._truncated
+        self._truncations = Truncations(journal, self._checkpointer, self.logs)
+        journal.on_truncate = self._truncations.journaled
         self.cleaner = Cleaner(
             self.disk, self.path, journal, self.logs, lambda: self._checkpointer.persisted, self._mark_of, self.findings
         )
@@ -237,9 +239,6 @@ class LogDirectory(DirectoryLogs):
     def _mark_of(self, log: Log) -> int:
         return self.high_watermark(log)
 
-    def _truncated(self, log: JournaledLog, offset: int, segment_base: int, position: int) -> None:
-        self._checkpointer.cut((log.topic_id, log.tp.partition), offset, segment_base, position)
-
     # -- the commit cycle
 
     def flush(self) -> None:
@@ -261,6 +260,7 @@ class LogDirectory(DirectoryLogs):
 
     def take_group(self) -> Group | None:
         """`flush`, then the journal's next group; when there is nothing to commit, once, a mark that says so."""
+        self._truncations.carry_out()
         self.flush()
         group = self.journal.take_group()
         if group is None:
@@ -298,6 +298,9 @@ class LogDirectory(DirectoryLogs):
         """
         if self.journal.failed is not None or not (force or self.checkpoint_due):
             return None
+        self._truncations.carry_out()
+        if self._truncations.waiting:
+            return None  # its entry is durable soon: a round that covered it would have to have synced the cut
         self.flush()
         if not self._checkpointer.under_way:
             self._last_checkpoint_ms = self._now_ms

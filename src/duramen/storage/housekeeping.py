@@ -188,6 +188,8 @@ class Housekeeping:
 
     def _retain(self, log: Log, now_ms: int) -> None:
         """Journal a new log start where segments may go; they go when it is durable."""
+        if log.cut is not None:
+            return
         mark = self._high_watermark(log)
         if active_expired(log, now_ms, mark):
             log.roll()

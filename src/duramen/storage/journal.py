@@ -207,6 +207,7 @@ class Journal(PartRing):
         self._open: Group | None = None
         self._inflight: Group | None = None
         self._marking: dict[JournaledLog, int] = {}
+        self._before_next: list[tuple[File, str]] = []
         self.on_truncate: Callable[[JournaledLog, int, int, int], None] = lambda log, offset, base, position: None
 
     # -- appending
@@ -389,7 +390,12 @@ class Journal(PartRing):
         part.position += aligned(MARK_SIZE)
         return self._launch(group)
 
+    def sync_before_next(self, file: File, directory: str) -> None:
+        """The next group syncs this file and the names beside it before it is written."""
+        self._before_next.append((file, directory))
+
     def _launch(self, group: Group) -> Group:
+        group.syncs, self._before_next = self._before_next, []
         group.seal(self.seed, self.durable_lsn, self.checkpoint_lsn)
         self._marked_lsn = self.durable_lsn
         self._inflight = group

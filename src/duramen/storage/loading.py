@@ -1,4 +1,4 @@
-"""Opening a log: its segments, indexes, epochs and producers from what is in the directory; and cutting it.
+"""Opening a log: its segments, indexes, epochs and producers from what is in the directory.
 
 Everything but the `.log` files can be missing or damaged and is then made again from them.
 """
@@ -25,14 +25,13 @@ from duramen.storage.segment import (
     PRODUCERS,
     SEAL,
     SNAPSHOT,
-    SUFFIXES,
     TIME_INDEX,
     TXN_INDEX,
     Segment,
     file_name,
     parse_name,
 )
-from duramen.storage.segment_loading import Walk, closed_indexes_fit, load_active, load_rolled, rebuild, write_indexes
+from duramen.storage.segment_loading import Walk, closed_indexes_fit, load_active, load_rolled
 
 if TYPE_CHECKING:
     from duramen.storage.log import Log
@@ -174,7 +173,7 @@ def load_state(log: Log, known: LogPoint | None, walk: Walk, recovery_point: int
     if epochs is None:
         epochs_from = first
         log.epochs.changed = True
-    _drop_snapshots_beyond(log)
+    drop_snapshots_beyond(log)
     log.producers.clear()
     if whole:
         producers_from = first
@@ -220,7 +219,7 @@ def _read_epochs(log: Log) -> EpochCache | None:
         return None  # a cache of what the batches say: made again
 
 
-def _drop_snapshots_beyond(log: Log) -> None:
+def drop_snapshots_beyond(log: Log) -> None:
     """Snapshots beyond the log's end describe a history that was cut off: they are removed."""
     beyond = [offset for offset in log.snapshots if offset > log.end_offset]
     for offset in beyond:
@@ -288,58 +287,8 @@ def _position_before(segment: Segment, offset: int) -> int:
     return position if header is not None and header.base_offset <= offset else 0
 
 
-# ---- cutting ---------------------------------------------------------------------------------------------------
-
-
-def truncate(log: Log, offset: int) -> None:
-    """Remove the batches that hold `offset` or follow it, with everything that speaks of them. OSError."""
-    while len(log.segments) > 1 and log.segments[-1].base_offset >= offset:
-        segment = log.segments.pop()
-        segment.close()
-        for suffix in SUFFIXES:
-            path = segment.path_of(suffix)
-            if log.disk.exists(path):
-                log.disk.remove(path)
-    active = log.active = log.segments[-1]
-    file = active.open_file()
-    cut = active.size
-    for position, header, ok in scan(file, _search_from(active, offset), active.flushed, crc=False):
-        if not ok or header is None:
-            raise CorruptLogError(active.path, position, active.size, "no batch starts here", offset)
-        if header.next_offset > offset:
-            cut = position
-            break
-    active.drop_seal()
-    aborted = active.aborted()
-    file.truncate(cut)
-    active.size = active.flushed = cut
-    active.synced = -1  # what the disk has may still be longer: the cut has to be synced, too
-    active.index_file = None
-    _rebuild_bounds(log, active)
-    log.end_offset = active.next_offset
-    kept = [entry for entry in aborted if entry.last_offset < log.end_offset]
-    if len(kept) != len(aborted):
-        active.rewrite_aborted(kept)
-    log.names_changed = True
-    log.epochs.truncate_from_end(log.end_offset)
-    load_producers(log)
-
-
-def _search_from(segment: Segment, offset: int) -> int:
-    return segment.index.position_for(offset - segment.base_offset) if segment.index is not None else 0
-
-
-def _rebuild_bounds(log: Log, segment: Segment) -> None:
-    """Indexes and bounds of a segment that was cut, from its bytes."""
-    segment.next_offset = segment.base_offset
-    segment.index_entries = segment.time_entries = 0
-    rebuild(log, segment, Walk())
-    write_indexes(log, segment)
-
-
 def load_producers(log: Log) -> None:
     """Producers again, after a cut."""
-    _drop_snapshots_beyond(log)
     log.producers.clear()
     producers_from = _read_snapshot(log, _SNAPSHOT_KINDS)
     _replay(log, producers_from, producers_from)

@@ -12,7 +12,7 @@ import posixpath
 from duramen.errors import ErrorCode, KafkaError, check
 from duramen.model import INTERNAL_TOPICS, TopicId, TopicPartition, topic_id_text
 from duramen.ports import Buffer, Disk
-from duramen.storage import kinds, loading, segment_loading, syncing
+from duramen.storage import cutting, kinds, loading, segment_loading, syncing
 from duramen.storage.checkpoints import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
@@ -131,6 +131,7 @@ class Log(LogState):
         To stable: the segments are synced here first, because recovery trusts everything before that entry. To
         page-cache: batches still under way to the journal are acknowledged behind the mark that follows them. OSError.
         """
+        self._check_whole()
         stable = self.stable
         self._take_over(config)
         if self.stable != stable:
@@ -178,6 +179,8 @@ class Log(LogState):
         """
         size = header.size
         self.journal.admit(size)
+        if self.cut is not None:
+            self._check_whole()
         segment = self.active
         offset = header.base_offset
         last = offset + header.last_offset_delta
@@ -251,6 +254,7 @@ class Log(LogState):
 
     def roll(self) -> Segment:
         """Close the active segment and start a new one at the end of the log; journaled. OSError."""
+        self._check_whole()
         self.flush()
         old = self.active
         check(old.size > 0, "an empty segment is never rolled")
@@ -275,39 +279,34 @@ class Log(LogState):
         self.epochs.truncate_from_start(offset)
         self._journal(kinds.LOG_START, offset)
 
-    def detach_before(self, offset: int) -> list[Segment]:
-        """Take out the segments wholly below `offset`, never the active one; the caller removes their files."""
-        keep = 0
-        while keep < len(self.segments) - 1 and self.segments[keep].next_offset <= offset:
-            keep += 1
-        gone = self.segments[:keep]
-        del self.segments[:keep]
-        for segment in gone:
-            self._reader.dropped(segment)
-        if gone:
-            self._reader.forget()
-        return gone
-
     def truncate_to(self, offset: int) -> None:
-        """Remove everything from `offset` on (to the start of the batch that holds it); journaled. OSError."""
+        """Remove everything from `offset` on (to the start of the batch that holds it); journaled. OSError.
+
+        Files change when the entry is durable (`complete_cut`). Until then appends are refused: KafkaError, retriable.
+        """
         if offset >= self.end_offset:
             return
         check(offset >= self.segments[0].base_offset, "a truncation stays inside the log")
+        self._check_whole()
+        self.journal.admit(0)
         self.flush()
         self._reader.cutting(self.segments, offset)
-        loading.truncate(self, offset)
+        self.cut = cutting.cut_memory(self, offset)
         self._set_roll_time()
-        self.cuts += 1
-        self.marked = False
-        self.durable_end = min(self.durable_end, self.end_offset)
-        self.recovery_point = min(self.recovery_point, self.end_offset)
-        self.start_offset = min(self.start_offset, self.end_offset)
         self._journal(kinds.TRUNCATE, self.end_offset)
+
+    def complete_cut(self) -> None:
+        """The truncation's entry is durable: cut the files. Nothing may be appended before they are synced. OSError."""
+        if self.cut is not None:
+            cutting.cut_files(self, self.cut)
+            self.cut = None
 
     # ---- durability ------------------------------------------------------------------------------------------
 
     def take_sync(self, full: bool = False) -> LogSync | None:
         """The job that makes everything appended so far durable in the segments; None when it is already."""
+        if self.cut is not None:
+            return None  # the files are about to change, and no checkpoint takes them for synced
         self.flush()
         unsynced = [segment for segment in self.segments if segment.synced < segment.size]
         if not (unsynced or full or self.names_changed or self.epochs.changed or self.has_unsynced_aborted):
@@ -327,7 +326,8 @@ class Log(LogState):
     def close(self) -> None:
         """Write what is queued and the sidecars, and close the files. It syncs nothing: `take_sync` does. OSError."""
         self.flush()
-        self._write_sidecars()
+        if self.cut is None:
+            self._write_sidecars()
         for segment in self.segments:
             segment.close()
 

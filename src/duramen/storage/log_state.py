@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.model import TopicId, TopicPartition
@@ -19,6 +19,9 @@ from duramen.storage.reads import HotWindow, LogRead
 from duramen.storage.seal import SealJob
 from duramen.storage.segment import Segment
 from duramen.storage.times import TimeLookup, Timestamped, max_timestamp_lookup, timestamp_lookup
+
+if TYPE_CHECKING:
+    from duramen.storage.cutting import Cut
 
 
 class LogJournal(Protocol):
@@ -43,8 +46,8 @@ class LogState:
 
     start_offset: first offset readers may ask for; end_offset: the next to be assigned; durable_end: all below is on
     stable storage; recovery_point: all below is in synced segments. snapshots: offsets of the producer snapshots,
-    ascending; cuts: how often the log was truncated; stable: appends are journaled; names_changed: file names are to be
-    synced.
+    ascending; cuts: how often the log was truncated; cut: what the last truncation has still to do to the files;
+    stable: appends are journaled; names_changed: file names are to be synced.
     """
 
     active: Segment
@@ -55,6 +58,7 @@ class LogState:
         "_reader",
         "_unsnapshotted",
         "active",
+        "cut",
         "cuts",
         "dirty",
         "disk",
@@ -99,6 +103,7 @@ class LogState:
         self.segments: list[Segment] = []
         self.snapshots: list[int] = []
         self.cuts = 0
+        self.cut: Cut | None = None
         self.stable = True
         self._queue: list[Buffer] = []
         self._reader = Reader(HotWindow() if hot is None else hot)
@@ -152,6 +157,23 @@ class LogState:
             self._unsnapshotted += segment.size - start
             self._reader.wrote(segment, start)
         self.dirty = False
+
+    def detach_before(self, offset: int) -> list[Segment]:
+        """Take out the segments wholly below `offset`, never the active one; the caller removes their files."""
+        keep = 0
+        while keep < len(self.segments) - 1 and self.segments[keep].next_offset <= offset:
+            keep += 1
+        gone = self.segments[:keep]
+        del self.segments[:keep]
+        for segment in gone:
+            self._reader.dropped(segment)
+        if gone:
+            self._reader.forget()
+        return gone
+
+    def _check_whole(self) -> None:
+        if self.cut is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: a truncation is not durable yet")
 
     def take_notices(self) -> tuple[CorruptLogError, ...]:
         """Damage that reads met and got around since the last call."""
@@ -280,7 +302,11 @@ class LogState:
     def complete_seal(self, job: SealJob) -> None:
         """The seal is on disk: reads of that segment check against it from now on."""
         for segment in self.segments:
-            if segment.base_offset == job.base_offset and segment is not self.active:
+            if segment.base_offset != job.base_offset:
+                continue
+            if segment is self.active or not job.is_of(segment):
+                segment.drop_seal()  # a truncation overtook the job: it speaks of bytes that were cut off
+            else:
                 segment.sealed = True
                 segment.seal = None
                 segment.release_files()

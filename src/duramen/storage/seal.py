@@ -170,6 +170,10 @@ class SealJob:
         self.base_offset = segment.base_offset
         self.result: Seal | None = None
 
+    def is_of(self, segment: SealedSegment) -> bool:
+        """Whether this very segment was sealed: after a truncation another one may begin at its offset."""
+        return segment is self._segment
+
     @property
     def path(self) -> str:
         """Where the sidecar goes now: a deletion may move the segment, and its old name may be another topic's."""

@@ -66,6 +66,11 @@ class Bench:
             offset = self.log.end_offset
             self.append(b"%d:" % offset + b"x" * size, timestamp=1000 + 10 * offset, **more)
 
+    def truncate(self, offset: int) -> None:
+        """Cut the log, as when the truncation's entry is durable at once."""
+        self.log.truncate_to(offset)
+        self.log.complete_cut()
+
     def sync(self, *, full: bool = False) -> None:
         job = self.log.take_sync(full)
         if job is not None:

@@ -170,6 +170,7 @@ def test_a_clean_start_reads_nothing_of_a_log_and_its_first_append_brings_the_in
     assert log.active.index is None
     whole(log, 351)
     log.truncate_to(100)
+    commit(directory)
     more(directory, log, 10)
     whole(log, 110)
 

@@ -255,7 +255,7 @@ def test_snapshots_beyond_a_cut_are_forgotten(bench: Bench) -> None:
     for sequence in range(60):
         bench.append(b"v" * 100, base_sequence=sequence, **ids)
     bench.sync(full=True)
-    bench.log.truncate_to(33)
+    bench.truncate(33)
     known = bench.log.producers.get(4)
     assert known is not None
     assert known.last_sequence == 32
@@ -284,7 +284,7 @@ def test_aborted_transactions_are_listed_and_survive(bench: Bench) -> None:
         bench.reopen(clean=clean)
         assert bench.log.aborted(0, 10) == [(1, 0)]
         assert bench.log.producers.first_unstable_offset is None
-    bench.log.truncate_to(end)
+    bench.truncate(end)
     assert bench.log.aborted(0, 10) == []
     assert bench.log.producers.first_unstable_offset == 0
     assert not os.path.exists(bench.log.active.path_of(".txnindex"))

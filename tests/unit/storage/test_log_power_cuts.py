@@ -41,7 +41,7 @@ class Run:
                 bench.seal()
             if step == 7:
                 self.durable = min(self.durable, 30)
-                bench.log.truncate_to(30)
+                bench.truncate(30)
         bench.sync(full=True)
         self.durable = bench.log.recovery_point
         bench.log.close()

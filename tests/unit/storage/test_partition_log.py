@@ -205,7 +205,7 @@ def test_against_a_list(tmp_path: Path, data: st.DataObject) -> None:
             assert bool(got) == bool(expected)
         elif what == "cut" and model:
             offset = data.draw(st.integers(0, end))
-            bench.log.truncate_to(offset)
+            bench.truncate(offset)
             model = [(base, upper) for base, upper in model if upper <= offset]
             assert bench.log.end_offset == (model[-1][1] if model else 0)
         elif what in ("clean", "unclean"):
@@ -264,7 +264,7 @@ def test_a_sync_that_a_cut_overtook_counts_for_nothing(bench: Bench) -> None:
     assert job is not None
     assert (job.end_offset, job.segment_base, job.position) == (10, 0, bench.log.active.size)
     job.run()
-    bench.log.truncate_to(5)
+    bench.truncate(5)
     bench.fill(5)
     bench.log.complete_sync(job)
     assert bench.log.recovery_point == 0
@@ -275,7 +275,7 @@ def test_a_sync_that_a_cut_overtook_leaves_nothing_of_the_old_history(bench: Ben
         bench.append(b"old" * 40, producer_id=7, producer_epoch=0, base_sequence=number)
     job = bench.log.take_sync(full=True)
     assert job is not None
-    bench.log.truncate_to(5)
+    bench.truncate(5)
     job.run()
     for _ in range(8):
         bench.append(b"new" * 40, producer_id=8, producer_epoch=0, base_sequence=bench.log.end_offset - 5)

@@ -1,0 +1,138 @@
+"""Truncation: first memory and the journal, then, when the journal's entry is durable, the files.
+
+A crash before that finds the log as it was. The files are synced before anything journaled behind the truncation, so
+bytes that were cut off are never taken for those that came later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from duramen.errors import CorruptLogError
+from duramen.storage.loading import drop_snapshots_beyond, load_producers
+from duramen.storage.producers import AbortedTransaction
+from duramen.storage.recovery_plan import LogKey
+from duramen.storage.scan import scan
+from duramen.storage.segment import SUFFIXES, Segment
+from duramen.storage.segment_loading import Walk, rebuild, write_indexes
+
+if TYPE_CHECKING:
+    from duramen.storage.checkpointing import Checkpointer
+    from duramen.storage.journal import Journal, JournaledLog
+    from duramen.storage.log import Log
+
+
+class Cut(NamedTuple):
+    """A truncation that memory knows of and the files do not: whole segments to remove, and the place in the last."""
+
+    removed: list[Segment]
+    segment: Segment
+    position: int
+    aborted: list[AbortedTransaction] | None
+
+
+def cut_memory(log: Log, offset: int) -> Cut:
+    """Forget the batches that hold `offset` or follow it. The files stay as they are until `cut_files`. OSError."""
+    keep = len(log.segments)
+    while keep > 1 and log.segments[keep - 1].base_offset >= offset:
+        keep -= 1
+    active = log.segments[keep - 1]
+    position = active.size
+    for at, header, ok in scan(active.open_file(), _search_from(active, offset), active.flushed, crc=False):
+        if not ok or header is None:
+            raise CorruptLogError(active.path, at, active.size, "no batch starts here", offset)
+        if header.next_offset > offset:
+            position = at
+            break
+    aborted = active.aborted()
+    removed = log.segments[keep:]
+    del log.segments[keep:]
+    log.active = active
+    active.seal = None
+    active.sealed = False
+    active.size = active.flushed = position
+    active.synced = min(active.synced, position) - 1  # the cut itself is to be synced, too
+    active.index_file = None
+    active.next_offset = active.base_offset
+    active.index_entries = active.time_entries = 0
+    rebuild(log, active, Walk())
+    log.end_offset = active.next_offset
+    kept = [entry for entry in aborted if entry.last_offset < log.end_offset]
+    log.epochs.truncate_from_end(log.end_offset)
+    snapshots = list(log.snapshots)
+    log.snapshots = [each for each in snapshots if each <= log.end_offset]
+    load_producers(log)
+    log.snapshots = snapshots
+    active.take_aborted(kept)
+    log.cuts += 1
+    log.marked = False
+    log.durable_end = min(log.durable_end, log.end_offset)
+    log.recovery_point = min(log.recovery_point, log.end_offset)
+    log.start_offset = min(log.start_offset, log.end_offset)
+    return Cut(removed, active, position, kept if len(kept) != len(aborted) else None)
+
+
+def cut_files(log: Log, cut: Cut) -> None:
+    """Bring the files to where `cut_memory` left the log; the caller has them synced. OSError."""
+    for segment in reversed(cut.removed):
+        segment.close()
+        for suffix in SUFFIXES:
+            path = segment.path_of(suffix)
+            if log.disk.exists(path):
+                log.disk.remove(path)
+    active = cut.segment
+    active.drop_seal()
+    file = active.open_file()
+    file.truncate(cut.position)
+    if active.index is not None and active.times is not None:
+        active.index.written = active.times.written = 0
+    write_indexes(log, active)
+    if cut.aborted is not None:
+        active.rewrite_aborted(cut.aborted)
+    drop_snapshots_beyond(log)
+    log.names_changed = True
+
+
+def _search_from(segment: Segment, offset: int) -> int:
+    return segment.index.position_for(offset - segment.base_offset) if segment.index is not None else 0
+
+
+class Truncations:
+    """The truncations of a directory whose files have still to be cut; loop thread only."""
+
+    def __init__(self, journal: Journal, checkpointer: Checkpointer, logs: Mapping[LogKey, Log]) -> None:
+        self._journal = journal
+        self._checkpointer = checkpointer
+        self._logs = logs
+        self._waiting: list[tuple[int, LogKey]] = []
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a log's files have still more than the log."""
+        return bool(self._waiting)
+
+    def journaled(self, log: JournaledLog, offset: int, segment_base: int, position: int) -> None:
+        """The entry of a truncation was queued."""
+        key = (log.topic_id, log.tp.partition)
+        self._checkpointer.cut(key, offset, segment_base, position)
+        self._waiting.append((self._journal.last_lsn, key))
+
+    def carry_out(self) -> None:
+        """Cut the files of truncations whose entries are durable; the next group syncs them before all else.
+
+        So what the journal has of a log behind a truncation was written over a file that ends there on the disk, too.
+        Not while a checkpoint's job has the files. OSError: the directory is fenced.
+        """
+        if not self._waiting or self._checkpointer.is_busy or self._journal.failed is not None:
+            return
+        durable = self._journal.durable_lsn
+        due = [key for lsn, key in self._waiting if lsn <= durable]
+        self._waiting = [each for each in self._waiting if each[0] > durable]
+        for log in (self._logs[key] for key in due if key in self._logs):
+            try:
+                log.complete_cut()
+            except OSError as error:
+                self._journal.fail(None, error)
+                raise
+            self._journal.sync_before_next(log.active.open_file(), log.path)
