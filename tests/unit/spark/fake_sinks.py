@@ -40,9 +40,18 @@ class Sink:
 class Broker:
     """Topics, their records and the sinks. `foreign` is a Kafka that has never heard of the staged commit."""
 
-    def __init__(self, topics: dict[str, int], *, foreign: bool = False, max_staged_bytes: int = 16 << 20) -> None:
+    def __init__(
+        self,
+        topics: dict[str, int],
+        *,
+        foreign: bool = False,
+        forgetful: bool = False,
+        max_staged_bytes: int = 16 << 20,
+    ) -> None:
+        """forgetful: does not remember which batches were committed, as it must."""
         self.topics = topics
         self.foreign = foreign
+        self.forgetful = forgetful
         self.max_staged_bytes = max_staged_bytes
         self.sinks: dict[str, Sink] = {}
         self.log: dict[TopicPartition, list[bytes]] = defaultdict(list)
@@ -137,8 +146,9 @@ class Broker:
             for handle in request.handles:
                 self.keep(sink.staged[handle].tp, sink.staged[handle].data)
             sink.staged = {h: s for h, s in sink.staged.items() if s.batch_id > request.batch_id}
-            sink.committed.add(request.batch_id)
-            sink.last, sink.metadata = request.batch_id, bytes(request.metadata)
+            if not self.forgetful:
+                sink.committed.add(request.batch_id)
+                sink.last, sink.metadata = request.batch_id, bytes(request.metadata)
 
     def _describe(self, sink: Sink, _: Any, answer: Any) -> None:
         answer.last_batch_id, answer.last_metadata = sink.last, sink.metadata
