@@ -11,6 +11,7 @@ from duramen.storage.log import Log
 
 MOST_LEASES = 10_000
 """Requests that may hold a lease at a time; a reader beyond them goes without."""
+_POSITIVE = (1 << 63) - 1
 
 
 class SegmentAccess:
@@ -32,7 +33,7 @@ class SegmentAccess:
         if granted <= 0 or not self._room():
             return -1, 0
         until = self._world.clock.wall_ms() + granted
-        lease_id = int.from_bytes(self._world.entropy.random_bytes(8), "big") >> 1
+        lease_id = int.from_bytes(self._world.entropy.random_bytes(8), "big") & _POSITIVE
         self._held[lease_id] = [log.lease(offset, until, self._max_bytes) for log, offset in wanted]
         return lease_id, granted
 

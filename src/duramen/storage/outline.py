@@ -139,10 +139,13 @@ class Outline:
 
     __slots__ = ("_disk", "_end", "_start", "_target_bytes", "entries", "next_offset", "segments")
 
-    def __init__(self, log: LogState, start: int, end: int, readable: int, target_bytes: int, max_entries: int) -> None:
-        """On the loop. readable: what every reader may see (LSO); target_bytes: 0 for no boundaries.
+    def __init__(
+        self, log: LogState, start: int, end: int, sealed_below: int, target_bytes: int, max_entries: int
+    ) -> None:
+        """On the loop. target_bytes: 0 for no boundaries.
 
-        max_entries: of segments and boundaries together, never exceeded but for one segment.
+        sealed_below: what every reader may see (the last stable offset), or less. max_entries: of segments and
+        boundaries together, never exceeded but for one segment.
         """
         self.segments: list[SegmentOutline] = []
         self.next_offset = -1
@@ -166,7 +169,7 @@ class Outline:
                 segment is not log.active
                 and segment.sealed
                 and segment.synced >= segment.size
-                and segment.next_offset <= readable
+                and segment.next_offset <= sealed_below
             )
             self.segments.append(SegmentOutline(segment, start, self._target_bytes, is_sealed=is_sealed))
 

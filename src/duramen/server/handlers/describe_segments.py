@@ -10,9 +10,9 @@ import posixpath
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from duramen.errors import DuramenError, ErrorCode, KafkaError
+from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.model import topic_id_from_text
-from duramen.partition.partition import Partition
+from duramen.partition.partition import READ_COMMITTED, Partition
 from duramen.storage.outline import Outline
 from duramen.wire.messages.describe_segments import DescribeSegmentsResponse
 from duramen.wire.messages.extend_segment_lease import ExtendSegmentLeaseResponse
@@ -80,11 +80,21 @@ class _Plan:
         if self._room <= 0:
             entry.next_offset = start
             return entry
-        target = self.request.body.target_bytes
-        outline = Outline(partition.log, start, end, partition.last_stable_offset, target, self._room)
+        try:
+            sealed_below = self._sealed_below(partition, start, end)
+        except (OSError, StorageError) as error:
+            entry.error_code, entry.error_message = int(ErrorCode.KAFKA_STORAGE_ERROR), str(error)
+            return entry
+        outline = Outline(partition.log, start, end, sealed_below, self.request.body.target_bytes, self._room)
         self._room -= outline.entries
         self.outlines.append((entry, outline, partition))
         return entry
+
+    def _sealed_below(self, partition: Partition, start: int, end: int) -> int:
+        """Where segments that may be read without the broker end: they do not tell which transactions were aborted."""
+        if self.request.body.isolation_level == READ_COMMITTED and partition.log.aborted(start, end):
+            return start
+        return partition.last_stable_offset
 
     def _led(self, name: str, wanted: Any) -> Partition:
         request = self.request
