@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka import TopicPartition as Place
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from duramen.client import Cluster
 from duramen.model import TopicPartition
@@ -24,6 +24,11 @@ class LogNode(Served):
         settings = {name.replace("_", "."): value for name, value in config.items()}
         admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(20)
         return topic
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give it so many partitions."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(20)
 
     def append(self, topic: str, partition: int, records: Sequence[NewRecord], codec: int = 0) -> int:
         """One batch; the offset of its first record."""

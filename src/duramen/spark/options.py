@@ -53,7 +53,13 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "error",
         "what to do where no record is that young: fail, or start at the end",
     ),
-    Option("endingOffsets", kind.offsets, kind.LATEST, "where a batch query ends", queries=(BATCH,)),
+    Option(
+        "endingOffsets",
+        kind.offsets,
+        kind.LATEST,
+        "where a batch query ends; the default, -1, is latest",
+        queries=(BATCH,),
+    ),
     Option("endingOffsetsByTimestamp", kind.timestamps, None, "the same by time", queries=(BATCH,)),
     Option("endingTimestamp", kind.at_least(0), None, "the same, one time for all", queries=(BATCH,)),
     Option(

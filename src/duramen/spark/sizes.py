@@ -1,38 +1,69 @@
-"""What planning knows of bytes: the curve of each partition, from what the cluster can tell."""
+"""What planning knows of bytes: the curve of each partition, from what the cluster can tell.
+
+Duramen tells boundaries of batches by byte position (DescribeSegments); of a foreign Kafka only the size of the whole
+partition is known (DescribeLogDirs), which is taken to be spread evenly over its offsets.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Final
 
-from duramen.client import Cluster
+from duramen.client import EARLIEST, LATEST, Cluster
+from duramen.client.segments import DESCRIBE_SEGMENTS, DescribedPartition, DescribedSegment, describe_segments
 from duramen.errors import DuramenError
 from duramen.model import TopicPartition
 from duramen.spark.byte_curve import ByteCurve
 from duramen.spark.positions import Positions
 from duramen.wire.messages import API
 
-DESCRIBE_LOG_DIRS = 35
+DESCRIBE_LOG_DIRS: Final = 35
+_RESOLUTION: Final = 8
+"""Boundaries per wanted piece: how exactly pieces come out equal."""
+_RESOLUTION_MIN: Final = 64 << 10
 
 
-def curves(cluster: Cluster, earliest: Positions, latest: Positions) -> dict[TopicPartition, ByteCurve]:
-    """A curve for each partition whose size its leader tells; none for the others, and none where that is refused."""
-    found = {}
-    for tp, size in _partition_sizes(cluster, latest).items():
-        if latest[tp] > earliest[tp]:
-            found[tp] = ByteCurve.even(earliest[tp], latest[tp], size)
-    return found
+def curves(cluster: Cluster, start: Positions, end: Positions, piece_bytes: int) -> dict[TopicPartition, ByteCurve]:
+    """A curve for each partition of `end`, good between its offsets, fine enough for pieces of `piece_bytes`.
 
-
-def _partition_sizes(cluster: Cluster, tps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    by_leader: dict[int, list[TopicPartition]] = {}
-    sizes: dict[TopicPartition, int] = {}
+    A partition that the cluster does not tell of has none: its ranges are cut by offsets.
+    """
+    wanted = {tp: (start[tp], end[tp]) for tp in end if end[tp] > start[tp]}
+    if not wanted:
+        return {}
     try:
-        for tp in tps:
-            by_leader.setdefault(cluster.leader(tp), []).append(tp)
-        for leader, led in by_leader.items():
-            sizes.update(_sizes_at(cluster, leader, led))
+        if cluster.api_versions().serves(DESCRIBE_SEGMENTS):
+            plan = describe_segments(cluster, wanted, target_bytes=max(_RESOLUTION_MIN, piece_bytes // _RESOLUTION))
+            described = [each for each in plan.partitions.values() if isinstance(each, DescribedPartition)]
+            return {each.tp: curve for each in described if (curve := curve_of(each.segments)) is not None}
+        sizes = _partition_sizes(cluster, list(wanted))
+        first = cluster.list_offsets(dict.fromkeys(sizes, EARLIEST))
+        last = cluster.list_offsets(dict.fromkeys(sizes, LATEST))
+        return {tp: ByteCurve.even(first[tp].offset, last[tp].offset, size) for tp, size in sizes.items()}
     except DuramenError:
-        return {}  # without permission, or not served: ranges are then cut by offsets
+        return {}  # without permission, or not served
+
+
+def curve_of(segments: list[DescribedSegment]) -> ByteCurve | None:
+    """The curve through all boundaries of these neighbouring segments; None without any record."""
+    offsets: list[int] = []
+    positions: list[int] = []
+    before = 0
+    for segment in segments:
+        for offset, position in [*segment.boundaries, (segment.end_offset, segment.size_bytes)]:
+            if not offsets or offset > offsets[-1]:
+                offsets.append(offset)
+                positions.append(before + position)
+        before += segment.size_bytes
+    return ByteCurve(offsets, positions) if len(offsets) > 1 else None
+
+
+def _partition_sizes(cluster: Cluster, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
+    by_leader: dict[int, list[TopicPartition]] = {}
+    for tp in tps:
+        by_leader.setdefault(cluster.leader(tp), []).append(tp)
+    sizes: dict[TopicPartition, int] = {}
+    for leader, led in by_leader.items():
+        sizes.update(_sizes_at(cluster, leader, led))
     return sizes
 
 

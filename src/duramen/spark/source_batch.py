@@ -63,7 +63,8 @@ class DuramenReader(DataSourceReader):
         if self._settings.timestamps is not None:
             young = ranges.since(tps, self._settings.timestamps[0])
             start = {tp: max(start[tp], young[tp]) for tp in start}
-        return splits(start, end, curves(cluster, earliest, latest), cutting(self._options))
+        how = cutting(self._options)
+        return splits(start, end, curves(cluster, start, end, how.target_bytes), how)
 
 
 def behind_losses(start: Positions, end: Positions, earliest: Positions, *, fail: bool) -> Positions:

@@ -24,7 +24,6 @@ from pyspark.sql.types import StructType
 from duramen.client import LATEST, Cluster
 from duramen.model import TopicPartition
 from duramen.spark.admission import by_bytes, by_offsets
-from duramen.spark.byte_curve import ByteCurve
 from duramen.spark.data_loss import lost
 from duramen.spark.offset_ranges import OffsetRanges
 from duramen.spark.options import STREAM, parse
@@ -86,7 +85,7 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(limit, ReadAllAvailable) and self._limits.any:
             if self._must_wait(waiting):
                 return start
-            end = self._cut(ranges, begin, end)
+            end = self._cut(begin, end)
         if waiting:
             self._last_trigger = time.monotonic()
         return to_json(end)
@@ -114,7 +113,9 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = self._ranges()
         earliest = ranges.earliest(moved)
         known = behind_losses({tp: begin[tp] for tp in moved}, moved, earliest, fail=self._settings.fail_on_data_loss)
-        return list(splits(known, moved, self._curves(earliest, moved), cutting(self._options)))
+        how = cutting(self._options)
+        assert self._cluster is not None
+        return list(splits(known, moved, curves(self._cluster, known, moved, how.target_bytes), how))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split."""
@@ -168,17 +169,14 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         return (time.monotonic() - self._last_trigger) * 1000 < self._limits.max_delay_ms
 
-    def _cut(self, ranges: OffsetRanges, begin: Positions, end: Positions) -> Positions:
+    def _cut(self, begin: Positions, end: Positions) -> Positions:
         if self._limits.max_offsets is not None:
             end = by_offsets(begin, end, self._limits.max_offsets)
         if self._limits.max_bytes is not None:
             moved = {tp: offset for tp, offset in end.items() if offset > begin[tp]}
             if moved:
-                known = self._curves(ranges.earliest(moved), moved)
+                assert self._cluster is not None
+                share = self._limits.max_bytes // len(moved)
+                known = curves(self._cluster, begin, moved, share)
                 end = by_bytes(begin, end, self._limits.max_bytes, known)
         return end
-
-    def _curves(self, earliest: Positions, end: Positions) -> dict[TopicPartition, ByteCurve]:
-        assert self._cluster is not None
-        known = self._latest or {}
-        return curves(self._cluster, earliest, {tp: max(offset, known.get(tp, 0)) for tp, offset in end.items()})

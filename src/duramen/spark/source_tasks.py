@@ -94,7 +94,7 @@ class _Fetching:
             behind = min(first, self._split.end)
             reason = f"the log starts at offset {first}"
             lost(tp, offset, behind, reason, fail=self._settings.fail_on_data_loss)
-            self._decoder.next_offset = behind
+            self._decoder.skip_to(behind)
             return
         last = self._cluster.list_offsets({tp: LATEST}, self._settings.isolation)[tp].offset
         if last < offset:
@@ -102,7 +102,7 @@ class _Fetching:
 
     def _lost_to_the_end(self, offset: int, reason: str) -> None:
         lost(self._split.tp, offset, self._split.end, reason, fail=self._settings.fail_on_data_loss)
-        self._decoder.next_offset = self._split.end
+        self._decoder.skip_to(self._split.end)
 
     def _nothing_came(self, fetched: FetchedBytes) -> None:
         committed = self._settings.isolation == READ_COMMITTED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -58,6 +58,11 @@ class Decoder:
         for chunk in self._arena.chunks(shown, data):
             yield from record_batches(chunk, self._chosen(chunk), self._source, self._schema)
         self.next_offset = max(self.next_offset, int(headers.last_offset[-1]) + 1)
+
+    def skip_to(self, offset: int) -> None:
+        """Show nothing in front of `offset`, even where a batch still holds it, and go on there."""
+        self._wanted = replace(self._wanted, start=max(self._wanted.start, offset))
+        self.next_offset = offset
 
     def _chosen(self, chunk: Chunk) -> Fields:
         fields = read_fields(chunk)

@@ -1,0 +1,149 @@
+"""Every option that Spark documents for its Kafka source: honoured or refused by name; whatever else is unknown."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duramen.errors import ConfigError
+from duramen.spark.kafka_settings import KAFKA_SETTINGS
+from duramen.spark.option_table import lines
+from duramen.spark.options import BATCH, OPTIONS, STREAM, parse
+
+SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+PAGE = Path(__file__).parents[3] / "docs" / "internals" / "spark-source.md"
+
+# The tables of Spark 4's "Structured Streaming + Kafka Integration Guide", source side: a valid text for each name.
+DOCUMENTED: dict[str, tuple[str, Any]] = {
+    "assign": ('{"a":[1,0]}', {"a": [0, 1]}),
+    "subscribe": ("a, b,a", ["a", "b"]),
+    "subscribePattern": ("a.*", "a.*"),
+    "startingTimestamp": ("1000", 1000),
+    "startingOffsetsByTimestamp": ('{"a":{"0":1000}}', {"a": {0: 1000}}),
+    "startingOffsets": ('{"a":{"0":23,"1":-2}}', {"a": {0: 23, 1: -2}}),
+    "endingTimestamp": ("1000", 1000),
+    "endingOffsetsByTimestamp": ('{"a":{"0":1000}}', {"a": {0: 1000}}),
+    "endingOffsets": ("latest", -1),
+    "failOnDataLoss": ("FALSE", False),
+    "kafkaConsumer.pollTimeoutMs": ("500", 500),
+    "fetchOffset.numRetries": ("0", 0),
+    "fetchOffset.retryIntervalMs": ("7", 7),
+    "maxOffsetsPerTrigger": ("100", 100),
+    "minOffsetsPerTrigger": ("10", 10),
+    "maxTriggerDelay": ("15m", 900_000),
+    "minPartitions": ("6", 6),
+    "maxRecordsPerPartition": ("1000", 1000),
+    "groupIdPrefix": ("mine", "mine"),
+    "includeHeaders": ("true", True),
+    "startingOffsetsByTimestampStrategy": ("Latest", "latest"),
+}
+REFUSED_BY_SPARK = [
+    "auto.offset.reset",
+    "key.deserializer",
+    "value.deserializer",
+    "enable.auto.commit",
+    "interceptor.classes",
+]
+
+
+def query_of(name: str) -> str:
+    return STREAM if next(option for option in OPTIONS if option.name == name).queries == (STREAM,) else BATCH
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_an_option_of_sparks_kafka_source_is_taken_under_its_name(name: str) -> None:
+    text, value = DOCUMENTED[name]
+    for spelled in (name, name.lower()):  # Spark hands names over in lower case
+        assert parse({**SERVERS, spelled: text}, query_of(name))[name] == value
+
+
+@pytest.mark.parametrize("name", [name for name in DOCUMENTED if name not in ("subscribe", "groupIdPrefix")])
+def test_rubbish_is_refused_naming_the_option(name: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(name)):
+        parse({**SERVERS, name: "(rub\\bish"}, query_of(name))
+
+
+@pytest.mark.parametrize("name", REFUSED_BY_SPARK)
+def test_settings_that_spark_refuses_are_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"kafka.{name} is refused: .{{10,}}"):
+        parse({**SERVERS, f"kafka.{name}": "x"}, BATCH)
+
+
+@pytest.mark.parametrize("setting", [each.name for each in KAFKA_SETTINGS if each.inert])
+def test_a_setting_without_effect_says_so(setting: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        parse({**SERVERS, f"kafka.{setting}": "1"}, BATCH)
+    assert f"kafka.{setting} has no effect" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["kafka.security.protocol", "kafka.sasl.mechanism", "kafka.ssl.truststore.location"])
+def test_security_that_is_not_spoken_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(name)):
+        parse({**SERVERS, name: "SASL_SSL"}, BATCH)
+
+
+@pytest.mark.parametrize(
+    ("given", "nearest"),
+    [
+        ("bootstrap.server", "bootstrap.servers"),
+        ("startingOffset", "startingOffsets"),
+        ("maxBytePerTrigger", "maxBytesPerTrigger"),
+        ("kafka.fetch.maxbytes", "kafka.fetch.max.bytes"),
+    ],
+)
+def test_an_unknown_option_is_an_error_that_names_the_nearest(given: str, nearest: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown option {re.escape(given)}; the nearest is {re.escape(nearest)}"):
+        parse({**SERVERS, given: "1"}, BATCH)
+
+
+def test_an_option_of_the_sink_is_named_as_such() -> None:
+    with pytest.raises(ConfigError, match="sinkId is one of the sink"):
+        parse({**SERVERS, "sinkId": "x"}, BATCH)
+
+
+def test_options_of_one_kind_of_query_are_refused_in_the_other() -> None:
+    with pytest.raises(ConfigError, match="endingOffsets has no meaning in a streaming query"):
+        parse({**SERVERS, "endingOffsets": "latest"}, STREAM)
+    with pytest.raises(ConfigError, match="maxOffsetsPerTrigger has no meaning in a batch query"):
+        parse({**SERVERS, "maxOffsetsPerTrigger": "5"}, BATCH)
+
+
+def test_the_servers_have_an_alias_and_must_be_there() -> None:
+    assert parse({"bootstrap.servers": "h:1"}, BATCH)["kafka.bootstrap.servers"] == "h:1"
+    with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers is missing"):
+        parse({}, BATCH)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0,10", (0, 10)),
+        ("2026-01-01T00:00:00Z,2026-01-02", (1767225600000, 1767312000000)),
+        ("2026-01-01T01:00:00+01:00,", (1767225600000, 2**63 - 1)),
+        (",5", (-(2**63), 5)),
+    ],
+)
+def test_a_range_of_time(text: str, value: tuple[int, int]) -> None:
+    assert parse({**SERVERS, "timestampRange": text}, BATCH)["timestampRange"] == value
+
+
+@pytest.mark.parametrize("text", ["", ",", "5", "10,5", "monday,tuesday"])
+def test_what_is_no_range_of_time_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="timestampRange"):
+        parse({**SERVERS, "timestampRange": text}, BATCH)
+
+
+@pytest.mark.parametrize(("text", "value"), [("64m", 64 << 20), ("1 GiB", 1 << 30), ("500", 500), ("2kb", 2048)])
+def test_sizes(text: str, value: int) -> None:
+    assert parse({**SERVERS, "targetPartitionBytes": text}, BATCH)["targetPartitionBytes"] == value
+
+
+def test_the_tables_in_the_docs_are_what_is_declared() -> None:
+    table = "\n".join(lines())
+    for option in OPTIONS:
+        assert f"| `{option.name}` |" in table
+    assert table in PAGE.read_text(encoding="utf-8"), "print them anew: python -m duramen.spark.option_table"

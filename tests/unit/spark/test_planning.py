@@ -1,0 +1,120 @@
+"""What is computed from offsets and bytes alone: splits, limits of a micro-batch, the JSON of a checkpoint."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from duramen.errors import ConfigError
+from duramen.model import TopicPartition
+from duramen.spark.admission import by_bytes, by_offsets
+from duramen.spark.byte_curve import ByteCurve
+from duramen.spark.planning import Cutting, splits
+from duramen.spark.positions import from_json, to_json
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 3)
+BOUNDS = st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)).map(sorted)
+
+
+@settings(deadline=None)
+@given(
+    first=BOUNDS,
+    second=BOUNDS,
+    sizes=st.tuples(st.integers(0, 10**9), st.integers(0, 10**9)),
+    target=st.integers(10**5, 10**8),
+    least=st.one_of(st.none(), st.integers(1, 50)),
+    widest=st.one_of(st.none(), st.integers(10**4, 10**6)),
+)
+def test_splits_cover_every_offset_once_and_in_order(
+    first: list[int], second: list[int], sizes: tuple[int, int], target: int, least: int | None, widest: int | None
+) -> None:
+    start, end = {A: first[0], B: second[0]}, {A: first[1], B: second[1]}
+    curves = {tp: ByteCurve.even(start[tp], end[tp], size) for tp, size in zip((A, B), sizes, strict=True)}
+    made = splits(start, end, curves, Cutting(target, least, widest))
+    for tp in (A, B):
+        bounds = [(split.start, split.end) for split in made if split.tp == tp]
+        if start[tp] == end[tp]:
+            assert bounds == []
+            continue
+        assert bounds[0][0] == start[tp]
+        assert bounds[-1][1] == end[tp]
+        assert all(before[1] == behind[0] for before, behind in itertools.pairwise(bounds))
+        assert all(low < high for low, high in bounds)
+        if widest is not None:
+            assert all(high - low <= widest for low, high in bounds)
+
+
+def test_splits_follow_bytes_and_not_offsets() -> None:
+    """The first thousand offsets hold nearly everything."""
+    curve = ByteCurve([0, 1000, 100_000], [0, 900 << 20, 1000 << 20])
+    made = splits({A: 0}, {A: 100_000}, {A: curve}, Cutting(100 << 20))
+    assert len(made) == 10
+    assert [split.end for split in made if split.end <= 1000] == [111, 222, 333, 444, 555, 666, 777, 888, 1000]
+    assert all(80 << 20 < split.size_hint < 120 << 20 for split in made)
+
+
+def test_min_partitions_cuts_what_is_small() -> None:
+    made = splits({A: 0, B: 0}, {A: 900, B: 100}, {}, Cutting(64 << 20, min_partitions=10))
+    assert [sum(1 for split in made if split.tp == tp) for tp in (A, B)] == [9, 1]
+
+
+@settings(deadline=None)
+@given(
+    waiting=st.lists(st.integers(0, 10**12), min_size=1, max_size=20),
+    most=st.integers(1, 10**12),
+)
+def test_a_limit_of_offsets_is_met_exactly_and_shared_fairly(waiting: list[int], most: int) -> None:
+    tps = [TopicPartition("t", number) for number in range(len(waiting))]
+    start = dict.fromkeys(tps, 5)
+    end = {tp: 5 + size for tp, size in zip(tps, waiting, strict=True)}
+    cut = by_offsets(start, end, most)
+    taken = [cut[tp] - 5 for tp in tps]
+    assert sum(taken) == min(most, sum(waiting))
+    assert all(0 <= part <= size for part, size in zip(taken, waiting, strict=True))
+    total = sum(waiting)
+    if total > most:
+        assert all(abs(part - most * size / total) <= 1.001 for part, size in zip(taken, waiting, strict=True))
+
+
+def test_a_log_that_got_shorter_keeps_its_end() -> None:
+    assert by_offsets({A: 100, B: 0}, {A: 40, B: 1000}, 10) == {A: 40, B: 10}
+
+
+@settings(deadline=None)
+@given(most=st.integers(1, 10**9), size=st.integers(0, 10**9))
+def test_a_limit_of_bytes_is_about_met_and_always_goes_on(most: int, size: int) -> None:
+    curve = ByteCurve.even(0, 10_000, size)
+    cut = by_bytes({A: 0, B: 7}, {A: 10_000, B: 7}, most, {A: curve})
+    assert 0 < cut[A] <= 10_000
+    assert cut[B] == 7
+    assert curve.between(0, cut[A]) <= most + size // 10_000 + 2
+
+
+@settings(deadline=None)
+@given(points=st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 1000)), min_size=1, max_size=20), data=st.data())
+def test_a_curve_is_monotone_and_reaches_what_it_promises(points: list[tuple[int, int]], data: st.DataObject) -> None:
+    offsets, positions = [0], [0]
+    for step, size in points:
+        offsets.append(offsets[-1] + step)
+        positions.append(positions[-1] + size)
+    curve = ByteCurve(offsets, positions)
+    start = data.draw(st.integers(0, offsets[-1]))
+    end = data.draw(st.integers(start, offsets[-1] + 500))
+    assert curve.between(start, end) >= 0
+    if end > start:
+        reached = curve.reach(start, end, data.draw(st.integers(0, 2000)))
+        assert start < reached <= end
+        cuts = curve.cuts(start, end, data.draw(st.integers(1, 30)))
+        assert cuts == sorted(set(cuts))
+        assert all(start < cut < end for cut in cuts)
+
+
+def test_offsets_are_the_json_of_sparks_kafka_source() -> None:
+    positions = {TopicPartition("b", 0): 7, TopicPartition("a", 10): 5, TopicPartition("a", 2): 4}
+    assert to_json(positions) == {"a": {"2": 4, "10": 5}, "b": {"0": 7}}
+    assert from_json(to_json(positions)) == positions
+    with pytest.raises(ConfigError, match="none of a Kafka source"):
+        from_json({"logOffset": 5})

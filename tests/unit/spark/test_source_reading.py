@@ -1,0 +1,240 @@
+"""Planning and reading against a served node, without Spark: ranges, losses, limits, a topic whole."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import StructType
+from tests.spark.log_node import LogNode, log_node
+
+from duramen.client import Cluster
+from duramen.errors import ConfigError, KafkaError
+from duramen.model import TopicPartition
+from duramen.spark.data_loss import DataLossError
+from duramen.spark.planning import Split
+from duramen.spark.source_batch import DuramenReader
+from duramen.spark.source_stream import DuramenStreamReader
+from duramen.wire.batch import NewRecord
+
+KINDS = {"key": "binary", "value": "binary", "offset": "long", "partition": "integer", "topic": "string"}
+
+
+def schema(*names: str) -> StructType:
+    made = StructType()
+    for name in names or ("offset", "value"):
+        made = made.add(name, KINDS[name])
+    return made
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogNode]:
+    with log_node(tmp_path_factory.mktemp("log"), log_retention_ms="-1", offsets_topic_num_partitions="2") as served:
+        yield served
+
+
+def records(count: int, first: int = 0) -> list[NewRecord]:
+    return [(b"k%d" % (n % 5), b"value %d" % n, (), 1000 + n) for n in range(first, first + count)]
+
+
+def reader(node: LogNode, topic: str, **options: Any) -> DuramenReader:
+    given = {"kafka.bootstrap.servers": node.bootstrap, "subscribe": topic, **options}
+    return DuramenReader({name: str(value) for name, value in given.items()}, schema())
+
+
+def stream(node: LogNode, topic: str, **options: Any) -> DuramenStreamReader:
+    given = {"kafka.bootstrap.servers": node.bootstrap, "subscribe": topic, "startingOffsets": "earliest", **options}
+    return DuramenStreamReader({name: str(value) for name, value in given.items()}, schema())
+
+
+def rows(source: DuramenReader | DuramenStreamReader, parts: list[Any]) -> list[tuple[int, bytes]]:
+    """What the tasks make of the splits, after a journey by pickle."""
+    found = []
+    for part in parts:
+        there, split = pickle.loads(pickle.dumps((source, part)))
+        for batch in there.read(split):
+            found += [(row["offset"], row["value"]) for row in batch.to_pylist()]
+    return found
+
+
+def test_a_topic_is_read_whole_and_in_order_from_many_splits(node: LogNode) -> None:
+    topic = node.create("whole", 2)
+    for number in range(10):
+        node.append(topic, 0, [(None, bytes(20_000), (), 1)] * 10, codec=0)
+        node.append(topic, 1, records(50, 50 * number), codec=3)
+    source = reader(node, topic, targetPartitionBytes=400_000)
+    parts = source.partitions()
+    assert [part.partition for part in parts] == [0, 0, 0, 0, 0, 0, 1]
+    assert [offset for offset, _ in rows(source, parts)] == [*range(100), *range(500)]
+
+
+def test_ranges_by_offsets_and_by_time(node: LogNode) -> None:
+    topic = node.create("ranges")
+    for number in range(5):
+        node.append(topic, 0, records(10, 10 * number))
+    for options, expected in (
+        ({"startingOffsets": '{"ranges":{"0":7}}', "endingOffsets": '{"ranges":{"0":12}}'}, range(7, 12)),
+        ({"startingTimestamp": 1015, "endingTimestamp": 1030}, range(15, 30)),
+        ({"startingOffsetsByTimestamp": '{"ranges":{"0":1045}}'}, range(45, 50)),
+        ({"startingTimestamp": 9999, "startingOffsetsByTimestampStrategy": "latest"}, range(0)),
+        ({"endingTimestamp": 9999}, range(50)),
+        ({"timestampRange": "1012,1015"}, range(12, 15)),
+        ({"startingOffsets": '{"ranges":{"0":-2}}', "endingOffsets": '{"ranges":{"0":-1}}'}, range(50)),
+    ):
+        source = reader(node, topic, **options)
+        assert [offset for offset, _ in rows(source, source.partitions())] == list(expected), options
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"startingOffsets": "latest"}, "startingOffsets of a batch query must not be latest"),
+        ({"endingOffsets": "earliest"}, "endingOffsets must be latest or offsets"),
+        ({"startingOffsets": '{"refused":{"0":1,"1":1}}'}, "startingOffsets must name every partition"),
+        ({"startingOffsets": '{"other":{"0":1}}'}, "leaves out refused-0"),
+        ({"endingOffsets": '{"refused":{"0":999}}'}, "refused-0 ends at 5, so that 999 is not there yet"),
+        ({"startingTimestamp": 99999}, "no record at or after 99999 ms"),
+        ({"assign": '{"refused":[0]}'}, "exactly one of assign, subscribe, subscribePattern"),
+    ],
+)
+def test_ranges_that_cannot_be_are_refused_with_the_reason(node: LogNode, options: dict[str, Any], said: str) -> None:
+    with Cluster(node.bootstrap) as cluster:
+        known = cluster.metadata().topics
+    if "refused" not in known:
+        node.append(node.create("refused"), 0, records(5))
+    with pytest.raises(ConfigError, match=said):
+        reader(node, "refused", **options).partitions()
+
+
+def test_topics_by_pattern_and_partitions_by_name(node: LogNode) -> None:
+    for name in ("pattern-a", "pattern-b", "no-pattern-a"):
+        node.append(node.create(name, 2), 1, records(3))
+    given = {"kafka.bootstrap.servers": node.bootstrap}
+    by_pattern = DuramenReader({**given, "subscribePattern": "pattern-.*"}, schema())
+    assert sorted({part.topic for part in by_pattern.partitions()}) == ["pattern-a", "pattern-b"]
+    assigned = DuramenReader({**given, "assign": '{"pattern-a":[1]}'}, schema())
+    assert [str(part.tp) for part in assigned.partitions()] == ["pattern-a-1"]
+    with pytest.raises(KafkaError, match="assign names pattern-a-9"):
+        DuramenReader({**given, "assign": '{"pattern-a":[9]}'}, schema()).partitions()
+    with pytest.raises(KafkaError, match="topic nowhere"):
+        reader(node, "nowhere").partitions()
+
+
+def test_a_log_that_starts_later_is_a_loss_of_exactly_these_offsets(node: LogNode) -> None:
+    topic = node.create("trimmed")
+    for number in range(4):
+        node.append(topic, 0, records(10, 10 * number))
+    early = reader(node, topic, startingOffsets='{"trimmed":{"0":3}}')
+    planned = early.partitions()
+    node.delete_before(topic, 0, 25)
+    with pytest.raises(DataLossError, match="offsets 3 to 24 of trimmed-0") as at_planning:
+        early.partitions()
+    assert (at_planning.value.tp, at_planning.value.start, at_planning.value.end) == (TopicPartition(topic, 0), 3, 25)
+    with pytest.raises(DataLossError, match="offsets 3 to 24 of trimmed-0"):
+        rows(early, planned)  # it went between planning and reading
+    going_on = reader(node, topic, startingOffsets='{"trimmed":{"0":3}}', failOnDataLoss="false")
+    assert [offset for offset, _ in rows(going_on, planned)] == list(range(25, 40))
+    assert [offset for offset, _ in rows(going_on, going_on.partitions())] == list(range(25, 40))
+
+
+def test_a_topic_made_anew_is_a_loss_and_not_read_from_its_middle(node: LogNode) -> None:
+    topic = node.create("anew")
+    node.append(topic, 0, records(5))
+    query = stream(node, topic)
+    with pytest.raises(DataLossError, match=r"offsets 5 to 19 of anew-0.*the log ends at offset 5"):
+        query.latestOffset({"anew": {"0": 20}}, ReadAllAvailable())
+    with pytest.raises(DataLossError, match=r"gone-7.*is gone"):
+        query.latestOffset({"anew": {"0": 5}, "gone": {"7": 3}}, ReadAllAvailable())
+    with pytest.raises(DataLossError, match="offsets 10 to 19 of anew-0"):
+        rows(query, [Split(topic, 0, 10, 20)])
+    query.stop()
+
+
+def test_keys_are_found_everywhere_or_where_murmur2_puts_them(node: LogNode) -> None:
+    topic = node.create("keys", 3)
+    for partition in range(3):
+        node.append(topic, partition, records(10))
+    everywhere = reader(node, topic, keyEquals="k2")
+    assert len(everywhere.partitions()) == 3
+    assert [value for _, value in rows(everywhere, everywhere.partitions())] == [b"value 2", b"value 7"] * 3
+    assert len(reader(node, topic, keyEquals="k2", keyPartitioner="murmur2").partitions()) == 1
+    with pytest.raises(ConfigError, match="needs that option"):
+        reader(node, topic, keyPartitioner="murmur2")
+
+
+def test_micro_batches_keep_to_their_limits_and_meet_the_end(node: LogNode) -> None:
+    topic = node.create("limits", 2)
+    for number in range(10):
+        node.append(topic, 0, records(30, 30 * number))
+    node.append(topic, 1, records(30))
+    query = stream(node, topic, maxOffsetsPerTrigger=110)
+    limit = query.getDefaultReadLimit()
+    assert limit == ReadMaxRows(110)
+    at, seen = query.initialOffset(), []
+    assert at == {"limits": {"0": 0, "1": 0}}
+    for _ in range(3):
+        end = query.latestOffset(at, limit)
+        seen += rows(query, query.partitions(at, end))
+        at = end
+    assert at == {"limits": {"0": 300, "1": 30}} == query.reportLatestOffset()
+    assert sorted(seen) == sorted([(n, b"value %d" % n) for n in [*range(300), *range(30)]])
+    assert query.latestOffset(at, limit) == at
+    assert query.partitions(at, at) == []
+    assert query.latestOffset({"limits": {"0": 0, "1": 0}}, ReadAllAvailable()) == at
+    query.stop()
+
+
+def test_bytes_limit_a_micro_batch(node: LogNode) -> None:
+    topic = node.create("bytes")
+    for _ in range(20):
+        node.append(topic, 0, [(None, bytes(10_000), (), 1)] * 10)
+    query = stream(node, topic, maxBytesPerTrigger="500k")
+    end = query.latestOffset({"bytes": {"0": 0}}, query.getDefaultReadLimit())
+    assert 30 <= end["bytes"]["0"] <= 70
+    query.stop()
+
+
+def test_a_query_waits_for_enough_but_not_for_ever(node: LogNode) -> None:
+    topic = node.create("patience")
+    node.append(topic, 0, records(5))
+    start = {"patience": {"0": 0}}
+    waiting = stream(node, topic, minOffsetsPerTrigger=10, maxTriggerDelay="1h")
+    assert waiting.latestOffset(start, waiting.getDefaultReadLimit()) == start
+    node.append(topic, 0, records(5))
+    assert waiting.latestOffset(start, waiting.getDefaultReadLimit()) == {"patience": {"0": 10}}
+    impatient = stream(node, topic, minOffsetsPerTrigger=100, maxTriggerDelay="0ms")
+    assert impatient.latestOffset(start, impatient.getDefaultReadLimit()) == {"patience": {"0": 10}}
+    with pytest.raises(ConfigError, match="is above"):
+        stream(node, topic, minOffsetsPerTrigger=10, maxOffsetsPerTrigger=5)
+    for query in (waiting, impatient):
+        query.stop()
+
+
+def test_available_now_ends_where_the_log_ended_then(node: LogNode) -> None:
+    topic = node.create("now")
+    node.append(topic, 0, records(10))
+    query = stream(node, topic, minOffsetsPerTrigger=1000)
+    query.prepareForTriggerAvailableNow()
+    node.append(topic, 0, records(10))
+    end = query.latestOffset({"now": {"0": 0}}, query.getDefaultReadLimit())
+    assert end == {"now": {"0": 10}} == query.latestOffset(end, query.getDefaultReadLimit())
+    assert query.reportLatestOffset() == {"now": {"0": 20}}
+    beyond = {"now": {"0": 15}}  # a batch of an earlier run went further
+    assert query.latestOffset(beyond, query.getDefaultReadLimit()) == beyond
+    query.stop()
+
+
+def test_a_partition_that_comes_later_is_read_from_its_start(node: LogNode) -> None:
+    topic = node.create("grows")
+    node.append(topic, 0, records(2))
+    query = stream(node, topic)
+    start = query.initialOffset()
+    node.grow(topic, 2)
+    node.append(topic, 1, records(3))
+    end = query.latestOffset(start, ReadAllAvailable())
+    assert end == {"grows": {"0": 2, "1": 3}}
+    assert [offset for offset, _ in rows(query, query.partitions(start, end))] == [0, 1, 0, 1, 2]
+    query.stop()

@@ -1,0 +1,96 @@
+"""Values as text and as typed fields: which rows decode, what the others say, and that none takes another's place."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from duramen.spark.typed_values import TypedValues, json_values, texts
+
+KIND = pa.struct([("a", pa.int64()), ("b", pa.string())])
+DOCUMENTS = st.fixed_dictionaries(
+    {}, optional={"a": st.one_of(st.none(), st.integers(-(2**60), 2**60)), "b": st.text(max_size=5), "c": st.booleans()}
+)
+# Pieces that join with their neighbours or split into several documents, if anything lets them.
+BROKEN = st.sampled_from(
+    [
+        b"",
+        b" ",
+        b"{",
+        b"}",
+        b'{"a":1}{"a":2}',
+        b'{"a":1},{"a":2}',
+        b'{"a":1',
+        b'"b":2}',
+        b'{"a":"x"}',
+        b"[]",
+        b"5",
+        b"\xff",
+        b'{"a":1}]}\n{"v":[{"a":2}',
+        b'{"b":"x\ny"}',
+        b"nul",
+        b'{"a":1.5}',
+        b"]}",
+        b'{"v":[',
+    ]
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(rows=st.lists(st.one_of(DOCUMENTS, st.none(), BROKEN), max_size=12))
+def test_every_row_is_decoded_alone(rows: list[dict[str, object] | bytes | None]) -> None:
+    stored = [json.dumps(row).encode() if isinstance(row, dict) else row for row in rows]
+    values, reasons = json_values(pa.array(stored, pa.binary()), KIND)
+    values.validate(full=True)
+    assert values.type == KIND
+    for row, value, reason in zip(rows, values.to_pylist(), reasons.to_pylist(), strict=True):
+        if row is None:
+            assert (value, reason) == (None, None)
+        elif isinstance(row, bytes):
+            assert value is None
+            assert reason
+        else:
+            assert value == {"a": row.get("a"), "b": row.get("b")}
+            assert reason is None
+
+
+def test_a_pretty_printed_document_is_one_row() -> None:
+    values, reasons = json_values(pa.array([json.dumps({"a": 1}, indent=2).encode()]), KIND)
+    assert values.to_pylist() == [{"a": 1, "b": None}]
+    assert reasons.null_count == 1
+
+
+def test_the_reason_says_what_was_wrong() -> None:
+    _, reasons = json_values(pa.array([b'{"a":"x"}', b"{"], pa.binary()), KIND)
+    wrong_type, cut_off = reasons.to_pylist()
+    assert "changed from number to string" in wrong_type
+    assert "Missing" in cut_off or "parse" in cut_off.lower() or "Invalid" in cut_off
+
+
+@settings(deadline=None)
+@given(rows=st.lists(st.one_of(st.none(), st.binary(max_size=6), st.text(max_size=4).map(str.encode)), max_size=8))
+def test_text_is_text_or_says_why_not(rows: list[bytes | None]) -> None:
+    values, reasons = texts(pa.array(rows, pa.binary()))
+    for row, value, reason in zip(rows, values.to_pylist(), reasons.to_pylist(), strict=True):
+        try:
+            assert value == (None if row is None else row.decode())
+            assert reason is None
+        except UnicodeDecodeError:
+            assert value is None
+            assert "UTF-8" in reason
+
+
+@pytest.mark.parametrize("wanted", [["offset"], ["_corrupt"], ["value"], ["_corrupt", "offset", "value"]])
+def test_only_wanted_columns_are_made(wanted: list[str]) -> None:
+    kinds = {"offset": pa.int64(), "_corrupt": pa.string(), "value": KIND}
+    schema = pa.schema([(name, kinds[name]) for name in wanted])
+    typed = TypedValues("json", schema)
+    have = {"offset": pa.array([4]), "value": pa.array([b"{}"], pa.binary())}
+    raw = pa.RecordBatch.from_arrays([have[name] for name in typed.raw_schema.names], schema=typed.raw_schema)
+    made = typed.convert(raw)
+    assert made.schema.equals(schema)
+    assert ("value" in typed.raw_schema.names) == (wanted != ["offset"])
