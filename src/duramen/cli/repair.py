@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import SystemRandom
 from typing import Any
 
@@ -26,6 +26,7 @@ from duramen.storage.checkpoints import (
     MetaProperties,
     decode_meta,
     encode_checkpoint,
+    encode_offsets,
     parse_partition_name,
     read_checkpoint,
     read_file,
@@ -35,11 +36,14 @@ from duramen.storage.checkpoints import (
 from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.disk import RealDisk
 from duramen.storage.journal_reader import read_journal
+from duramen.storage.journal_salvage import JournalLoss, put_aside, survey_journal, write_down
 from duramen.storage.repairing import DROPPED, LOST, Action, Repair, survey
 from duramen.storage.segment import log_name, parse_base
 from duramen.storage.vouching import forget_segments
 
 DEFAULT_DIRECTORY = "./duramen-data"
+JOURNAL = "(journal)"
+"""In the list of losses: no partition, but the journal of all."""
 
 
 @dataclass(slots=True)
@@ -81,9 +85,9 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
         journal.close()
         if journal.damage is not None:
             raise StorageError(
-                f"{path}: the journal itself is damaged ({journal.damage}). Acknowledged records in it exist nowhere "
-                "else; look for a copy of the file. To go on with what the segments hold, move "
-                f"{', '.join(journal.names)} elsewhere and run `duramen log repair` again"
+                f"{path}: the journal itself is damaged ({journal.damage}). Acknowledged records in it may exist "
+                "nowhere else; look for a copy of the file. To go on with what the segments hold, use --journal: it puts the "
+                "journal aside and says what may be missing"
             )
     ends = _ends(disk, path, clean=not found.recovers)
     for name in disk.list_directory(path):
@@ -116,14 +120,65 @@ def _ends(disk: Disk, path: str, *, clean: bool) -> dict[TopicPartition, int]:
     return read_offsets(disk, posixpath.join(path, RECOVERY_POINT))
 
 
-def settle(disk: Disk, path: str, now_ms: int) -> None:
+def settle(disk: Disk, path: str, now_ms: int, *, forgo: bool = False) -> None:
     """Recover a directory that was not stopped cleanly, and stop it cleanly: then nothing needs its journal.
 
-    StorageError, CorruptLogError when that cannot be done.
+    forgo: see LogDirectory.open. StorageError, CorruptLogError when that cannot be done.
     """
     meta = _identity(disk, path)
     settings = DirectorySettings(node_id=meta.node_id, cluster_id=meta.cluster_id)
-    LogDirectory.open(disk, path, settings, now_ms=now_ms, entropy=_Entropy()).close(clean=True)
+    LogDirectory.open(disk, path, settings, now_ms=now_ms, entropy=_Entropy(), forgo=forgo).close(clean=True)
+
+
+def give_up_journal(disk: Disk, path: str, loss: JournalLoss) -> list[dict[str, Any]]:
+    """Go on without what lies behind the damage of a journal; what may be missing is returned and written down.
+
+    The journal is put aside first. The segments keep what they have of it. Where they end before offsets that it tells
+    of, these are not used again. The caller does not hold the lock. OSError, StorageError.
+    """
+    copies = put_aside(disk, path, loss)
+    count = loss.last_lsn - loss.first_lsn + 1
+    what = (
+        f"{count} journal entries from {loss.first_lsn} on, {loss.intact} of them readable; the rest may have held "
+        "records of any partition"
+    )
+    lines: list[dict[str, Any]] = [
+        {"partition": JOURNAL, "kind": DROPPED, "first_offset": -1, "last_offset": -1, "what": what, "side_file": copy}
+        for copy in copies
+    ]
+    write_down(disk, path, lines)
+    settle(disk, path, 0, forgo=True)
+    checkpoint = read_checkpoint(disk, path)
+    changed: dict[TopicPartition, LogPoint] = {}
+    for key, point in checkpoint.logs.items() if checkpoint is not None else ():
+        end = loss.ends.get(key, -1)
+        if end <= point.recovery_point:
+            continue
+        told = {
+            "partition": str(point.tp),
+            "kind": DROPPED,
+            "first_offset": point.recovery_point,
+            "last_offset": end - 1,
+            "what": "acknowledged; the segments do not have it, the journal that was put aside may",
+        }
+        write_down(disk, path, [told])
+        lines.append(told)
+        repair = survey(disk, path, str(point.tp), end)
+        repair.apply()
+        changed[point.tp] = _point(disk, repair, replace(point, recovery_point=end))
+    if checkpoint is not None and changed:
+        _write_points(disk, path, checkpoint, changed)
+    return lines
+
+
+def _write_points(
+    disk: Disk, path: str, checkpoint: DirectoryCheckpoint, changed: dict[TopicPartition, LogPoint]
+) -> None:
+    logs = {key: changed.get(point.tp, point) for key, point in checkpoint.logs.items()}
+    told = DirectoryCheckpoint(checkpoint.generation, checkpoint.checkpoint_lsn, logs)
+    points = encode_offsets({point.tp: point.recovery_point for point in logs.values()})
+    replace_file(disk, posixpath.join(path, RECOVERY_POINT), points)
+    replace_file(disk, posixpath.join(path, CHECKPOINT), encode_checkpoint(told))
 
 
 def apply(disk: Disk, found: DirectoryRepair) -> None:
@@ -140,9 +195,7 @@ def apply(disk: Disk, found: DirectoryRepair) -> None:
                 changed[point.tp] = _point(disk, repair, point)
     forget_segments(disk, found.path, changed)
     if checkpoint is not None and changed:
-        logs = {key: changed.get(point.tp, point) for key, point in checkpoint.logs.items()}
-        told = DirectoryCheckpoint(checkpoint.generation, checkpoint.checkpoint_lsn, logs)
-        replace_file(disk, posixpath.join(found.path, CHECKPOINT), encode_checkpoint(told))
+        _write_points(disk, found.path, checkpoint, changed)
 
 
 def _point(disk: Disk, repair: Repair, point: LogPoint) -> LogPoint:
@@ -173,20 +226,28 @@ with `duramen log dump`. The exit code is 0 when nothing has to be dropped,
 @click.argument("path", metavar="[DIRECTORY]", default=DEFAULT_DIRECTORY, type=click.Path(exists=True, file_okay=False))
 @click.option("--topic", help="Only the partitions of this topic.")
 @click.option("--partition", type=click.IntRange(min=0), help="Only this partition of --topic.")
+@click.option("--journal", "without", is_flag=True, help="Go on without what a damaged journal held.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
-def command(path: str, topic: str | None, partition: int | None, dry_run: bool, yes: bool, as_json: bool) -> int:
+def command(
+    path: str, topic: str | None, partition: int | None, without: bool, dry_run: bool, yes: bool, as_json: bool
+) -> int:
     """Take what is damaged out of a data directory that no node uses.
 
     A flipped bit in a sealed segment is turned back. Other damaged batches go;
     the records around them keep their offsets, and readers pass over the gap.
     Indexes, snapshots and seals are made again by the next start.
+
+    With --journal and a damaged journal: it is put aside, the segments keep
+    what they have, and what they do not have is named.
     """
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic.")
     only = topic if topic is None or partition is None else TopicPartition(topic, partition)
     disk = RealDisk()
+    if without and (told := _without_journal(disk, path, dry_run=dry_run, yes=yes, as_json=as_json)) is not None:
+        return told
     lock = disk.lock(posixpath.join(path, LOCK))
     try:
         found = survey_directory(disk, path, only)
@@ -206,6 +267,42 @@ def command(path: str, topic: str | None, partition: int | None, dry_run: bool, 
     if as_json:
         print_json(_as_json(found, done=not dry_run))
     return 1 if lossy else 0
+
+
+def _without_journal(disk: Disk, path: str, *, dry_run: bool, yes: bool, as_json: bool) -> int | None:
+    """The command for a damaged journal; None when it is sound, and the rest of the directory is what matters."""
+    lock = disk.lock(posixpath.join(path, LOCK))
+    try:
+        _identity(disk, path)
+        contents = read_journal(disk, path)
+        contents.close()
+        if contents.damage is None or disk.exists(posixpath.join(path, CLEAN_SHUTDOWN)):
+            return None
+        loss = survey_journal(disk, path, contents)
+    except DuramenError as error:
+        click.echo(f"duramen: {sentence(str(error))}", err=True)
+        return 2
+    finally:
+        lock.release()
+    if not as_json:
+        click.echo(
+            f"{loss.what}\n{loss.last_lsn - loss.first_lsn + 1} acknowledged journal entries cannot be applied, "
+            f"{loss.intact} of them can be read; the segments may have their records all the same"
+        )
+    lines: list[dict[str, Any]] = []
+    if not dry_run:
+        confirm(f"Put the journal of {path} aside and go on without it?", yes)
+        lines = give_up_journal(disk, path, loss)
+    if as_json:
+        print_json({"path": path, "done": not dry_run, **loss._asdict(), "ends": None, "losses": lines})
+        return 1
+    for line in lines:
+        where = "" if line["first_offset"] < 0 else f" offsets {line['first_offset']}..{line['last_offset']}:"
+        copy = f" ({line['side_file']})" if "side_file" in line else ""
+        click.echo(f"may be missing: {line['partition']}{where} {line['what']}{copy}")
+    if lines:
+        click.echo("done; run `duramen log verify`, then start the node")
+    return 1
 
 
 def _carry_out(disk: Disk, found: DirectoryRepair, only: TopicPartition | str | None, yes: bool) -> DirectoryRepair:

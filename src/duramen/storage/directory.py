@@ -145,10 +145,12 @@ class LogDirectory(DirectoryLogs):
         entropy: Entropy,
         hot: HotWindow | None = None,
         together: Together = one_by_one,
+        forgo: bool = False,
     ) -> LogDirectory:
         """Create or recover the directory, and take it into use; `hot` is shared by the directories of a process.
 
-        together: see ports.Executor. A partition whose bytes on stable storage are damaged is left in `offline`.
+        together: see ports.Executor. forgo: what a damaged journal held behind the damage. A partition whose bytes on
+        stable storage are damaged is left in `offline`.
         DirectoryLockedError when another process has it; StorageError when it belongs to another node or cluster, or
         Kafka left it unclean; CorruptLogError when the journal is damaged.
         """
@@ -158,15 +160,17 @@ class LogDirectory(DirectoryLogs):
         self = cls(disk, path, settings, entropy, hot)
         self._together = together
         try:
-            self._start(now_ms)
+            self._start(now_ms, forgo=forgo)
         except BaseException:
             self._release()
             raise
         return self
 
-    def _start(self, now_ms: int) -> None:
+    def _start(self, now_ms: int, *, forgo: bool) -> None:
         settings = self.settings
-        state = prepare(self.disk, self.path, settings.node_id, settings.cluster_id, self.entropy, self._together)
+        state = prepare(
+            self.disk, self.path, settings.node_id, settings.cluster_id, self.entropy, self._together, forgo=forgo
+        )
         self.cluster_id, self.directory_id = state.meta.cluster_id, state.meta.directory_id
         self.clean_start = state.clean
         self.recovery = state.report

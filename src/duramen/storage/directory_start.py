@@ -105,12 +105,20 @@ class StartState:
 
 
 def prepare(
-    disk: Disk, path: str, node_id: int, cluster_id: str | None, entropy: Entropy, together: Together
+    disk: Disk,
+    path: str,
+    node_id: int,
+    cluster_id: str | None,
+    entropy: Entropy,
+    together: Together,
+    *,
+    forgo: bool = False,
 ) -> StartState:
     """Identify the directory and say what has to be done to open its partitions; nothing in it may be open.
 
     The journal in the result stays open for the recoveries: close it. StorageError when the directory belongs to
-    another cluster or node, or cannot be recovered safely; CorruptLogError when the journal is damaged.
+    another cluster or node, or cannot be recovered safely; CorruptLogError when the journal is damaged, unless the
+    caller forgoes what lies behind the damage: then intact batches that the segments have there are accepted.
     """
     damage: list[str] = []
     check_identity(disk, path, damage)
@@ -119,10 +127,13 @@ def prepare(
     try:
         checkpoint = read_checkpoint(disk, path)
         clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
-        if contents.damage is not None and not clean:
+        forgo = forgo and contents.damage is not None and not clean
+        if contents.damage is not None and not clean and not forgo:
             # Before anything is put right: what the damaged entries said of creations and deletions is not known.
             raise contents.damage
-        if not restore(disk, path, checkpoint, contents.entries, damage, clean=clean):
+        if forgo:
+            pass  # a directory may be a newer topic's than the checkpoint knows: nothing of it is put right
+        elif not restore(disk, path, checkpoint, contents.entries, damage, clean=clean):
             checkpoint = None
         found = _partitions(disk, path, checkpoint, together)
         fresh = not found and contents.generation < 0
@@ -139,8 +150,9 @@ def prepare(
         if state.clean:
             state.ready = _clean(disk, path, checkpoint, found, state.report)
         else:
-            state.ready = _recover(disk, path, checkpoint, found, deleted, state)
-        _want_segments(disk, path, checkpoint, state)
+            state.ready = _recover(disk, path, checkpoint, found, deleted, state, forgo=forgo)
+        if not forgo:
+            _want_segments(disk, path, checkpoint, state)
     except BaseException:
         contents.close()
         raise
@@ -320,6 +332,8 @@ def _recover(
     found: list[Found],
     deleted: set[LogKey],
     state: StartState,
+    *,
+    forgo: bool = False,
 ) -> list[Ready]:
     contents, report = state.contents, state.report
     trusted = checkpoint.logs if checkpoint is not None and not contents.empty and contents.generation >= 0 else {}
@@ -349,8 +363,10 @@ def _recover(
                 plan.start = max(plan.start, checkpoint.logs[partition.key].start_offset)
             if plan.end is None and partition.tp in points:
                 plan.trusted = Point(points[partition.tp], 0, 0)
+        if forgo and plan.end is not None:
+            plan.accept_from, plan.accept_to = plan.accept_from or plan.end, None
         known = trusted.get(partition.key)
-        if known is not None and (plan.created or plan.truncated):
+        if known is not None and (forgo or plan.created or plan.truncated):
             known = None
         recovery = PartitionRecovery(disk, partition.path, plan, contents.parts, known)
         ready.append(Ready(partition, plan.start, 0, known, recovery, Wanted((), plan.cut, tuple(plan.merged))))

@@ -11,12 +11,14 @@ import pytest
 from click.testing import CliRunner
 
 from duramen.cli.inspection import Finding, verify_directory
-from duramen.cli.repair import apply, command, settle, survey_directory
+from duramen.cli.repair import apply, command, give_up_journal, settle, survey_directory
 from duramen.errors import StorageError
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk, NodeDied
 from duramen.storage.checkpoints import encode_offsets, replace_file
 from duramen.storage.directory import LogDirectory
+from duramen.storage.journal_reader import read_journal
+from duramen.storage.journal_salvage import survey_journal
 from duramen.storage.log import Log
 from duramen.storage.repairing import DROPPED, LOST, REMOVED, RESTORED, losses
 
@@ -353,6 +355,57 @@ def test_a_damaged_journal_is_not_thrown_away() -> None:
     disk.damage(part, 4096 + 400)
     with pytest.raises(StorageError, match="journal itself is damaged"):
         survey_directory(disk, "/data")
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_damaged_journal_is_put_aside_and_what_may_be_missing_is_named(kept: bool) -> None:
+    """kept: the segments have what the journal had, as after a kill; else a power cut took it from them."""
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, small())
+    log.assign_epoch(0)
+    commit(directory)
+    checkpoint(directory)
+    values = [b"%d" % number + b"v" * 300 for number in range(6)]
+    for value in values:
+        append(log, value)
+        commit(directory)
+    commit(directory)
+    part = max(path for path in disk.contents() if path.endswith(".part"))
+    disk.kill()
+    if not kept:
+        file = log.path + "/00000000000000000000.log"
+        disk.power_on()
+        with_it = disk.open(file, write=True)
+        with_it.truncate(0)
+        with_it.close()
+    else:
+        disk.power_on()
+    before = disk.contents()[part]
+    at = before.index(values[2])
+    scribble(disk, part, at, 20)
+    with pytest.raises(StorageError, match="--journal"):
+        survey_directory(disk, "/data")
+    contents = read_journal(disk, "/data")
+    contents.close()
+    loss = survey_journal(disk, "/data", contents)
+    assert loss.ends == {(FIRST, 0): 6}
+    lines = give_up_journal(disk, "/data", loss)
+    (copy,) = [
+        line["side_file"] for line in lines if "side_file" in line and part.rpartition("/")[2] in line["side_file"]
+    ]
+    assert len(disk.contents()[copy]) == len(before)
+    named = [(line["first_offset"], line["last_offset"]) for line in lines if line["partition"] == "first-0"]
+    assert named == ([] if kept else [(2, 5)])
+    assert losses(disk, "/data")[: len(lines)] == lines
+    assert [each for each in findings(disk) if each.kind == "damage"] == []
+    directory, log = opened(disk)
+    assert log.end_offset == 6, "acknowledged offsets are not used again"
+    assert read_all(log) == dict(enumerate(values if kept else values[:2]))
+    assert append(log, b"more") == 6
+    commit(directory)
+    directory.close(clean=True)
+    assert [each for each in findings(disk) if each.kind == "damage"] == []
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -1,0 +1,110 @@
+"""The way out of a damaged journal: put it aside whole, and say what it may have held that the segments do not.
+
+The entries before the damage are recovered as ever; behind them the batches that the segments hold are accepted where
+they follow without a gap. What is intact in the journal behind the damage tells which offsets were acknowledged.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from typing import Any, NamedTuple
+
+from duramen.ports import Disk
+from duramen.storage import kinds
+from duramen.storage.checkpoints import read_file, replace_file
+from duramen.storage.journal_format import ENTRY_MAGIC, HEADER_BLOCK, decode_entry, decode_extent, decode_part_header
+from duramen.storage.journal_reader import JournalContents
+from duramen.storage.recovery_plan import LogKey
+from duramen.storage.repairing import LOSSES, LOST
+
+_MAGIC = ENTRY_MAGIC.to_bytes(4, "big")
+_COPY_BYTES = 1 << 20
+_DELTA = slice(23, 27)
+"""Where a record batch keeps its last offset delta."""
+
+
+class JournalLoss(NamedTuple):
+    """What a damaged journal may have held. first_lsn..last_lsn: entries that were durable and are not applied.
+
+    intact: how many of them can still be read; ends: by log, the offset behind the last record that those speak of.
+    """
+
+    paths: tuple[str, ...]
+    what: str
+    first_lsn: int
+    last_lsn: int
+    intact: int
+    ends: dict[LogKey, int]
+
+
+def survey_journal(disk: Disk, directory: str, contents: JournalContents) -> JournalLoss:
+    """Read the parts of a damaged journal once more. OSError."""
+    lsns: set[int] = set()
+    ends: dict[LogKey, int] = {}
+    paths = tuple(posixpath.join(directory, name) for name in contents.names)
+    for path in paths:
+        raw = read_part(disk, path)
+        seed = decode_part_header(raw[:HEADER_BLOCK], path).seed
+        view = memoryview(raw)
+        at = raw.find(_MAGIC, HEADER_BLOCK)
+        while at >= 0:
+            entry = decode_entry(view, at, seed)
+            if entry is None or entry.lsn < contents.next_lsn or entry.kind == kinds.MARK:
+                at = raw.find(_MAGIC, at + 1)
+                continue
+            lsns.add(entry.lsn)
+            data = view[at + entry.length - entry.data_length : at + entry.length]
+            end = -1
+            if entry.kind == kinds.BATCH and len(data) >= _DELTA.stop:
+                end = entry.offset + int.from_bytes(data[_DELTA], "big", signed=True) + 1
+            elif entry.kind == kinds.EXTENT:
+                end = decode_extent(data).next_offset
+            if end >= 0:
+                key = entry.topic_id, entry.partition
+                ends[key] = max(ends.get(key, -1), end)
+            at = raw.find(_MAGIC, at + entry.length)
+    last = max(contents.durable_lsn, contents.next_lsn)
+    intact = sum(lsn <= last for lsn in lsns)
+    return JournalLoss(paths, str(contents.damage), contents.next_lsn, last, intact, ends)
+
+
+def read_part(disk: Disk, path: str) -> bytes:
+    """A whole part file. OSError."""
+    file = disk.open(path)
+    try:
+        return file.pread(file.size(), 0)
+    finally:
+        file.close()
+
+
+def put_aside(disk: Disk, directory: str, loss: JournalLoss) -> list[str]:
+    """Copy the parts to `duramen-lost/journal`, synced; returns the copies. Again after a crash is fine. OSError."""
+    lost = posixpath.join(directory, LOST)
+    folder = posixpath.join(lost, "journal")
+    disk.make_directories(folder)
+    copies = []
+    for path in loss.paths:
+        copy = posixpath.join(folder, posixpath.basename(path))
+        source, target = disk.open(path), disk.open(copy, create=True, write=True)
+        try:
+            target.truncate(0)
+            for at in range(0, source.size(), _COPY_BYTES):
+                target.pwritev([source.pread(_COPY_BYTES, at)], at)
+            target.sync()
+        finally:
+            source.close()
+            target.close()
+        copies.append(copy)
+    for each in (folder, lost, directory):
+        disk.sync_directory(each)
+    return copies
+
+
+def write_down(disk: Disk, directory: str, lines: list[dict[str, Any]]) -> None:
+    """Add to the list of losses, which every start tells. OSError."""
+    path = posixpath.join(directory, LOST, LOSSES)
+    known = read_file(disk, path) or b""
+    added = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    if added not in known:
+        replace_file(disk, path, known + added)
