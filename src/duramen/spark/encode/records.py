@@ -25,8 +25,6 @@ Ints = np.ndarray[Any, Any]
 RECORD_OVERHEAD: Final = 24
 """Upper bound of a record's bytes beside key, value and headers, while a batch has below 2**20 records."""
 _JOINED_MAX: Final = 1 << 30
-_EMPTY: Final = pa.scalar(b"", pa.binary())
-_NO_HEADERS: Final = pa.scalar(b"\0", pa.binary())
 _NULL_LENGTH: Final = 1  # -1, zigzagged
 _CRC_AT: Final = 17
 
@@ -171,7 +169,7 @@ def _records(rows: Rows, deltas: Ints, elapsed: Ints) -> pa.BinaryArray:
     body += lengths_of(pieces[0], count)
     pieces.append(value)
     if rows.headers is None and rows.tags is None:
-        pieces.append(_NO_HEADERS)
+        pieces.append(_bytes(b"\0"))  # none
         body += 1
     else:
         headers = headers_column(rows.headers, rows.tags)
@@ -182,7 +180,12 @@ def _records(rows: Rows, deltas: Ints, elapsed: Ints) -> pa.BinaryArray:
 
 def joined(*pieces: pa.Array | pa.Scalar) -> pa.BinaryArray:
     """Row by row the bytes of all pieces, one behind the other; a null is nothing."""
-    return pc.binary_join_element_wise(*pieces, _EMPTY, null_handling="replace", null_replacement="")
+    return pc.binary_join_element_wise(*pieces, _bytes(b""), null_handling="replace", null_replacement="")
+
+
+def _bytes(data: bytes) -> pa.Scalar:
+    # Not a constant of the module: Arrow's first conversion loads pandas, which Spark's planning has no need of.
+    return pa.scalar(data, pa.binary())
 
 
 def headers_bytes(headers: pa.ListArray) -> Ints:
