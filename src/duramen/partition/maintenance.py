@@ -114,6 +114,10 @@ class Maintenance:
             self._store.submit("housekeeping", growth.run, _Growing(self._store, directory, growth))
         if journal.fill >= PROMPT_FILL or directory.dirty_share >= 1 or directory.crowded:
             self._checkpoint(directory)
+        self.look_at_congestion()
+
+    def look_at_congestion(self) -> None:
+        """Ask writers to pause, or tell them that they may go on; a directory that has failed holds nobody up."""
         congested = any(map(_is_congested, self._store.directories))
         relieved = self._store.congested and not congested
         self._store.congested = congested

@@ -204,6 +204,8 @@ class Store:
             try:
                 directory.flush()
                 self._start_group(directory)
+                if directory.dirty_share >= 1:
+                    self.maintenance.make_room(directory)  # page-cache topics: no group's end will see to it
             except (OSError, StorageError) as error:
                 self.fail(directory, error)
         self._advance_page_cache()
@@ -293,6 +295,7 @@ class Store:
                 partition.fail(reason)
         self._answer_synced(directory, reason)
         self.on_failure(directory, error)
+        self.maintenance.look_at_congestion()
 
     # ---- work off the loop ---------------------------------------------------------------------------------
 
