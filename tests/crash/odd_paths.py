@@ -18,6 +18,7 @@ from duramen.storage import cleaning
 from duramen.storage.checkpoints import CLEAN_SHUTDOWN, encode_clean_shutdown, replace_file
 from duramen.storage.creation import NewLog
 from duramen.storage.directory import DirectorySettings
+from duramen.storage.outline import Outline
 from duramen.storage.reads import Pending
 from duramen.wire.batch import ABORT, build_batch, build_marker, parse_header
 
@@ -341,6 +342,14 @@ def creation_without_room(run: Session) -> None:
     run.commit()
 
 
+def outlines(run: Session) -> None:
+    """What readers that divide a log by bytes are told of it, with index entries in memory and in files."""
+    filled(run)
+    log = run.log(1)
+    for start in range(log.start_offset, log.end_offset):
+        Outline(log, start, log.end_offset, log.end_offset, 1, 100).run()
+
+
 ODD_PATHS: dict[str, Callable[[Session], None]] = {
     path.__name__: path
     for path in (
@@ -357,5 +366,6 @@ ODD_PATHS: dict[str, Callable[[Session], None]] = {
         after_kafka,
         no_room_for_a_part,
         creation_without_room,
+        outlines,
     )
 }
