@@ -69,8 +69,8 @@ def tools_trial(how: str, fault: Fault | None = None) -> Counter[Site]:
         lambda: log_commands.verify.callback((partition,), False, True),  # type: ignore[misc]
         lambda: log_commands.dump.callback(partition, True, 0, None, False),  # type: ignore[misc]
         lambda: log_commands.dump.callback(partition, False, 0, 3, True),  # type: ignore[misc]
-        lambda: repair_command.command.callback(DATA, None, None, True, True, False),  # type: ignore[misc]
-        lambda: repair_command.command.callback(DATA, None, None, False, True, True),  # type: ignore[misc]
+        lambda: repair_command.command.callback(DATA, None, None, False, True, True, False),  # type: ignore[misc]
+        lambda: repair_command.command.callback(DATA, None, None, False, False, True, True),  # type: ignore[misc]
         lambda: log_commands.verify.callback((DATA,), True, False),  # type: ignore[misc]
     ]
     for command in commands:
@@ -79,7 +79,7 @@ def tools_trial(how: str, fault: Fault | None = None) -> Counter[Site]:
     hits = disk.watch.hits.copy()
     disk.watch.fault = None
     gc.collect()
-    _told(disk, lambda: repair_command.command.callback(DATA, None, None, False, True, True))  # type: ignore[misc]
+    _told(disk, lambda: repair_command.command.callback(DATA, None, None, False, False, True, True))  # type: ignore[misc]
     disk.end_process()
     session.start()
     log = session.log(1)

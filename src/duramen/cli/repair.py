@@ -86,8 +86,8 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
         if journal.damage is not None:
             raise StorageError(
                 f"{path}: the journal itself is damaged ({journal.damage}). Acknowledged records in it may exist "
-                "nowhere else; look for a copy of the file. To go on with what the segments hold, use --journal: it puts the "
-                "journal aside and says what may be missing"
+                "nowhere else; look for a copy of the file. To go on with what the segments hold, use --journal: it "
+                "puts the journal aside and says what may be missing"
             )
     ends = _ends(disk, path, clean=not found.recovers)
     for name in disk.list_directory(path):

@@ -1,0 +1,86 @@
+"""Compaction over restarts, days and topics of the same name."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from tests.unit.storage.test_cleaner import HOUR, TP, Bench, Compacted
+
+from duramen.storage.checkpoints import decode_offsets
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_new_topic_of_the_same_name_does_not_inherit_what_was_cleaned(bench: Bench, clean: bool) -> None:
+    bench.put((b"a", b"1"), (b"a", b"2"), (b"a", b"3"))
+    bench.roll()
+    bench.clean()
+    bench.directory.delete_log(bench.log)
+    bench.directory.create_log(TP, bytes(15) + b"\x56", bench.config)
+    for value in (b"1", b"2", b"3", b"4"):
+        bench.put((b"a", value))
+    bench.roll()
+    if clean:
+        bench.directory.close(clean=True)
+    else:
+        bench.commit()
+        assert decode_offsets(bench.disk.contents()["/data/cleaner-offset-checkpoint"]) == {TP: 3}, "as Kafka has it"
+        bench.disk.kill()
+        bench.disk.power_on()
+    bench.open()
+    assert bench.directory.cleaner.first_dirty(bench.log) == 0
+    bench.put((b"b", b"1"))
+    bench.roll()
+    bench.clean()
+    assert bench.left() == [(3, b"a", b"4"), (4, b"b", b"1")]
+
+
+def test_compaction_and_retention_share_a_log_over_days(bench: Bench) -> None:
+    """`compact,delete`: the last of each key above the log start stays, and the log start never moves too early."""
+    config = Compacted(segment_bytes=4000, index_interval_bytes=100)
+    config.cleanup_policy = frozenset({"compact", "delete"})  # type: ignore[misc]
+    config.retention_ms = 10 * HOUR  # type: ignore[attr-defined]
+    bench.config = config
+    bench.log.configure(config)
+    random = Random(7)
+    written: list[tuple[int, int, bytes, bytes]] = []
+    starts = []
+    for hour in range(60):
+        for _ in range(6):
+            key, value = b"k%d" % random.randrange(90), random.randbytes(300)
+            offset = bench.put((key, value))
+            written.append((bench.now, offset, key, value))
+        bench.roll()
+        cleaning = bench.take()
+        if cleaning is not None:
+            bench.run(cleaning)
+        bench.housekeep()
+        bench.commit()
+        bench.housekeep()
+        if hour % 10 == 7:
+            bench.directory.close(clean=hour % 20 == 7)
+            if hour % 20 != 7:
+                bench.disk.kill()
+                bench.disk.power_on()
+            bench.open()
+        start = bench.log.start_offset
+        starts.append(start)
+        left = {offset: (key, value) for offset, key, value in bench.left() if offset >= start}
+        last = {key: (offset, value) for _, offset, key, value in written}
+        for key, (offset, value) in last.items():
+            if offset >= start:
+                assert left[offset] == (key, value), "the last of its key stays"
+        kept = [each for each in written if each[1] in left]
+        assert len(kept) == len(left)
+        too_young = [each for each in written if each[1] < start and each[0] >= bench.now - 10 * HOUR]
+        assert not too_young, "retention is never early"
+        bench.now += HOUR
+    assert starts == sorted(starts)
+    assert starts[-1] > 200, "retention has deleted"
+    assert bench.directory.cleaner.statistics.passes > 0
+    assert min(offset for offset, _, _ in bench.left()) >= 200
