@@ -27,6 +27,7 @@ OTHER_INVARIANTS = {
     "NothingLeaks",
     "Progress",
     "ReplayIdempotent",
+    "StagedOnce",
     "SameSeedSameHistory",
 }
 """Checked by scripts and by the simulation itself."""

@@ -198,6 +198,7 @@ class Move:
         self._staging = staging
         self._reader: ShareReader
         self._base_offset = -1
+        self._last_offset = -1
         self._end = 0
         self._first_is_ours = False
         self._reading = False
@@ -209,21 +210,17 @@ class Move:
         """Ask the partition how far this share is there, and go on behind that."""
         if self._owner.closed:
             return
-        share = self.share
-        self._owner.targets.stand(share.target, self._job.producer_id, share.base_sequence, self._stands)
+        self._owner.targets.stand(self.share, self._job.producer_id, self._stands)
 
     def _stands(self, standing: Standing | KafkaError) -> None:
         share = self.share
         if isinstance(standing, KafkaError):
             self._failed(standing)
             return
-        if standing.records > share.records:
-            text = f"{standing.records} of {share.records} records are there, as its producer state says"
-            self._failed(KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text))
-            return
         self._error = None
         if standing.records:
             self._end = standing.end
+            self._last_offset = standing.last_offset
             if self._base_offset < 0:
                 self._base_offset = standing.base_offset
         self._first_is_ours = standing.records == 0
@@ -299,7 +296,8 @@ class Move:
         if isinstance(result, KafkaError):
             self._error = result
         else:
-            self._end = max(self._end, result.base_offset + records)
+            self._last_offset = max(self._last_offset, result.base_offset + records - 1)
+            self._end = max(self._end, self._last_offset + 1)
             if first:
                 self._base_offset = result.base_offset
         self._go_on()
@@ -311,7 +309,7 @@ class Move:
             self._failed(error)
             return
         self._harden(None)
-        self._job.share_readable(self._number, ShareDone(self._base_offset, self._end - 1, False))
+        self._job.share_readable(self._number, ShareDone(self._base_offset, self._last_offset, False))
         self._owner.moved(self, self._job.key[0])
 
     def _harden(self, _: object) -> None:

@@ -12,12 +12,14 @@ from typing import Final, NamedTuple, Protocol
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.metadata.image import MetadataImage
-from duramen.machines.sink.state import Target
+from duramen.machines.sink.state import Share, Target
 from duramen.partition.partition import Done, Partition, append_staged
 from duramen.partition.store import Store
 from duramen.ports import Clock
 from duramen.wire.batch import MAX_SEQUENCE
 
+LARGEST_DISTANCE: Final = 1 << 30
+"""Records by which a producer's state may be ahead of a share; more is behind it, as sequences go round."""
 HARDEN_SECONDS: Final = 0.2
 """Between two looks at whether a page-cache topic's records are on stable storage."""
 
@@ -25,21 +27,21 @@ HARDEN_SECONDS: Final = 0.2
 class Standing(NamedTuple):
     """How much of a share a partition has already.
 
-    records: the first so many; base_offset: of the first, -1 when that is not known; end: behind the last, 0 without.
+    records: the first so many; base_offset, last_offset: of its first and last record, -1 where that is not known or
+    not there; end: behind everything of this producer, 0 without.
     """
 
     records: int
     base_offset: int
+    last_offset: int
     end: int
 
 
 class Targets(Protocol):
     """Partitions that committed batches go to. Answers come on the loop, perhaps before the call returns."""
 
-    def stand(
-        self, target: Target, producer_id: int, base_sequence: int, answer: Callable[[Standing | KafkaError], None]
-    ) -> None:
-        """How much is there of what begins at `base_sequence`. UNKNOWN_TOPIC_ID: the topic is gone for good."""
+    def stand(self, share: Share, producer_id: int, answer: Callable[[Standing | KafkaError], None]) -> None:
+        """How much of the share is there. UNKNOWN_TOPIC_ID: the topic is gone for good."""
 
     def append(self, target: Target, batch: memoryview, done: Done) -> None:
         """Append one stamped batch, or find that it is there; `done` when it is below the high watermark."""
@@ -66,21 +68,27 @@ class LocalTargets:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"partition {index} is not led here now")
         return partition
 
-    def stand(
-        self, target: Target, producer_id: int, base_sequence: int, answer: Callable[[Standing | KafkaError], None]
-    ) -> None:
+    def stand(self, share: Share, producer_id: int, answer: Callable[[Standing | KafkaError], None]) -> None:
         try:
-            partition = self._partition(target)
+            partition = self._partition(share.target)
         except KafkaError as error:
             answer(error)
             return
         producer = partition.log.producers.get(producer_id)
         if producer is None or not producer.batches:
-            answer(Standing(0, -1, 0))
+            answer(Standing(0, -1, -1, 0))
             return
-        records = (producer.last_sequence + 1 - base_sequence) & MAX_SEQUENCE
-        first = next((batch[2] for batch in producer.batches if batch[0] == base_sequence), -1)
-        answer(Standing(records, first if records else -1, producer.last_offset + 1))
+        records = (producer.last_sequence + 1 - share.base_sequence) & MAX_SEQUENCE
+        if records > LARGEST_DISTANCE:
+            text = f"{partition.tp} ends with sequence {producer.last_sequence}, before {share.base_sequence}"
+            answer(KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text))
+            return
+        # More than the share has: it was there before a crash, and the next batch, too.
+        records = min(records, share.records)
+        last_sequence = (share.base_sequence + share.records - 1) & MAX_SEQUENCE
+        first = next((batch[2] for batch in producer.batches if records and batch[0] == share.base_sequence), -1)
+        last = next((batch[3] for batch in producer.batches if batch[1] == last_sequence), -1)
+        answer(Standing(records, first, last if records == share.records else -1, producer.last_offset + 1))
 
     def append(self, target: Target, batch: memoryview, done: Done) -> None:
         try:

@@ -19,6 +19,7 @@ from duramen.model import METADATA_TOPIC_ID, TopicId
 from duramen.partition.catalog import Catalog
 from duramen.partition.host import Host
 from duramen.partition.partition import Partition, Read
+from duramen.server.handlers.commit_staged import CommitCall
 from duramen.server.handlers.fetch import FetchCall
 from duramen.sim.network import SimNetwork
 from duramen.sim.plan import Plan
@@ -32,7 +33,9 @@ from duramen.storage.producers import Duplicate, ProducerStates
 from duramen.storage.recovery import PartitionRecovery
 from duramen.storage.recovery_plan import Plan as RecoveryPlan
 from duramen.storage.retention import RemoveFiles
+from duramen.wire import batch as wire_batch
 from duramen.wire.batch import BatchHeader
+from duramen.wire.messages.commit_staged import CommitStagedResponse
 from duramen.wire.seal import Seal
 
 CRASHES = ("power cut in a call", "power cut", "kill")
@@ -466,6 +469,46 @@ class LateGroups(Guard):
         return complete
 
 
+class SinkStamp(Guard):
+    """A committed batch is moved without the sink's producer id: after a crash nobody knows what is there already."""
+
+    owner = wire_batch
+    method = "stamp_producer"
+    caught_by = "StagedOnce"
+    plan = Plan(faults=CRASHES, features=("sink",), readers=0, members=0)
+
+    def replacement(self, original: Any) -> Any:
+        """Leave the batch as it was staged."""
+
+        def stamp_producer(view: Any, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+            pass
+
+        return stamp_producer
+
+
+class SinkCommitPoint(Guard):
+    """A commit is answered when it is decided: its record may exist in memory only."""
+
+    owner = CommitCall
+    method = "start"
+    caught_by = "StagedOnce"
+    plan = Plan(faults=CRASHES, features=("sink",), readers=0, members=0)
+
+    def replacement(self, original: Any) -> Any:
+        """Answer at once what will not be refused."""
+
+        def start(commit: CommitCall) -> None:
+            body, sinks = commit.request.body, commit.request.broker.sinks
+            known = [each.machine.sinks.get(body.sink_id) for each in sinks.coordinators()]
+            owned = [sink for sink in known if sink is not None and sink.epoch == body.epoch]
+            fine = any(all(handle in sink.staged for handle in body.handles) for sink in owned)
+            original(commit)
+            if fine:
+                commit.request.reply(CommitStagedResponse.new(state=2))
+
+        return start
+
+
 GUARDS: dict[str, Guard] = {
     "acknowledgement": Acknowledgement(),
     "journal-replay": JournalReplay(),
@@ -489,6 +532,8 @@ GUARDS: dict[str, Guard] = {
     "seeded-delays": SeededDelays(),
     "error-codes": ErrorCodes(),
     "late-groups": LateGroups(),
+    "sink-stamp": SinkStamp(),
+    "sink-commit-point": SinkCommitPoint(),
 }
 """Every guard by the name that BREAK= takes."""
 

@@ -28,6 +28,7 @@ from duramen.sim.network import SimNetwork, SimPort
 from duramen.sim.node import WALL_START_MS, Node, Server
 from duramen.sim.plan import Plan
 from duramen.sim.replaying import check_replay
+from duramen.sim.sinking import Driver, Sunk, read_sunk, watch_sink
 from duramen.sim.states import Coverage, probed
 from duramen.sim.troubles import Latency
 from duramen.sim.workload import (
@@ -56,6 +57,7 @@ SETTINGS = {
     "metrics.listener": "",
     "auto.create.topics.enable": "false",
     "offsets.topic.num.partitions": "1",
+    "duramen.sink.topic.num.partitions": "1",
     "offsets.topic.segment.bytes": "1048576",
     "log.roll.ms": "300",
     "log.retention.check.interval.ms": "200",
@@ -73,6 +75,10 @@ SMALL_MAP = {"log.cleaner.dedupe.buffer.size": "72"}
 """Room for a few keys: compaction needs several passes."""
 
 STABLE, PAGE_CACHE, EXPIRING = "stable", "page-cache", "expiring"
+
+SINKS = 0.4
+"""Share of the worlds that have a sink."""
+SINK_BATCHES = 8
 
 GIVEN_UP = {
     "directory-failed": "",
@@ -118,6 +124,10 @@ class Simulation:
         self.disk = CrashDisk(Random(random.getrandbits(64)), torn=plan.torn)
         latency = self.disk.latency = Latency(Random(random.getrandbits(64)))
         self.compacts = plan.has("compacted", random)
+        # Drawn apart, so that worlds without a sink are what they were before there were sinks.
+        drawn = Random(f"a sink in {seed}")
+        has_sink = "sink" in plan.features or (plan.churn and drawn.random() < SINKS)
+        self.sunk = Sunk(stable=drawn.random() < 0.7) if has_sink else None
         settings: dict[str, str] = SMALL_MAP if self.compacts and random.random() < 0.3 else {}
         # Compaction goes as far as checkpoints do, which a small journal makes often.
         self.config = configuration(settings | (SMALL_JOURNAL if plan.has("small journal", random) else {}))
@@ -255,6 +265,9 @@ class Simulation:
             compacted = TopicPartition(COMPACTED, 0)
             actors.append(self.act("keyed", self._keyed(KeyedProducer(scene, "k", compacted, plan.records))))
             watchers.append(self.act("folder", watch_compaction(scene, compacted)))
+        if self.sunk is not None:
+            actors.append(self.act("driver", Driver(scene, self.sunk, SINK_BATCHES).script()))
+            watchers.append(self.act("sunk", watch_sink(scene, self.sunk)))
         actors += self._churn(readers, members)
         self._until("everything is produced", lambda: all(actor.finished for actor in actors))
         self._until("everything is read", lambda: all_read(self.scene, readers, members))
@@ -325,6 +338,8 @@ class Simulation:
                 kept = [record for record in before if record[0] >= first]
             if found[1][tp] != kept:
                 raise InvariantViolated("CleanRestartChangesNothing", f"{tp}: {len(before)} records before")
+        if self.sunk is not None:
+            self._finish("what is committed is there", read_sunk(self.scene, self.sunk, final=True))
         for tp in tps:
             if self.ledger.retention.get(tp.topic, Retention()).ms >= 0:
                 self._finish("old records go", self._expired(tp))

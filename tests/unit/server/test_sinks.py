@@ -287,6 +287,27 @@ def test_a_page_cache_topic_gets_its_share_again_after_a_power_cut() -> None:
     assert [each.state for each in Sink(after).describe().batches] == [2]
 
 
+def test_a_crash_after_the_next_batch_is_there_and_before_the_first_is_durable() -> None:
+    """The partition's producer state is then ahead of the share that is taken up again."""
+    server = InProcess()
+    server.connect().create_topic("t", duramen_ack_durability="page-cache")
+    sink = Sink(server)
+    server.lanes.held.add("checkpoint")
+    for number in range(3):
+        assert sink.commit(number, sink.handle(number, "t", f"{number}", f"{number}'")).state == 2
+    disk = server.disk.copy(Random(0))
+    disk.kill()
+    disk.power_on()
+    after = InProcess(disk)
+    after.pass_ms(3000)
+    assert values(after, "t") == ["0", "0'", "1", "1'", "2", "2'"]
+    again = Sink(after)
+    assert offsets(again.commit(1)) == [(2, 3)]
+    assert [each.state for each in again.describe().batches] == [2, 2, 2]
+    assert again.commit(3, again.handle(3, "t", "3")).state == 2
+    assert values(after, "t")[-1] == "3"
+
+
 def test_a_sinks_producer_does_not_expire_while_the_sink_is_known(server: InProcess) -> None:
     sink = Sink(server)
     assert sink.commit(0, sink.handle(0, "t", "a")).state == 2
