@@ -179,8 +179,8 @@ def _fail_checkpoint(original: Any, hit: Hit) -> Any:
 
 
 def _start(original: Any, hit: Hit) -> Any:
-    def wrapped(directory: LogDirectory, now_ms: int) -> Any:
-        result = original(directory, now_ms)
+    def wrapped(directory: LogDirectory, now_ms: int, **how: Any) -> Any:
+        result = original(directory, now_ms, **how)
         report = directory.recovery
         if not report.clean:
             hit("recovery with entries to replay" if report.entries_replayed else "recovery with nothing to replay")
