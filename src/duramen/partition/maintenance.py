@@ -52,6 +52,7 @@ class Maintenance:
                 self._house_keep(directory)
             self._scrub(directory)
         self._store.commit()
+        self._look_at_congestion()
 
     def _checkpoint(self, directory: LogDirectory) -> None:
         began = self._clock.monotonic()
@@ -114,9 +115,14 @@ class Maintenance:
             self._store.submit("housekeeping", growth.run, _Growing(self._store, directory, growth))
         if journal.fill >= PROMPT_FILL or directory.dirty_share >= 1 or directory.crowded:
             self._checkpoint(directory)
-        self.look_at_congestion()
+        self._look_at_congestion()
 
-    def look_at_congestion(self) -> None:
+    def written(self, directory: LogDirectory) -> None:
+        """Segments were written to: of page-cache topics, for which no group commit ends, it may be too much."""
+        if directory.dirty_share >= 1:
+            self.make_room(directory)
+
+    def _look_at_congestion(self) -> None:
         """Ask writers to pause, or tell them that they may go on; a directory that has failed holds nobody up."""
         congested = any(map(_is_congested, self._store.directories))
         relieved = self._store.congested and not congested

@@ -196,16 +196,14 @@ class Store:
         """Write what was appended, start the journal's next group, advance page-cache topics."""
         self._commit_scheduled = False
         for directory in self.directories:
-            failure = directory.journal.failed
-            if failure is not None:
+            if (failure := directory.journal.failed) is not None:
                 if directory not in self._failed:
                     self.fail(directory, failure)  # by a job, a creation or a deletion: nobody was told yet
                 continue
             try:
                 directory.flush()
                 self._start_group(directory)
-                if directory.dirty_share >= 1:
-                    self.maintenance.make_room(directory)  # page-cache topics: no group's end will see to it
+                self.maintenance.written(directory)
             except (OSError, StorageError) as error:
                 self.fail(directory, error)
         self._advance_page_cache()
@@ -295,7 +293,6 @@ class Store:
                 partition.fail(reason)
         self._answer_synced(directory, reason)
         self.on_failure(directory, error)
-        self.maintenance.look_at_congestion()
 
     # ---- work off the loop ---------------------------------------------------------------------------------
 
