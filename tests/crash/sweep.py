@@ -1,6 +1,6 @@
 """All write paths, their crash states opened on every core: what `make crash-states` runs.
 
-    python -m tests.crash.sweep [--seeds 6] [--workers 2] [--only PATH] [--first-seed 1] [--minutes M]
+    python -m tests.crash.sweep [--seeds 4] [--workers 2] [--only PATH] [--first-seed 1] [--minutes M]
 
 Every seed varies the sizes of a workload and the samples of its states. A state counts once, by its content, whatever
 workload and moment it came from. The exit status is 1 when a promise was broken.
@@ -98,7 +98,7 @@ def sweep(listed: list[Task], workers: int, minutes: float = float("inf")) -> tu
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash.sweep")
-    parser.add_argument("--seeds", type=int, default=6)
+    parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=float("inf"))

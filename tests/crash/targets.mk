@@ -1,5 +1,5 @@
 # Crash states of every write path, and an error at every disk call (docs/internals/crash.md).
-CRASH_SEEDS ?= 6
+CRASH_SEEDS ?= 4
 
 .PHONY: crash-states
 crash-states: $(VENV)/dev.stamp ## every state a crash can leave of every write path: [CRASH_SEEDS=n]
