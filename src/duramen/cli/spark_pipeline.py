@@ -43,7 +43,7 @@ def pipeline_argument(command: _Command) -> _Command:
     def with_pipeline(*args: Any, file: Path, bootstrap: str | None, folder: Path | None, **rest: Any) -> Any:
         pipeline = load(file)
         pipeline.bootstrap = bootstrap or pipeline.bootstrap
-        pipeline.folder = folder or pipeline.folder
+        pipeline.folder = (folder or pipeline.folder).absolute()
         return command(pipeline, *args, **rest)
 
     options = (

@@ -15,7 +15,7 @@ from duramen.pipelines.connector import DuramenConnector
 from duramen.pipelines.declaration import Pipeline, StreamStep
 from duramen.pipelines.reprocess import Report, Reprocessing
 from duramen.pipelines.runner import Runner
-from duramen.pipelines.session import session
+from duramen.pipelines.session import borrowed
 
 
 @click.command(
@@ -35,12 +35,9 @@ def reprocess_command(pipeline: Pipeline, step: str, version: str, master: str |
     goes on where it was.
     """
     work = Reprocessing(pipeline, step)
-    spark = session(pipeline.name, master)
-    try:
+    with borrowed(pipeline.name, master) as spark:
         runner = Runner(pipeline, spark, DuramenConnector(pipeline.bootstrap))
         report = work.build(runner, version, lambda progress: note(progress.line()), note)
-    finally:
-        spark.stop()
     if as_json:
         click.echo(json.dumps(report.to_json(), default=str))
         return

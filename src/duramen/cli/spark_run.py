@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType
 
 import click
@@ -15,14 +16,14 @@ from duramen.pipelines.connector import DuramenConnector
 from duramen.pipelines.declaration import Pipeline, StreamStep
 from duramen.pipelines.progress import Progress
 from duramen.pipelines.runner import Runner
-from duramen.pipelines.session import session
+from duramen.pipelines.session import borrowed
 
 master_option = click.option(
     "--master", metavar="URL", help="Spark's master; SPARK_MASTER, else every core of this machine."
 )
 
 
-def printer(as_json: bool) -> object:
+def printer(as_json: bool) -> Callable[[Progress], None]:
     """What is called with every batch."""
 
     def tell(progress: Progress) -> None:
@@ -60,27 +61,26 @@ def run_command(
     A batch is in its table once, however often it is interrupted; the same command goes on where it was.
     """
     names = steps_of(pipeline, steps)
-    spark = session(pipeline.name, master)
     stop = threading.Event()
 
     def asked(_number: int, _frame: FrameType | None) -> None:
         stop.set()
 
-    before = [(number, signal.signal(number, asked)) for number in (signal.SIGINT, signal.SIGTERM)]
-    try:
-        Runner(pipeline, spark, DuramenConnector(pipeline.bootstrap)).run(
-            names,
-            printer(as_json),  # type: ignore[arg-type]
-            note,
-            available_now=once,
-            trigger=trigger,
-            accept=accept_change,
-            until=stop.is_set,
-        )
-    finally:
-        for number, handler in before:
-            signal.signal(number, handler)
-        spark.stop()
+    with borrowed(pipeline.name, master) as spark:
+        before = [(number, signal.signal(number, asked)) for number in (signal.SIGINT, signal.SIGTERM)]
+        try:
+            Runner(pipeline, spark, DuramenConnector(pipeline.bootstrap)).run(
+                names,
+                printer(as_json),
+                note,
+                available_now=once,
+                trigger=trigger,
+                accept=accept_change,
+                until=stop.is_set,
+            )
+        finally:
+            for number, handler in before:
+                signal.signal(number, handler)
 
 
 @click.command("dry-run", short_help="Analyse a pipeline without running it.")
@@ -90,8 +90,7 @@ def run_command(
 @json_option
 def dry_run_command(pipeline: Pipeline, steps: tuple[str, ...], master: str | None, as_json: bool) -> None:
     """Plan every step: its functions are called on its columns, nothing is read or written."""
-    spark = session(pipeline.name, master)
-    try:
+    with borrowed(pipeline.name, master) as spark:
         runner = Runner(pipeline, spark, DuramenConnector(pipeline.bootstrap))
         found = []
         for name in steps_of(pipeline, steps):
@@ -100,8 +99,6 @@ def dry_run_command(pipeline: Pipeline, steps: tuple[str, ...], master: str | No
             columns = [f"{field.name} {field.dataType.simpleString()}" for field in plan.rows.schema]
             shown = [column for column in columns if not column.startswith("_")]
             found.append((name, plan.step.kind, plan.version.name, plan.topic.name, to, ", ".join(shown)))
-    finally:
-        spark.stop()
     headings = ("step", "kind", "version", "reads", "writes", "columns")
     if as_json:
         print_json([dict(zip(headings, row, strict=True)) for row in found])

@@ -120,7 +120,8 @@ class Pipeline:
         _check_name(name)
         self.name = name
         self.bootstrap = bootstrap or os.environ.get("DURAMEN_BOOTSTRAP", DEFAULT_BOOTSTRAP)
-        self.folder = Path(folder if folder is not None else f"{name}-tables")
+        # Spark may run in another directory than we.
+        self.folder = Path(folder if folder is not None else f"{name}-tables").absolute()
         self.steps: dict[str, Step] = {}
 
     def table(

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from duramen.pipelines import java
-from duramen.pipelines.session import session
+from duramen.pipelines.session import borrowed
 
 OLDEST_PYARROW = 18
 SPARKS = ((4, 2), (4, 4))
@@ -141,8 +141,5 @@ def examine(bootstrap: str, folder: Path, master: str | None = None) -> Iterator
     yield node(bootstrap)
     if found is None:
         return
-    spark = session("duramen-doctor", master)
-    try:
+    with borrowed("duramen-doctor", master) as spark:
         yield from workers(spark, folder)
-    finally:
-        spark.stop()

@@ -105,6 +105,18 @@ class Runner:
             step.shape.check(self._own_schema(rows))
         return Plan(step, place, generation, topic, rows)
 
+    def _patient_plan(self, name: str, version: str | None, say: Say) -> Plan:
+        """The plan; tried again while the failure is of the kind that passes."""
+        for wait in RESTART_SECONDS:
+            try:
+                return self.plan(name, version)
+            except PySparkException as failure:
+                if not _may_pass(str(failure)):
+                    raise QueryFailedError(f"{name}: {reason(failure)}") from None
+                say(f"{name}: {reason(failure)}; again in {wait} s")
+                time.sleep(wait)
+        return self.plan(name, version)
+
     def _source(self, step: Step, about: dict[str, object]) -> tuple[int, Topic, Offsets]:
         """Which topic the step reads now, after how many cuts, and from where when its checkpoint is new."""
         topic = step.source
@@ -216,7 +228,7 @@ class Runner:
         with ExitStack() as stack:
             running: dict[str, Running] = {}
             for name in names:
-                plan = self.plan(name, version)
+                plan = self._patient_plan(name, version, say)
                 stack.enter_context(plan.version.locked())
                 running[name] = self.start(plan, available_now, trigger, accept)
                 stack.callback(_stop, running, name)
@@ -269,7 +281,8 @@ class Runner:
 
 
 def _may_pass(text: str) -> bool:
-    """Whether a failure is of the kind that a node which is away for a while causes."""
+    """Whether a failure is of the kind that a node which is away for a while causes, or a machine too busy to start
+    a worker in the ten seconds that Spark gives it."""
     signs = (
         "NetworkException",
         "NETWORK_EXCEPTION",
@@ -279,7 +292,8 @@ def _may_pass(text: str) -> bool:
         "timed out",
     )
     more = ("BrokenPipe", "Connection refused", "Connection reset", "LEADER_NOT_AVAILABLE", "no node answered")
-    return any(sign in text for sign in (*signs, *more))
+    busy = ("failed to connect back", "CANNOT_OPEN_SOCKET")
+    return any(sign in text for sign in (*signs, *more, *busy))
 
 
 def reason(failure: PySparkException | BaseException) -> str:

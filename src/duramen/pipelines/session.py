@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
@@ -45,3 +46,15 @@ def session(name: str = "duramen", master: str | None = None, config: Mapping[st
     for key, value in (config or {}).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+@contextmanager
+def borrowed(name: str, master: str | None = None) -> Iterator[SparkSession]:
+    """The session that this process has already, or one of our own that is stopped at the end."""
+    there = SparkSession.getActiveSession()
+    found = there or session(name, master)
+    try:
+        yield found
+    finally:
+        if there is None:
+            found.stop()
