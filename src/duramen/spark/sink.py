@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from duramen.client import Cluster
 from duramen.errors import ConfigError, DuramenError, check
-from duramen.spark.sink_calls import CLAIM, Claim, SinkCalls
+from duramen.spark.sink_calls import CLAIM, Claim, SinkCalls, SupersededError
 from duramen.spark.sink_delivery import Appending, Staging
 from duramen.spark.sink_identity import TaskIdentity, checkpoint_query_id, current_task, driver_run_id
 from duramen.spark.sink_options import EXACTLY_ONCE, SinkOptions, parse
@@ -159,6 +159,8 @@ class _Sink:
                 calls.abort(claim.epoch, batch_id, None)
                 if self._ephemeral():
                     self._release(calls, claim)
+        except SupersededError:
+            return  # the newer run's claim has let go what was staged
         except DuramenError as error:
             _log.warning("sink %s: batch %d stays staged until it is swept: %s", claim.sink_id, batch_id, error)
 
