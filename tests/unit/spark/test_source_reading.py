@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 from tests.spark.log_node import LogNode, log_node
@@ -20,6 +20,7 @@ from duramen.spark.source_batch import DuramenReader
 from duramen.spark.source_stream import DuramenStreamReader
 from duramen.wire.batch import NewRecord
 
+TRAVEL = CloudPickleSerializer()
 KINDS = {"key": "binary", "value": "binary", "offset": "long", "partition": "integer", "topic": "string"}
 
 
@@ -51,10 +52,10 @@ def stream(node: LogNode, topic: str, **options: Any) -> DuramenStreamReader:
 
 
 def rows(source: DuramenReader | DuramenStreamReader, parts: list[Any]) -> list[tuple[int, bytes]]:
-    """What the tasks make of the splits, after a journey by pickle."""
+    """What the tasks make of the splits, after the journey that Spark sends them on."""
     found = []
     for part in parts:
-        there, split = pickle.loads(pickle.dumps((source, part)))
+        there, split = TRAVEL.loads(TRAVEL.dumps((source, part)))
         for batch in there.read(split):
             found += [(row["offset"], row["value"]) for row in batch.to_pylist()]
     return found

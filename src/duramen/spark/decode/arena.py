@@ -23,6 +23,10 @@ _WORTH_BYTES: Final = 1 << 20
 """From here on a run of uncompressed batches is read in place; a shorter one is copied beside its neighbours."""
 
 
+_Packed = tuple[int, int, int, int]
+"""Of one batch: where its records begin and end in what was fetched, their codec, and its base offset."""
+
+
 class Chunk(NamedTuple):
     """Some batches and where their records lie: payload i is `arena[starts[i]:ends[i]]`."""
 
@@ -47,6 +51,7 @@ class Arena:
         """
         total = len(headers.position)
         plain_until = _ends_of_plain_runs(headers)
+        packed = _packed(headers)
         first = 0
         while first < total:
             behind = plain_until[first]
@@ -59,7 +64,7 @@ class Arena:
                 starts = chosen.position + HEADER_SIZE
                 yield Chunk(chosen, np.frombuffer(data, np.uint8), starts, chosen.position + chosen.size)
             else:
-                behind, starts, ends = self._inflate(headers, data, first)
+                behind, starts, ends = self._inflate(packed, data, first)
                 yield Chunk(headers.only(slice(first, behind)), self._buffer, starts, ends)
             first = behind
 
@@ -67,33 +72,35 @@ class Arena:
         limit = int(headers.position[first]) + CHUNK_BYTES
         return max(first + 1, first + int(np.searchsorted(headers.position[first:behind], limit)))
 
-    def _inflate(self, headers: Headers, data: memoryview, first: int) -> tuple[int, Ints, Ints]:
+    def _inflate(self, packed: list[_Packed], data: memoryview, first: int) -> tuple[int, Ints, Ints]:
         """Fill the buffer from batch `first` on: (batch behind the last, starts, ends)."""
         if not len(self._buffer):
             self._buffer = np.empty(min(_ROOM_BYTES, max(self.max_batch_bytes, 1)), np.uint8)
-        starts: list[int] = []
-        ends: list[int] = []
-        at = 0
+        room = memoryview(self._buffer.data)
+        places = [0]
         index = first
-        codecs = headers.codec
-        while index < len(headers.position) and at < CHUNK_BYTES:
-            begin = int(headers.position[index]) + HEADER_SIZE
-            packed = data[begin : int(headers.position[index] + headers.size[index])]
-            room = memoryview(self._buffer.data)[at : at + self.max_batch_bytes]
+        while index < len(packed) and places[-1] < CHUNK_BYTES:
+            begin, end, codec, base_offset = packed[index]
+            free = room[places[-1] : places[-1] + self.max_batch_bytes]
             try:
-                size = decompress_into(int(codecs[index]), packed, room)
+                places.append(places[-1] + decompress_into(codec, data[begin:end], free))
             except KafkaError as error:
-                if error.code is not ErrorCode.MESSAGE_TOO_LARGE or len(room) == self.max_batch_bytes:
-                    raise _named(error, int(headers.base_offset[index])) from None
-                if at:
+                if error.code is not ErrorCode.MESSAGE_TOO_LARGE or len(free) == self.max_batch_bytes:
+                    raise _named(error, base_offset) from None
+                if index > first:
                     break  # it goes to the front of the next chunk
                 self._buffer = np.empty(min(len(self._buffer) * 2, self.max_batch_bytes), np.uint8)
+                room = memoryview(self._buffer.data)
                 continue
-            starts.append(at)
-            at += size
-            ends.append(at)
             index += 1
-        return index, np.array(starts, np.int64), np.array(ends, np.int64)
+        bounds = np.array(places, np.int64)
+        return index, bounds[:-1], bounds[1:]
+
+
+def _packed(headers: Headers) -> list[_Packed]:
+    begin = (headers.position + HEADER_SIZE).tolist()
+    end = (headers.position + headers.size).tolist()
+    return list(zip(begin, end, headers.codec.tolist(), headers.base_offset.tolist(), strict=True))
 
 
 def _ends_of_plain_runs(headers: Headers) -> list[int]:

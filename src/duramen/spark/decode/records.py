@@ -14,6 +14,7 @@ from duramen.spark.decode.arena import Chunk
 from duramen.spark.decode.batches import check_counts
 from duramen.spark.decode.varints import Bytes, Ints, broken, varint, varints
 
+_PART: Final = 7
 _NARROW: Final = 24
 """With fewer batches than this in a step, plain Python is faster than numpy."""
 
@@ -88,6 +89,70 @@ def _behind(at: Ints, size: Ints, end: Ints) -> Ints:
 
 def _walk(arena: Bytes, starts: Ints, ends: Ints, count: Ints, first: Ints) -> tuple[Ints, Ints]:
     """Where each record's fields start and where the record ends. Rows of batch i begin at `first[i]`."""
+    return _walk_fast(arena, starts, ends, count, first) or _walk_exact(arena, starts, ends, count, first)
+
+
+def _walk_fast(arena: Bytes, starts: Ints, ends: Ints, count: Ints, first: Ints) -> tuple[Ints, Ints] | None:
+    """As `_walk`, if the length of every record has one or two bytes and nothing is wrong; else None.
+
+    A step is four operations of numpy: two bytes of each batch, a look-up of how far the next record is, a jump.
+    Nothing is checked on the way. A jump goes forward or, from anything unusual, nowhere: whoever is at the end of the
+    batch after as many jumps as it has records has met all of them.
+    """
+    if len(count) < _NARROW or np.any(count < 1):
+        return None
+    pairs = np.ndarray((len(arena) - 1,), "<u2", arena.data, strides=(1,))
+    order = np.argsort(-count, kind="stable")
+    at = starts[order]
+    row = first[:-1][order]
+    widths = (len(count) - np.cumsum(np.bincount(count)))[:-1]
+    steps = int(np.count_nonzero(widths >= _NARROW))
+    start = np.zeros(int(first[-1]), np.int64)
+    try:
+        for width in widths[:steps].tolist():
+            if width != len(at):
+                at, row = _finished(at, row, ends, order, width)
+            start[row] = at
+            at += _JUMPS.take(pairs[at])
+            row += 1
+        left = int(widths[steps]) if steps < len(widths) else 0
+        at, row = _finished(at, row, ends, order, left)
+    except (IndexError, _NotAtEndError):
+        return None
+    start[row] = at
+    body = start + 1 + (arena.take(start) >> 7)
+    end = np.empty_like(start)
+    end[:-1] = start[1:]
+    end[first[1:] - 1] = ends  # the last record of a batch ends with it, all others where the next one starts
+    _walk_narrow(arena, order[:left], at, ends, count, first, steps, body, end)
+    return None if np.any(at != ends[order[:left]]) else (body, end)
+
+
+class _NotAtEndError(Exception):
+    """A batch whose records were all jumped over does not end there."""
+
+
+def _finished(at: Ints, row: Ints, ends: Ints, order: Ints, width: int) -> tuple[Ints, Ints]:
+    """The batches that go on, after those behind them were seen to be at their end."""
+    if not np.array_equal(at[width:], ends[order[width : len(at)]]):
+        raise _NotAtEndError
+    return at[:width], row[:width]
+
+
+def _jumps() -> Ints:
+    """By a record's first two bytes (little-endian): bytes to the next one; 0 for a longer or impossible length."""
+    first, second = np.divmod(np.arange(1 << 16), 256)[::-1]
+    coded = np.where(first < 0x80, first, (first & 0x7F) | second << _PART)
+    taken = np.where(first < 0x80, 1, 2)
+    usable = (coded & 1 == 0) & ((first < 0x80) | (second < 0x80))
+    return np.where(usable, (coded >> 1) + taken, 0)
+
+
+_JUMPS: Final = _jumps()
+
+
+def _walk_exact(arena: Bytes, starts: Ints, ends: Ints, count: Ints, first: Ints) -> tuple[Ints, Ints]:
+    """As `_walk`, for lengths of any size, with every jump checked."""
     body = np.empty(int(first[-1]), np.int64)
     end = np.empty(int(first[-1]), np.int64)
     order = np.argsort(-count, kind="stable")
