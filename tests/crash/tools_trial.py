@@ -7,6 +7,7 @@ import gc
 import io
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 from unittest.mock import patch
 
 import click
@@ -19,22 +20,26 @@ from tests.crash.watched import Fault, WatchedDisk
 from duramen.cli import log as log_commands
 from duramen.cli import repair as repair_command
 from duramen.errors import DuramenError
+from duramen.storage import kinds
+from duramen.storage.journal_format import ENTRY_MAGIC, HEADER_BLOCK, decode_entry, decode_part_header
 
 
 def harmed(how: str) -> Session:
     """A directory with a flipped bit, lost bytes and damaged side files, and the session that wrote it.
 
-    how: "unclean"; "short", after a clean stop, and the last segment lost its end; "middle", and it lost a batch.
+    how: "unclean"; "journal", and the journal is damaged; "short", after a clean stop, and the last segment lost its
+    end; "middle", and it lost a batch.
     """
     session = Session(1, WatchedDisk())  # type: ignore[arg-type]
     filled(session)
     session.keep_house(NOW)
     rolled_back(session, 60)
-    if how != "unclean":
+    if how in ("short", "middle"):
         session.stop()
     else:
-        session.put(1, 200)
-        session.commit()
+        for _ in range(4):
+            session.put(1, 200)
+            session.commit()
         session.crash()
     disk = session.disk
     disk.end_process()
@@ -49,12 +54,29 @@ def harmed(how: str) -> Session:
     else:
         file.truncate(max(0, file.size() - 10))
     file.close()
+    if how == "journal":
+        _damage_the_journal(disk)
     if how == "middle":
         disk.inner.open(logs[-1][:-4] + ".seal", create=True, write=True).close()  # type: ignore[attr-defined]
     for name in disk.contents():
         if name.endswith(".timeindex") and name.startswith(logs[1][:-4]):
             disk.damage(name, 3)  # type: ignore[attr-defined]
     return session
+
+
+def _damage_the_journal(disk: Any) -> None:
+    """The youngest batch but two of it is not what was written."""
+    parts = {name: content for name, content in disk.contents().items() if name.endswith(".part")}
+    places = sorted(
+        (entry.lsn, name, at)
+        for name, content in parts.items()
+        for at in range(HEADER_BLOCK, len(content), 8)
+        if content[at : at + 4] == ENTRY_MAGIC.to_bytes(4, "big")
+        and (entry := decode_entry(memoryview(content), at, decode_part_header(content[:HEADER_BLOCK], name).seed))
+        and entry.kind == kinds.BATCH
+    )
+    _, name, at = places[-3]
+    disk.damage(name, at + 100)
 
 
 def tools_trial(how: str, fault: Fault | None = None) -> Counter[Site]:
@@ -71,6 +93,7 @@ def tools_trial(how: str, fault: Fault | None = None) -> Counter[Site]:
         lambda: log_commands.dump.callback(partition, False, 0, 3, True),  # type: ignore[misc]
         lambda: repair_command.command.callback(DATA, None, None, False, True, True, False),  # type: ignore[misc]
         lambda: repair_command.command.callback(DATA, None, None, False, False, True, True),  # type: ignore[misc]
+        lambda: repair_command.command.callback(DATA, None, None, True, False, True, False),  # type: ignore[misc]
         lambda: log_commands.verify.callback((DATA,), True, False),  # type: ignore[misc]
     ]
     for command in commands:
@@ -80,6 +103,7 @@ def tools_trial(how: str, fault: Fault | None = None) -> Counter[Site]:
     disk.watch.fault = None
     gc.collect()
     _told(disk, lambda: repair_command.command.callback(DATA, None, None, False, False, True, True))  # type: ignore[misc]
+    _told(disk, lambda: repair_command.command.callback(DATA, None, None, True, False, True, True))  # type: ignore[misc]
     disk.end_process()
     session.start()
     log = session.log(1)

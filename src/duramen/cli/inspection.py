@@ -18,11 +18,13 @@ from duramen.ports import Disk, File
 from duramen.storage.checkpoints import (
     CHECKPOINT,
     CLEAN_SHUTDOWN,
+    CLEANED,
     LEADER_EPOCHS,
     LOCK,
     META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINT,
+    decode_cleaned,
     decode_partition_metadata,
     parse_partition_name,
     read_checkpoint,
@@ -50,7 +52,7 @@ from duramen.storage.segment import (
     parse_base,
 )
 from duramen.storage.snapshot_files import parse_snapshot_name, read_snapshot
-from duramen.storage.vouching import compare_identity, missing_segments
+from duramen.storage.vouching import MISSING, compare_identity, missing_segments
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header, records
 from duramen.wire.seal import BLOCK_BYTES, Seal, decode_seal
 
@@ -159,7 +161,7 @@ def verify_directory(
     checksums. StorageError when it is no data directory.
     """
     meta, wrong = compare_identity(disk, path)
-    if meta is None and not disk.exists(posixpath.join(path, META_PROPERTIES)):
+    if meta is None and any(what == MISSING for _, _, what in wrong):
         raise StorageError(f"{path} is no data directory: it has no {META_PROPERTIES}")
     lock = disk.lock(posixpath.join(path, LOCK))
     try:
@@ -175,6 +177,9 @@ def verify_directory(
         if disk.exists(posixpath.join(path, CHECKPOINT)) and read_checkpoint(disk, path) is None:
             what = "it cannot be read"
             report.findings.append(Finding("index", posixpath.join(path, CHECKPOINT), 0, 0, -1, what))
+        cleaned = read_file(disk, posixpath.join(path, CLEANED))
+        if cleaned is not None and decode_cleaned(cleaned) is None:
+            report.findings.append(Finding("index", posixpath.join(path, CLEANED), 0, 0, -1, "it cannot be read"))
         for name in disk.list_directory(path):
             tp = parse_partition_name(name)
             if tp is not None and only in (None, name):

@@ -52,6 +52,7 @@ from duramen.wire.checksum import crc32c
 VOUCHED = "duramen-directory"
 SEALS = (".seal", ".sealing")
 DELETE_SUFFIX = "-delete"
+MISSING = "it is missing"
 
 Epochs = tuple[tuple[int, int], ...]
 
@@ -133,7 +134,7 @@ def compare_identity(disk: Disk, path: str) -> tuple[MetaProperties | None, list
         found = None
         wrong.append((name, vouched is not None, str(error)))
     if content is None:
-        wrong.append((name, vouched is not None, "it is missing"))
+        wrong.append((name, vouched is not None, MISSING))
     if vouched is not None and found is not None and found != vouched.identity:
         what = f"it says {_named(found)}, {VOUCHED} says {_named(vouched.identity)}: one of them is damaged"
         wrong.append((name, False, what))

@@ -333,7 +333,7 @@ def test_what_is_gone_since_a_clean_stop_is_damage(
 
 
 @pytest.mark.parametrize(
-    "pattern", ["events-*/*.snapshot", "events-*/*.producers", "events-*/leader-epoch-*", "duramen-c*"]
+    "pattern", ["events-*/*.snapshot", "events-*/*.producers", "events-*/leader-epoch-*", "duramen-ch*", "duramen-cl*"]
 )
 def test_damaged_side_files_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str], pattern: str) -> None:
     data = tmp_path / "data"
