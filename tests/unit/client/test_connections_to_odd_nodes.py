@@ -1,0 +1,254 @@
+"""The client against nodes that answer oddly: too much, too little, out of order, in old versions, or not at all."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from duramen.client import Cluster
+from duramen.client.connection import Connection
+from duramen.client.fetching import whole_batches
+from duramen.client.links import parse_bootstrap
+from duramen.client.versions import ApiVersions
+from duramen.errors import ConfigError, CorruptLogError, DeadlineError, ErrorCode, KafkaError, NetworkError
+from duramen.model import TopicPartition
+from duramen.wire.batch import build_batch, stamp
+from duramen.wire.errors import DecodeError
+from duramen.wire.frame import encode_response, parse_request_header
+from duramen.wire.messages import API
+
+TP = TopicPartition("t", 0)
+Answer = Callable[[int, int, Any], Any]
+"""(key, version, request) -> a response, bytes to send as they are, or None to hang up"""
+
+
+class OddNode:
+    """A listening socket whose answers a test decides."""
+
+    def __init__(self, answer: Answer, versions: dict[int, tuple[int, int]]) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self.answer = answer
+        self.versions = versions
+        self.asked: list[tuple[int, int]] = []
+        self._open: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            self._open.append(connection)
+            thread = threading.Thread(target=self._serve, args=(connection,))
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection:
+            while True:
+                try:
+                    size = connection.recv(4, socket.MSG_WAITALL)
+                    frame = connection.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL)
+                    if len(size) < 4:
+                        return
+                    key, version, number = struct.unpack_from(">hhi", frame)
+                    self.asked.append((key, version))
+                    reply = self._reply(key, version, frame)
+                    if reply is None:
+                        return
+                    if not isinstance(reply, bytes):
+                        version, reply = reply
+                        reply = b"".join(bytes(part) for part in encode_response(API[key], version, number, reply))  # type: ignore[arg-type]
+                    connection.sendall(reply)
+                except OSError:
+                    return
+
+    def _reply(self, key: int, version: int, frame: bytes) -> Any:
+        if key == 18:
+            low, high = self.versions[18]
+            known = low <= version <= high
+            message = API[18].response
+            ranges = [
+                message.ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in self.versions.items()
+            ]
+            code = 0 if known else int(ErrorCode.UNSUPPORTED_VERSION)
+            return (version if known else 0), message.new(error_code=code, api_keys=ranges)
+        view = memoryview(frame)
+        header = parse_request_header(view)
+        reply = self.answer(key, version, API[key].request.decode(view, version, header.body_position))
+        return reply if reply is None or isinstance(reply, bytes) else (version, reply)
+
+    def close(self) -> None:
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for connection in self._open:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue
+        for thread in self._threads:
+            thread.join(5)
+
+
+@contextmanager
+def odd_node(answer: Answer, **versions: tuple[int, int]) -> Iterator[OddNode]:
+    node = OddNode(
+        answer, {18: (0, 4), 3: (0, 13), 1: (4, 18), 0: (3, 13), **{int(k[1:]): v for k, v in versions.items()}}
+    )
+    try:
+        yield node
+    finally:
+        node.close()
+
+
+def metadata(node: OddNode, version: int, leader: int = 1) -> Any:
+    message = API[3].response
+    partition = message.MetadataResponsePartition(error_code=0, partition_index=0, leader_id=leader)
+    topic_id = b"i" * 16 if version >= 10 else bytes(16)
+    return message.new(
+        brokers=[message.MetadataResponseBroker(node_id=1, host="127.0.0.1", port=node.port)],
+        controller_id=1,
+        topics=[message.MetadataResponseTopic(error_code=0, name="t", topic_id=topic_id, partitions=[partition])],
+    )
+
+
+def a_batch(offset: int, *values: bytes) -> bytes:
+    batch = build_batch([(None, value, (), 1000) for value in values])
+    stamp(batch, offset, 0)
+    return bytes(batch)
+
+
+def fetched(data: bytes, version: int, code: int = 0) -> Any:
+    message = API[1].response
+    partition = message.PartitionData(partition_index=0, error_code=code, high_watermark=9, records=data)
+    topic_id = b"i" * 16 if version >= 13 else bytes(16)
+    return message.new(
+        responses=[
+            message.FetchableTopicResponse(topic="t" if version < 13 else "", topic_id=topic_id, partitions=[partition])
+        ]
+    )
+
+
+@pytest.mark.parametrize("highest", [(4, 12), (7, 13), (9, 15), (13, 18)])
+def test_old_and_new_versions_of_everything(highest: tuple[int, int]) -> None:
+    def answer(key: int, version: int, request: Any) -> Any:
+        return metadata(node, version) if key == 3 else fetched(a_batch(5, b"v"), version)
+
+    with (
+        odd_node(answer, _3=(1, highest[0]), _1=(4, highest[1]), _18=(0, 2)) as node,
+        Cluster(node.bootstrap) as cluster,
+    ):
+        found = cluster.fetch(TP, 5)
+        assert (found.next_offset, found.high_watermark) == (6, 9)
+        # Fetch goes by name where no topic ids are told.
+        assert node.asked == [(18, 4), (18, 2), (3, highest[0]), (1, highest[1] if highest[0] >= 10 else 12)]
+
+
+def test_a_frame_that_is_too_long_takes_no_memory() -> None:
+    with odd_node(lambda *_: struct.pack(">i", 1 << 30) + b"x") as node, Cluster(node.bootstrap) as cluster:
+        with pytest.raises(DecodeError, match="1073741824"):
+            cluster.metadata()
+
+
+@pytest.mark.parametrize(
+    "reply", [struct.pack(">ii", 4, 999), struct.pack(">iiq", 12, 3, -1), struct.pack(">i", 0), struct.pack(">i", -5)]
+)
+def test_nonsense_is_an_error_and_ends_the_connection(reply: bytes) -> None:
+    with odd_node(lambda *_: reply) as node:
+        connection = Connection("127.0.0.1", node.port, "c", time.monotonic() + 5, 1 << 20)
+        with pytest.raises((DecodeError, NetworkError)):
+            connection.call(3, API[3].request.new(), time.monotonic() + 5)
+        assert connection.closed
+
+
+def test_a_partial_batch_at_the_end_is_left_out() -> None:
+    data = a_batch(0, b"a", b"b") + a_batch(2, b"c")
+
+    def answer(key: int, version: int, request: Any) -> Any:
+        return metadata(node, version) if key == 3 else fetched((data + a_batch(3, b"d" * 500))[:-7], version)
+
+    with odd_node(answer) as node, Cluster(node.bootstrap) as cluster:
+        found = cluster.fetch(TP, 1)
+        assert bytes(found.data) == data
+        assert found.next_offset == 3
+
+
+def test_bytes_that_are_no_batches_are_damage() -> None:
+    good = a_batch(3, b"x")
+    assert whole_batches(memoryview(good), "t") == (len(good), 4)
+    with pytest.raises(CorruptLogError):
+        whole_batches(memoryview(good + a_batch(1, b"back")), "t")
+    with pytest.raises(CorruptLogError):
+        whole_batches(memoryview(good + bytes(100)), "t")
+    assert whole_batches(memoryview(b""), "t") == (0, -1)
+
+
+def test_a_leader_that_moved_is_asked_anew() -> None:
+    refusals = iter([int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH), 0])
+
+    def answer(key: int, version: int, request: Any) -> Any:
+        return metadata(node, version) if key == 3 else fetched(a_batch(0, b"v"), version, next(refusals))
+
+    with odd_node(answer) as node, Cluster(node.bootstrap) as cluster:
+        assert cluster.fetch(TP, 0).next_offset == 1
+        assert [key for key, _ in node.asked] == [18, 3, 1, 3, 1, 3, 1]
+
+
+def test_a_partition_without_a_leader_ends_with_the_time_limit() -> None:
+    with odd_node(lambda key, version, _: metadata(node, version, leader=-1)) as node:
+        with Cluster(node.bootstrap, timeout_s=0.3) as cluster, pytest.raises(DeadlineError) as late:
+            cluster.fetch(TP, 0)
+    assert isinstance(late.value.last, KafkaError)
+    assert late.value.last.code == ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def test_a_node_that_never_answers_is_given_up_in_time() -> None:
+    hanging = threading.Event()
+
+    def answer(key: int, version: int, request: Any) -> Any:
+        hanging.wait(5)
+
+    with odd_node(answer) as node:
+        began = time.monotonic()
+        with Cluster(node.bootstrap, timeout_s=0.5, request_timeout_s=0.2) as cluster, pytest.raises(DeadlineError):
+            cluster.metadata()
+        assert time.monotonic() - began < 3
+        hanging.set()
+
+
+def test_an_api_that_is_not_served_is_refused_before_it_is_sent() -> None:
+    with odd_node(lambda *_: None) as node, Cluster(node.bootstrap) as cluster:
+        with pytest.raises(KafkaError, match="InitProducerId") as refused:
+            cluster.init_producer_id()
+        assert refused.value.code == ErrorCode.UNSUPPORTED_VERSION
+    assert ApiVersions({1: (4, 11)}).version(1) == 11
+    assert not ApiVersions({1: (90, 99)}).serves(1)
+    assert not ApiVersions({1: (4, 11)}).is_duramen
+    assert ApiVersions({10010: (0, 0)}).is_duramen
+
+
+def test_bootstrap_addresses() -> None:
+    assert parse_bootstrap("a:1, [::1]:2") == [("a", 1), ("::1", 2)]
+    assert parse_bootstrap(["PLAINTEXT://h:9092"]) == [("h", 9092)]
+    for wrong in ("", "host", "h:0", "h:70000", "SSL://h:1", ["a:1,b:2"]):
+        with pytest.raises(ConfigError):
+            parse_bootstrap(wrong)
+
+
+def test_the_next_bootstrap_address_is_tried() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nobody = closed.getsockname()[1]
+    with odd_node(lambda key, version, _: metadata(node, version)) as node:
+        with Cluster(f"127.0.0.1:{nobody},{node.bootstrap}") as cluster:
+            assert cluster.partitions("t") == [0]
