@@ -42,6 +42,7 @@ class BrokerCollector(Collector):
         yield from self._storage()
         yield from self._partitions()
         yield from self._groups()
+        yield from self._sinks()
 
     def _requests(self) -> Iterator[Metric]:
         metrics = self._broker.metrics
@@ -240,6 +241,27 @@ class BrokerCollector(Collector):
             if partition is not None:
                 lag.add_metric([group, tp.topic, str(tp.partition)], max(0, partition.high_watermark - offset))
         yield lag
+
+
+    def _sinks(self) -> Iterator[Metric]:
+        sinks = self._broker.sinks
+        known = [sink for each in sinks.coordinators() for sink in each.machine.sinks.values()]
+        moved = sinks.materialiser.statistics
+        for name, text, value in (
+            ("duramen_sinks", "Sinks coordinated here.", len(known)),
+            ("duramen_sink_staged_bytes", "Staged and not committed.", sum(sink.staged_bytes for sink in known)),
+            ("duramen_sink_staged_handles", "Pieces of that.", sum(len(sink.staged) for sink in known)),
+            ("duramen_sink_unfinished_batches", "Committed and on their way.", sinks.materialiser.unfinished),
+            ("duramen_sink_oldest_unfinished_seconds", "Since the oldest was committed.", sinks.oldest_seconds()),
+        ):
+            yield GaugeMetricFamily(name, text, value)
+        for name, text, value in (
+            ("duramen_sink_moved_bytes", "Moved from the staging log to their topics.", moved.bytes),
+            ("duramen_sink_moved_batches", "Record batches of that.", moved.batches),
+            ("duramen_sink_move_retries", "Shares that could not go on and were tried again.", moved.retries),
+            ("duramen_sink_shares_dropped", "Shares whose topic was deleted after the commit.", moved.dropped),
+        ):
+            yield CounterMetricFamily(name, text, value)
 
 
 def _add(family: HistogramMetricFamily, labels: list[str], histogram: Histogram) -> None:

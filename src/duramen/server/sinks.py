@@ -218,6 +218,12 @@ class Sinks:
         sink = None if found is None else found.machine.sinks.get(sink_id)
         return None if sink is None else sink.commits.get(batch_id)
 
+    def oldest_seconds(self) -> float:
+        """Since when the oldest batch that is committed and not finished waits; 0 without one."""
+        now = self._broker.clock.wall_ms()
+        waits = [now - commit.committed_ms for each in self.coordinators() for _, commit in each.machine.unfinished()]
+        return max([0, *waits]) / 1000
+
     def new_producer_id(self) -> int:
         """A producer id for a sink: random among so many that none is ever given twice."""
         drawn = int.from_bytes(self._broker.world.entropy.random_bytes(8), "big")

@@ -1,0 +1,238 @@
+"""The sink machine alone: who may do what, what a commit holds, and that a replay gives the same state."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from duramen.errors import ErrorCode, KafkaError
+from duramen.machines.contract import LogRecord, TimerFired
+from duramen.machines.sink import SinkMachine
+from duramen.machines.sink import machine as rules
+from duramen.machines.sink.commands import (
+    AbortStaged,
+    AdmitStage,
+    Claimed,
+    ClaimEpoch,
+    CommitStaged,
+    DescribeSink,
+    FinishCommit,
+    NewPiece,
+    RecordStaged,
+    ReleaseSink,
+    ShareDone,
+    TopicsDeleted,
+)
+from duramen.machines.sink.machine import CLEAN
+from duramen.machines.sink.state import Piece
+from duramen.wire.batch import MAX_SEQUENCE
+
+NOW = 1_760_000_000_000
+DAY = 86_400_000
+T, U = b"t" * 16, b"u" * 16
+
+
+class World:
+    """A machine with its log; a code where it refuses."""
+
+    def __init__(self) -> None:
+        self.machine = SinkMachine()
+        self.machine.on_loaded(NOW)
+        self.log: list[LogRecord] = []
+        self.now = NOW
+        self.staged = 0
+
+    def do(self, command: Any) -> Any:
+        try:
+            outcome = self.machine.decide(command, 1, self.now)
+        except KafkaError as error:
+            return error.code
+        for record in outcome.records:
+            self.log.append(record)
+            self.machine.apply(record, len(self.log), self.now)
+        return outcome.replies[0][1]
+
+    def clean(self) -> None:
+        """Every slice of tombstones that is due."""
+        before = -1
+        while before != len(self.log):
+            before = len(self.log)
+            self.do(TimerFired(CLEAN))
+
+    def claim(self, run: str = "r", **fields: Any) -> Any:
+        return self.do(ClaimEpoch(**{"sink_id": "s", "run_id": run, "ephemeral": False, "producer_id": 7, **fields}))
+
+    def stage(self, epoch: int, batch: int, *targets: tuple[bytes, int], records: int = 2) -> list[int]:
+        pieces = []
+        for topic, partition in targets:
+            pieces.append(NewPiece(topic, partition, self.staged, self.staged + records, 100))
+            self.staged += records
+        assert self.do(RecordStaged("s", epoch, batch, "task", tuple(pieces))) is False
+        return [piece.first_offset for piece in pieces]
+
+    def commit(self, epoch: int, batch: int, *handles: int) -> Any:
+        return self.do(CommitStaged("s", epoch, batch, handles, None))
+
+    def finish(self, batch: int) -> Any:
+        shares = self.machine.sinks["s"].commits[batch].shares
+        return self.do(FinishCommit("s", batch, tuple(ShareDone(0, 1, False) for _ in shares)))
+
+    def replayed(self, log: list[LogRecord] | None = None) -> SinkMachine:
+        fresh = SinkMachine()
+        for offset, record in enumerate(self.log if log is None else log):
+            fresh.apply(record, offset, NOW)
+        fresh.on_loaded(self.now)
+        return fresh
+
+    def compacted(self) -> list[LogRecord]:
+        """The log with the last record of each key only, tombstones gone."""
+        last = {record.key: number for number, record in enumerate(self.log)}
+        return [r for number, r in enumerate(self.log) if last[r.key] == number and r.value is not None]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_epochs_grow_with_runs_and_stay_with_a_run(world: World) -> None:
+    first = world.claim("a")
+    assert isinstance(first, Claimed)
+    assert world.claim("a") == first
+    assert world.claim("b").epoch == first.epoch + 1
+    assert world.claim("a") == ErrorCode.PRODUCER_FENCED
+    assert world.do(AdmitStage("s", first.epoch, 0, 1)) == ErrorCode.PRODUCER_FENCED
+    assert world.machine.sinks["s"].producer_id == 7
+
+
+def test_shares_follow_the_order_of_the_handles_and_sequences_go_on(world: World) -> None:
+    epoch = world.claim().epoch
+    a, b, c = world.stage(epoch, 0, (T, 0), (U, 1), (T, 0))
+    assert world.commit(epoch, 0, c, b, a).already is False
+    shares = {share.target: share for share in world.machine.sinks["s"].commits[0].shares}
+    assert shares[(T, 0)].pieces == (Piece(4, 6, 100), Piece(0, 2, 100))
+    assert (shares[(T, 0)].base_sequence, shares[(T, 0)].records) == (0, 4)
+    assert world.commit(epoch, 1, *world.stage(epoch, 1, (T, 0))).already is False
+    assert world.machine.sinks["s"].commits[1].shares[0].base_sequence == 4
+
+
+def test_sequences_begin_again_behind_the_greatest(world: World) -> None:
+    epoch = world.claim().epoch
+    world.commit(epoch, 0, *world.stage(epoch, 0, (T, 0), records=MAX_SEQUENCE))
+    world.commit(epoch, 1, *world.stage(epoch, 1, (T, 0), records=3))
+    assert world.machine.sinks["s"].commits[1].shares[0].base_sequence == MAX_SEQUENCE
+    assert world.machine.sinks["s"].sequences == {(T, 0): 2}
+
+
+def test_only_so_many_committed_batches_may_be_on_their_way(world: World) -> None:
+    epoch = world.claim().epoch
+    for batch in range(rules.MAX_UNFINISHED):
+        assert world.commit(epoch, batch).already is False
+    assert world.commit(epoch, 99) == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert world.do(ReleaseSink("s", epoch)) == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert world.finish(0) is True
+    assert world.commit(epoch, 99).already is False
+
+
+def test_more_handles_than_a_commit_can_name_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "MAX_HANDLES", 3)
+    epoch = world.claim().epoch
+    world.stage(epoch, 0, (T, 0), (T, 1))
+    assert world.do(AdmitStage("s", epoch, 0, 1)) is False
+    assert world.do(AdmitStage("s", epoch, 0, 2)) == ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+def test_what_is_unfinished_and_staged_says_what_is_needed(world: World) -> None:
+    epoch = world.claim().epoch
+    assert world.machine.oldest_needed() is None
+    a, b = world.stage(epoch, 0, (T, 0), (T, 1))
+    assert world.machine.oldest_needed() == a
+    world.commit(epoch, 0, b)
+    assert world.machine.oldest_needed() == b
+    assert [commit.batch_id for _, commit in world.machine.unfinished()] == [0]
+    world.finish(0)
+    assert world.machine.oldest_needed() is None
+
+
+def test_an_abort_lets_go_what_it_names_and_nothing_of_a_commit(world: World) -> None:
+    epoch = world.claim().epoch
+    a, b, c = world.stage(epoch, 0, (T, 0), (T, 1), (T, 2))
+    assert tuple(world.do(AbortStaged("s", epoch, 0, (a, 12345)))) == (False, 1)
+    assert tuple(world.do(AbortStaged("s", epoch, 1, None))) == (False, 0)
+    world.commit(epoch, 0, b, c)
+    assert tuple(world.do(AbortStaged("s", epoch, 0, None))) == (True, 0)
+    assert len(world.machine.sinks["s"].commits[0].shares) == 2
+
+
+def test_tombstones_leave_nothing_behind(world: World) -> None:
+    epoch = world.claim(ephemeral=True).epoch
+    for batch in range(50):
+        world.commit(epoch, batch, *world.stage(epoch, batch, (T, 0), (U, 0))[:1])
+        world.finish(batch)
+    world.stage(epoch, 99, (T, 0))
+    world.now += 8 * DAY
+    world.clean()
+    assert world.machine.sinks == {}
+    assert world.compacted() == []
+
+
+def test_a_deleted_topic_is_forgotten_but_not_under_a_batch_that_is_on_its_way(world: World) -> None:
+    epoch = world.claim().epoch
+    for batch, topic in enumerate((T, U)):
+        world.commit(epoch, batch, *world.stage(epoch, batch, (topic, 0)))
+    world.finish(0)
+    assert world.do(TopicsDeleted((T, U))) is True
+    world.clean()
+    assert world.machine.sinks["s"].sequences == {(U, 0): 2}
+    assert world.do(FinishCommit("s", 1, (ShareDone(-1, -1, True),))) is True
+    assert world.machine.sinks["s"].sequences == {}
+
+
+def test_a_run_that_claims_a_released_sink_keeps_it_over_the_cleaning(world: World) -> None:
+    epoch = world.claim().epoch
+    world.stage(epoch, 0, (T, 0))
+    assert world.do(ReleaseSink("s", epoch)) is True
+    world.now += 1000
+    again = world.claim()
+    assert again.epoch > epoch
+    world.clean()
+    assert world.claim() == again
+    assert world.do(DescribeSink("s")).staged_handles == 0
+
+
+def test_what_nobody_decides_is_a_bug(world: World) -> None:
+    with pytest.raises(TypeError, match="not a sink command"):
+        world.machine.decide("what?", 1, NOW)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_replay_gives_the_same_state_of_the_whole_log_and_of_a_compacted_one(seed: int) -> None:
+    random, world = Random(seed), World()
+    epoch, batch, handles = world.claim("r0").epoch, 0, []
+    for step in range(150):
+        world.now += random.choice((1, 1000, 3_600_000))
+        choice = random.randrange(10)
+        if choice < 4:
+            targets = [(random.choice((T, U)), random.randrange(3)) for _ in range(random.randint(1, 3))]
+            handles += world.stage(epoch, batch, *targets)
+        elif choice < 7:
+            if world.commit(epoch, batch, *random.sample(handles, random.randint(0, len(handles)))) not in (
+                ErrorCode.CONCURRENT_TRANSACTIONS,
+                ErrorCode.RESOURCE_NOT_FOUND,
+            ):
+                batch += random.randint(1, 3)
+            handles = []
+        elif choice < 8:
+            unfinished = [commit.batch_id for _, commit in world.machine.unfinished()]
+            if unfinished:
+                world.finish(random.choice(unfinished))
+        elif choice < 9:
+            world.clean()
+        else:
+            epoch, handles = world.claim(f"r{step}").epoch, []
+    for log in (world.log, world.compacted()):
+        again = world.replayed(log)
+        assert again.sinks == world.machine.sinks
+        assert again.oldest_needed() == world.machine.oldest_needed()
