@@ -85,13 +85,18 @@ def encode_vouched(vouched: Vouched) -> bytes:
 
 
 def decode_vouched(content: bytes) -> Vouched | None:
-    """Inverse of `encode_vouched`; None when it is damaged."""
+    """Inverse of `encode_vouched`; None when it is damaged. Version 1 knew no segments."""
     body, separator, tail = content.rpartition(b"crc ")
     if not separator or tail.strip() != f"{crc32c(body):08x}".encode():
         return None
     head, *lines = body.decode("ascii").splitlines()
-    name, version, generation, lsn, count, lists, node, cluster, directory = head.split(" ")
-    if name != VOUCHED or version != "2" or int(count) + int(lists) != len(lines):
+    name, version, *words = head.split(" ")
+    if name != VOUCHED or version not in ("1", "2"):
+        return None
+    if version == "1":
+        words.insert(3, "0")
+    generation, lsn, count, lists, node, cluster, directory = words
+    if int(count) + int(lists) != len(lines):
         return None
     logs: dict[LogKey, tuple[TopicPartition, Epochs]] = {}
     for line in lines[: int(count)]:

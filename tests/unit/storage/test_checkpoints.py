@@ -28,6 +28,8 @@ from duramen.storage.checkpoints import (
 
 names = st.text("abcXYZ019._-", min_size=1, max_size=20)
 numbers = st.integers(0, 2**62)
+from duramen.storage.vouching import Vouched, decode_vouched, encode_vouched
+from duramen.wire.checksum import crc32c
 
 
 def test_an_offset_checkpoint_is_kafkas() -> None:
@@ -135,3 +137,14 @@ def test_a_file_is_replaced_whole_or_not_at_all() -> None:
             break
     assert seen == {b"old"}
     assert disk.contents()["/f"] == b"new and longer"
+
+
+def test_what_vouches_for_a_directory_is_read_in_its_first_version_too() -> None:
+    tp = TopicPartition("events", 3)
+    key = (bytes(range(16)), 3)
+    now = Vouched(MetaProperties("cluster", 1, "directory"), 7, 99, {key: (tp, ((0, 0), (2, 40)))}, {key: (0, 40)})
+    assert decode_vouched(encode_vouched(now)) == now
+    lines = encode_vouched(now._replace(segments={})).decode().splitlines()[:-1]
+    lines[0] = lines[0].replace(" 2 7 99 1 0 ", " 1 7 99 1 ")
+    body = ("\n".join(lines) + "\n").encode()
+    assert decode_vouched(body + f"crc {crc32c(body):08x}\n".encode()) == now._replace(segments={})
