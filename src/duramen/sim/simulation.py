@@ -342,7 +342,7 @@ class Simulation:
             self._finish("what is committed is there", read_sunk(self.scene, self.sunk, final=True))
         for tp in tps:
             if self.ledger.retention.get(tp.topic, Retention()).ms >= 0:
-                self._finish("old records go", self._expired(tp))
+                self._finish("old records go", expired(self.scene, tp))
         if self.compacts:
             for wait_s in (0.0, 65.0, 5.0):  # a checkpoint comes after a minute at the latest, and compaction after it
                 self._finish("compaction", self._fold_after(wait_s))
@@ -385,15 +385,6 @@ class Simulation:
         yield seconds
         yield from check_fold(self.scene, TopicPartition(COMPACTED, 0))
 
-    def _expired(self, tp: TopicPartition) -> Script:
-        """Wait until everything in the partition is too old."""
-        while True:
-            start = yield from list_offset(self.scene, tp, EARLIEST)
-            end = yield from list_offset(self.scene, tp, LATEST)
-            if start == end:
-                return
-            yield 1.0
-
     def _after_the_lie(self) -> None:
         """Synced bytes are gone: whatever is still served must be intact, in order and not invented."""
         self.coverage.hit("the disk lied and power failed")
@@ -416,6 +407,16 @@ class Simulation:
         actor = self.act("survey", survey(self.scene, judge=True))
         if not self.loop.run(lambda: actor.finished, self.loop.now + PROGRESS_DEADLINE_S):
             raise InvariantViolated("Progress", "what a lying disk left is neither served nor refused")
+
+
+def expired(scene: Scene, tp: TopicPartition) -> Script:
+    """Wait until everything in the partition is too old."""
+    while True:
+        start = yield from list_offset(scene, tp, EARLIEST)
+        end = yield from list_offset(scene, tp, LATEST)
+        if start == end:
+            return
+        yield 1.0
 
 
 def needed_from(tp: TopicPartition, readers: list[Reader], members: list[Member]) -> int:
