@@ -25,11 +25,11 @@ from duramen.storage.checkpoints import (
     read_epochs,
     replace_file,
 )
+from duramen.storage.vouching import Vouched, decode_vouched, encode_vouched
+from duramen.wire.checksum import crc32c
 
 names = st.text("abcXYZ019._-", min_size=1, max_size=20)
 numbers = st.integers(0, 2**62)
-from duramen.storage.vouching import Vouched, decode_vouched, encode_vouched
-from duramen.wire.checksum import crc32c
 
 
 def test_an_offset_checkpoint_is_kafkas() -> None:
