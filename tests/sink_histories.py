@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from typing import Any, ClassVar
 from unittest.mock import patch
 
 import pyarrow as pa
+from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.types import BinaryType, StructType
 
 from duramen.errors import DuramenError
@@ -29,6 +29,8 @@ from duramen.spark.sink_points import Points
 
 SCHEMA = StructType().add("key", BinaryType()).add("value", BinaryType())
 ATTEMPTS = 4
+SPARK = CloudPickleSerializer()
+"""What Spark takes writers and messages from process to process with."""
 Row = tuple[bytes, bytes]
 At = Callable[[str], None]
 
@@ -87,7 +89,7 @@ class History:
 
     def _try(self, batch_id: int, rows: list[Row]) -> bool:
         try:
-            planned = pickle.dumps(self._writer())
+            planned = SPARK.dumps(self._writer())
         except InjectedError:
             return False
         tasks = self._layout(rows)
@@ -112,7 +114,7 @@ class History:
         """Another driver takes the checkpoint over, may finish the batch, and dies: the first one is fenced."""
         with patch.dict(os.environ, {"SPARK_LOCAL_DIRS": f"/tmp/{self.query_id}-second-{self.lives}-{batch_id}"}):
             try:
-                planned = pickle.dumps(self._writer())
+                planned = SPARK.dumps(self._writer())
             except InjectedError:
                 return
             if self.random.random() < 0.5:
@@ -149,7 +151,7 @@ class History:
         columns = [pa.array([row[column] for row in rows], pa.binary()) for column in (0, 1)]
         batch = pa.record_batch(columns, names=["key", "value"])
         with patch.object(sink, "current_task", lambda: identity):
-            return pickle.loads(pickle.dumps(pickle.loads(planned).write(iter([batch]))))
+            return SPARK.loads(SPARK.dumps(SPARK.loads(planned).write(iter([batch]))))
 
     def _abort(self, messages: list[Any], batch_id: int) -> None:
         try:

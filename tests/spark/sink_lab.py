@@ -37,7 +37,7 @@ class InjectedError(DuramenError):
 class FaultPoints(Points):
     """Does at a point what the file of that name in `folder` says, once, in whichever process gets there first.
 
-    raise; kill PID; kill PID SECONDS (that much later, while the sink goes on).
+    raise; kill (this process); kill PID; kill PID SECONDS (that much later, while the sink goes on).
     """
 
     def __init__(self, folder: Path) -> None:
@@ -50,17 +50,15 @@ class FaultPoints(Points):
             os.rename(place, taken)
         except FileNotFoundError:
             return
-        words = Path(taken).read_text().split()
+        action, *numbers = Path(taken).read_text().split()
         Path(taken).rename(f"{place}.done")
-        if words[0] == "raise":
+        if action == "raise":
             raise InjectedError(f"injected at {point}")
-        kill = int(words[1])
-        if len(words) > 2:
-            threading.Timer(float(words[2]), _kill, [kill]).start()
-        elif words[0] == "exit":
-            os._exit(1)
+        victim = int(numbers[0]) if numbers else os.getpid()
+        if len(numbers) > 1:
+            threading.Timer(float(numbers[1]), _kill, [victim]).start()
         else:
-            _kill(kill)
+            _kill(victim)
 
     def set(self, point: str, action: str) -> None:
         """Arm a point; atomically, for it may be passed right now."""
@@ -70,6 +68,10 @@ class FaultPoints(Points):
 
     def fired(self, point: str) -> bool:
         return Path(self.folder, f"{point}.done").exists()
+
+    def clear(self, point: str) -> None:
+        for ending in ("", ".done"):
+            Path(self.folder, point + ending).unlink(missing_ok=True)
 
 
 def _kill(pid: int) -> None:

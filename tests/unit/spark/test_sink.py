@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import pickle
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from fake_sinks import Broker
+from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType, TimestampType
 
 from duramen.errors import ConfigError, ErrorCode, KafkaError
@@ -22,6 +22,7 @@ from duramen.spark.sink_options import NAMES, parse
 from duramen.wire.batch import parse_header, records
 
 SCHEMA = StructType().add("key", BinaryType()).add("value", BinaryType())
+SPARK = CloudPickleSerializer()
 QUERY = "8f2c2b8e-aaaa-bbbb-cccc-0123456789ab"
 Row = tuple[bytes | None, bytes]
 
@@ -54,11 +55,11 @@ class Lab:
     ) -> Any:
         identity = TaskIdentity(partition, 0, None if batch_id is None else query, batch_id)
         self.monkeypatch.setattr(sink, "current_task", lambda: identity)
-        return pickle.loads(pickle.dumps(pickle.loads(planned).write(iter([arrow(rows)]))))
+        return SPARK.loads(SPARK.dumps(SPARK.loads(planned).write(iter([arrow(rows)]))))
 
     def run_batch(self, batch_id: int, rows: list[Row], *, commit: bool = True, **more: str) -> list[Any]:
         """A micro-batch in two tasks, as a whole."""
-        planned = pickle.dumps(self.stream(**more))
+        planned = SPARK.dumps(self.stream(**more))
         half = len(rows) // 2
         done = [self.task(planned, part, n, batch_id) for n, part in enumerate((rows[:half], rows[half:]))]
         if commit:
@@ -93,34 +94,34 @@ def lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Lab:
 
 
 def test_a_job_is_visible_as_a_whole_or_not_at_all(lab: Lab) -> None:
-    planned = pickle.dumps(lab.batch())
+    planned = SPARK.dumps(lab.batch())
     done = [lab.task(planned, numbered(1, 2, 3), 0), lab.task(planned, numbered(4), 1)]
     assert lab.values() == []
-    pickle.loads(planned).commit(done)
+    SPARK.loads(planned).commit(done)
     assert lab.values() == texts(1, 2, 3, 4)
     assert lab.broker.sinks == {}, "the sink of one job is released"
 
 
 def test_what_a_failed_attempt_staged_is_never_seen(lab: Lab) -> None:
-    planned = pickle.dumps(lab.batch())
+    planned = SPARK.dumps(lab.batch())
     lab.task(planned, numbered(1, 2), 0)
     done = [lab.task(planned, numbered(1, 2), 0)]
-    pickle.loads(planned).commit(done)
+    SPARK.loads(planned).commit(done)
     assert lab.values() == texts(1, 2)
 
 
 def test_an_aborted_job_leaves_nothing(lab: Lab) -> None:
-    planned = pickle.dumps(lab.batch())
+    planned = SPARK.dumps(lab.batch())
     done = lab.task(planned, numbered(1, 2), 0)
-    pickle.loads(planned).abort([done, None])
+    SPARK.loads(planned).abort([done, None])
     assert lab.broker.values() == []
     assert lab.broker.sinks == {}
 
 
 def test_a_rerun_with_sink_and_batch_id_writes_nothing_twice(lab: Lab) -> None:
     for _ in range(2):
-        planned = pickle.dumps(lab.batch(sinkid="nightly", batchid="20261121"))
-        pickle.loads(planned).commit([lab.task(planned, numbered(1, 2, 3))])
+        planned = SPARK.dumps(lab.batch(sinkid="nightly", batchid="20261121"))
+        SPARK.loads(planned).commit([lab.task(planned, numbered(1, 2, 3))])
     assert lab.values() == texts(1, 2, 3)
     assert lab.broker.sinks["nightly"].last == 20261121
     with pytest.raises(ConfigError, match="sinkId and batchId go together"):
@@ -156,7 +157,7 @@ def test_an_abort_after_a_commit_that_took_effect_undoes_nothing(lab: Lab) -> No
 
 def test_the_second_driver_on_a_checkpoint_fences_the_first(lab: Lab) -> None:
     first = lab.run_batch(0, numbered(1, 2), commit=False)
-    planned = pickle.dumps(lab.stream())
+    planned = SPARK.dumps(lab.stream())
     lab.driver("second")
     lab.run_batch(0, numbered(1, 2))
     lab.driver("first")
@@ -165,14 +166,14 @@ def test_the_second_driver_on_a_checkpoint_fences_the_first(lab: Lab) -> None:
     with pytest.raises(SupersededError):
         lab.task(planned, numbered(9), batch_id=1)
     with pytest.raises(SupersededError):
-        pickle.dumps(lab.stream())
+        SPARK.dumps(lab.stream())
     lab.stream().abort(first, 0)  # says nothing
     assert lab.values() == texts(1, 2)
 
 
 def test_a_new_checkpoint_under_an_old_sink_id_is_refused(lab: Lab) -> None:
     lab.run_batch(0, numbered(1, 2), sinkid="mine")
-    planned = pickle.dumps(lab.stream(sinkid="mine", checkpointlocation="/elsewhere"))
+    planned = SPARK.dumps(lab.stream(sinkid="mine", checkpointlocation="/elsewhere"))
     with pytest.raises(ConfigError, match=f"written by the streaming query {QUERY}"):
         lab.task(planned, numbered(3), batch_id=0, query="another")
     assert lab.values() == texts(1, 2)
@@ -181,9 +182,9 @@ def test_a_new_checkpoint_under_an_old_sink_id_is_refused(lab: Lab) -> None:
 def test_a_stream_needs_a_name_that_lasts(lab: Lab, tmp_path: Path) -> None:
     options = {"kafka.bootstrap.servers": "x:1", "topic": "t"}
     with pytest.raises(ConfigError, match="set the option checkpointLocation"):
-        pickle.dumps(stream_writer(options, SCHEMA))
+        SPARK.dumps(stream_writer(options, SCHEMA))
     with pytest.raises(ConfigError, match="set a sinkId"):
-        pickle.dumps(stream_writer({**options, "checkpointlocation": str(tmp_path / "none")}, SCHEMA))
+        SPARK.dumps(stream_writer({**options, "checkpointlocation": str(tmp_path / "none")}, SCHEMA))
     with pytest.raises(ConfigError, match="batchId is for"):
         stream_writer(lab.options(batchid="1", sinkid="x"), SCHEMA)
 
@@ -252,9 +253,9 @@ def test_topic_partition_headers_and_timestamp_come_from_their_columns(lab: Lab)
             "timestamp": pa.array([1_700_000_000_123_456, None, 0], pa.timestamp("us", "UTC")),
         }
     )
-    planned = pickle.dumps(batch_writer({"bootstrap.servers": "x:1"}, whole_schema(), False))
+    planned = SPARK.dumps(batch_writer({"bootstrap.servers": "x:1"}, whole_schema(), False))
     lab.monkeypatch.setattr(sink, "current_task", lambda: TaskIdentity(0, 0, None, None))
-    pickle.loads(planned).commit([pickle.loads(planned).write(iter([table]))])
+    SPARK.loads(planned).commit([SPARK.loads(planned).write(iter([table]))])
     found = by_partition(lab.broker)
     assert {tp: [r.value for r in rows] for tp, rows in found.items()} == {
         TopicPartition("u", 1): [b"a"],
@@ -306,10 +307,10 @@ def test_a_table_that_cannot_be_written_is_refused_with_the_reason(schema: Struc
 )
 def test_a_row_that_cannot_be_written_fails_its_task(lab: Lab, column: str, values: pa.Array, code: ErrorCode) -> None:
     table = pa.record_batch({"value": pa.array(["a"]), "topic": pa.array(["t"])} | {column: values})
-    planned = pickle.dumps(batch_writer({"bootstrap.servers": "x:1"}, whole_schema(), False))
+    planned = SPARK.dumps(batch_writer({"bootstrap.servers": "x:1"}, whole_schema(), False))
     lab.monkeypatch.setattr(sink, "current_task", lambda: TaskIdentity(0, 0, None, None))
     with pytest.raises(KafkaError) as refused:
-        pickle.loads(planned).write(iter([table]))
+        SPARK.loads(planned).write(iter([table]))
     assert refused.value.code == code
 
 
@@ -319,15 +320,15 @@ def test_a_row_that_cannot_be_written_fails_its_task(lab: Lab, column: str, valu
 def test_a_foreign_kafka_is_refused_exactly_once_and_served_at_least_once(lab: Lab) -> None:
     lab.broker.foreign = True
     with pytest.raises(ConfigError, match="set the option delivery to at-least-once"):
-        pickle.dumps(lab.batch())
-    planned = pickle.dumps(lab.batch(delivery="at-least-once"))
+        SPARK.dumps(lab.batch())
+    planned = SPARK.dumps(lab.batch(delivery="at-least-once"))
     lab.broker.refusals["Produce"] = [ErrorCode.DUPLICATE_SEQUENCE_NUMBER]
     lab.task(planned, [(b"k", b"lost answer")], 0)
     assert lab.broker.calls == []
 
 
 def test_at_least_once_says_in_headers_which_row_it_is_and_counts_sequences(lab: Lab) -> None:
-    planned = pickle.dumps(lab.stream(delivery="at-least-once", **{"kafka.batch.size": "100"}))
+    planned = SPARK.dumps(lab.stream(delivery="at-least-once", **{"kafka.batch.size": "100"}))
     done = lab.task(planned, numbered(*range(30)), partition=4, batch_id=9)
     lab.stream(delivery="at-least-once").commit([done], 9)
     seen = []
