@@ -48,6 +48,11 @@ def _requests(broker: Broker) -> Iterator[str]:
         yield f"{store._jobs} jobs"
     if broker.metadata.waiting:
         yield f"{broker.metadata.waiting} metadata commands"
+    if broker.sinks.materialiser.unfinished:
+        yield f"{broker.sinks.materialiser.unfinished} batches of sinks that are committed and not finished"
+    for coordinator in broker.sinks.coordinators():
+        if coordinator.arriving:
+            yield f"{len(coordinator.arriving)} requests that stage"
     for tp, partition in sorted(store.partitions.items()):
         if partition._waiting:
             yield f"{len(partition._waiting)} appends of {tp} without an answer"
