@@ -13,6 +13,10 @@ os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executa
 
 from pyspark.sql import SparkSession
 
+from duramen.pipelines import java
+
+java.prepare(os.environ)
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:

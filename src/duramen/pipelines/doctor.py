@@ -10,7 +10,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -133,7 +133,7 @@ def workers(spark: SparkSession, folder: Path) -> Iterator[Check]:
 def examine(bootstrap: str, folder: Path, master: str | None = None) -> Iterator[Check]:
     """Every check, in an order in which one that fails explains the next."""
     yield from packages()
-    found = java.prepare(cast(dict[str, str], os.environ))
+    found = java.prepare(os.environ)
     yield java_check(found)
     same = os.environ["PYSPARK_PYTHON"] == sys.executable
     yield Check("PYSPARK_PYTHON", same, os.environ["PYSPARK_PYTHON"], f"export PYSPARK_PYTHON={sys.executable}")

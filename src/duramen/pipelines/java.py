@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,7 +78,7 @@ def shims() -> Path:
     return Path(sys.prefix) / "share" / "duramen"
 
 
-def prepare(environment: dict[str, str]) -> Java | None:
+def prepare(environment: MutableMapping[str, str]) -> Java | None:
     """Set what Spark needs to find Java and to run its workers under this Python. Returns the Java found."""
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
     environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

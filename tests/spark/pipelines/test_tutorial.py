@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shlex
 import subprocess
 from collections.abc import Iterator
@@ -84,7 +85,9 @@ def test_the_tour(
             file.write_text(block.text)
         elif block.kind == "python":
             with redirect_stdout(StringIO()) as out:
-                exec(compile(block.text, "docs/spark.md", "exec"), {})
+                snippet = tmp_path / "snippet.py"
+                snippet.write_text(block.text)
+                runpy.run_path(str(snippet))
             printed = out.getvalue()
             shown.append(printed)
         elif block.kind == "text":
