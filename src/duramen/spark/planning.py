@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
@@ -29,6 +29,10 @@ class Split(InputPartition):
         self.start = start
         self.end = end
         self.size_hint = size_hint
+        self.pieces: tuple[Any, ...] = ()
+        """Files that hold the front of it (`storage_plan.Piece`), in order."""
+        self.leases: tuple[Any, ...] = ()
+        """What keeps these files."""
 
     @property
     def tp(self) -> TopicPartition:

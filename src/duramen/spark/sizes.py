@@ -1,4 +1,4 @@
-"""What planning knows of bytes: the curve of each partition, from what the cluster can tell.
+"""What planning knows of bytes and files: the curve of each partition, and its sealed segments.
 
 Duramen tells boundaries of batches by byte position (DescribeSegments); of a foreign Kafka only the size of the whole
 partition is known (DescribeLogDirs), which is taken to be spread evenly over its offsets.
@@ -6,14 +6,15 @@ partition is known (DescribeLogDirs), which is taken to be spread evenly over it
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from duramen.client import EARLIEST, LATEST, Cluster
 from duramen.client.segments import DESCRIBE_SEGMENTS, DescribedPartition, DescribedSegment, describe_segments
-from duramen.errors import DuramenError
+from duramen.errors import ConfigError, DeadlineError, KafkaError, NetworkError
 from duramen.model import TopicPartition
 from duramen.spark.byte_curve import ByteCurve
 from duramen.spark.positions import Positions
+from duramen.spark.storage_plan import BROKER, LEASE_MS, NO_STORAGE, STORAGE, StoragePlan, reachable
 from duramen.wire.messages import API
 
 DESCRIBE_LOG_DIRS: Final = 35
@@ -22,25 +23,41 @@ _RESOLUTION: Final = 8
 _RESOLUTION_MIN: Final = 64 << 10
 
 
-def curves(cluster: Cluster, start: Positions, end: Positions, piece_bytes: int) -> dict[TopicPartition, ByteCurve]:
-    """A curve for each partition of `end`, good between its offsets, fine enough for pieces of `piece_bytes`.
+class Layout(NamedTuple):
+    """What the cluster tells of some ranges. A partition it does not tell of is missing: it is cut by offsets."""
 
-    A partition that the cluster does not tell of has none: its ranges are cut by offsets.
+    curves: dict[TopicPartition, ByteCurve]
+    storage: StoragePlan
+
+
+def layout(cluster: Cluster, start: Positions, end: Positions, piece_bytes: int, read_from: str = BROKER) -> Layout:
+    """Curves between the offsets, fine enough for pieces of `piece_bytes`, and the files that may be read from here.
+
+    Raises ConfigError for STORAGE where there are no such files to reach.
     """
     wanted = {tp: (start[tp], end[tp]) for tp in end if end[tp] > start[tp]}
     if not wanted:
-        return {}
+        return Layout({}, NO_STORAGE)
     try:
         if cluster.api_versions().serves(DESCRIBE_SEGMENTS):
-            plan = describe_segments(cluster, wanted, target_bytes=max(_RESOLUTION_MIN, piece_bytes // _RESOLUTION))
+            plan = describe_segments(
+                cluster,
+                wanted,
+                target_bytes=max(_RESOLUTION_MIN, piece_bytes // _RESOLUTION),
+                lease_ms=0 if read_from == BROKER else LEASE_MS,
+            )
             described = [each for each in plan.partitions.values() if isinstance(each, DescribedPartition)]
-            return {each.tp: curve for each in described if (curve := curve_of(each.segments)) is not None}
+            known = {each.tp: curve for each in described if (curve := curve_of(each.segments)) is not None}
+            return Layout(known, NO_STORAGE if read_from == BROKER else reachable(described, plan.leases, read_from))
+        if read_from == STORAGE:
+            raise ConfigError("readFrom=storage needs Duramen: this cluster does not tell of its segments")
         sizes = _partition_sizes(cluster, list(wanted))
         first = cluster.list_offsets(dict.fromkeys(sizes, EARLIEST))
         last = cluster.list_offsets(dict.fromkeys(sizes, LATEST))
-        return {tp: ByteCurve.even(first[tp].offset, last[tp].offset, size) for tp, size in sizes.items()}
-    except DuramenError:
-        return {}  # without permission, or not served
+        even = {tp: ByteCurve.even(first[tp].offset, last[tp].offset, size) for tp, size in sizes.items()}
+        return Layout(even, NO_STORAGE)
+    except (KafkaError, NetworkError, DeadlineError):
+        return Layout({}, NO_STORAGE)  # without permission, or not served
 
 
 def curve_of(segments: list[DescribedSegment]) -> ByteCurve | None:

@@ -18,10 +18,11 @@ from duramen.spark.options import BATCH, parse
 from duramen.spark.partitioner import murmur2
 from duramen.spark.planning import Split, splits
 from duramen.spark.positions import Positions
-from duramen.spark.sizes import curves
+from duramen.spark.sizes import layout
 from duramen.spark.source_schema import arrow_schema
 from duramen.spark.source_settings import SourceSettings, cutting, settings
 from duramen.spark.source_tasks import read_split
+from duramen.spark.storage_plan import assign
 
 
 class DuramenReader(DataSourceReader):
@@ -64,7 +65,8 @@ class DuramenReader(DataSourceReader):
             young = ranges.since(tps, self._settings.timestamps[0])
             start = {tp: max(start[tp], young[tp]) for tp in start}
         how = cutting(self._options)
-        return splits(start, end, curves(cluster, start, end, how.target_bytes), how)
+        known = layout(cluster, start, end, how.target_bytes, self._settings.read_from)
+        return assign(splits(start, end, known.curves, how), known.storage)
 
 
 def behind_losses(start: Positions, end: Positions, earliest: Positions, *, fail: bool) -> Positions:

@@ -29,11 +29,12 @@ from duramen.spark.offset_ranges import OffsetRanges
 from duramen.spark.options import STREAM, parse
 from duramen.spark.planning import Split, splits
 from duramen.spark.positions import Positions, from_json, to_json
-from duramen.spark.sizes import curves
+from duramen.spark.sizes import layout
 from duramen.spark.source_batch import behind_losses, only_of_key
 from duramen.spark.source_schema import arrow_schema
 from duramen.spark.source_settings import cutting, limits, settings
 from duramen.spark.source_tasks import read_split
+from duramen.spark.storage_plan import assign
 
 
 class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -115,7 +116,8 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = behind_losses({tp: begin[tp] for tp in moved}, moved, earliest, fail=self._settings.fail_on_data_loss)
         how = cutting(self._options)
         assert self._cluster is not None
-        return list(splits(known, moved, curves(self._cluster, known, moved, how.target_bytes), how))
+        found = layout(self._cluster, known, moved, how.target_bytes, self._settings.read_from)
+        return list(assign(splits(known, moved, found.curves, how), found.storage))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split."""
@@ -177,6 +179,6 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if moved:
                 assert self._cluster is not None
                 share = self._limits.max_bytes // len(moved)
-                known = curves(self._cluster, begin, moved, share)
+                known = layout(self._cluster, begin, moved, share).curves
                 end = by_bytes(begin, end, self._limits.max_bytes, known)
         return end

@@ -1,4 +1,4 @@
-"""What one task does: fetch the split's bytes, decode them, and know the difference between a gap and a loss."""
+"""What one task does: get the split's bytes, decode them, and know the difference between a gap and a loss."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from duramen.spark.data_loss import lost
 from duramen.spark.decode import Decoder, Wanted
 from duramen.spark.planning import Split
 from duramen.spark.source_settings import SourceSettings
+from duramen.spark.storage_tasks import stored_bytes
 from duramen.spark.typed_values import TypedValues
 
 _FIRST_FETCH_BYTES: Final = 1 << 20
@@ -30,6 +31,9 @@ def read_split(split: Split, settings: SourceSettings, schema: pa.Schema) -> Ite
     wanted = Wanted(split.start, split.end, settings.key, settings.timestamps)
     decoder = Decoder(split.topic, split.partition, wanted, typed.raw_schema, settings.max_batch_bytes)
     with settings.connect() as cluster:
+        for stored in stored_bytes(cluster, split, settings, decoder):
+            for batch in decoder.decode(stored):
+                yield typed.convert(batch)
         for fetched in _Fetching(cluster, split, settings, decoder).answers():
             aborted = fetched.aborted if settings.isolation == READ_COMMITTED else None
             for batch in decoder.decode(fetched.data, aborted):
