@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -130,13 +131,16 @@ def run(folder: Path, kills: int, seed: int, plan: list[tuple[str, str, float]] 
             waiting = waiting or chosen.sample(plan, len(plan))
             point, victim, delay = waiting.pop()
             drivers.ensure()
+            if chosen.random() < 0.5:  # not only the first batch of a driver's life
+                before = drivers.progress()
+                _until(lambda before=before: drivers.progress() > before)
             node = keeper.node.process
             if node is None:
                 waiting.append((point, victim, delay))
                 continue
             pid = {NODE: f" {node.pid}", DRIVER: f" {drivers.java}", TASK: ""}[victim]
             points.set(point, f"kill{pid} {delay}" if delay else f"kill{pid}")
-            if not _until(lambda point=point: points.fired(point)):  # type: ignore[misc]
+            if not _until(lambda point=point: points.fired(point)):
                 return done, f"{victim} at {point}: the query does not get there\n{_tail(folder)}"
             points.clear(point)
             done[f"{victim} at {point}" + (" + some ms" if delay else "")] += 1
@@ -145,7 +149,7 @@ def run(folder: Path, kills: int, seed: int, plan: list[tuple[str, str, float]] 
                 drivers.end()
             print(f"{done.total():4} {victim} at {point} + {delay * 1000:g} ms, batch {drivers.progress()}", flush=True)
         reached = drivers.progress()
-        if not _until(lambda: drivers.ensure() or drivers.progress() >= reached + 2):  # type: ignore[func-returns-value]
+        if not _until(lambda: drivers.ensure() or drivers.progress() >= reached + 2):
             return done, f"the query does not go on\n{_tail(folder)}"
         (folder / "stop").touch()
         assert drivers.process is not None
@@ -156,9 +160,9 @@ def run(folder: Path, kills: int, seed: int, plan: list[tuple[str, str, float]] 
         keeper.close()
 
 
-def _until(there: object) -> bool:
+def _until(there: Callable[[], object]) -> bool:
     give_up = time.monotonic() + PATIENCE_S
-    while not there():  # type: ignore[operator]
+    while not there():
         if time.monotonic() > give_up:
             return False
         time.sleep(0.02)

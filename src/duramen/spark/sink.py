@@ -2,7 +2,7 @@
 
 Spark makes a writer on the driver when it plans a write (for a stream: each micro-batch), pickles it for the tasks, and
 calls `commit` or `abort` on the driver with what the tasks returned; for a stream, on a writer made anew. So the sink
-is claimed when the writer is pickled: before any task, by the driver, and never in between.
+is claimed when a writer is made, by the driver and before any task; for one run it is the same claim every time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -35,9 +35,8 @@ PASS: Final = Points()
 
 @dataclass(frozen=True)
 class TaskDone(WriterCommitMessage):
-    """What a task tells the driver: handles of what it staged, in order, and its claim (None: at least once)."""
+    """What a task tells the driver: handles of what it staged, in order, and how much it was."""
 
-    claim: Claim | None
     query_id: str | None
     handles: tuple[int, ...]
     rows: int
@@ -55,14 +54,12 @@ class _Sink:
 
     # ---- on the driver, before the tasks -------------------------------------------------------------------------
 
-    def __getstate__(self) -> Mapping[str, Any]:
-        """Spark sends the writer to the tasks: from here on this run owns the sink."""
-        self._prepare()
-        return self.__dict__
+    def prepare(self) -> None:
+        """Make this run the owner of its sink, and see that there is somewhere to write.
 
-    def _prepare(self) -> None:
-        if self._claim is not None:
-            return
+        ConfigError where the cluster cannot do what was asked, SupersededError where another run owns the sink by now,
+        KafkaError UNKNOWN_TOPIC_OR_PARTITION.
+        """
         with self._cluster() as cluster:
             if self.options.delivery == EXACTLY_ONCE:
                 if not cluster.api_versions().serves(CLAIM):
@@ -103,7 +100,7 @@ class _Sink:
             writer.write(rows)
         self._points.reach(TASK_DONE)
         handles = tuple(delivery.handles) if isinstance(delivery, Staging) else ()
-        return TaskDone(self._claim, task.query_id, handles, writer.rows, delivery.bytes)
+        return TaskDone(task.query_id, handles, writer.rows, delivery.bytes)
 
     def _batch_of(self, task: TaskIdentity) -> int:
         raise NotImplementedError
@@ -129,8 +126,8 @@ class _Sink:
     def _commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         done = [message for message in messages if isinstance(message, TaskDone)]
         check(len(done) == len(messages), "Spark commits when every task is done")
-        claim = self._claim or next((message.claim for message in done if message.claim), None)
-        if claim is None:  # at least once, or a write without a single task
+        claim = self._claim
+        if claim is None:  # at least once: everything is there already
             return
         said = {
             "query": done[0].query_id if done else None,
@@ -146,11 +143,10 @@ class _Sink:
             if self._ephemeral():
                 self._release(calls, claim)
 
-    def _abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+    def _abort(self, batch_id: int) -> None:
         """Let go what was staged. Nothing depends on it: the node sweeps what no commit names, and undoes no commit."""
         self._points.reach(BEFORE_ABORT)
-        done = [message for message in messages if isinstance(message, TaskDone)]
-        claim = self._claim or next((message.claim for message in done if message.claim), None)
+        claim = self._claim
         if claim is None:
             return
         try:
@@ -218,7 +214,7 @@ class BatchSink(_Sink, DataSourceArrowWriter):
         self._commit(messages, self._batch_id())
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._abort(messages, self._batch_id())
+        self._abort(self._batch_id())
 
 
 class StreamSink(_Sink, DataSourceStreamArrowWriter):
@@ -256,24 +252,28 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
         self._commit(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._abort(messages, batchId)
+        self._abort(batchId)
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool, points: Points = PASS) -> BatchSink:
-    """The writer of `df.write`. ConfigError for options, columns or a save mode that cannot be."""
+    """The writer of `df.write`. ConfigError for options, columns or a save mode that cannot be; see `prepare`."""
     if overwrite:
         raise ConfigError('save mode overwrite is not possible: a log is only appended to; use mode("append")')
     parsed = parse(options)
     check_schema(schema, parsed.topic)
-    return BatchSink(parsed, points)
+    sink = BatchSink(parsed, points)
+    sink.prepare()
+    return sink
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, points: Points = PASS) -> StreamSink:
     """The writer of `df.writeStream`; in output mode complete, every batch appends the whole result, as Spark's Kafka
-    sink does. ConfigError for options or columns that cannot be."""
+    sink does. ConfigError for options or columns that cannot be; see `prepare`."""
     parsed = parse(options)
     check_schema(schema, parsed.topic)
-    return StreamSink(parsed, points)
+    sink = StreamSink(parsed, points)
+    sink.prepare()
+    return sink
 
 
 def _query_of(metadata: bytes | None) -> str | None:
