@@ -21,3 +21,15 @@ RESTART ?=
 .PHONY: bench-restart
 bench-restart: $(VENV)/run.stamp ## clean and unclean starts on 10 GB in 1,000 partitions, 10,000 idle ones; 10 minutes
 	@$(BIN)/python -m benchmarks.restart $(RESTART)
+
+# Further arguments: make bench-spark-read SPARK_READ="--small"
+SPARK_READ ?=
+
+.PHONY: bench-spark-read
+bench-spark-read: $(VENV)/dev.stamp ## a topic into Spark beside Parquet: ratios, the decoder alone, micro-batches; 10 minutes
+	@$(BIN)/python -m benchmarks.spark_read $(SPARK_READ)
+
+# How long a plan over 1,000 partitions takes; see benchmarks/planning.py
+.PHONY: bench-planning
+bench-planning: $(VENV)/run.stamp ## what Spark's driver asks of a node before each batch, one minute
+	@$(BIN)/python -m benchmarks.planning

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 from duramen.spark.kafka_settings import INERT_PREFIXES, KAFKA_SETTINGS, REFUSED_PREFIXES
@@ -34,4 +35,4 @@ def _default(value: object) -> str:
 
 
 if __name__ == "__main__":
-    print("\n".join(lines()))
+    sys.stdout.write("\n".join(lines()) + "\n")
