@@ -1,10 +1,11 @@
-"""Write paths that begin at a client's request: topics, group offsets, producer ids, idempotent batches."""
+"""Write paths that begin at a client's request: topics, group offsets, producer ids, idempotent batches, sinks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from tests.crash.node_run import NodeRun
+from tests.crash.node_sink import SinkRun
 
 
 def topics(run: NodeRun, seed: int) -> None:
@@ -102,7 +103,32 @@ def clean_stop_of_a_node(run: NodeRun, seed: int) -> None:
     run.settle()
 
 
+def sink_batches(run: NodeRun, seed: int) -> None:
+    """A sink stages, commits, and is taken over by its next run; its records are moved and its staging is let go."""
+    run.create("a")
+    run.settle()
+    sink = SinkRun(run, "a")
+    sink.claim("first run")
+    run.begin()
+    sink.stage(0, b"one", b"two")
+    sink.stage(0, b"not meant", meant=False)
+    sink.stage(0, b"three")
+    sink.commit(0)
+    run.produce("a", b"somebody else's %d" % seed)
+    run.settle()
+    sink.stage(1, b"four" + bytes(100 + seed % 50))
+    sink.commit(1)
+    run.server.pass_ms(3000)
+    sink.stage(2, b"lost with its run", meant=False)
+    sink.claim("second run")
+    sink.stage(2, b"five", b"six")
+    sink.commit(2)
+    run.server.pass_ms(61_000)
+    sink.stage(3, b"seven")
+    sink.commit(3)
+
+
 NODE_PATHS: dict[str, Callable[[NodeRun, int], None]] = {
     path.__name__: path
-    for path in (topics, group_offsets, producer_id_blocks, idempotent_batches, clean_stop_of_a_node)
+    for path in (topics, group_offsets, producer_id_blocks, idempotent_batches, sink_batches, clean_stop_of_a_node)
 }

@@ -18,7 +18,7 @@ from tests.crash.tape import TapeDisk
 from tests.unit.server.broker_world import NOW, InProcess
 
 from duramen.errors import ErrorCode
-from duramen.model import TopicId
+from duramen.model import OFFSETS_TOPIC, SINK_TOPICS, TopicId
 from duramen.wire.batch import batches, build_batch, records
 from duramen.wire.messages import API
 
@@ -26,12 +26,14 @@ SETTINGS = {
     "duramen_journal_max_bytes": str(1 << 20),
     "duramen_journal_part_bytes": str(1 << 16),
     "offsets_topic_num_partitions": "1",
+    "duramen_sink_topic_num_partitions": "1",
     "auto_create_topics_enable": "false",
     "log_segment_bytes": str(1 << 20),
     "metadata_log_max_record_bytes_between_snapshots": "600",
     "metadata_max_retention_bytes": "4000",
 }
 PRODUCE, FETCH, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 8, 9, 10
+OWN_TOPICS = {OFFSETS_TOPIC, *SINK_TOPICS}
 REFUSALS = frozenset(
     {
         ErrorCode.KAFKA_STORAGE_ERROR,
@@ -304,7 +306,7 @@ class NodeRun:
             if life is not None:
                 require(not life.deleted, f"{name} was deleted and is back")
                 seen[name] = (topic.id, self._check_topic(name, life, topic.partitions[0].leader_epoch, unclean))
-        require(not set(image.names()) - set(promise.topics) - {"__consumer_offsets"}, "topics that nobody made")
+        require(not set(image.names()) - set(promise.topics) - OWN_TOPICS, "topics that nobody made")
         for group, asked in promise.positions.items():
             name = next(iter(promise.topics))
             position = self.position(group, name)

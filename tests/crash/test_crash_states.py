@@ -47,6 +47,7 @@ FORGOTTEN: list[tuple[str, str, Callable[[str], bool]]] = [
     ("topics", "the sync of a new topic's names", name_syncs),
     ("group_offsets", "the sync behind a commit's answer", syncs(".part")),
     ("producer_id_blocks", "the sync of a block of producer ids", syncs(".part")),
+    ("sink_batches", "the sync behind a commit's answer", syncs(".part")),
 ]
 
 
