@@ -33,3 +33,10 @@ bench-spark-read: $(VENV)/dev.stamp ## a topic into Spark beside Parquet: ratios
 .PHONY: bench-planning
 bench-planning: $(VENV)/run.stamp ## what Spark's driver asks of a node before each batch, one minute
 	@$(BIN)/python -m benchmarks.planning
+
+# The sink of Spark beside Spark's Parquet writer; SPARK_BENCH="--small" tries it out.
+SPARK_BENCH ?=
+
+.PHONY: bench-spark-sink
+bench-spark-sink: $(VENV)/dev.stamp ## df.write into a node beside df.write to Parquet: ratios, ten minutes
+	@$(BIN)/python -m benchmarks.spark_sink $(SPARK_BENCH)
