@@ -3,7 +3,7 @@
     python -m benchmarks.spark_sink --rounds 5        # ten minutes; --small tries it out and stores nothing
 
 Input is a Parquet file of rows with an 8-byte key and a value of random bytes, read anew for every write. `noop` is
-what reading alone costs. The node runs with its defaults: everything is synced before it is committed. Encoding alone is
+what reading alone costs. The node runs with its defaults: all is synced before it is committed. Encoding alone is
 measured in this process, on one core.
 """
 
