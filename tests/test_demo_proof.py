@@ -8,8 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from demo import proof
+from demo.tables import Expected
+from demo.tables import prove as prove_tables
 from demo.trace import ENTRY, Seen, count, entries
 
 KEYS = [None, b"A", b"B", b"A", None, b"A"]  # of rows 1 to 5
@@ -123,3 +126,52 @@ def test_a_trace_keeps_every_entry_in_order(tmp_path: Path) -> None:
     path.write_bytes(b"".join(ENTRY.pack(*record) for record in records) + b"half an entry")
     assert (count(path), list(entries(path))) == (3, records)
     assert proof.load("g", [path]).by_member == {"ann": records}
+
+
+def a_table(rows: list[dict[str, Any]]) -> Any:
+    return SimpleNamespace(rows=lambda: pa.Table.from_pylist(rows))
+
+
+AIRCRAFT = [
+    {"tailnum": "A", "row": 5, "_partition": 0, "_offset": 2},
+    {"tailnum": "B", "row": 3, "_partition": 0, "_offset": 1},
+]
+OLD = [{"carrier": "UA", "month": 1, "day": 1, "landed": 5, "minutes": 9}]
+NEW = [{"carrier": "UA", "month": 1, "day": 1, "landed": 4, "minutes": 9}]
+
+
+def failed_tables(
+    aircraft: list[dict[str, Any]], old: list[dict[str, Any]], new: list[dict[str, Any]], **told: Any
+) -> list[str]:
+    tables: Any = SimpleNamespace(
+        table=lambda step, version=None: a_table({"v1": old, "v2": new}[version] if step == "delays" else aircraft)
+    )
+    want = Expected({"A": 5, "B": 3}, {("UA", 1, 1): [5, 9]}, {("UA", 1, 1): [4, 9]})
+    story: Any = SimpleNamespace(**{"swap_seconds": 0.01, "seen": {5, 4}, **told})
+    return [found.claim for found in prove_tables(tables, story, want, written()) if not found.holds]
+
+
+def test_sound_tables_are_believed() -> None:
+    assert failed_tables(AIRCRAFT, OLD, NEW) == []
+
+
+@pytest.mark.parametrize(
+    ("flawed", "claim"),
+    [
+        ((AIRCRAFT[:1], OLD, NEW), "the last flight of each"),
+        (([*AIRCRAFT, AIRCRAFT[0]], OLD, NEW), "the last flight of each"),
+        (([{**AIRCRAFT[0], "row": 1}, AIRCRAFT[1]], OLD, NEW), "the last flight of each"),
+        (([{**AIRCRAFT[0], "_offset": 3}, AIRCRAFT[1]], OLD, NEW), "traced to the offset"),
+        ((AIRCRAFT, [{**OLD[0], "landed": 6}], NEW), "every flight counted once"),
+        ((AIRCRAFT, OLD * 2, NEW), "every flight counted once"),
+        ((AIRCRAFT, OLD, OLD), "mended by replay"),
+    ],
+)
+def test_flawed_tables_are_found_out(flawed: tuple[Any, Any, Any], claim: str) -> None:
+    found = failed_tables(*flawed)
+    assert any(claim in name for name in found), found
+
+
+def test_a_half_swapped_table_and_a_slow_swap_are_found_out() -> None:
+    assert any("the swap took" in name for name in failed_tables(AIRCRAFT, OLD, NEW, seen={5, 4, 3}))
+    assert any("the swap took" in name for name in failed_tables(AIRCRAFT, OLD, NEW, swap_seconds=1.2))

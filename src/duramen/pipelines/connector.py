@@ -8,6 +8,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from duramen.pipelines.cluster import Node
 from duramen.pipelines.declaration import Topic
 from duramen.pipelines.offsets import Offsets
 
@@ -18,8 +19,8 @@ class Connector(Protocol):
     def read(self, spark: SparkSession, topic: Topic, start: Offsets) -> DataFrame:
         """The topic as a stream with the columns of Spark's Kafka source, from `start`, elsewhere from the earliest."""
 
-    def write(self, records: DataFrame, topic: str, sink: str) -> DataStreamWriter:
-        """A writer of `key` and `value` into the topic; `sink` names it for exactly-once."""
+    def write(self, records: DataFrame, topic: str, sink: str, like: str) -> DataStreamWriter:
+        """A writer of `key` and `value` into the topic. sink: names it for exactly-once; like: the topic it reads."""
 
 
 class DuramenConnector:
@@ -42,7 +43,8 @@ class DuramenConnector:
         }
         return spark.readStream.format("duramen").options(**options).load()
 
-    def write(self, records: DataFrame, topic: str, sink: str) -> DataStreamWriter:
-        """See Connector."""
+    def write(self, records: DataFrame, topic: str, sink: str, like: str) -> DataStreamWriter:
+        """See Connector. A topic that is not there is created with as many partitions as `like` has."""
+        Node(self.bootstrap).create_like(topic, like)
         options = {"kafka.bootstrap.servers": self.bootstrap, "topic": topic, "sinkId": sink}
         return records.writeStream.format("duramen").options(**options)

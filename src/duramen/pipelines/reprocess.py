@@ -58,8 +58,6 @@ class Reprocessing:
         current = self.folder.current()
         self.folder.note_reprocessing({"version": version, "from": current.version, "phase": "building"})
         self.mark("reprocessing noted")
-        if isinstance(self.step, StreamStep):
-            Node(self.pipeline.bootstrap).create_like(f"{self.step.to}.{version}", self.step.to)
         for _ in range(ROUNDS_MAX):
             runner.run([self.step.name], tell, say, version=version, available_now=True)
             if self.behind(version) == 0:

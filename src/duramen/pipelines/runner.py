@@ -181,7 +181,7 @@ class Runner:
         step = plan.step
         if isinstance(step, StreamStep):
             sink = f"{self.pipeline.name}.{step.name}.{plan.version.name}.{plan.generation}"
-            return self.connector.write(plan.rows, self.output_topic(plan), sink)
+            return self.connector.write(plan.rows, self.output_topic(plan), sink, plan.topic.name)
         if isinstance(step, TableStep):
             mode = "update" if step.aggregate else "append"
             return plan.rows.writeStream.outputMode(mode).foreachBatch(self._fold(plan, written))

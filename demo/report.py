@@ -1,0 +1,203 @@
+"""The demo's report: one HTML file with charts drawn as SVG, for a person who was not there."""
+
+from __future__ import annotations
+
+import datetime
+import html
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from demo.proof import Finding
+from demo.tables import Day, Told
+
+YEAR = 2013
+KILLED = (
+    "Each bar is a batch: its height the records, its place when it was done. The red lines are kill -9 of Spark, "
+    "driver and workers, and of the node. Behind each the batch cut off is run again; the tables took it once."
+)
+MENDED = (
+    "Mean minutes late on arrival. The first logic counted flights that never landed as on time. The mended logic was "
+    "run over the same log from its first record, compared, and swapped in."
+)
+INK, SOFT, PALE = "#22303c", "#7a8894", "#e6eaee"
+OLD, NEW, KILL = "#c9a227", "#1b7f79", "#c0392b"
+STEPS = {"aircraft": "#3867a8", "delays": NEW}
+STYLE = """
+:root { color-scheme: light; }
+body { font: 16px/1.55 system-ui, sans-serif; color: #22303c; background: #fbfaf7; margin: 0; }
+main { max-width: 62rem; margin: 0 auto; padding: 3rem 1.5rem 5rem; }
+h1 { font-size: 2.1rem; line-height: 1.2; margin: 0 0 .4rem; letter-spacing: -.02em; }
+h2 { font-size: 1.15rem; margin: 3rem 0 .2rem; }
+p { max-width: 44rem; margin: .3rem 0 1rem; } .soft { color: #7a8894; }
+.facts { display: flex; flex-wrap: wrap; gap: 1rem; margin: 2rem 0; }
+.fact { background: #fff; border: 1px solid #e6eaee; border-radius: .6rem; padding: .8rem 1.2rem; }
+.fact b { display: block; font-size: 1.5rem; }
+figure { background: #fff; border: 1px solid #e6eaee; border-radius: .6rem; margin: 1rem 0; padding: 1rem; }
+svg { display: block; width: 100%; height: auto; font: 12px system-ui, sans-serif; }
+ul { list-style: none; padding: 0; }
+li { padding: .18rem 0; }
+li::before { content: "✓ "; color: #1b7f79; font-weight: 700; }
+li.bad::before { content: "✗ "; color: #c0392b; }
+"""
+
+
+class Facts(NamedTuple):
+    """What the report tells beside the charts."""
+
+    rows: int
+    partitions: int
+    seconds: float
+    airlines: Mapping[str, str]
+    with_bug: Mapping[Day, Sequence[int]]
+    mended: Mapping[Day, Sequence[int]]
+
+
+def write(path: Path, facts: Facts, told: Told, findings: Sequence[Finding]) -> None:
+    """The whole report into one file that needs nothing else."""
+    holds = sum(found.holds for found in findings)
+    batches = len(told.batches)
+    shown = [
+        (f"{facts.rows:,}", "flights in the log"),
+        (f"{batches}", "batches into two tables"),
+        (f"{len(told.killed)}", "processes killed meanwhile"),
+        (f"{told.swap_seconds * 1000:.0f} ms", "to swap in the mended table"),
+        (f"{holds} of {len(findings)}", "claims hold"),
+    ]
+    parts = [
+        "<h1>A year of flights, two tables, and two deaths</h1>",
+        f'<p class="soft">New York City, {YEAR}. Told by the demo of Duramen in {facts.seconds:.0f} seconds.</p>',
+        '<div class="facts">',
+        *(f'<div class="fact"><b>{number}</b>{what}</div>' for number, what in shown),
+        "</div>",
+        "<h2>The pipeline while it was killed</h2>",
+        f"<p>{KILLED}</p>",
+        f"<figure>{timeline(told)}</figure>",
+        "<h2>What the planted bug hid</h2>",
+        f"<p>{MENDED}</p>",
+        f"<figure>{airlines(facts)}</figure>",
+        "<h2>Every day of the year</h2>",
+        "<p>Mean minutes late of all airlines, by the mended table. Hover over a day.</p>",
+        f"<figure>{calendar(facts.mended)}</figure>",
+        "<h2>Proof</h2>",
+        "<p>Compared with the input by a plain loop over it, not with any counter of the system.</p><ul>",
+        *(f"<li{'' if f.holds else ' class=bad'}>{html.escape(f.claim)}</li>" for f in findings),
+        "</ul>",
+    ]
+    page = (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Duramen: the demo</title><style>{STYLE}</style>'
+    )
+    path.write_text(f"{page}<main>{''.join(parts)}</main></html>\n", encoding="utf-8")
+
+
+def text(x: float, y: float, words: str, anchor: str = "start", fill: str = INK) -> str:
+    """Words at a place."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}">{html.escape(words)}</text>'
+
+
+def box(x: float, y: float, width: float, height: float, fill: str, hint: str = "") -> str:
+    """A rectangle, with a hint for who points at it."""
+    title = f"<title>{html.escape(hint)}</title>" if hint else ""
+    shape = f'x="{x:.1f}" y="{y:.1f}" width="{max(width, 0):.1f}" height="{max(height, 0):.1f}" rx="1.5" fill="{fill}"'
+    return f"<rect {shape}>{title}</rect>"
+
+
+def drawing(width: int, height: int, parts: Sequence[str]) -> str:
+    """An SVG of these parts."""
+    return f'<svg viewBox="0 0 {width} {height}" role="img">{"".join(parts)}</svg>'
+
+
+def timeline(told: Told) -> str:
+    """Batches of both tables along time, and the kills."""
+    width, lane, left = 900, 90, 80
+    last: float = max([batch["at"] for batch in told.batches] + list(told.killed.values()) + [1.0])
+    most = max([batch["rows"] for batch in told.batches] + [1])
+
+    def x(seconds: float) -> float:
+        return left + (width - left - 20) * seconds / last
+
+    parts = []
+    for number, (step, color) in enumerate(STEPS.items()):
+        base = (number + 1) * lane
+        parts += [text(0, base - 8, step, fill=color), box(left, base, width - left, 1, PALE)]
+        for batch in told.batches:
+            if batch["step"] == step:
+                height = (lane - 25) * batch["rows"] / most
+                hint = f"batch {batch['batch']}: {batch['rows']:,} records, {batch['latency_ms']:,} ms"
+                parts.append(box(x(batch["at"]) - 5, base - height, 10, height, color, hint))
+    bottom = lane * len(STEPS)
+    for name, at in told.killed.items():
+        parts += [box(x(at), 14, 1.5, bottom - 14, KILL), text(x(at), 10, f"{name} killed", "middle", KILL)]
+    tick = 10 if last < 150 else 60
+    parts += [text(x(t), bottom + 18, f"{t} s", "middle", SOFT) for t in range(0, int(last) + 1, tick)]
+    return drawing(width, bottom + 24, parts)
+
+
+def means(sums: Mapping[Day, Sequence[int]], place: int) -> dict[object, float]:
+    """Mean minutes late by one part of the key: 0 the airline, slice by day otherwise."""
+    found: dict[object, list[int]] = {}
+    for day, (flights, minutes) in sums.items():
+        into = found.setdefault(day[0] if place == 0 else day[1:], [0, 0])
+        into[0] += flights
+        into[1] += minutes
+    return {key: minutes / flights for key, (flights, minutes) in found.items()}
+
+
+def airlines(facts: Facts) -> str:
+    """Mean lateness of each airline, with the bug and without."""
+    before, after = means(facts.with_bug, 0), means(facts.mended, 0)
+    order = sorted(after, key=lambda code: -after[code])
+    low = min([*before.values(), *after.values(), 0.0])
+    high = max([*before.values(), *after.values(), 1.0])
+    left, width, row = 210, 900, 30
+
+    def x(minutes: float) -> float:
+        return left + (width - left - 70) * (minutes - low) / (high - low)
+
+    parts = [box(x(0), 0, 1, row * len(order) + 6, SOFT)]
+    for number, code in enumerate(order):
+        y, old, new = number * row + 8, before.get(code, 0.0), after[code]
+        parts.append(text(left - 10, y + 14, facts.airlines.get(str(code), str(code)), "end"))
+        for value, top, color, what in ((old, y, OLD, "with the bug"), (new, y + 10, NEW, "mended")):
+            parts.append(box(min(x(0), x(value)), top, abs(x(value) - x(0)), 8, color, f"{what}: {value:.2f} min"))
+        parts.append(text(max(x(0), x(new), x(old)) + 6, y + 15, f"{old:.1f} → {new:.1f}", fill=SOFT))
+    bottom = row * len(order) + 14
+    parts += [box(left, bottom, 10, 10, OLD), text(left + 15, bottom + 10, "with the bug", fill=SOFT)]
+    parts += [box(left + 120, bottom, 10, 10, NEW), text(left + 135, bottom + 10, "mended", fill=SOFT)]
+    return drawing(width, bottom + 16, parts)
+
+
+def calendar(sums: Mapping[Day, Sequence[int]]) -> str:
+    """A cell a day, weeks as columns."""
+    by_day = means(sums, 1)
+    cell, left, top = 16, 40, 20
+    first = datetime.date(YEAR, 1, 1)
+    parts = [
+        text(0, top + cell * (n * 2 + 1) - 4, name, fill=SOFT) for n, name in enumerate(("Mon", "Wed", "Fri", "Sun"))
+    ]
+    for number in range((datetime.date(YEAR + 1, 1, 1) - first).days):
+        day = first + datetime.timedelta(number)
+        column, line = divmod(number + first.weekday(), 7)
+        x, y = left + column * cell, top + line * cell
+        if day.day == 1:
+            parts.append(text(x, top - 6, day.strftime("%b"), fill=SOFT))
+        late = by_day.get((day.month, day.day))
+        hint = f"{day:%A %d %B}: " + ("no flights" if late is None else f"{late:+.1f} min")
+        parts.append(box(x, y, cell - 2, cell - 2, PALE if late is None else shade(late), hint))
+    x, y = left, top + 7 * cell + 12
+    for n, late in enumerate((-15, 0, 15, 30, 60)):
+        parts += [box(x + n * 70, y, 12, 12, shade(late)), text(x + n * 70 + 18, y + 11, f"{late:+d} min", fill=SOFT)]
+    return drawing(left + 54 * cell, y + 18, parts)
+
+
+def shade(late: float) -> str:
+    """Green for early, through sand, to red for an hour late."""
+    stops = [(-15.0, (27, 127, 121)), (0.0, (173, 209, 190)), (12.0, (243, 230, 190)), (30.0, (226, 149, 92))]
+    stops.append((60.0, (176, 42, 48)))
+    late = min(max(late, stops[0][0]), stops[-1][0])
+    for (low, dark), (high, light) in pairwise(stops):
+        if late <= high:
+            part = (late - low) / (high - low)
+            return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(dark, light, strict=True))
+    return "#b02a30"

@@ -1,0 +1,267 @@
+"""The demo's second half: a pipeline on Spark keeps two tables while it and the node are killed, then it is mended."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from demo.display import Display
+from demo.flights import Flight
+from demo.node import Node
+from demo.proof import Finding, finding
+from demo.writer import Writer
+from duramen.pipelines.delta_store import DeltaStore
+from duramen.pipelines.layout import StepFolder
+from duramen.pipelines.store import Shape, Store
+
+SOUND = '    landed = flights.where("arr_delay IS NOT NULL")\n'
+BUG = '    landed = flights.fillna(0, ["arr_delay"])  # a flight that never landed was on time\n'
+A_BATCH = "32000"
+BATCHES = 8
+KEYS = {"aircraft": ("tailnum",), "delays": ("carrier", "month", "day")}
+DRIVER_KILLED_AFTER = 2  # batches of each table
+NODE_KILLED_AFTER = 4
+WAIT_SECONDS_MAX = 240
+AWAY_SECONDS = 1.0
+
+Day = tuple[str, int, int]
+
+
+class Told(NamedTuple):
+    """What happened, for the proof and the report. batches: as the run told them, with the second of their end."""
+
+    batches: list[dict[str, Any]]
+    killed: dict[str, float]
+    report: dict[str, Any]
+    swap_seconds: float
+    seen: set[int]
+    seconds: float
+
+
+class Tables:
+    """The folder with the pipeline's file and tables, and the process that runs it."""
+
+    def __init__(self, display: Display, node: Node, folder: Path) -> None:
+        self.display = display
+        self.node = node
+        self.folder = folder
+        self.file = folder / "pipeline.py"
+        self.log = folder / "spark.log"
+        self.batches: list[dict[str, Any]] = []
+        self.killed: dict[str, float] = {}
+        self._began = time.monotonic()
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self, rows: int) -> Told:
+        """Run, kill the driver, kill the node, run to the end; then mend, reprocess and swap."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        sound = Path(__file__).with_name("pipeline.py").read_text(encoding="utf-8")
+        sound = sound.replace(A_BATCH, str(max(1, rows // BATCHES)))
+        self.file.write_text(sound.replace(SOUND, BUG), encoding="utf-8")
+        self.display.bar("rows into tables", 2 * rows)
+        self._start()
+        self._wait(lambda: self._least() >= DRIVER_KILLED_AFTER, rows, "the first batches")
+        self._kill_driver()
+        self._start()
+        self._wait(lambda: self._least() >= NODE_KILLED_AFTER, rows, "batches of the second driver")
+        self.node.kill()
+        self.killed["node"] = time.monotonic() - self._began
+        self.display.say("[red]kill -9[/red] of the node, in the middle of a batch")
+        time.sleep(AWAY_SECONDS)
+        self.node.start()
+        self.display.say("the node is back; the pipeline goes on by itself")
+        self._wait(lambda: self._done(rows), rows, "the last batch")
+        self._stop()
+        self.display.say(f"both tables hold everything after {len(self.batches)} batches")
+        self.file.write_text(sound, encoding="utf-8")
+        self.display.say("the bug is mended: the topic is replayed through the new logic, beside the old table")
+        report = json.loads(self._command("reprocess", "delays", "--version", "v2", "--json").splitlines()[-1])
+        seen: set[int] = set()
+        seconds = self._swap(seen)
+        self.display.say(f"swapped in {seconds * 1000:.0f} ms; readers saw {len(seen)} states, the old and the new")
+        return Told(self.batches, self.killed, report, seconds, seen, time.monotonic() - self._began)
+
+    def table(self, step: str, version: str | None = None) -> Store:
+        """A table as any reader opens it: the pointer first, then its current version."""
+        folder = StepFolder(self.folder / "tables", step)
+        place = folder.version(version or folder.current().version)
+        return DeltaStore.reopen(place.table, Shape(KEYS[step], guarded=step == "aircraft"))
+
+    def end(self) -> None:
+        """Leave no process behind."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def _words(self, name: str, *words: str) -> list[str]:
+        program = [str(Path(sys.executable).parent / "duramen"), "spark", name, str(self.file), *words]
+        return [*program, "--bootstrap", self.node.address, "--folder", str(self.folder / "tables")]
+
+    def _start(self) -> None:
+        # A session of its own: kill -9 takes the JVM and the workers with it, as a machine that goes away would.
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._words("run", "--json", "--trigger", "100 milliseconds"),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
+
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            told = json.loads(line)
+            self.batches.append({**told, "at": time.monotonic() - self._began})
+
+    def _least(self) -> int:
+        """Batches of the table that has fewer."""
+        return min(sum(bool(batch["step"] == step) for batch in self.batches) for step in KEYS)
+
+    def _rows(self) -> int:
+        return sum(int(batch["rows"]) for batch in self.batches)
+
+    def _done(self, rows: int) -> bool:
+        """Whether the tables contain every record; the tables are asked, not the batches."""
+        if self._rows() < 2 * rows * 0.8:
+            return False
+        ends = [commit.offsets if (commit := self.table(step).last()) else None for step in KEYS]
+        return all(end is not None and sum(at for _, at in end) == rows for end in ends)
+
+    def _kill_driver(self) -> None:
+        assert self._process is not None
+        self.killed["driver"] = time.monotonic() - self._began
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self.display.say(f"[red]kill -9[/red] of Spark, driver and workers, after {len(self.batches)} batches")
+
+    def _stop(self) -> None:
+        assert self._process is not None
+        self._process.terminate()
+        status = self._process.wait(60)
+        self._process = None
+        if status != 0:
+            raise SystemExit(f"the pipeline ended with status {status}; see {self.log}")
+
+    def _wait(self, ready: Callable[[], bool], rows: int, what: str) -> None:
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while not ready():
+            assert self._process is not None
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"waited in vain for {what} of the pipeline; see {self.log}")
+            self.display.update("rows into tables", min(self._rows(), 2 * rows))
+            time.sleep(0.1)
+
+    def _command(self, name: str, *words: str) -> str:
+        with self.log.open("ab") as log:
+            done = subprocess.run(self._words(name, *words), stdout=subprocess.PIPE, stderr=log, text=True, check=False)
+        if done.returncode != 0:
+            raise SystemExit(f"duramen spark {name} failed; see {self.log}")
+        return done.stdout
+
+    def _swap(self, seen: set[int]) -> float:
+        """Swap while a reader looks at the table again and again; `seen` gets the sums it saw."""
+        over = threading.Event()
+
+        def look() -> None:
+            while not over.is_set():
+                seen.add(total(self.table("delays")))
+
+        reader = threading.Thread(target=look)
+        reader.start()
+        try:
+            time.sleep(0.5)
+            told = json.loads(self._command("swap", "delays", "v2", "--json"))
+            time.sleep(0.5)
+        finally:
+            over.set()
+            reader.join()
+        seconds: float = told["seconds"]
+        return seconds
+
+
+def total(table: Store) -> int:
+    """Flights that the table counts."""
+    counts: list[int] = table.rows()["landed"].to_pylist()
+    return sum(counts)
+
+
+class Expected(NamedTuple):
+    """The tables by a plain loop over the input. Sums are [flights, minutes]."""
+
+    aircraft: dict[str, int]
+    with_bug: dict[Day, list[int]]
+    mended: dict[Day, list[int]]
+
+
+def expected(source: Iterable[Flight]) -> Expected:
+    """What the tables must hold: the last row of each aircraft, the sums of each airline and day."""
+    found = Expected({}, {}, {})
+    for flight in source:
+        event = json.loads(flight.value)
+        if flight.key is not None:
+            found.aircraft[flight.key.decode()] = flight.row
+        day = (event["carrier"], event["month"], event["day"])
+        late = event["arr_delay"]
+        for sums, counts in ((found.with_bug, True), (found.mended, late is not None)):
+            if counts:
+                sums.setdefault(day, [0, 0])
+                sums[day][0] += 1
+                sums[day][1] += late or 0
+    return found
+
+
+def prove(tables: Tables, told: Told, want: Expected, writer: Writer) -> list[Finding]:
+    """The claims about the tables, checked against the input alone."""
+    rows = tables.table("aircraft").rows().to_pylist()
+    aircraft = {row["tailnum"]: row for row in rows}
+    wrong = [] if len(aircraft) == len(rows) else ["an aircraft has two rows"]
+    wrong += differences(want.aircraft, {tail: row["row"] for tail, row in aircraft.items()})
+    places = {tail: (row["_partition"], row["_offset"]) for tail, row in aircraft.items()}
+    written = {tail: (writer.partitions[row], writer.offsets[row]) for tail, row in want.aircraft.items()}
+    known = {tail: place for tail, place in written.items() if place[1] >= 0}
+    strayed = differences(known, {tail: place for tail, place in places.items() if tail in known})
+    old, new = tables.table("delays", "v1"), tables.table("delays", "v2")
+    states = {total(old), total(new)}
+    return [
+        finding(f"table aircraft: the last flight of each of {len(want.aircraft):,} aircraft", wrong),
+        finding("table aircraft: every row is traced to the offset that the writer was told", strayed),
+        finding(
+            "table delays: every flight counted once, through the death of the driver and of the node",
+            differences(want.with_bug, sums(old)),
+        ),
+        finding("table delays v2: mended by replay, it is what the input says", differences(want.mended, sums(new))),
+        finding(
+            f"the swap took {told.swap_seconds * 1000:.0f} ms; a reader saw the old sums or the new ones",
+            [f"{seen:,} flights" for seen in told.seen - states]
+            + (["more than a second"] if told.swap_seconds > 1 else []),
+        ),
+    ]
+
+
+def sums(table: Store) -> dict[Day, list[int]]:
+    """A table of delays as [flights, minutes] by airline and day."""
+    found: dict[Day, list[int]] = {}
+    for row in table.rows().to_pylist():
+        day = (row["carrier"], row["month"], row["day"])
+        found[day] = [-1, -1] if day in found else [row["landed"], row["minutes"]]
+    return found
+
+
+def differences(want: dict[Any, Any], found: dict[Any, Any]) -> list[str]:
+    """What is missing, too much or other."""
+    keys = sorted(want.keys() | found.keys(), key=str)
+    return [f"{k}: {found.get(k, 'missing')}, not {want.get(k, 'there')}" for k in keys if want.get(k) != found.get(k)]
