@@ -39,6 +39,7 @@ class Connection:
         self._correlation_id = 0
         self._waiting: deque[tuple[int, ApiMessage, int]] = deque()
         self._size = bytearray(SIZE_BYTES)
+        self._throttled_until = 0.0
         try:
             self._socket = socket.create_connection((host, port), timeout=_left(until, self.address))
         except OSError as error:
@@ -74,6 +75,7 @@ class Connection:
         """Send a request whose response comes with a later `receive`."""
         api = API[key]
         version = self.versions.version(key, highest)
+        self._wait_out_throttle(until)
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         parts = encode_request(api, version, self._correlation_id, self._client_id, request)
         self._waiting.append((self._correlation_id, api, version))
@@ -106,7 +108,16 @@ class Connection:
         if correlation_id != expected:
             raise self._broken(f"answer {correlation_id} came where {expected} was due")
         self._waiting.popleft()
+        throttle_ms = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            self._throttled_until = time.monotonic() + throttle_ms / 1000
         return response
+
+    def _wait_out_throttle(self, until: float) -> None:
+        """The node asked not to be asked again for a while (KIP-219)."""
+        pause = min(self._throttled_until, until) - time.monotonic()
+        if pause > 0:
+            time.sleep(pause)
 
     def _fill(self, view: memoryview, until: float) -> None:
         filled = 0

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 from duramen.errors import DuramenError
-from duramen.ports import Disk
+from duramen.ports import Disk, File
 from duramen.storage.index import OFFSET_ENTRY_SIZE, OffsetIndex, StoredOffsetIndex
 from duramen.storage.log_state import LogState
 from duramen.storage.reader import segment_number
@@ -62,8 +62,16 @@ class SegmentOutline:
         elif segment.dormant is not None:
             self._entries = segment.dormant.index_entries
 
+    def needs_files(self, start: int, target_bytes: int) -> bool:
+        """Whether there may be boundaries besides its beginning."""
+        return start > self.base_offset or self.size > target_bytes
+
     def find(self, disk: Disk, start: int, end: int, target_bytes: int) -> None:
         """Fill in `boundaries`. A file that is gone, or an index that is wrong, only means fewer of them. OSError."""
+        if start <= self.base_offset:
+            self.boundaries.append((self.base_offset, 0))
+        if not self.needs_files(start, target_bytes):
+            return
         try:
             log = disk.open(self.path(".log"))
         except FileNotFoundError:
@@ -71,7 +79,7 @@ class SegmentOutline:
         with closing(log):
             index, close = self._open_index(disk)
             try:
-                self._walk(log.pread, index, start, end, target_bytes)
+                self._walk(log, index, start, end, target_bytes)
             finally:
                 close()
 
@@ -87,17 +95,17 @@ class SegmentOutline:
 
     def _walk(
         self,
-        pread: Callable[[int, int], bytes],
+        log: File,
         index: OffsetIndex | StoredOffsetIndex,
         start: int,
         end: int,
         target_bytes: int,
     ) -> None:
         position = index.position_for(start - self.base_offset) if start > self.base_offset else 0
-        known = -1
+        known, aim = (0, 0) if self.boundaries else (-1, 0)
         while position < self.size:
             if position > known:
-                offset = self._offset_at(pread, position)
+                offset = self._offset_at(log, position)
                 if offset is not None:
                     if offset >= end:
                         return
@@ -110,10 +118,10 @@ class SegmentOutline:
                 return
             position = index.boundary(aim)
 
-    def _offset_at(self, pread: Callable[[int, int], bytes], position: int) -> int | None:
+    def _offset_at(self, log: File, position: int) -> int | None:
         """Offset of the batch at a position; None when there is none, for an index is no witness."""
         try:
-            header = parse_header(pread(HEADER_SIZE, position))
+            header = parse_header(log.pread(HEADER_SIZE, position))
         except DuramenError:
             return None
         fits = self.base_offset <= header.base_offset and header.next_offset <= self.end_offset
@@ -175,13 +183,16 @@ class Outline:
 
     @property
     def needs_files(self) -> bool:
-        """Whether `run` has anything to do."""
-        return bool(self._target_bytes and self.segments)
+        """Whether `run` reads any."""
+        target = self._target_bytes
+        return target > 0 and any(segment.needs_files(self._start, target) for segment in self.segments)
 
     def run(self) -> None:
         """On any thread: the first batch boundary at or before the start, and one about every `target_bytes` behind it.
 
-        Each is exact: records before that position have smaller offsets. OSError.
+        Each is exact: records before that position have smaller offsets. Nothing without a target. OSError.
         """
+        if not self._target_bytes:
+            return
         for segment in self.segments:
             segment.find(self._disk, self._start, self._end, self._target_bytes)

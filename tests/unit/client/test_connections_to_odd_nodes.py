@@ -205,6 +205,19 @@ def test_a_leader_that_moved_is_asked_anew() -> None:
         assert [key for key, _ in node.asked] == [18, 3, 1, 3, 1, 3, 1]
 
 
+def test_a_node_that_asks_for_a_pause_gets_it() -> None:
+    def answer(key: int, version: int, request: Any) -> Any:
+        reply = metadata(node, version)
+        reply.throttle_time_ms = 150
+        return reply
+
+    with odd_node(answer) as node, Cluster(node.bootstrap) as cluster:
+        cluster.metadata()
+        asked = time.monotonic()
+        cluster.metadata()
+        assert time.monotonic() - asked >= 0.14
+
+
 def test_a_partition_without_a_leader_ends_with_the_time_limit() -> None:
     with odd_node(lambda key, version, _: metadata(node, version, leader=-1)) as node:
         with Cluster(node.bootstrap, timeout_s=0.3) as cluster, pytest.raises(DeadlineError) as late:

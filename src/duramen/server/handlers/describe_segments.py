@@ -45,7 +45,7 @@ def handle(request: Request) -> None:
     if any(outline.needs_files for _, outline, _ in plan.outlines):
         request.broker.world.executor.submit("lookups", plan.run, lambda failures, _: plan.finish(response, failures))
     else:
-        plan.finish(response, [None] * len(plan.outlines))
+        plan.finish(response, plan.run())
 
 
 class _Plan:
