@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.sink.commands import ShareDone
@@ -19,7 +19,7 @@ from duramen.machines.sink.state import Commit, Share, Target
 from duramen.partition.partition import Appended, Partition
 from duramen.partition.staging import Chunk, ShareReader
 from duramen.partition.targets import Standing, Targets
-from duramen.ports import Clock, Executor
+from duramen.ports import Clock
 
 MOST_MOVES: Final = 4
 """Shares moved at the same time; each holds at most WINDOW_BYTES and two chunks in memory."""
@@ -30,6 +30,7 @@ CONGESTED_SECONDS: Final = 0.05
 
 BatchKey = tuple[str, int]
 """(sink id, batch id)"""
+Submit = Callable[[str, Callable[[], Any], Callable[[Any, BaseException | None], None]], None]
 OnReadable = Callable[["tuple[ShareDone, ...]"], None]
 
 
@@ -46,20 +47,21 @@ class MoveStatistics:
 class Materialiser:
     """Every committed batch that this node still has to move. Owned by the loop thread.
 
-    on_durable(key, shares): a batch is where it belongs for good. report(event, **fields): what an operator should see.
+    submit: runs work off the loop (`Store.submit`). on_durable(key, shares): a batch is where it belongs for good.
+    report(event, **fields): what an operator should see.
     """
 
     def __init__(
         self,
         clock: Clock,
-        executor: Executor,
+        submit: Submit,
         targets: Targets,
         congested: Callable[[], bool],
         on_durable: Callable[[BatchKey, tuple[ShareDone, ...]], None],
         report: Callable[..., None],
     ) -> None:
         self.clock = clock
-        self.executor = executor
+        self.submit = submit
         self.targets = targets
         self.congested = congested
         self.report = report
@@ -99,6 +101,12 @@ class Materialiser:
             return False
         job.wait(callback)
         return True
+
+    def forget(self, key: BatchKey, callback: OnReadable) -> None:
+        """Whoever asked to be called back does not wait any more."""
+        job = self._jobs.get(key)
+        if job is not None:
+            job.forget(callback)
 
     def finished(self, key: BatchKey) -> None:
         """The coordinator's log says that nothing of this batch is left to be done."""
@@ -168,6 +176,10 @@ class BatchJob:
             self._waiting.append(callback)
         else:
             callback(self.shares)
+
+    def forget(self, callback: OnReadable) -> None:
+        if callback in self._waiting:
+            self._waiting.remove(callback)
 
     def share_readable(self, number: int, done: ShareDone) -> None:
         self._done[number] = done
@@ -256,7 +268,7 @@ class Move:
             self._error = error
             self._go_on()
             return
-        owner.executor.submit("staging", chunk.run, partial(self._have_read, chunk))
+        owner.submit("staging", chunk.run, partial(self._have_read, chunk))
 
     def _relieved(self) -> None:
         self._reading = False

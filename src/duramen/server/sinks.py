@@ -87,7 +87,7 @@ class Sinks:
         self._reclaiming = False
         self.materialiser = Materialiser(
             broker.clock,
-            broker.world.executor,
+            broker.store.submit,
             LocalTargets(broker.store, broker.clock, lambda: broker.image),
             lambda: broker.store.congested,
             self._durable,

@@ -10,6 +10,8 @@ from tests.unit.server.broker_world import InProcess
 from tests.unit.server.sink_client import DESCRIBE, LIST, RELEASE, Sink, batch, code, values
 
 from duramen.model import FIRST_SINK_PRODUCER_ID, SINK_STATE_TOPIC, STAGING_TOPIC, TopicPartition
+from duramen.partition import catalog
+from duramen.wire.messages import API
 
 
 @pytest.fixture
@@ -208,6 +210,25 @@ def test_what_is_there_already_is_not_written_twice() -> None:
         assert values(after, "t") == [value for piece in pieces for value in piece], held
 
 
+def test_a_clean_stop_leaves_the_rest_to_the_next_start(server: InProcess) -> None:
+    sink = Sink(server)
+    handle = sink.handle(0, "t", "a")
+    server.lanes.held.add("staging")
+    sink.ask_commit(0, handle)
+    server.run()
+    stopped: list[bool] = []
+    server.broker.stop(lambda: stopped.append(True))
+    server.run()
+    assert not stopped, "a read of the staging log is under way"
+    server.lanes.held.clear()
+    server.run()
+    assert stopped
+    server.disk.end_process()
+    after = InProcess(server.disk)
+    assert values(after, "t") == ["a"]
+    assert Sink(after).commit(0).already_committed
+
+
 def test_another_producer_may_write_in_between(server: InProcess) -> None:
     sink = Sink(server)
     for number in range(5):
@@ -220,7 +241,7 @@ def test_another_producer_may_write_in_between(server: InProcess) -> None:
 def test_no_client_writes_with_a_sinks_producer_id(server: InProcess) -> None:
     request = server.connect()
     data = batch("x", producer_id=FIRST_SINK_PRODUCER_ID, producer_epoch=0, base_sequence=0)
-    api = __import__("duramen.wire.messages", fromlist=["API"]).API[0].request
+    api = API[0].request
     topic = api.TopicProduceData(name="t", partition_data=[api.PartitionProduceData(index=0, records=data)])
     reply = request.call(0, 9, acks=-1, timeout_ms=1000, topic_data=[topic])
     assert code(reply.responses[0].partition_responses[0].error_code) == "INVALID_RECORD"
@@ -333,6 +354,80 @@ def test_a_sink_of_one_job_is_forgotten_by_itself(server: InProcess) -> None:
     jump(server, 2 * 86_400_000)
     assert [each.sink_id for each in server.connect().call(LIST, 0).sinks] == ["lasting"]
     assert lasting.describe().error_code == 0
+
+
+def alter(server: InProcess, topic: str, **settings: str) -> None:
+    request = API[33].request
+    configs = [request.AlterableConfig(name=key.replace("_", "."), value=value) for key, value in settings.items()]
+    resource = request.AlterConfigsResource(resource_type=2, resource_name=topic, configs=configs)
+    reply = server.connect().call(33, 2, resources=[resource], validate_only=False)
+    assert reply.responses[0].error_code == 0, reply
+
+
+def test_settings_that_change_after_the_staging_refuse_nothing_any_more(server: InProcess) -> None:
+    sink = Sink(server)
+    handle = sink.handle(0, "t", "x" * 500)
+    alter(server, "t", max_message_bytes="100", cleanup_policy="compact", message_timestamp_type="LogAppendTime")
+    assert sink.commit(0, handle).state == 2
+    assert values(server, "t") == ["x" * 500]
+    refused = sink.stage(1, ("t", 0, batch("x" * 500)))
+    assert code(refused.topics[0].partitions[0].error_code) == "MESSAGE_TOO_LARGE"
+
+
+def test_too_few_replicas_refuse_a_stage_and_hold_up_a_commit(server: InProcess) -> None:
+    sink = Sink(server)
+    handle = sink.handle(0, "t", "a")
+    alter(server, "t", min_insync_replicas="2")
+    refused = sink.stage(0, ("t", 0, batch("b")))
+    assert code(refused.topics[0].partitions[0].error_code) == "NOT_ENOUGH_REPLICAS"
+    sink.ask_commit(0, handle, timeout_ms=2000)
+    server.pass_ms(3000)
+    answer = sink.committed()
+    assert (code(answer.error_code), answer.state) == ("REQUEST_TIMED_OUT", 1)
+    assert values(server, "t") == []
+    alter(server, "t", min_insync_replicas="1")
+    server.pass_ms(1000)
+    assert values(server, "t") == ["a"]
+    assert sink.commit(0, handle).state == 2
+
+
+def test_a_topics_own_compression_is_made_when_records_are_staged(server: InProcess) -> None:
+    server.connect().create_topic("z", compression_type="gzip")
+    sink = Sink(server)
+    answer = sink.stage(0, ("z", 0, batch("y" * 2000)))
+    entry = answer.topics[0].partitions[0]
+    assert entry.bytes < 500
+    assert sink.commit(0, entry.handle).state == 2
+    assert values(server, "z") == ["y" * 2000]
+
+
+def test_several_batches_of_a_piece_and_many_pieces_of_a_share(server: InProcess) -> None:
+    """More than one chunk, pieces larger and smaller than one, in another order than they were staged in."""
+    sink = Sink(server)
+    staged: list[tuple[int, list[str]]] = []
+    for number in range(12):
+        length = 400_000 if number % 3 == 0 else 50
+        texts = [f"{number}.{index} ".ljust(length, "x") for index in range(4)]
+        data = b"".join(batch(text) for text in texts)
+        staged.append((sink.stage(0, ("t", 0, data)).topics[0].partitions[0].handle, texts))
+    staged.reverse()
+    answer = sink.commit(0, *(handle for handle, _ in staged))
+    assert offsets(answer) == [(0, 47)]
+    assert values(server, "t") == [text for _, texts in staged for text in texts]
+
+
+def test_staging_that_is_not_needed_leaves_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "SINK_SEGMENT_BYTES", 1 << 20)
+    server = InProcess(duramen_sink_topic_num_partitions="1", log_segment_delete_delay_ms="0")
+    server.connect().create_topic("t")
+    sink = Sink(server)
+    for number in range(6):
+        assert sink.commit(number, sink.handle(number, "t", "x" * 600_000)).state == 2
+    jump(server, 10 * 60_000)
+    jump(server, 10 * 60_000)
+    kept = [path for path in server.disk.contents() if STAGING_TOPIC in path and path.endswith(".log")]
+    assert len(kept) == 1
+    assert len(values(server, "t")) == 6
 
 
 def test_the_sinks_topics_keep_their_shape(server: InProcess) -> None:

@@ -6,7 +6,6 @@ that is committed already is answered the same way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode, KafkaError
@@ -29,6 +28,7 @@ class CommitCall:
         self.request = request
         self._state = UNKNOWN
         self._already = False
+        self._commit: Commit
         self._timer = request.broker.clock.call_later(max(request.body.timeout_ms, 0) / 1000, self._expire)
 
     def start(self) -> None:
@@ -44,21 +44,23 @@ class CommitCall:
         self._already = answer.already
         body, sinks = self.request.body, self.request.broker.sinks
         commit = sinks.commit(body.sink_id, body.batch_id)
+        if self.request.parts is not None:
+            return  # it has waited too long, and was told so
         if commit is None:
             self._fail(KafkaError(ErrorCode.NOT_COORDINATOR, "the sink's coordinator has moved"))
-        elif commit.state == FINISHED:
-            self._done(
-                commit, [ShareDone(share.base_offset, share.last_offset, share.dropped) for share in commit.shares]
+            return
+        self._commit = commit
+        if commit.state == FINISHED:
+            self._readable(
+                tuple(ShareDone(share.base_offset, share.last_offset, share.dropped) for share in commit.shares)
             )
-        elif not sinks.materialiser.when_readable(
-            (body.sink_id, body.batch_id), lambda shares: self._done(commit, shares)
-        ):
+        elif not sinks.materialiser.when_readable((body.sink_id, body.batch_id), self._readable):
             self._fail(KafkaError(ErrorCode.NOT_COORDINATOR, "the broker stops"))
 
-    def _done(self, commit: Commit, shares: Sequence[ShareDone]) -> None:
+    def _readable(self, shares: tuple[ShareDone, ...]) -> None:
         image = self.request.broker.image
         topics: dict[bytes, Any] = {}
-        for share, done in zip(commit.shares, shares, strict=True):
+        for share, done in zip(self._commit.shares, shares, strict=True):
             topic_id, index = share.target
             topic = topics.get(topic_id)
             if topic is None:
@@ -83,6 +85,8 @@ class CommitCall:
         )
 
     def _expire(self) -> None:
+        body = self.request.body
+        self.request.broker.sinks.materialiser.forget((body.sink_id, body.batch_id), self._readable)
         text = "not yet committed, as far as is known" if self._state == UNKNOWN else "committed, and on its way"
         self._fail(KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{text}; ask again"))
 

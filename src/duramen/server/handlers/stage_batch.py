@@ -149,6 +149,9 @@ class StageCall:
             self.request.broker.clock.call_soon(lambda: self._keep())
             self._fail(pieces)
             return
+        if self.request.parts is not None:  # told that it took too long: nobody would know the handles
+            self.request.broker.clock.call_soon(lambda: self._keep())
+            return
         body = self.request.body
         new = tuple(
             NewPiece(each.topic_id, each.entry.index, *piece) for each, piece in zip(self._work, pieces, strict=True)
