@@ -27,6 +27,7 @@ from duramen.spark.sink_options import EXACTLY_ONCE, SinkOptions, parse
 from duramen.spark.sink_points import AFTER_COMMIT, BEFORE_ABORT, BEFORE_COMMIT, CLAIMED, TASK_DONE, Points
 from duramen.spark.sink_rows import check_schema
 from duramen.spark.sink_task import TaskPlan, TaskWriter
+from duramen.spark.sink_topics import topic_limits
 
 _log = logging.getLogger(__name__)
 
@@ -95,8 +96,8 @@ class _Sink:
         batch_id = self._batch_of(task)
         with self._cluster() as cluster:
             delivery = self._delivery(cluster, task, batch_id)
-            plan = TaskPlan(self.options.topic, self.options.codec, self.options.batch_bytes, task.partition + batch_id)
-            writer = TaskWriter(plan, delivery, lambda topic: len(cluster.partitions(topic)))
+            plan = TaskPlan(self.options.topic, self.options.codec, task.partition + batch_id)
+            writer = TaskWriter(plan, delivery, lambda topic: topic_limits(cluster, topic, self.options.batch_bytes))
             writer.write(rows)
         self._points.reach(TASK_DONE)
         handles = tuple(delivery.handles) if isinstance(delivery, Staging) else ()

@@ -13,6 +13,7 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.spark.encode.records import Encoded, HeaderEntries, Rows, encode
 from duramen.spark.partitioner import Ints, StickyPartitions, assign
 from duramen.spark.sink_rows import COLUMNS, TopicRows, by_topic
+from duramen.spark.sink_topics import TopicLimits
 
 WINDOW_BYTES: Final = 16 << 20
 """Rows that are encoded together: enough for full batches in several partitions, little enough for an executor."""
@@ -42,7 +43,6 @@ class TaskPlan:
 
     topic: str | None
     codec: int
-    batch_bytes: int
     task: int
     """The task's number: it decides where keyless rows begin."""
 
@@ -50,12 +50,12 @@ class TaskPlan:
 class TaskWriter:
     """Writes the rows of one task."""
 
-    def __init__(self, plan: TaskPlan, delivery: Delivery, count_of: Callable[[str], int]) -> None:
-        """count_of: how many partitions a topic has; asked once for each topic."""
+    def __init__(self, plan: TaskPlan, delivery: Delivery, limits_of: Callable[[str], TopicLimits]) -> None:
+        """limits_of: asked once for each topic."""
         self._plan = plan
         self._delivery = delivery
-        self._count_of = count_of
-        self._counts: dict[str, int] = {}
+        self._limits_of = limits_of
+        self._limits: dict[str, TopicLimits] = {}
         self._sticky: dict[str, StickyPartitions] = {}
         self.rows = 0
 
@@ -70,23 +70,21 @@ class TaskWriter:
             self._delivery.finish()
 
     def _write(self, found: TopicRows) -> None:
-        count = self._partitions_of(found.topic)
+        limits = self._limits_for(found.topic)
         rows: Rows = found.rows._replace(tags=self._delivery.tag(found.numbers))
         sizes = rows.sizes()
-        chosen = self._choose(found, sizes, count)
-        for batch in encode(
-            rows, chosen, compression=self._plan.codec, batch_bytes=self._plan.batch_bytes, sizes=sizes
-        ):
+        chosen = self._choose(found, sizes, limits.partitions)
+        for batch in encode(rows, chosen, compression=self._plan.codec, batch_bytes=limits.batch_bytes, sizes=sizes):
             self._delivery.take(found.topic, batch)
             if self._delivery.finished:
                 return
 
-    def _partitions_of(self, topic: str) -> int:
-        if topic not in self._counts:
-            count = self._count_of(topic)
-            self._counts[topic] = count
-            self._sticky[topic] = StickyPartitions(count, first=self._plan.task)
-        return self._counts[topic]
+    def _limits_for(self, topic: str) -> TopicLimits:
+        if topic not in self._limits:
+            limits = self._limits_of(topic)
+            self._limits[topic] = limits
+            self._sticky[topic] = StickyPartitions(limits.partitions, first=self._plan.task)
+        return self._limits[topic]
 
     def _choose(self, found: TopicRows, sizes: Ints, count: int) -> Ints:
         """int32[n]: the partition the table names, Kafka's default where it names none."""

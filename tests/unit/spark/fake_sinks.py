@@ -8,10 +8,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from duramen.client.producing import Produced
-from duramen.client.routes import SINK, Coordinator
+from duramen.client.routes import SINK, Coordinator, Route
 from duramen.client.versions import ApiVersions
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import TopicPartition
+from duramen.spark.sink_topics import DESCRIBE_CONFIGS
 from duramen.wire.batch import check_produced, parse_header
 from duramen.wire.batch import records as records_of
 from duramen.wire.messages import API
@@ -55,6 +56,8 @@ class Broker:
         self.max_staged_bytes = max_staged_bytes
         self.sinks: dict[str, Sink] = {}
         self.log: dict[TopicPartition, list[bytes]] = defaultdict(list)
+        self.max_message_bytes: int | None = 1_048_588
+        """None: nobody may ask."""
         self.handle = 0
         self.producers = 0
         self.calls: list[str] = []
@@ -73,7 +76,7 @@ class Broker:
         view = memoryview(data)
         while view:
             size = parse_header(view).size
-            check_produced(view[:size], 1 << 20)
+            check_produced(view[:size], self.max_message_bytes or 1_048_588)
             self.log[tp].append(bytes(view[:size]))
             view = view[size:]
 
@@ -186,9 +189,24 @@ class Connected:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic)
         return list(range(self.broker.topics[topic]))
 
-    def call(self, route: Coordinator, key: int, request: Any, **_: Any) -> Any:
+    def call(self, route: Route, key: int, request: Any, **_: Any) -> Any:
+        if key == DESCRIBE_CONFIGS:
+            return self._configs(request)
+        assert isinstance(route, Coordinator)
         assert route.kind == SINK
         return self.broker.serve(route.key, key, request)
+
+    def _configs(self, request: Any) -> Any:
+        message = API[DESCRIBE_CONFIGS].response
+        (asked,) = request.resources
+        if self.broker.max_message_bytes is None:
+            return message.new(
+                results=[message.DescribeConfigsResult(error_code=29, resource_name=asked.resource_name)]
+            )
+        value = message.DescribeConfigsResourceResult(
+            name=asked.configuration_keys[0], value=str(self.broker.max_message_bytes)
+        )
+        return message.new(results=[message.DescribeConfigsResult(configs=[value])])
 
     def init_producer_id(self) -> tuple[int, int]:
         self.broker.producers += 1

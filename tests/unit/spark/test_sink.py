@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,18 @@ def test_calls_stay_below_what_the_node_takes(lab: Lab) -> None:
     lab.run_batch(0, rows, **{"kafka.batch.size": "12000"})
     assert len(lab.values()) == 40
     assert lab.broker.calls.count("StageBatch") > 10
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "lz4"])
+@pytest.mark.parametrize("limit", [2000, 100_000, None])
+def test_batches_stay_below_what_the_topic_takes(lab: Lab, codec: str, limit: int | None) -> None:
+    """The cluster in memory refuses larger ones as a node does; where nobody may ask, Kafka's default is kept."""
+    lab.broker.max_message_bytes = limit
+    rows = [(b"k", random.Random(n).randbytes(900)) for n in range(2000)]
+    lab.run_batch(0, rows, compression=codec)
+    sizes = [len(batch) for found in lab.broker.log.values() for batch in found]
+    assert len(lab.values()) == 2000
+    assert max(sizes) > (limit or 500_000) // 3
 
 
 # ---- columns -------------------------------------------------------------------------------------------------------
