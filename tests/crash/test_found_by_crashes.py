@@ -21,6 +21,7 @@ from duramen.errors import StorageError
 from duramen.storage.checkpoints import CHECKPOINT, CLEANER
 from duramen.storage.disk import RealDisk
 from duramen.storage.journal_format import PREFIX
+from duramen.storage.seal import read_growing
 
 
 def test_a_start_removes_half_written_checkpoint_files() -> None:
@@ -138,3 +139,54 @@ def test_a_name_that_cannot_be_read_is_not_one_that_is_not_there(tmp_path: Path)
     failing = OSError(errno.EIO, "a bad sector")
     with patch("os.lstat", side_effect=failing), pytest.raises(OSError, match="a bad sector"):
         disk.exists(str(tmp_path / "anything"))
+
+
+class _PowerCut(BaseException):
+    """Ends a start in its middle."""
+
+
+def test_a_recovery_that_is_cut_off_leaves_no_seal_of_what_it_cut_off() -> None:
+    """What was flushed and sealed, but never journaled, goes; so must its checksums, whatever name came through."""
+    session = Session(1)
+    session.start()
+    session.create(1)
+    for _ in range(2):
+        session.put(1, 500)
+    session.commit()
+    session.checkpoint()
+    kept = session.log(1).end_offset
+    session.put(1, 500)
+    session.put(1, 500)
+    job = session.directory.take_checkpoint(True)
+    assert job is not None
+    for _, sync, _ in job.syncs:
+        sync.run()
+    folder = f"{DATA}/topic1-0"
+    sealing = f"{folder}/{0:020}.sealing"
+    before = session.disk.contents()[sealing]
+    session.crash()
+    session.disk.end_process()
+
+    def cut_off(path: str) -> None:
+        if path == folder:
+            raise _PowerCut
+
+    with patch.object(session.disk, "sync_directory", cut_off), pytest.raises(_PowerCut):
+        session.start()
+    session.disk.end_process()
+    with_old_name = session.disk.open(sealing, create=True, write=True)
+    with_old_name.truncate(0)
+    with_old_name.pwritev([before], 0)
+    with_old_name.close()
+    session.start()
+    assert session.log(1).end_offset == kept
+    for _ in range(3):
+        session.put(1, 500)
+    session.commit()
+    session.checkpoint()
+    content = session.disk.contents()[f"{folder}/{0:020}.log"]
+    seal = read_growing(session.disk, sealing, len(content))
+    assert seal is not None
+    assert seal.length == len(content)
+    seal.check(memoryview(content), 0, sealing, 0)
+    session.crash()

@@ -100,18 +100,22 @@ def write_growing(disk: Disk, path: str, seal: Seal, *, sync: bool) -> None:
     disk.rename(path + ".tmp", path)
 
 
-def trim_growing(disk: Disk, path: str, length: int) -> None:
-    """Bytes from `length` on are about to be written anew: a `.sealing` file speaks of them no more. OSError."""
+def trim_growing(disk: Disk, path: str, length: int) -> bool:
+    """Bytes from `length` on are about to be written anew: a `.sealing` file speaks of them no more. OSError.
+
+    Returns whether it did; its name is to be synced then.
+    """
     try:
         known = read_growing(disk, path, 1 << 62)
     except StorageError:
         known = Seal(1 << 62, -1, -1, array("I"))
     if known is None or known.length <= length:
-        return
+        return False
     if known.checksums and length >= BLOCK_BYTES:
         write_growing(disk, path, known.cut(length), sync=True)
     else:
         disk.remove(path)
+    return True
 
 
 def read_sides(disk: Disk, paths: Sequence[str]) -> Sides:
