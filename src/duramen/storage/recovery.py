@@ -236,11 +236,11 @@ class PartitionRecovery:
                 self._note(CorruptLogError(path, size, cut, "the file is shorter than what was synced of it", base))
                 if not fresh and tail is None:
                     return
-            if cut == size and (self._plan.truncated or limit is not None):
-                # The file may have been cut already, by a truncation or by a recovery that was interrupted, while this
-                # still speaks of more: it would of what comes next.
-                if trim_growing(self._disk, self._file(file_name(base, SEALING)), cut):
-                    self._dirty_names = True
+            # The file may have been cut already, by a truncation or an interrupted recovery, while its growing seal
+            # still speaks of more: it would of what comes next.
+            may_be_cut = cut == size and (self._plan.truncated or limit is not None)
+            if may_be_cut and trim_growing(self._disk, self._file(file_name(base, SEALING)), cut):
+                self._dirty_names = True
             changed = not present or cut < size or bool(fresh) or tail is not None or last_extent >= 0
             if not changed:
                 return
