@@ -13,6 +13,8 @@ from duramen.errors import ConfigError
 from duramen.pipelines.reprocess import NotReadyError, Reprocessing
 from duramen.pipelines.runner import QueryFailedError, Runner
 
+pytestmark = pytest.mark.timeout(600)
+
 FLIGHTS = pipelines.Topic("flights", key="tail", schema="miles int")
 POINTS = ("reprocessing noted", "batch computed", "batch applied", "caught up", "compared")
 

@@ -13,6 +13,8 @@ from duramen import pipelines
 from duramen.pipelines.progress import Progress
 from duramen.pipelines.runner import QueryFailedError, Runner
 
+pytestmark = pytest.mark.timeout(600)
+
 FLIGHTS = pipelines.Topic("flights", key="tail", schema="carrier string, dest string, delay int")
 
 
