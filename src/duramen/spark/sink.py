@@ -111,7 +111,7 @@ class _Sink:
             name = self._plain_name(task)
             timeout_s = self.options.delivery_timeout_s
             return Appending(cluster, name, batch_id, task.partition, self._points, timeout_s)
-        self._check_query(task)
+        self._check_query(task.query_id, self._last_query)
         calls = self._calls(cluster, self._claim.sink_id)
         return Staging(calls, self._claim, batch_id, str(task), self._points)
 
@@ -119,8 +119,8 @@ class _Sink:
         """Value of the header that names the sink, where there is no claim."""
         raise NotImplementedError
 
-    def _check_query(self, task: TaskIdentity) -> None:
-        """A stream whose checkpoint was thrown away counts its batches from 0 again; what it repeats is new."""
+    def _check_query(self, query_id: str | None, last: str | None) -> None:
+        """Refuse to take another query's batches for this one's; `last`: the query that wrote the last one."""
 
     # ---- on the driver, after the tasks --------------------------------------------------------------------------
 
@@ -139,7 +139,9 @@ class _Sink:
         self._points.reach(BEFORE_COMMIT)
         with self._cluster() as cluster:
             calls = self._calls(cluster, claim.sink_id)
-            calls.commit(claim.epoch, batch_id, handles, json.dumps(said).encode())
+            answer = calls.commit(claim.epoch, batch_id, handles, json.dumps(said).encode())
+            if answer.already_committed and done:
+                self._check_query(done[0].query_id, _query_of(calls.describe().last_metadata))
             self._points.reach(AFTER_COMMIT)
             if self._ephemeral():
                 self._release(calls, claim)
@@ -239,11 +241,12 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
     def _plain_name(self, task: TaskIdentity) -> str:
         return self.options.sink_id or f"spark-query-{task.query_id}"
 
-    def _check_query(self, task: TaskIdentity) -> None:
-        if self._last_query is not None and self._last_query != task.query_id:
+    def _check_query(self, query_id: str | None, last: str | None) -> None:
+        # A stream whose checkpoint was thrown away counts its batches from 0 again: the same numbers, but new rows.
+        if last is not None and last != query_id:
             raise ConfigError(
-                f"sink {self.options.sink_id} was written by the streaming query {self._last_query}, and this is "
-                f"{task.query_id}, which counts its batches anew: give it a sinkId of its own, or its old checkpoint"
+                f"sink {self.options.sink_id} was written by the streaming query {last}, and this is {query_id}, "
+                "which counts its batches anew: give it a sinkId of its own, or its old checkpoint"
             )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

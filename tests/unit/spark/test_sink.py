@@ -179,6 +179,18 @@ def test_a_new_checkpoint_under_an_old_sink_id_is_refused(lab: Lab) -> None:
     assert lab.values() == texts(1, 2)
 
 
+def test_two_queries_of_one_driver_under_one_sink_id_are_told_apart_at_the_commit(lab: Lab) -> None:
+    """Neither had committed anything when the other began, and Spark's own options told the sink no checkpoint."""
+    options = {"kafka.bootstrap.servers": "x:1", "topic": "t", "sinkid": "mine"}
+    planned = SPARK.dumps(stream_writer(options, SCHEMA))
+    one = lab.task(planned, numbered(1), batch_id=0, query="one")
+    two = lab.task(planned, numbered(2), batch_id=0, query="two")
+    stream_writer(options, SCHEMA).commit([one], 0)
+    with pytest.raises(ConfigError, match="written by the streaming query one"):
+        stream_writer(options, SCHEMA).commit([two], 0)
+    assert lab.values() == texts(1)
+
+
 def test_a_stream_needs_a_name_that_lasts(lab: Lab, tmp_path: Path) -> None:
     options = {"kafka.bootstrap.servers": "x:1", "topic": "t"}
     with pytest.raises(ConfigError, match="set the option checkpointLocation"):
