@@ -188,6 +188,7 @@ def main() -> None:
     options.add_argument("--kills", type=int, default=40)
     options.add_argument("--seed", type=int, default=1)
     given = options.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # cleans up as Ctrl-C does
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     with tempfile.TemporaryDirectory() as folder:
         done, wrong = run(Path(folder), given.kills, given.seed)

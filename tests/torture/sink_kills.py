@@ -14,6 +14,7 @@ import argparse
 import os
 import random
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -169,6 +170,7 @@ def main() -> None:
     options.add_argument("--failures", type=int, default=1000)
     options.add_argument("--seed", type=int, default=1)
     given = options.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # cleans up as Ctrl-C does
     with tempfile.TemporaryDirectory() as folder:
         outcome = torture(Path(folder), given.kills, given.failures, given.seed)
     print(outcome.report())
