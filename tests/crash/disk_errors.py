@@ -20,7 +20,7 @@ from functools import cache, partial
 from typing import NamedTuple
 
 from tests.crash.call_sites import Site, written_sites
-from tests.crash.node_trials import embedded_trial, everything, node_trial, transport_trial
+from tests.crash.node_trials import embedded_trial, everything, node_trial, sinks, transport_trial
 from tests.crash.odd_paths import ODD_PATHS
 from tests.crash.tools_trial import tools_trial
 from tests.crash.trials import behind_a_seal_trial, gap_trial, start_trial, storage_trial, telling_states
@@ -43,6 +43,7 @@ def trials() -> dict[str, Trial]:
     for how in ("unclean", "journal", "short", "middle"):
         found[f"tools, {how}"] = partial(tools_trial, how)
     found["node"] = partial(node_trial, everything)
+    found["sink"] = partial(node_trial, sinks)
     found["embedded"] = embedded_trial
     found["gap in a journal"] = gap_trial
     found["behind a seal"] = behind_a_seal_trial

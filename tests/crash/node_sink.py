@@ -23,6 +23,11 @@ class SinkRun:
         self._handles: list[int] = []
         self._values: list[bytes] = []
 
+    @property
+    def claimed(self) -> bool:
+        """Whether the last run was given an epoch."""
+        return self._epoch >= 0
+
     def claim(self, run_id: str) -> None:
         """A new run takes over."""
 
