@@ -5,6 +5,7 @@ Offsets are kept by Spark, in the JSON of its own Kafka source, so that a checkp
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,6 +23,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from duramen.client import LATEST, Cluster
+from duramen.client.segments import HeldLease, release_leases
+from duramen.errors import DeadlineError, KafkaError, NetworkError
 from duramen.model import TopicPartition
 from duramen.spark.admission import by_bytes, by_offsets
 from duramen.spark.data_loss import lost
@@ -49,10 +52,11 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Positions | None = None
         self._latest: Positions | None = None
         self._last_trigger = time.monotonic()
+        self._leases: list[HeldLease] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels: everything but the connection."""
-        return {**self.__dict__, "_cluster": None}
+        """What travels: everything but the connection and what is held by it."""
+        return {**self.__dict__, "_cluster": None, "_leases": []}
 
     # ---- offsets ---------------------------------------------------------------------------------------------
 
@@ -117,6 +121,7 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         how = cutting(self._options)
         assert self._cluster is not None
         found = layout(self._cluster, known, moved, how.target_bytes, self._settings.read_from)
+        self._leases += found.storage.leases
         return list(assign(splits(known, moved, found.curves, how), found.storage))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -125,13 +130,21 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_split(partition, self._settings, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: what is done with is known from the checkpoint."""
+        """Let the segments of finished micro-batches go; what was read is known from the checkpoint."""
+        self._release()
 
     def stop(self) -> None:
-        """Hang up."""
+        """Let everything go and hang up."""
         if self._cluster is not None:
+            self._release()
             self._cluster.close()
             self._cluster = None
+
+    def _release(self) -> None:
+        leases, self._leases = self._leases, []
+        if leases and self._cluster is not None:
+            with contextlib.suppress(KafkaError, NetworkError, DeadlineError):  # they end by themselves, only later
+                release_leases(self._cluster, leases)
 
     # ---- within ----------------------------------------------------------------------------------------------
 

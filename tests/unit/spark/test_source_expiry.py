@@ -5,6 +5,7 @@ make expiry-spark is the long version; a run that fails names its seed.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -91,9 +92,11 @@ def one_run(node: LogNode, topic: str, chance: random.Random, fail: bool) -> tup
     given = {"kafka.bootstrap.servers": node.bootstrap, "subscribe": topic, "failOnDataLoss": str(fail)}
     given |= {"targetPartitionBytes": "300k", "kafka.fetch.max.bytes": "100k", "readFrom": "broker"}
     chosen = chance.random() < 0.5
+    # An explicit offset: `earliest` is wherever the log starts when it is asked.
+    explicit = {**given, "startingOffsets": json.dumps({topic: {"0": 0}})}
     source: DuramenReader | DuramenStreamReader
     source = (
-        DuramenReader(given, SCHEMA)
+        DuramenReader(explicit, SCHEMA)
         if chosen
         else DuramenStreamReader({**given, "startingOffsets": "earliest"}, SCHEMA)
     )

@@ -12,11 +12,12 @@ from pyspark.sql.types import StructType
 from tests.spark.log_node import LogNode, log_node
 
 from duramen.client import Cluster
-from duramen.client.segments import DescribedPartition, describe_segments
-from duramen.errors import ConfigError, CorruptLogError, UnreachableStorageError
+from duramen.client.segments import DescribedPartition, describe_segments, extend_leases
+from duramen.errors import ConfigError, CorruptLogError, LeaseLostError, UnreachableStorageError
 from duramen.model import TopicPartition
 from duramen.spark.planning import Split
 from duramen.spark.source_batch import DuramenReader
+from duramen.spark.source_stream import DuramenStreamReader
 from duramen.wire.batch import build_batch
 
 SCHEMA = StructType().add("offset", "long").add("value", "binary")
@@ -179,3 +180,18 @@ def test_the_lease_keeps_the_files_of_a_plan_while_the_log_moves_on(node: LogNod
     time.sleep(0.6)
     assert offsets(source, [part]) == list(range(500))
     assert fetched == []
+
+
+def test_a_query_lets_segments_go_when_their_batch_is_committed(node: LogNode) -> None:
+    topic = filled(node, "released")
+    given = {"kafka.bootstrap.servers": node.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    query = DuramenStreamReader(given, SCHEMA)
+    start, end = {topic: {"0": 0}}, {topic: {"0": 500}}
+    (part,) = query.partitions(start, end)
+    assert part.leases
+    with Cluster(node.bootstrap) as cluster:
+        extend_leases(cluster, list(part.leases), 60_000)
+        query.commit(end)
+        with pytest.raises(LeaseLostError):
+            extend_leases(cluster, list(part.leases), 60_000)
+    query.stop()

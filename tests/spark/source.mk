@@ -1,0 +1,6 @@
+# Further arguments: make expiry-spark EXPIRY_RUNS=2000
+EXPIRY_RUNS ?= 250
+
+.PHONY: expiry-spark
+expiry-spark: $(VENV)/dev.stamp ## 500 readers whose records expire at random moments: nothing is lost without its name
+	EXPIRY_RUNS=$(EXPIRY_RUNS) $(BIN)/python -m pytest -q -p no:randomly tests/unit/spark/test_source_expiry.py
