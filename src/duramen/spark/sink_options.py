@@ -45,7 +45,7 @@ NAMES: Final = {
 }
 """Every option the sink honours, by its name in lower case."""
 
-_REFUSED: Final = {
+REFUSED: Final = {
     "kafka.key.serializer": "keys are written as the bytes they are",
     "kafka.value.serializer": "values are written as the bytes they are",
     "kafka.partitioner.class": "Kafka's default partitioner is used; set the column `partition` for another choice",
@@ -80,8 +80,8 @@ def parse(given: Mapping[str, str]) -> SinkOptions:
     """The options as values; ConfigError for one that is unknown, missing, ill-typed or cannot be honoured."""
     options = {name.lower(): value for name, value in given.items()}
     for name in options:
-        if name in _REFUSED:
-            raise ConfigError(f"option {name} is not supported by the sink: {_REFUSED[name]}")
+        if name in REFUSED:
+            raise ConfigError(f"option {name} is not supported by the sink: {REFUSED[name]}")
         if name not in NAMES:
             raise ConfigError(f"unknown option {name} for writing; there are {', '.join(sorted(NAMES.values()))}")
     _check_fixed(options)
