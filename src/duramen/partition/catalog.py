@@ -321,7 +321,11 @@ class Catalog:
             ]
         elif name in SINK_TOPICS:
             partitions = self.config.integer("duramen.sink.topic.num.partitions")
-            settings = [("compression.type", "producer"), ("segment.bytes", str(SINK_SEGMENT_BYTES))]
+            settings = [
+                ("compression.type", "producer"),
+                ("message.timestamp.type", "CreateTime"),
+                ("segment.bytes", str(SINK_SEGMENT_BYTES)),
+            ]
             if name == SINK_STATE_TOPIC:
                 settings.append(("cleanup.policy", "compact"))
             else:

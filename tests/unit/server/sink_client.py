@@ -36,7 +36,7 @@ class Sink:
             for topic, index, data in pieces
         ]
         arguments = {"sink_id": self.id, "epoch": self.epoch, "batch_id": batch_id, "task": "t", "timeout_ms": 10_000}
-        return self.line.call(STAGE, 0, topics=topics, **{**arguments, **fields})
+        return self.line.call(STAGE, 0, **{**arguments, "topics": topics, **fields})
 
     def handle(self, batch_id: int, topic: str, *values: str, partition: int = 0) -> int:
         """Stage one piece that is accepted."""

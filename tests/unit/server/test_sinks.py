@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 from typing import Any
 
 import pytest
-from tests.unit.server.broker_world import InProcess
-from tests.unit.server.sink_client import DESCRIBE, LIST, RELEASE, Sink, batch, code, values
+from tests.unit.server.broker_world import NOW, InProcess
+from tests.unit.server.sink_client import DESCRIBE, LIST, RELEASE, STAGE, Sink, batch, code, values
 
 from duramen.model import FIRST_SINK_PRODUCER_ID, SINK_STATE_TOPIC, STAGING_TOPIC, TopicPartition
 from duramen.partition import catalog
+from duramen.server.authorizer import Operation, Resource
+from duramen.wire.batch import batches
 from duramen.wire.messages import API
 
 
@@ -428,6 +431,52 @@ def test_staging_that_is_not_needed_leaves_the_disk(monkeypatch: pytest.MonkeyPa
     kept = [path for path in server.disk.contents() if STAGING_TOPIC in path and path.endswith(".log")]
     assert len(kept) == 1
     assert len(values(server, "t")) == 6
+
+
+def test_a_topic_is_meant_by_its_id_where_one_is_given(server: InProcess) -> None:
+    sink = Sink(server)
+    request = API[STAGE].request
+    known = server.broker.image.topics["t"].id
+
+    def stage(topic_id: bytes) -> Any:
+        piece = request.StagePartition(index=0, records=batch("a"))
+        topics = [request.StageTopic(name="ignored", topic_id=topic_id, partitions=[piece])]
+        return sink.stage(0, topics=topics).topics[0]
+
+    taken = stage(known)
+    assert (taken.name, taken.topic_id, taken.partitions[0].error_code) == ("t", known, 0)
+    assert code(stage(b"x" * 16).partitions[0].error_code) == "UNKNOWN_TOPIC_ID"
+
+
+def test_who_may_not_use_the_sink_or_write_to_the_topic_is_told_so(server: InProcess) -> None:
+    class Rules:
+        refused: tuple[Resource, str] = (Resource.NONE, "")
+
+        def denied(
+            self, principal: str, host: str, operation: Operation, resource: Resource, names: Iterable[str]
+        ) -> frozenset[str]:
+            return frozenset(name for name in names if (resource, name) == self.refused)
+
+    rules = server.broker.authorizer = Rules()
+    sink = Sink(server)
+    rules.refused = (Resource.TOPIC, "t")
+    assert code(sink.stage(0, ("t", 0, batch("a"))).topics[0].partitions[0].error_code) == "TOPIC_AUTHORIZATION_FAILED"
+    rules.refused = (Resource.TRANSACTIONAL_ID, "sink")
+    answers = [Sink(server).claimed, sink.stage(0), sink.commit(0), sink.abort(0), sink.describe()]
+    assert {code(answer.error_code) for answer in answers} == {"TRANSACTIONAL_ID_AUTHORIZATION_FAILED"}
+    assert server.connect().call(LIST, 0).sinks == []
+    found = server.connect().call(10, 4, key_type=100, coordinator_keys=["sink", "other"]).coordinators
+    assert [code(each.error_code) for each in found] == ["TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "NONE"]
+
+
+def test_staged_records_keep_their_time_whatever_the_brokers_default() -> None:
+    server = InProcess(log_message_timestamp_type="LogAppendTime")
+    server.connect().create_topic("t", message_timestamp_type="CreateTime")
+    server.clock.now_ms += 5000
+    sink = Sink(server)
+    assert sink.commit(0, sink.handle(0, "t", "a")).state == 2
+    data = memoryview(server.connect().fetch("t", 0).records)
+    assert [header.max_timestamp for _, header in batches(data)] == [NOW]
 
 
 def test_the_sinks_topics_keep_their_shape(server: InProcess) -> None:

@@ -82,7 +82,8 @@ def handle_claim(request: Request) -> None:
             command = ClaimEpoch(body.sink_id, body.run_id, body.ephemeral, broker.sinks.new_producer_id())
             _submit(request, command, claimed)
 
-    broker.sinks.ensure_topics(ensured)
+    if not is_denied(request):
+        broker.sinks.ensure_topics(ensured)
 
 
 def handle_abort(request: Request) -> None:
