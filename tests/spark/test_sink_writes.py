@@ -20,6 +20,8 @@ from duramen.spark.sink_points import AFTER_COMMIT, AFTER_STAGE, BEFORE_COMMIT, 
 from duramen.wire.messages import API
 from serving import Served
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
 ROWS = 50
 """A micro-batch of the rate source: batch n holds the values [n * ROWS, (n + 1) * ROWS)."""
 
