@@ -10,6 +10,7 @@
     │   └── UnreachableStorageError  a data directory cannot be read from here, or is another one: ask the broker
     ├── NetworkError                 a node cannot be reached, or hung up
     │   └── OutcomeUnknownError      it hung up on a request that may have taken effect
+    ├── TopicReplacedError           a topic of that name was made anew: its offsets mean other records
     ├── DeadlineError                a call's time limit passed; says what went wrong last
     ├── ClosedError                  the log, client or server was already closed
     ├── SegmentGoneError             a segment was deleted, replaced or is not the one that was planned: plan again
@@ -247,6 +248,17 @@ class NetworkError(DuramenError):
 
 class OutcomeUnknownError(NetworkError):
     """No answer came to a request that may have taken effect, and that may not be sent twice."""
+
+
+class TopicReplacedError(DuramenError):
+    """The topic that was meant is gone, and another one has its name: the same offsets are other records there."""
+
+    code = ErrorCode.INCONSISTENT_TOPIC_ID
+
+    @property
+    def retriable(self) -> bool:
+        """Never: it does not come back."""
+        return False
 
 
 class DeadlineError(DuramenError):

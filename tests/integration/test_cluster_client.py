@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from duramen.client import CONTROLLER, EARLIEST, LATEST, MAX_TIMESTAMP, READ_COMMITTED, Cluster, Coordinator
-from duramen.errors import ClosedError, DeadlineError, ErrorCode, KafkaError, NetworkError, OutcomeUnknownError
+from duramen.errors import (
+    ClosedError,
+    DeadlineError,
+    ErrorCode,
+    KafkaError,
+    NetworkError,
+    OutcomeUnknownError,
+    TopicReplacedError,
+)
 from duramen.model import TopicPartition
 from duramen.wire.batch import batches, build_batch, records
 from duramen.wire.messages import API
@@ -164,10 +172,14 @@ def test_a_topic_that_was_made_anew_is_found_under_its_new_id(cluster: Cluster, 
     tp = TopicPartition("client-anew", 0)
     create(cluster, tp.topic)
     cluster.produce(tp, a_batch(b"old"))
+    meant = cluster.topic_id(tp.topic)
+    assert values(cluster.fetch(tp, 0, topic_id=meant).data) == [b"old"]
     with Cluster(served.bootstrap) as other:
         message = API[20].request
         other.call(CONTROLLER, 20, message.new(topics=[message.DeleteTopicState(name=tp.topic)], timeout_ms=5000))
         create(other, tp.topic)
+    with pytest.raises(TopicReplacedError):
+        cluster.fetch(tp, 0, topic_id=meant)
     assert cluster.produce(tp, a_batch(b"new")).base_offset == 0
     assert values(cluster.fetch(tp, 0).data) == [b"new"]
 

@@ -183,11 +183,13 @@ class Cluster:
         *,
         max_wait_ms: int = 500,
         min_bytes: int = 1,
+        topic_id: TopicId | None = None,
         timeout_s: float | None = None,
     ) -> FetchedBytes:
         """Whole batches from the one that holds `offset`; none (empty data) when nothing came in `max_wait_ms`.
 
-        max_bytes: at most, but for a first batch that is larger. KafkaError OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE.
+        max_bytes: at most, but for a first batch that is larger. topic_id: of the topic that is meant, if it matters;
+        TopicReplacedError when another one has its name. KafkaError OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE.
         """
         answer = self.fetch_many(
             {tp: offset},
@@ -195,6 +197,7 @@ class Cluster:
             isolation,
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
+            topic_ids=None if topic_id is None else {tp.topic: topic_id},
             timeout_s=timeout_s,
         )[tp]
         if isinstance(answer, KafkaError):
@@ -210,6 +213,7 @@ class Cluster:
         partition_max_bytes: int | None = None,
         max_wait_ms: int = 500,
         min_bytes: int = 1,
+        topic_ids: Mapping[str, TopicId] | None = None,
         timeout_s: float | None = None,
     ) -> dict[TopicPartition, FetchedBytes | KafkaError]:
         """As `fetch` for many partitions from their offsets, with one request per leader.
@@ -222,6 +226,7 @@ class Cluster:
 
         def ask(connections: Mapping[Connection, list[TopicPartition]], until: float) -> Iterable[Asked]:
             ids.update({tp.topic: self._links.topic(tp.topic, until).topic_id for tp in wanted})
+            fetching.check_topics(ids, topic_ids or {})
             for connection, tps in connections.items():
                 request, highest = fetching.request([(tp, wanted[tp]) for tp in tps], ids, options)
                 yield connection, FETCH, request, highest

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from duramen.client.metadata import error_code
-from duramen.errors import CorruptLogError, ErrorCode, KafkaError
+from duramen.errors import CorruptLogError, ErrorCode, KafkaError, TopicReplacedError
 from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
 from duramen.wire.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from duramen.wire.messages import API
@@ -139,6 +139,13 @@ def whole_batches(records: memoryview, what: str, limit: int = 1 << 62) -> tuple
         position += size
         next_offset = base + delta + 1
     return position, next_offset
+
+
+def check_topics(found: Mapping[str, TopicId], wanted: Mapping[str, TopicId]) -> None:
+    """TopicReplacedError unless the topics are those that are meant, as far as the cluster tells ids."""
+    for name, topic_id in wanted.items():
+        if found.get(name, NO_TOPIC_ID) not in (NO_TOPIC_ID, topic_id):
+            raise TopicReplacedError(f"topic {name} was deleted and made anew")
 
 
 def missing(tp: TopicPartition) -> KafkaError:
