@@ -120,9 +120,11 @@ def test_shares_follow_the_order_of_the_handles_and_sequences_go_on(world: World
 
 def test_sequences_begin_again_behind_the_greatest(world: World) -> None:
     epoch = world.claim().epoch
-    world.commit(epoch, 0, *world.stage(epoch, 0, (T, 0), records=MAX_SEQUENCE))
-    world.commit(epoch, 1, *world.stage(epoch, 1, (T, 0), records=3))
-    assert world.machine.sinks["s"].commits[1].shares[0].base_sequence == MAX_SEQUENCE
+    for batch in range(2):
+        world.commit(epoch, batch, *world.stage(epoch, batch, (T, 0), records=(MAX_SEQUENCE >> 1) + batch))
+        world.finish(batch)
+    world.commit(epoch, 2, *world.stage(epoch, 2, (T, 0), records=3))
+    assert world.machine.sinks["s"].commits[2].shares[0].base_sequence == MAX_SEQUENCE
     assert world.machine.sinks["s"].sequences == {(T, 0): 2}
 
 
@@ -142,6 +144,34 @@ def test_more_handles_than_a_commit_can_name_are_refused(world: World, monkeypat
     world.stage(epoch, 0, (T, 0), (T, 1))
     assert world.do(AdmitStage("s", epoch, 0, 1)) is False
     assert world.do(AdmitStage("s", epoch, 0, 2)) == ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+def test_more_than_could_be_told_apart_afterwards_is_not_committed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch = world.claim().epoch
+    half = rules.MAX_UNDER_WAY // 2
+    for batch in range(2):
+        assert world.commit(epoch, batch, *world.stage(epoch, batch, (T, 0), records=half)).already is False
+    more = world.stage(epoch, 2, (T, 0), records=1)
+    assert world.commit(epoch, 2, *more) == ErrorCode.RECORD_LIST_TOO_LARGE
+    world.finish(0)
+    assert world.commit(epoch, 2, *more).already is False
+    monkeypatch.setattr(rules, "MAX_TARGETS", 1)
+    wide = world.stage(epoch, 3, (T, 0), (T, 1))
+    assert world.commit(epoch, 3, *wide) == ErrorCode.RECORD_LIST_TOO_LARGE
+    assert world.commit(epoch, 3, *wide[:1]).already is False
+
+
+def test_a_later_batch_may_finish_first_and_find_the_topic_gone(world: World) -> None:
+    epoch = world.claim().epoch
+    world.commit(epoch, 0, *world.stage(epoch, 0, (T, 0), (U, 0)))
+    world.commit(epoch, 1, *world.stage(epoch, 1, (T, 0)))
+    assert world.do(FinishCommit("s", 1, (ShareDone(-1, -1, True),))) is True
+    assert world.do(FinishCommit("s", 0, (ShareDone(0, 1, False), ShareDone(0, 1, False)))) is True
+    assert not list(world.machine.unfinished())
+    assert world.machine.sinks["s"].sequences == {(U, 0): 2}
+    assert world.replayed().sinks == world.machine.sinks
 
 
 def test_what_is_unfinished_and_staged_says_what_is_needed(world: World) -> None:

@@ -265,6 +265,20 @@ def test_a_share_of_a_deleted_topic_is_dropped_and_told(server: InProcess) -> No
     assert values(server, "u") == ["c"]
 
 
+def test_a_topic_is_deleted_while_an_earlier_batch_is_not_durable_elsewhere(server: InProcess) -> None:
+    server.connect().create_topic("u", duramen_ack_durability="page-cache")
+    sink = Sink(server)
+    server.lanes.held.add("checkpoint")
+    assert sink.commit(0, sink.handle(0, "t", "a"), sink.handle(0, "u", "b")).state == 2
+    later = sink.handle(1, "t", "c")
+    server.connect().call(20, 5, topic_names=["t"], timeout_ms=1000)
+    assert sink.commit(1, later).topics[0].partitions[0].dropped
+    server.lanes.held.clear()
+    server.pass_ms(3000)
+    assert [each.state for each in sink.describe().batches] == [2, 2]
+    assert values(server, "u") == ["b"]
+
+
 def test_staging_that_nobody_commits_is_swept_and_a_commit_under_way_is_not(server: InProcess) -> None:
     sink = Sink(server)
     forgotten = sink.handle(5, "t", "forgotten")

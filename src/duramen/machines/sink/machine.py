@@ -41,6 +41,13 @@ MAX_HANDLES: Final = 50_000
 """Handles of one sink: a commit that names them all has to fit one batch of the state log."""
 MAX_UNFINISHED: Final = 8
 """Committed batches of one sink that are not finished; a driver waits for each, so more come only from trouble."""
+MAX_TARGETS: Final = 10_000
+"""Partitions of one commit: so many positions, too, fit the batch that says that it is finished."""
+MAX_UNDER_WAY: Final = 1 << 30
+"""Records of one sink on their way to one partition. Sequences go round at twice as many; nearer to that, what a
+partition has could not be told from what it has not."""
+MAX_REMOVED: Final = 12_000
+"""Records that one decision removes; they fit one batch, whatever their names."""
 MAX_ID_BYTES: Final = 249
 MAX_METADATA_BYTES: Final = 64 << 10
 FIRST_EPOCHS_SINCE_MS: Final = 1_577_836_800_000
@@ -273,9 +280,12 @@ class SinkMachine:
         )
         out.records = [records.commit(sink.id, finished)]
         for share in shares:
+            next_sequence = sink.sequences.get(share.target)
+            if next_sequence is None:
+                continue  # a later batch has found its topic gone, and finished first
             if not share.dropped:
-                out.records.append(records.position(sink.id, share.target, sink.sequences[share.target]))
-            elif share.target in sink.sequences:
+                out.records.append(records.position(sink.id, share.target, next_sequence))
+            else:
                 out.records.append(LogRecord(records.position_key(sink.id, share.target), None))
         out.timers.append((CLEAN, now))
         return True
@@ -329,7 +339,8 @@ class SinkMachine:
                 if len(found) < SLICE_RECORDS and staged.staged_ms <= limit:
                     found.append(LogRecord(records.staged_key(sink.id, handle), None))
             if len(found) < SLICE_RECORDS and self._is_over(sink, now):
-                found += records.tombstones(sink)
+                gone = records.tombstones(sink)  # all together: half a sink would be taken for a young one
+                found += gone if len(found) + len(gone) <= MAX_REMOVED else []
         out.records = found
         out.if_refused = SlicesRefused()
         is_all = len(found) < SLICE_RECORDS
@@ -363,6 +374,7 @@ def _shares(sink: Sink, command: CommitStaged) -> list[Share]:
                 f"sink {sink.id}: handle {handle} is not staged for batch {command.batch_id}; nothing was committed",
             )
         pieces.setdefault(staged.target, []).append(staged)
+    _check_extent(sink, pieces)
     return [
         Share(
             target,
@@ -373,6 +385,24 @@ def _shares(sink: Sink, command: CommitStaged) -> list[Share]:
         )
         for target, parts in pieces.items()
     ]
+
+
+def _check_extent(sink: Sink, pieces: dict[Target, list[Staged]]) -> None:
+    """KafkaError RECORD_LIST_TOO_LARGE for a commit that could not be carried out safely."""
+    if len(pieces) > MAX_TARGETS:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"sink {sink.id}: a batch for {len(pieces)} partitions, {MAX_TARGETS} are the most; nothing was committed",
+        )
+    under_way: dict[Target, int] = {target: sum(p.records for p in parts) for target, parts in pieces.items()}
+    for commit in sink.unfinished():
+        for share in commit.shares:
+            under_way[share.target] = under_way.get(share.target, 0) + share.records
+    if max(under_way.values(), default=0) > MAX_UNDER_WAY:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"sink {sink.id}: more than {MAX_UNDER_WAY} records on their way to one partition; nothing was committed",
+        )
 
 
 _APPLY: Final[dict[int, Callable[[SinkMachine, Sink, schema.SinkRecord], None]]] = {
