@@ -112,7 +112,11 @@ def test_what_was_aborted_is_told_to_those_who_read_committed(cluster: Cluster, 
         producer.produce(tp.topic, value, partition=0)
         assert producer.flush(20) == 0
         (producer.commit_transaction if commit else producer.abort_transaction)(30)
+    deadline = time.monotonic() + 30
     committed = cluster.fetch(tp, 0, isolation=READ_COMMITTED)
+    while committed.next_offset < 6:  # Kafka answers before the markers are in the log
+        assert time.monotonic() < deadline
+        committed = cluster.fetch(tp, 0, isolation=READ_COMMITTED)
     assert [first for _, first in committed.aborted] == [2]
     assert values(committed.data) == [b"kept", b"dropped", b"too"], (
         "the bytes are the log's; the list says what to skip"
