@@ -53,10 +53,13 @@ class Targets(Protocol):
 class LocalTargets:
     """The partitions of this process."""
 
-    def __init__(self, store: Store, clock: Clock, image: Callable[[], MetadataImage]) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, image: Callable[[], MetadataImage], report: Callable[..., None]
+    ) -> None:
         self._store = store
         self._clock = clock
         self._image = image
+        self._report = report
 
     def _partition(self, target: Target) -> Partition:
         """KafkaError UNKNOWN_TOPIC_ID when the topic was deleted; another when it cannot be had now."""
@@ -80,8 +83,17 @@ class LocalTargets:
             return
         records = (producer.last_sequence + 1 - share.base_sequence) & MAX_SEQUENCE
         if records > LARGEST_DISTANCE:
-            text = f"{partition.tp} ends with sequence {producer.last_sequence}, before {share.base_sequence}"
-            answer(KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text))
+            # A share begins when the one before it is there, which is durable before it is forgotten: what is missing
+            # was taken from the partition afterwards (a repair of the log). What follows goes on without it.
+            self._report(
+                "sink-records-missing",
+                partition=str(partition.tp),
+                last_sequence=producer.last_sequence,
+                next_sequence=share.base_sequence,
+            )
+            end = producer.last_offset + 1
+            partition.log.producers.forget(producer_id)
+            answer(Standing(0, -1, -1, end))
             return
         # More than the share has: it was there before a crash, and the next batch, too.
         records = min(records, share.records)

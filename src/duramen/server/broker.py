@@ -71,6 +71,7 @@ _ERRORS = frozenset(
         "partition-not-deleted",
         "coordinator-load-failed",
         "stop-failed",
+        "sink-records-missing",
     }
 )
 

@@ -45,8 +45,9 @@ class Coordinator:
         self.machine = machine
         self.state = state
         self.staging = staging
-        self.arriving: dict[int, None] = {}
-        """First offsets of what is appended to the staging log and not recorded yet."""
+        self.arriving: dict[object, int] = {}
+        """First offsets of what is appended to the staging log and not recorded yet, each under a token of its own: a
+        request that was refused and the next one begin at the same offset."""
         self._unneeded = 0
         self._unneeded_at = -1
 
@@ -57,16 +58,23 @@ class Coordinator:
         first = self.staging.log_end_offset
         stored: list[Piece] = []
         storing = Storing(self.staging, now_ms, lambda error: done(stored if error is None else error))
-        self.arriving[first] = None
+        token = object()
+        self.arriving[token] = first
         for piece in pieces:
             stored.append(storing.store(piece))
         storing.finish()
-        return lambda: self.arriving.pop(first, None)
+
+        def recorded() -> None:
+            self.arriving.pop(token, None)
+
+        return recorded
 
     def reclaim(self) -> None:
         """Let go of the staging log below what anybody needs, once the records that say so are committed."""
         if self._unneeded_at < 0:
-            needed = [offset for offset in (self.machine.oldest_needed(), *self.arriving) if offset is not None]
+            needed = [
+                offset for offset in (self.machine.oldest_needed(), *self.arriving.values()) if offset is not None
+            ]
             self._unneeded = min(needed, default=self.staging.high_watermark)
             self._unneeded_at = self.state.log_end_offset
         if self.state.high_watermark >= self._unneeded_at:
@@ -88,7 +96,7 @@ class Sinks:
         self.materialiser = Materialiser(
             broker.clock,
             broker.store.submit,
-            LocalTargets(broker.store, broker.clock, lambda: broker.image),
+            LocalTargets(broker.store, broker.clock, lambda: broker.image, broker.report),
             lambda: broker.store.congested,
             self._durable,
             broker.report,

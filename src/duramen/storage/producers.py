@@ -233,6 +233,12 @@ class ProducerStates:
             del self._producers[producer_id]
         return len(gone)
 
+    def forget(self, producer_id: int) -> None:
+        """Let a producer without an open transaction go: its next batch may have any sequence."""
+        producer = self._producers.get(producer_id)
+        if producer is not None and producer.transaction_start == NO_TRANSACTION:
+            del self._producers[producer_id]
+
     def clear(self) -> None:
         """Forget everything, before it is rebuilt."""
         self._producers.clear()

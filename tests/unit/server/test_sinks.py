@@ -433,6 +433,37 @@ def test_several_batches_of_a_piece_and_many_pieces_of_a_share(server: InProcess
     assert values(server, "t") == [text for _, texts in staged for text in texts]
 
 
+def test_what_arrives_keeps_its_place_when_a_request_before_it_was_refused(server: InProcess) -> None:
+    Sink(server)
+    coordinator = next(each for each in server.broker.sinks.coordinators())
+    coordinator.staging.closed = True
+    answers: list[Any] = []
+    refused = coordinator.store([[memoryview(bytearray(batch("a")))]], NOW, answers.append)
+    coordinator.staging.closed = False
+    coordinator.store([[memoryview(bytearray(batch("b")))]], NOW, answers.append)
+    server.run()
+    assert [type(answer).__name__ for answer in answers] == ["KafkaError", "list"]
+    refused()
+    server.pass_ms(5000)
+    assert coordinator.staging.log_start_offset == 0
+    assert list(coordinator.arriving.values()) == [0]
+
+
+def test_a_partition_that_lost_its_end_takes_the_next_batch(server: InProcess) -> None:
+    """As after a repair of its log: what is gone is told, and the sink goes on."""
+    sink = Sink(server)
+    for number in range(3):
+        assert sink.commit(number, sink.handle(number, "t", f"{number}")).state == 2
+    log = server.broker.store.partitions[TopicPartition("t", 0)].log
+    producer = log.producers.get(sink.describe().producer_id)
+    assert producer is not None
+    producer.batches = producer.batches[:1]
+    assert sink.commit(3, sink.handle(3, "t", "3")).state == 2
+    assert values(server, "t") == ["0", "1", "2", "3"]
+    assert [fields["next_sequence"] for event, fields in server.events if event == "sink-records-missing"] == [3]
+    assert sink.commit(4, sink.handle(4, "t", "4")).state == 2
+
+
 def test_staging_that_is_not_needed_leaves_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog, "SINK_SEGMENT_BYTES", 1 << 20)
     server = InProcess(duramen_sink_topic_num_partitions="1", log_segment_delete_delay_ms="0")
