@@ -17,6 +17,10 @@ from duramen.pipelines.declaration import Topic
 
 CAUSE = "_cause"
 CORRUPT = "_corrupt"
+_LOST = (
+    f'{{step}} loses {CAUSE}, the record each row comes from: add "{CAUSE}" to its select, or '
+    "pipelines.latest_cause() to its agg"
+)
 
 
 def decode(records: DataFrame, topic: Topic) -> DataFrame:
@@ -41,9 +45,9 @@ def decode(records: DataFrame, topic: Topic) -> DataFrame:
         return plain.select(*columns, corrupt.alias(CORRUPT), CAUSE)
     where = F.concat_ws("", F.col("_cause.topic"), F.lit("-"), "_cause.partition", F.lit("@"), "_cause.offset")
     told = F.concat(where, F.lit(": the value does not fit the topic's schema: "), F.substring(corrupt, 1, 200))
-    # The check has to hang on a column that nobody can leave out.
-    checked = F.when(corrupt.isNotNull(), F.raise_error(told).cast("timestamp")).otherwise(F.col("_cause.timestamp"))
-    return plain.select(*columns, F.col(CAUSE).withField("timestamp", checked).alias(CAUSE))
+    # A filter, not a column: columns that nobody uses are never computed, and filters of the function come after it.
+    checked = plain.where(F.when(corrupt.isNull(), F.lit(True)).otherwise(F.raise_error(told).cast("boolean")))
+    return checked.select(*columns, CAUSE)
 
 
 def _parsed(schema: str) -> Column:
@@ -60,10 +64,7 @@ def _names(schema: str) -> list[str]:
 def traced(rows: DataFrame, step: str) -> DataFrame:
     """A function's rows as a table stores them: `_cause` taken apart. ConfigError when it is missing."""
     if CAUSE not in rows.columns:
-        raise ConfigError(
-            f'{step} loses {CAUSE}, the record each row comes from: add "{CAUSE}" to its select, or '
-            "pipelines.latest_cause() to its agg"
-        )
+        raise ConfigError(_LOST.format(step=step))
     kept = [name for name in rows.columns if name != CAUSE]
     return rows.select(
         *kept,
@@ -80,10 +81,11 @@ def encode(rows: DataFrame, step: str, key: str | None) -> DataFrame:
         return rows.select([name for name in rows.columns if not name.startswith("_")])
     if key is not None and key not in rows.columns:
         raise ConfigError(f"{step} gives no column {key} for the record's key")
+    if CAUSE not in rows.columns:
+        raise ConfigError(_LOST.format(step=step))
     fields = [name for name in rows.columns if not name.startswith("_")]
     value = F.to_json(F.struct(*fields), {"ignoreNullFields": "false"})
-    if CAUSE in rows.columns:
-        value = F.when(F.col("_cause.deleted"), None).otherwise(value)
+    value = F.when(F.col("_cause.deleted"), None).otherwise(value)
     columns = [value.cast("binary").alias("value")]
     if key is not None:
         columns.insert(0, F.col(key).cast("string").cast("binary").alias("key"))

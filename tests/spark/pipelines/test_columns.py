@@ -1,0 +1,75 @@
+"""Records to columns and back, on plain DataFrames: deletions, values that do not fit, filters that delete."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from files import RECORDS
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from duramen import pipelines
+from duramen.errors import ConfigError
+from duramen.pipelines.columns import decode, encode, traced
+
+pytestmark = pytest.mark.timeout(600)
+SCHEMA = "tail string, delay int"
+
+
+def records(spark: SparkSession, *values: str | None) -> DataFrame:
+    """Records of partition 3 from offset 0, with the keys N0, N1 and so on."""
+    rows = [
+        f"SELECT X'{f'N{n}'.encode().hex()}' AS key, "
+        + ("NULL" if value is None else f"X'{value.encode().hex()}'")
+        + f" AS value, 'flights' AS topic, 3 AS partition, {n}L AS offset, timestamp_seconds({n}) AS timestamp"
+        for n, value in enumerate(values)
+    ]
+    found = spark.sql(" UNION ALL ".join(rows))
+    return found.selectExpr(
+        *(f"CAST({column} AS {kind}) AS {column}" for column, kind in map(str.split, RECORDS.split(", ")))
+    )
+
+
+def rows(frame: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict() for row in frame.collect()]
+
+
+def test_the_key_and_deletions_come_along_to_a_table(spark: SparkSession) -> None:
+    topic = pipelines.Topic("flights", schema=SCHEMA, key="tail")
+    found = rows(traced(decode(records(spark, '{"delay":5}', None), topic), "aircraft"))
+    place = {"_topic": "flights", "_partition": 3}
+    assert found == [
+        {"tail": "N0", "delay": 5, **place, "_offset": 0, "_deleted": False},
+        {"tail": "N1", "delay": None, **place, "_offset": 1, "_deleted": True},
+    ]
+
+
+def test_a_value_that_does_not_fit_fails_and_is_named_or_is_kept(spark: SparkSession, tmp_path: Path) -> None:
+    # From files: what is written into the query itself, Spark computes while it plans, in an order of its own.
+    records(spark, '{"delay":5}', "{nonsense").write.parquet(str(tmp_path / "records"))
+    given = spark.read.parquet(str(tmp_path / "records"))
+    with pytest.raises(PySparkException, match=r"flights-3@1: the value does not fit.*nonsense"):
+        rows(traced(decode(given, pipelines.Topic("flights", schema=SCHEMA)), "aircraft"))
+    with pytest.raises(PySparkException, match="flights-3@1: the value does not fit"):
+        rows(decode(given, pipelines.Topic("flights", schema=SCHEMA)).where("delay > 1").select("delay"))
+    kept = decode(given, pipelines.Topic("flights", schema=SCHEMA, corrupt="keep")).drop("_cause")
+    assert {row["_corrupt"] for row in rows(kept)} == {None, "{nonsense"}
+
+
+def test_a_filter_that_deletes_and_what_a_stream_writes(spark: SparkSession) -> None:
+    topic = pipelines.Topic("flights", schema=SCHEMA, key="tail")
+    given = decode(records(spark, '{"delay":5}', '{"delay":50}', '{"delay":null}', None), topic)
+    found = rows(encode(pipelines.where(given, "delay > 10"), "late", "tail"))
+    values = {bytes(row["key"]): None if row["value"] is None else json.loads(bytes(row["value"])) for row in found}
+    assert values == {b"N0": None, b"N1": {"tail": "N1", "delay": 50}, b"N2": None, b"N3": None}
+
+
+def test_what_is_missing_is_told_before_anything_runs(spark: SparkSession) -> None:
+    given = decode(records(spark, "{}"), pipelines.Topic("flights", schema=SCHEMA))
+    with pytest.raises(ConfigError, match="aircraft loses _cause"):
+        traced(given.select("tail"), "aircraft")
+    with pytest.raises(ConfigError, match="no column key"):
+        encode(given, "late", "key")
