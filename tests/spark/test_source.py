@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,6 +134,37 @@ def test_expiry_under_a_query_fails_it_naming_the_range(spark: SparkSession, nod
     drain(tolerant, "out", tmp_path / "checkpoint")
     offsets = spark.read.parquet(str(tmp_path / "out")).select("offset").collect()
     assert sorted(row.offset for row in offsets) == [*range(10), *range(27, 40)]
+
+
+def test_real_queries_whose_records_expire_meanwhile(spark: SparkSession, node: LogNode) -> None:
+    """Each either reads everything or fails and names what is lost; EXPIRY_QUERIES=50 for the long version."""
+    outcomes = []
+    for seed in range(int(os.environ.get("EXPIRY_QUERIES", "2"))):
+        chance = random.Random(seed)
+        topic = node.create(f"race-{seed}")
+        for number in range(12):
+            node.append(topic, 0, [(None, bytes(chance.randrange(30_000)), (), 1)] * 10, codec=number % 5)
+        frame = load(
+            spark.read,
+            node,
+            topic,
+            startingOffsets=json.dumps({topic: {"0": 0}}),
+            targetPartitionBytes="200k",
+            columns="offset",
+            readFrom="broker",
+        )
+        timer = threading.Timer(chance.random() * 1.5, node.delete_before, (topic, 0, chance.randrange(1, 120)))
+        timer.start()
+        try:
+            assert sorted(row.offset for row in frame.collect()) == list(range(120)), seed
+            outcomes.append("whole")
+        except PySparkException as error:
+            named = re.search(rf"DataLossError: offsets \d+ to \d+ of {topic}-0", str(error))
+            outcomes.append("lost" if named else str(error))
+        finally:
+            timer.join()
+    assert set(outcomes) <= {"whole", "lost"}
+    print(f"{outcomes.count('whole')} queries whole, {outcomes.count('lost')} failed by name")
 
 
 _ENDS = ("endOffset", "latestOffset")

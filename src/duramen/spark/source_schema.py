@@ -22,6 +22,16 @@ _TYPES: Final = {
     "headers": "array<struct<key:string,value:binary>>",
 }
 CORRUPT: Final = "_corrupt"
+_FROM_JSON: Final = (
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_string,
+    pa.types.is_binary,
+    pa.types.is_timestamp,
+)
+"""What a scalar of a JSON value may become; dates and maps are not among them."""
 
 
 def columns(options: Mapping[str, Any]) -> dict[str, str]:
@@ -63,4 +73,18 @@ def arrow_schema(schema: StructType, options: Mapping[str, Any]) -> pa.Schema:
         actual = field.dataType.simpleString()
         if not (field.name == "value" and options["valueFormat"] == "json") and actual != offered[field.name]:
             raise ConfigError(f"column {field.name} is {offered[field.name]}, not {actual}")
-    return to_arrow_schema(schema, timezone="UTC")
+    made = to_arrow_schema(schema, timezone="UTC")
+    if options["valueFormat"] == "json" and "value" in made.names:
+        _check_json(made.field("value").type, "value")
+    return made
+
+
+def _check_json(kind: pa.DataType, path: str) -> None:
+    """That Arrow's JSON reader can make this type. Raises ConfigError naming the field."""
+    if pa.types.is_struct(kind):
+        for field in kind:
+            _check_json(field.type, f"{path}.{field.name}")
+    elif pa.types.is_list(kind):
+        _check_json(kind.value_type, f"{path}[]")
+    elif not any(fits(kind) for fits in _FROM_JSON):
+        raise ConfigError(f"valueSchema: {path} is {kind}, which JSON is not read as; make it a string and cast it")

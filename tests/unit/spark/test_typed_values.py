@@ -8,7 +8,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import DateType, StructType
 
+from duramen.errors import ConfigError
+from duramen.spark.options import BATCH, parse
+from duramen.spark.source_schema import arrow_schema, ddl
 from duramen.spark.typed_values import TypedValues, json_values, texts
 
 KIND = pa.struct([("a", pa.int64()), ("b", pa.string())])
@@ -94,3 +98,23 @@ def test_only_wanted_columns_are_made(wanted: list[str]) -> None:
     made = typed.convert(raw)
     assert made.schema.equals(schema)
     assert ("value" in typed.raw_schema.names) == (wanted != ["offset"])
+
+
+def test_types_that_json_is_not_read_as_are_refused_by_field() -> None:
+    schema = StructType().add("value", StructType().add("when", DateType()))
+    options = parse({"bootstrap.servers": "h:1", "valueFormat": "json", "valueSchema": "when date"}, BATCH)
+    with pytest.raises(ConfigError, match=r"value\.when is date32"):
+        arrow_schema(schema, options)
+
+
+def test_columns_and_schemas_that_the_source_does_not_have_are_refused() -> None:
+    options = parse({"bootstrap.servers": "h:1"}, BATCH)
+    assert arrow_schema(StructType().add("offset", "long"), options).names == ["offset"]
+    with pytest.raises(ConfigError, match="headers need includeHeaders"):
+        arrow_schema(StructType().add("headers", "string"), options)
+    with pytest.raises(ConfigError, match="column offset is bigint, not string"):
+        arrow_schema(StructType().add("offset", "string"), options)
+    with pytest.raises(ConfigError, match="there is no column nothing"):
+        ddl(parse({"bootstrap.servers": "h:1", "columns": "key,nothing"}, BATCH))
+    with pytest.raises(ConfigError, match="needs valueSchema"):
+        ddl(parse({"bootstrap.servers": "h:1", "valueFormat": "json"}, BATCH))
