@@ -28,7 +28,7 @@ from duramen.sim.network import SimNetwork, SimPort
 from duramen.sim.node import WALL_START_MS, Node, Server
 from duramen.sim.plan import Plan
 from duramen.sim.replaying import check_replay
-from duramen.sim.sinking import Driver, Sunk, read_sunk, watch_sink
+from duramen.sim.sinking import Driver, Sunk, check_event, read_sunk, watch_sink
 from duramen.sim.states import Coverage, probed
 from duramen.sim.troubles import Latency
 from duramen.sim.workload import (
@@ -197,6 +197,7 @@ class Simulation:
         if isinstance(bug, BaseException):
             lines = "".join(traceback.format_exception(bug))
             raise InvariantViolated("NoUnhandledError", f"{event}: {lines}")
+        check_event(event, fields, excused=self.node.excused)
         if event in GIVEN_UP:
             self.given_up = True
             if GIVEN_UP[event]:

@@ -272,3 +272,9 @@ def watch_sink(scene: Scene, sunk: Sunk) -> Script:
     while scene.reading_on:
         yield from read_sunk(scene, sunk)
         yield scene.random.uniform(0.05, 0.5)
+
+
+def check_event(event: str, fields: dict[str, Any], *, excused: bool) -> None:
+    """A node whose disk tells the truth never finds that a partition lost what it had of a sink."""
+    if event == "sink-records-missing" and not excused:
+        raise InvariantViolated(NAME, f"a partition lost what it had of a sink: {fields}")
