@@ -65,7 +65,7 @@ def as_rows(made: Partition, committed: bool) -> list[dict[str, Any]]:
     ]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(made=partitions())
 def test_columns_hold_what_the_plain_reader_finds(made: Partition) -> None:
     assert decode(made.data) == as_rows(made, committed=False)
@@ -77,7 +77,7 @@ def test_a_reader_of_committed_records_sees_no_aborted_one(made: Partition) -> N
     assert decode(made.data, aborted=made.aborted) == as_rows(made, committed=True)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(made=partitions(), low=st.integers(-3, 60), width=st.integers(0, 60))
 def test_offsets_outside_of_the_range_are_dropped(made: Partition, low: int, width: int) -> None:
     everything = as_rows(made, committed=False)
@@ -86,7 +86,7 @@ def test_offsets_outside_of_the_range_are_dropped(made: Partition, low: int, wid
     assert decode(made.data, Wanted(start, end)) == [row for row in everything if start <= row["offset"] < end]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(made=partitions(), data=st.data())
 def test_one_key_and_a_range_of_time(made: Partition, data: st.DataObject) -> None:
     everything = as_rows(made, committed=False)
@@ -111,7 +111,7 @@ def test_only_the_asked_columns_are_made(made: Partition, names: list[str]) -> N
     ]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 @example(data=None)
 def test_rubbish_under_a_valid_crc_is_refused_when_the_plain_reader_refuses_it(data: st.DataObject | None) -> None:
