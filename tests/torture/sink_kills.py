@@ -43,15 +43,23 @@ class Keeper:
         self._stopping = False
         self._thread = threading.Thread(target=self._watch)
         node.start()
+        self._up = threading.Lock()
+        """Free while the node is up: whoever holds it kills it, or has to start it."""
         self._thread.start()
 
     def kill(self) -> bool:
-        """SIGKILL, now; whether there was somebody to kill."""
-        process = self.node.process
-        if process is None or process.poll() is not None:
+        """SIGKILL, now; False while it is down or starting, which `Served.start` could not tell from a failure."""
+        if not self._up.acquire(blocking=False):
             return False
-        os.kill(process.pid, signal.SIGKILL)
-        return True
+        try:
+            process = self.node.process
+            if process is None or process.poll() is not None:
+                return False
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            return True
+        finally:
+            self._up.release()
 
     def close(self) -> None:
         self._stopping = True
@@ -60,10 +68,11 @@ class Keeper:
 
     def _watch(self) -> None:
         while not self._stopping:
-            process = self.node.process
-            if process is not None and process.poll() is not None:
-                self.node.process = None
-                self.node.start()
+            with self._up:
+                process = self.node.process
+                if process is not None and process.poll() is not None:
+                    self.node.process = None
+                    self.node.start()
             time.sleep(0.005)
 
 
