@@ -11,8 +11,11 @@ from tests.crash.session import DATA, NOW, commit, open_directory
 from tests.crash.states import State
 from tests.crash.tape import TapeDisk
 
+from duramen.errors import StorageError
 from duramen.storage.directory import LogDirectory
 from duramen.storage.journal_format import part_name
+from duramen.storage.seal import SEALING
+from duramen.wire.seal import decode_seal
 
 LEFTOVERS = (".tmp", ".new", ".tail", ".deleted", ".cleaned", ".swap", "-delete")
 
@@ -64,6 +67,7 @@ def _first_start(disk: TapeDisk, promises: Promises, *, clean_stop: bool) -> dic
     """Recover what the crash left, then crash again, or stop cleanly: then the next start believes the files."""
     directory = open_directory(disk, promises)
     views = check_directory(directory, promises)
+    _growing_seals_hold(disk)
     directory.close(clean=clean_stop)
     return views
 
@@ -79,6 +83,21 @@ def _second_start(disk: TapeDisk, promises: Promises, views: dict[bytes, LogView
         commit(directory)
     _no_leftovers(disk, directory)
     directory.close(clean=False)
+
+
+def _growing_seals_hold(disk: TapeDisk) -> None:
+    """What a `.sealing` says is of bytes that are there: when the log has grown it is gone on from, not made anew."""
+    contents = disk.contents()
+    for name, data in contents.items():
+        if not name.endswith(SEALING) or "-delete/" in name:
+            continue
+        try:
+            seal = decode_seal(data, name)
+        except StorageError:
+            continue  # torn: it counts for nothing
+        log = contents.get(name.removesuffix(SEALING) + ".log", b"")
+        require(seal.length <= len(log), f"{name} speaks of {seal.length} bytes, there are {len(log)}")
+        seal.check(memoryview(log)[: seal.length], 0, name, 0)
 
 
 def _no_leftovers(disk: TapeDisk, directory: LogDirectory) -> None:

@@ -190,3 +190,16 @@ def test_a_recovery_that_is_cut_off_leaves_no_seal_of_what_it_cut_off() -> None:
     assert seal.length == len(content)
     seal.check(memoryview(content), 0, sealing, 0)
     session.crash()
+
+
+def test_a_growing_seal_whose_log_never_got_its_name_goes() -> None:
+    """A power cut may keep its name and lose the log's; the next segment that begins there has other bytes."""
+    session = Session(1)
+    filled(session)
+    session.crash()
+    session.disk.end_process()
+    stray = f"{DATA}/topic1-0/{1 << 20:020}.sealing"
+    session.disk.open(stray, create=True, write=True).close()
+    session.start()
+    assert stray not in session.disk.contents()
+    session.crash()

@@ -18,6 +18,7 @@ from duramen.storage.index import (
 from duramen.storage.producer_files import decode_aborted, decode_kafka, decode_ours
 from duramen.storage.producers import Producer
 from duramen.storage.scan import header_at, scan
+from duramen.storage.seal import SEALING
 from duramen.storage.segment import (
     DELETED,
     INDEX,
@@ -36,7 +37,7 @@ from duramen.storage.segment_loading import Walk, closed_indexes_fit, load_activ
 if TYPE_CHECKING:
     from duramen.storage.log import Log
 
-_BESIDE_A_LOG = frozenset({INDEX, TIME_INDEX, TXN_INDEX, SEAL})
+_BESIDE_A_LOG = frozenset({INDEX, TIME_INDEX, TXN_INDEX, SEAL, SEALING})
 _LEFT_OVER = (DELETED, ".cleaned", ".tmp")
 
 SnapshotKind = tuple[str, Callable[[bytes], list[Producer] | None]]
