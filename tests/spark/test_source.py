@@ -153,7 +153,7 @@ def test_real_queries_whose_records_expire_meanwhile(spark: SparkSession, node: 
             columns="offset",
             readFrom="broker",
         )
-        timer = threading.Timer(chance.random() * 1.5, node.delete_before, (topic, 0, chance.randrange(1, 120)))
+        timer = threading.Timer(chance.random() * 4, node.delete_before, (topic, 0, chance.randrange(1, 120)))
         timer.start()
         try:
             assert sorted(row.offset for row in frame.collect()) == list(range(120)), seed
