@@ -8,6 +8,7 @@ holds is committed, and what it no longer mentions (deleted topics) is gone from
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from typing import Any, Final
 
@@ -189,8 +190,12 @@ class Snapshots:
         """Cut the log at the oldest snapshot that may begin it, as Kafka does: by age, and by size of everything."""
         kept = self._kept
         first = 0
-        while first + 1 < len(kept) and self._expendable(first):
-            first += 1
+        try:
+            while first + 1 < len(kept) and self._expendable(first):
+                first += 1
+        except OSError as error:  # the next snapshot tries again
+            self._report("snapshot-failed", error=error)
+            return
         if first == 0 or not self._alive():
             return
         gone, self._kept = kept[:first], kept[first:]
@@ -217,9 +222,8 @@ class Snapshots:
     def _size(self, snapshot: SnapshotId) -> int:
         size = self._sizes.get(snapshot)
         if size is None:
-            file = self._world.disk.open(self._path(snapshot))
-            size = self._sizes[snapshot] = file.size()
-            file.close()
+            with closing(self._world.disk.open(self._path(snapshot))) as file:
+                size = self._sizes[snapshot] = file.size()
         return size
 
     def _timestamp(self, snapshot: SnapshotId) -> int:

@@ -316,3 +316,34 @@ def test_every_damaged_byte_of_a_snapshot_is_noticed() -> None:
         file.close()
         with pytest.raises(CorruptLogError):
             list(read_snapshot(disk, "/s", snapshot))
+
+
+@pytest.mark.parametrize("failing", ["size", "open", "pread"])
+def test_an_old_snapshot_that_cannot_be_looked_at_stays_until_the_next_is_written(failing: str) -> None:
+    """Found by simulation: the disk's error left the loop when a snapshot's size or age was asked for."""
+    disk = CrashDisk()
+    server = InProcess(disk, **OFTEN)
+    filled(server, 2)
+    stopped(server)
+    oldest = snapshots(disk)[0]
+    failed: list[str] = []
+
+    def fault(call: Any) -> OSError | None:
+        if call.operation != failing or not call.path.endswith(oldest.name):
+            return None
+        failed.append(call.operation)
+        return OSError(5, "EIO")
+
+    disk.fault = fault
+    limits = {"metadata_max_retention_bytes": "-1", "metadata_max_retention_ms": "1"} if failing == "pread" else SHORT
+    server = restarted(disk, **{**SHORT, **limits})
+    server.pass_ms(10)
+    server.connect().create_topic("one")
+    assert failed
+    assert oldest in snapshots(disk)
+    disk.fault = None
+    server.pass_ms(10)
+    server.connect().create_topic("two")
+    server.pass_ms(3000)
+    assert oldest not in snapshots(disk)
+    assert {"one", "two"} <= set(topics(server))
