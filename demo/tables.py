@@ -85,7 +85,10 @@ class Tables:
         self.display.say(f"both tables hold everything after {len(self.batches)} batches")
         self.file.write_text(sound, encoding="utf-8")
         self.display.say("the bug is mended: the topic is replayed through the new logic, beside the old table")
-        report = json.loads(self._command("reprocess", "delays", "--version", "v2", "--json").splitlines()[-1])
+        self.display.bar("rows replayed", rows)
+        told = self._command("reprocess", "delays", "--version", "v2", "--json", meanwhile=lambda: self._replayed(rows))
+        self.display.update("rows replayed", rows)
+        report = json.loads(told.splitlines()[-1])
         seen: set[int] = set()
         seconds = self._swap(seen)
         self.display.say(f"swapped in {seconds * 1000:.0f} ms; readers saw {len(seen)} states, the old and the new")
@@ -165,12 +168,25 @@ class Tables:
             self.display.update("rows into tables", min(self._rows(), 2 * rows))
             time.sleep(0.1)
 
-    def _command(self, name: str, *words: str) -> str:
+    def _command(self, name: str, *words: str, meanwhile: Callable[[], None] = lambda: None) -> str:
+        """What a command prints. SystemExit when it fails."""
         with self.log.open("ab") as log:
-            done = subprocess.run(self._words(name, *words), stdout=subprocess.PIPE, stderr=log, text=True, check=False)
-        if done.returncode != 0:
+            process = subprocess.Popen(self._words(name, *words), stdout=subprocess.PIPE, stderr=log, text=True)
+        try:
+            while process.poll() is None:
+                meanwhile()
+                time.sleep(0.1)
+        finally:
+            process.kill()
+            said, _ = process.communicate()
+        if process.returncode != 0:
             raise SystemExit(f"duramen spark {name} failed; see {self.log}")
-        return done.stdout
+        return said
+
+    def _replayed(self, rows: int) -> None:
+        """Show how far the replay is, by the batches that it has told of."""
+        batches = self.log.read_text(errors="replace").count("delays v2 ")
+        self.display.update("rows replayed", min(batches * max(1, rows // BATCHES), rows - 1))
 
     def _swap(self, seen: set[int]) -> float:
         """Swap while a reader looks at the table again and again; `seen` gets the sums it saw."""
