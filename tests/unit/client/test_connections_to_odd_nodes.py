@@ -156,9 +156,12 @@ def test_old_and_new_versions_of_everything(highest: tuple[int, int]) -> None:
 
 
 def test_a_frame_that_is_too_long_takes_no_memory() -> None:
-    with odd_node(lambda *_: struct.pack(">i", 1 << 30) + b"x") as node, Cluster(node.bootstrap) as cluster:
-        with pytest.raises(DecodeError, match="1073741824"):
-            cluster.metadata()
+    with (
+        odd_node(lambda *_: struct.pack(">i", 1 << 30) + b"x") as node,
+        Cluster(node.bootstrap) as cluster,
+        pytest.raises(DecodeError, match="1073741824"),
+    ):
+        cluster.metadata()
 
 
 @pytest.mark.parametrize(
@@ -219,9 +222,12 @@ def test_a_node_that_asks_for_a_pause_gets_it() -> None:
 
 
 def test_a_partition_without_a_leader_ends_with_the_time_limit() -> None:
-    with odd_node(lambda key, version, _: metadata(node, version, leader=-1)) as node:
-        with Cluster(node.bootstrap, timeout_s=0.3) as cluster, pytest.raises(DeadlineError) as late:
-            cluster.fetch(TP, 0)
+    with (
+        odd_node(lambda key, version, _: metadata(node, version, leader=-1)) as node,
+        Cluster(node.bootstrap, timeout_s=0.3) as cluster,
+        pytest.raises(DeadlineError) as late,
+    ):
+        cluster.fetch(TP, 0)
     assert isinstance(late.value.last, KafkaError)
     assert late.value.last.code == ErrorCode.LEADER_NOT_AVAILABLE
 
@@ -262,6 +268,8 @@ def test_bootstrap_addresses() -> None:
 def test_the_next_bootstrap_address_is_tried() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         nobody = closed.getsockname()[1]
-    with odd_node(lambda key, version, _: metadata(node, version)) as node:
-        with Cluster(f"127.0.0.1:{nobody},{node.bootstrap}") as cluster:
-            assert cluster.partitions("t") == [0]
+    with (
+        odd_node(lambda key, version, _: metadata(node, version)) as node,
+        Cluster(f"127.0.0.1:{nobody},{node.bootstrap}") as cluster,
+    ):
+        assert cluster.partitions("t") == [0]
