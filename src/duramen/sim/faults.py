@@ -22,6 +22,7 @@ DATA = "/data"
 
 KINDS = {
     "power cut in a call": 3,
+    "end at a moment": 3,
     "power cut": 2,
     "kill in a call": 2,
     "kill": 1,
@@ -39,6 +40,18 @@ KINDS = {
     "clock jump": 2,
 }
 """The kinds of fault and how often each is drawn."""
+
+MOMENTS = {
+    "compaction swap": 30,
+    "journal went on in its next part": 4,
+    "metadata snapshot begun": 12,
+    "metadata log cut at a snapshot": 12,
+    "segment sealed": 12,
+    "checkpoint during group commit": 30,
+}
+"""States behind which a node is worth losing, and how many disk calls later that happens at most."""
+MOMENT_S = 4.0
+"""How long one is waited for."""
 
 EARLIEST_CLOCK_MS, LATEST_CLOCK_MS = -45 * 60_000, 6 * 3_600_000
 """How far the wall clock may be off: less than what makes batches "from the future" or forgets producers."""
@@ -76,6 +89,8 @@ class Faults:
         self.kinds = KINDS
         self.suspicious: Callable[[], bool] = lambda: True
         self.look: Callable[[], Script] = lambda: iter_nothing()
+        self.moments: dict[str, Callable[[], None]] = {}
+        """Called when a state is reached next (`Coverage.moments`)."""
         self.before_start: Callable[[], None] = lambda: None
         self._latency = latency
         self._note = note
@@ -154,6 +169,7 @@ class Faults:
             yield from self._end_within(0.5)
         else:
             trouble: dict[str, Callable[[], Script]] = {
+                "end at a moment": self._end_at_a_moment,
                 "full disk": self._fill,
                 "failing calls": self._fail_calls,
                 "failing sync": self._fail_a_sync,
@@ -166,6 +182,30 @@ class Faults:
                 "clock jump": self._jump,
             }
             yield from trouble[kind]()
+
+    def _end_at_a_moment(self) -> Script:
+        """Power fails, or the process is killed, soon after a certain state is reached; nothing, if it is not."""
+        disk, random = self.node.disk, self.random
+        moment, most = random.choice(list(MOMENTS.items()))
+        power, calls = random.random() < 0.7, random.randint(1, most)
+        reached = False
+
+        def arm() -> None:
+            nonlocal reached
+            reached = True
+            self.counts[f"{'power cut' if power else 'kill'} after: {moment}"] += 1
+            if power:
+                disk.cut_at = disk.calls + calls
+            else:
+                disk.kill_at = disk.calls + calls
+
+        self.moments[moment] = arm
+        deadline = self._now() + MOMENT_S
+        while not reached and self._now() < deadline:
+            yield POLL_S
+        self.moments.pop(moment, None)
+        if reached:
+            yield from self._end_within(0.5)
 
     def _end_within(self, seconds: float) -> Script:
         """Wait for the node to die by itself; help after that time."""

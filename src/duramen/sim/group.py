@@ -7,6 +7,7 @@ from typing import Any
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
 from duramen.sim.client import Call, Script, Steps, call
+from duramen.sim.invariants import InvariantViolated
 from duramen.sim.workload import EARLIEST, RETRY_S, Scene, decoded, fetch, list_offset, unexpected
 
 REJOIN = (
@@ -26,6 +27,8 @@ class Member:
         self.tps = tps
         self.member_id = ""
         self.generation = -1
+        self.earlier = -1
+        """The generation before this one, of the same member."""
         self.starts = 0
         self.positions: dict[TopicPartition, int] = {}
         self.committed: dict[TopicPartition, int] = {}
@@ -39,6 +42,8 @@ class Member:
             yield RETRY_S
         while scene.reading_on:
             share = yield from self._join()
+            if share is not None and self.earlier >= 0 and scene.random.random() < 0.2:
+                yield from self._commit_late()
             if share is None or not (yield from self._fetch_positions(share)):
                 yield RETRY_S * scene.random.uniform(0.5, 1.5)
                 continue
@@ -67,6 +72,7 @@ class Member:
         if self.generation >= 0 and self.starts != self.scene.starts():
             self.scene.coverage.hit("group rebalance across a restart")
         self.starts = self.scene.starts()
+        self.earlier = self.generation if self.member_id == joined.member_id else -1
         self.member_id, self.generation = joined.member_id, joined.generation_id
         assignments: list[Any] = []
         if joined.leader == self.member_id:
@@ -192,13 +198,40 @@ class Member:
             for partition in topic.partitions:
                 tp = TopicPartition(topic.name, partition.partition_index)
                 scene.note(f"{self.name} commit {tp} {self.positions[tp]}: {partition.error_code}")
-                if partition.error_code == ErrorCode.ILLEGAL_GENERATION:
-                    scene.coverage.hit("commit of an old generation refused")
                 if not self._fine("commit", partition.error_code):
                     return False
                 scene.ledger.committed(self.group, tp, self.positions[tp], asked)
                 self.committed[tp] = self.positions[tp]
         return True
+
+    def _commit_late(self) -> Script:
+        """A commit that was meant for the generation before, and comes when that is over: it must be refused."""
+        if self.earlier == self.generation:
+            return
+        scene, tp = self.scene, self.tps[0]
+        wanted = call(
+            "OffsetCommit",
+            8,
+            group_id=self.group,
+            generation_id_or_member_epoch=self.earlier,
+            member_id=self.member_id,
+        )
+        kinds = wanted.api.request
+        partition = kinds.OffsetCommitRequestPartition(
+            partition_index=tp.partition, committed_offset=0, committed_metadata="too late"
+        )
+        wanted.request.topics.append(kinds.OffsetCommitRequestTopic(name=tp.topic, partitions=[partition]))
+        response = yield wanted
+        code = None if response is None else response.topics[0].partitions[0].error_code
+        scene.note(f"{self.name} commit of generation {self.earlier} in {self.generation}: {code}")
+        if code == ErrorCode.NONE:
+            raise InvariantViolated(
+                "GroupOffsetsMonotone", f"{tp}: a commit of generation {self.earlier} was taken in {self.generation}"
+            )
+        if code == ErrorCode.ILLEGAL_GENERATION:
+            scene.coverage.hit("commit of an old generation refused")
+        elif code is not None:
+            self._fine("late commit", code)
 
     def _leave(self) -> Script:
         wanted = call("LeaveGroup", 4, group_id=self.group)

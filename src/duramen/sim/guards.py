@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import SystemRandom
 from typing import Any
 
@@ -23,7 +23,7 @@ from duramen.server.handlers.commit_staged import CommitCall
 from duramen.server.handlers.fetch import FetchCall
 from duramen.sim.network import SimNetwork
 from duramen.sim.plan import Plan
-from duramen.storage import housekeeping, reads
+from duramen.storage import housekeeping, kinds, reads
 from duramen.storage.directory import LogDirectory
 from duramen.storage.journal import Journal
 from duramen.storage.journal_reader import JournalEntry
@@ -81,21 +81,21 @@ class Acknowledgement(Guard):
 
 
 class JournalReplay(Guard):
-    """Recovery does not replay the journal's batches (internal topics' aside): segments keep only what was synced."""
+    """Recovery does not replay the journal's batches (the metadata log's aside): segments keep only what was synced."""
 
     owner = RecoveryPlan
-    method = "_write"
+    method = "fold"
     caught_by = "AcknowledgedNeverLost"
     plan = Plan(faults=CRASHES, readers=0, members=0)
 
     def replacement(self, original: Any) -> Any:
         """Fold only the metadata log's batches into the plan."""
 
-        def write(plan: RecoveryPlan, entry: JournalEntry) -> None:
-            if entry.topic_id == METADATA_TOPIC_ID:
-                original(plan, entry)
+        def fold(plan: RecoveryPlan, entries: Sequence[JournalEntry]) -> None:
+            own = plan.key[0] == METADATA_TOPIC_ID
+            original(plan, [entry for entry in entries if own or entry.kind != kinds.BATCH])
 
-        return write
+        return fold
 
 
 class EpochBump(Guard):

@@ -492,6 +492,7 @@ class Ledger:
 
 
 INVARIANTS: tuple[type[Invariant], ...] = (
+    OnlyWhatWasProduced,
     OffsetStability,
     AcknowledgedNeverLost,
     NothingReadVanishes,
@@ -501,7 +502,6 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     LogStartNeverGoesBack,
     TruncationExact,
     RetentionNeverEarly,
-    OnlyWhatWasProduced,
     CompactionKeepsTheLast,
     GroupOffsetsMonotone,
 )

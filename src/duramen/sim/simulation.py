@@ -14,6 +14,7 @@ from duramen.model import INTERNAL_TOPICS, TopicPartition
 from duramen.partition.settings import directory_settings
 from duramen.ports import World
 from duramen.server.broker import Broker
+from duramen.sim.background import background, scrubbing_soon
 from duramen.sim.churn import Hardener, Recreator, trim
 from duramen.sim.client import Actor, Client, Script
 from duramen.sim.compacting import COMPACTED, KeyedProducer, check_fold, watch_compaction
@@ -130,6 +131,7 @@ class Simulation:
         self.sunk = Sunk(stable=drawn.random() < 0.7) if has_sink else None
         settings: dict[str, str] = SMALL_MAP if self.compacts and random.random() < 0.3 else {}
         # Compaction goes as far as checkpoints do, which a small journal makes often.
+        settings = settings | background(seed, plan)
         self.config = configuration(settings | (SMALL_JOURNAL if plan.has("small journal", random) else {}))
         note = self.history.note
         self.node = Node("n1", self.loop, self.network, random, self.disk, self._boot, note)
@@ -149,6 +151,7 @@ class Simulation:
             self.faults.kinds = {kind: weight for kind, weight in self.faults.kinds.items() if kind in plan.faults}
         self.node.on_state = self.coverage.hit
         self.scene.starts = lambda: self.node.starts
+        self.faults.moments = self.coverage.moments
         self.faults.look = lambda: survey(self.scene, judge=False)
         self.faults.suspicious = lambda: self.given_up
         self.faults.before_start = self._check_replay
@@ -222,7 +225,7 @@ class Simulation:
 
     def run(self) -> Result:
         """From the first start to the last verdict; InvariantViolated where a promise is broken."""
-        with probed(self.coverage.hit):
+        with probed(self.coverage.hit), scrubbing_soon():
             try:
                 self._live()
                 self._verdict()

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from duramen.errors import KafkaError
+from duramen.partition import snapshots
 from duramen.partition.partition import Partition
+from duramen.partition.snapshots import Snapshots
 from duramen.partition.store import Store
 from duramen.storage.cleaner import Cleaner, Cleaning
 from duramen.storage.directory import LogDirectory
@@ -22,7 +24,10 @@ from duramen.storage.journal_ring import Growth, PartRing
 from duramen.storage.log import Log
 from duramen.storage.reads import Pending
 from duramen.storage.recovery import PartitionRecovery
+from duramen.storage.scrub_progress import NO_KEY
+from duramen.storage.scrubbing import Scrubber, ScrubJob
 from duramen.storage.seal import SealJob
+from duramen.storage.snapshot_files import PART_SUFFIX, WriteSnapshot
 from duramen.storage.swapping import CLEANED, SWAP
 
 Hit = Callable[[str], None]
@@ -60,10 +65,15 @@ class Coverage:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.moments: dict[str, Callable[[], None]] = {}
+        """Called when a state is reached next."""
 
     def hit(self, state: str) -> None:
         """The state was reached."""
         self.counts[state] += 1
+        waiting = self.moments.pop(state, None)
+        if waiting is not None:
+            waiting()
 
 
 class Probe(NamedTuple):
@@ -79,6 +89,7 @@ def _next_part(original: Any, hit: Hit) -> Any:
     def wrapped(ring: PartRing) -> Any:
         if ring._free and ring._free[0].lap:
             hit("journal lap finished")
+        hit("journal went on in its next part")
         return original(ring)
 
     return wrapped
@@ -285,6 +296,88 @@ def _staged(original: Any, hit: Hit) -> Any:
     return wrapped
 
 
+def _scrub_job_over(original: Any, hit: Hit) -> Any:
+    def wrapped(scrubber: Scrubber, job: ScrubJob, logs: Any) -> Any:
+        if job.found:
+            hit("scrubber found damage")
+        if job.ends_round:
+            hit("scrub round finished")
+        return original(scrubber, job, logs)
+
+    return wrapped
+
+
+def _scrubbed(original: Any, hit: Hit) -> Any:
+    def wrapped(job: ScrubJob, piece: Any) -> Any:
+        hit("sealed segment scrubbed")
+        try:
+            return original(job, piece)
+        except FileNotFoundError:
+            hit("segment removed before it was scrubbed")
+            raise
+
+    return wrapped
+
+
+def _scrub_begun(original: Any, hit: Hit) -> Any:
+    def wrapped(scrubber: Scrubber, logs: Any, now_ms: int) -> Any:
+        known = scrubber._known
+        if known is not None and known.key != NO_KEY:
+            hit("scrub round goes on after a restart")
+        return original(scrubber, logs, now_ms)
+
+    return wrapped
+
+
+def _doubted(original: Any, hit: Hit) -> Any:
+    def wrapped(scrubber: Scrubber, logs: Any, budget: int) -> Any:
+        pieces = original(scrubber, logs, budget)
+        if pieces:
+            hit("damage known before a restart is looked at again")
+        return pieces
+
+    return wrapped
+
+
+def _snapshot_written(original: Any, hit: Hit) -> Any:
+    def wrapped(job: WriteSnapshot) -> Any:
+        hit("metadata snapshot begun")
+        result = original(job)
+        hit("metadata snapshot written")
+        return result
+
+    return wrapped
+
+
+def _snapshot_loaded(original: Any, hit: Hit) -> Any:
+    def wrapped(snapshots: Snapshots, machine: Any) -> Any:
+        offset = original(snapshots, machine)
+        if offset:
+            hit("metadata loaded from a snapshot")
+        if snapshots._partition.log.start_offset:
+            hit("metadata loaded from a snapshot, its log cut before")
+        return offset
+
+    return wrapped
+
+
+def _snapshots_removed(original: Any, hit: Hit) -> Any:
+    def wrapped(snapshots: Snapshots, gone: Any, error: Any) -> Any:
+        hit("metadata log cut at a snapshot")
+        return original(snapshots, gone, error)
+
+    return wrapped
+
+
+def _snapshots_found(original: Any, hit: Hit) -> Any:
+    def wrapped(disk: Any, directory: str) -> Any:
+        if any(name.endswith(PART_SUFFIX) for name in disk.names.directory(directory).names):
+            hit("metadata snapshot cut, dropped by the start")
+        return original(disk, directory)
+
+    return wrapped
+
+
 def _recovery_run(original: Any, hit: Hit) -> Any:
     def wrapped(recovery: PartitionRecovery) -> Any:
         disk: Any = recovery._disk  # a CrashDisk, looked at from outside: no call is counted
@@ -313,7 +406,20 @@ PROBES = (
         _recovery_run,
         ("compaction swap cut, finished by recovery", "compaction copy cut, dropped by recovery"),
     ),
-    Probe(PartRing, "_next_part", _next_part, ("journal lap finished",)),
+    Probe(Scrubber, "complete", _scrub_job_over, ("scrubber found damage", "scrub round finished")),
+    Probe(ScrubJob, "_check", _scrubbed, ("sealed segment scrubbed", "segment removed before it was scrubbed")),
+    Probe(Scrubber, "_begin", _scrub_begun, ("scrub round goes on after a restart",)),
+    Probe(Scrubber, "_choose_doubted", _doubted, ("damage known before a restart is looked at again",)),
+    Probe(WriteSnapshot, "run", _snapshot_written, ("metadata snapshot begun", "metadata snapshot written")),
+    Probe(
+        Snapshots,
+        "load",
+        _snapshot_loaded,
+        ("metadata loaded from a snapshot", "metadata loaded from a snapshot, its log cut before"),
+    ),
+    Probe(Snapshots, "_remove", _snapshots_removed, ("metadata log cut at a snapshot",)),
+    Probe(snapshots, "find_snapshots", _snapshots_found, ("metadata snapshot cut, dropped by the start",)),
+    Probe(PartRing, "_next_part", _next_part, ("journal lap finished", "journal went on in its next part")),
     Probe(PartRing, "_ensure_next_part", _ensure_next_part, ("journal full, batch refused",)),
     Probe(Growth, "run", _grown, ("journal grew",)),
     Probe(Journal, "take_idle_mark", _idle_mark, ("mark of an idle journal",)),

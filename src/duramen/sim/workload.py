@@ -297,6 +297,8 @@ class Reader:
         self.tp = tp
         self.offset = 0
         self.epoch = -1
+        self.sleeps = tp.topic in scene.ledger.retention and scene.random.random() < 0.5
+        """Whether it now and then stays away so long that retention overtakes it."""
 
     def script(self) -> Script:
         """Read until the scene says that reading is over."""
@@ -313,6 +315,8 @@ class Reader:
                 continue
             yield from self._take(response.responses[0].partitions[0], asked)
             yield random.choice((0.0, 0.002, 0.01))
+            if self.sleeps and random.random() < 0.1:
+                yield random.uniform(0.5, 3.0)
 
     def _take(self, answer: Any, asked: int) -> Script:
         scene, tp = self.scene, self.tp

@@ -1,0 +1,45 @@
+"""What a simulated node does in the background: how often it scrubs, takes metadata snapshots and checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from random import Random
+
+from duramen.sim.plan import Plan
+from duramen.storage import scrubbing
+
+SHARES = {"scrubber": 0.5, "snapshots": 0.5, "checkpoints": 0.4}
+"""Share of the worlds in which each is often at work."""
+
+FIRST_SCRUB_DELAY_MS = 500
+"""A simulated node does not live for the minute after which scrubbing would begin."""
+
+
+def background(seed: int, plan: Plan) -> dict[str, str]:
+    """Settings of a world, drawn apart from everything else in it."""
+    random = Random(f"the background of {seed}")
+    drawn = {name: random.random() < share for name, share in SHARES.items()}
+    chosen = {name for name in SHARES if name in plan.features or (plan.churn and drawn[name])}
+    settings: dict[str, str] = {}
+    if "scrubber" in chosen:
+        settings["duramen.scrub.bytes.per.second"] = random.choice(("20000", "1000000"))
+        settings["duramen.scrub.interval.ms"] = "1000"
+    if "snapshots" in chosen:
+        settings["metadata.log.max.record.bytes.between.snapshots"] = random.choice(("300", "1000", "1000000"))
+        settings["metadata.log.max.snapshot.interval.ms"] = random.choice(("300", "2000"))
+        settings["metadata.max.retention.bytes"] = random.choice(("1000", "4000", "-1"))
+    if "checkpoints" in chosen:
+        settings["log.flush.offset.checkpoint.interval.ms"] = random.choice(("500", "2000"))
+    return settings
+
+
+@contextlib.contextmanager
+def scrubbing_soon() -> Iterator[None]:
+    """Let the scrubber begin early in this block."""
+    before = scrubbing.FIRST_SCRUB_DELAY_MS
+    scrubbing.FIRST_SCRUB_DELAY_MS = FIRST_SCRUB_DELAY_MS
+    try:
+        yield
+    finally:
+        scrubbing.FIRST_SCRUB_DELAY_MS = before
