@@ -202,8 +202,8 @@ class LogState:
         """Bytes that are not yet known to be on stable storage in their segments."""
         total = 0
         for segment in reversed(self.segments):
-            if segment.synced >= segment.size:
-                break
+            if segment.size and segment.synced >= segment.size:
+                break  # not at one that was just rolled and is empty: those before it may still wait
             total += segment.size - segment.synced
         return total
 

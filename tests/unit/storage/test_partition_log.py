@@ -400,3 +400,14 @@ def test_the_youngest_record_below_a_bound(bench: Bench) -> None:
         found = bench.log.offset_for_timestamp(wanted, 100)
         assert found is not None
         assert found.offset == next(i for i, t in enumerate(stamps) if t >= wanted)
+
+
+def test_what_waits_for_a_sync_is_counted_behind_an_empty_segment_too(bench: Bench) -> None:
+    bench.fill(3)
+    bench.log.flush()
+    waiting = bench.log.unsynced_bytes
+    assert waiting == bench.log.active.size
+    bench.log.roll()
+    assert bench.log.unsynced_bytes == waiting
+    bench.sync()
+    assert bench.log.unsynced_bytes == 0
