@@ -203,3 +203,20 @@ def test_a_growing_seal_whose_log_never_got_its_name_goes() -> None:
     session.start()
     assert stray not in session.disk.contents()
     session.crash()
+
+
+def test_a_growing_seal_that_came_back_beside_the_seal_goes() -> None:
+    """After a compaction it would speak of bytes that were there before."""
+    session = Session(1)
+    filled(session)
+    session.keep_house(NOW)
+    session.checkpoint()
+    session.crash()
+    session.disk.end_process()
+    sealed = next(name for name in session.disk.contents() if name.endswith(".seal") and "topic1-0" in name)
+    came_back = sealed.removesuffix("seal") + "sealing"
+    session.disk.open(came_back, create=True, write=True).close()
+    session.start()
+    assert sealed in session.disk.contents()
+    assert came_back not in session.disk.contents()
+    session.crash()

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from duramen.storage.log import Log
 
 _BESIDE_A_LOG = frozenset({INDEX, TIME_INDEX, TXN_INDEX, SEAL, SEALING})
+_REPLACED_BY_A_SEAL = frozenset({SEALING})
 _LEFT_OVER = (DELETED, ".cleaned", ".tmp")
 
 SnapshotKind = tuple[str, Callable[[bytes], list[Producer] | None]]
@@ -114,12 +115,13 @@ def _present(log: Log, *, ours: bool) -> dict[int, set[str]]:
             if parsed is not None:
                 present.setdefault(parsed[0], set()).add(parsed[1])
     for base, suffixes in present.items():
-        if LOG not in suffixes:
-            # A power cut can keep the name of an index and lose that of its segment.
-            for suffix in sorted(suffixes & _BESIDE_A_LOG):
-                log.disk.remove(posixpath.join(log.path, file_name(base, suffix)))
-                suffixes.discard(suffix)
-                removed = True
+        # A power cut can keep the name of an index and lose that of its segment, or bring back what a seal replaced:
+        # compaction changes the segment and its seal only.
+        stray = _BESIDE_A_LOG if LOG not in suffixes else _REPLACED_BY_A_SEAL if SEAL in suffixes else frozenset()
+        for suffix in sorted(suffixes & stray):
+            log.disk.remove(posixpath.join(log.path, file_name(base, suffix)))
+            suffixes.discard(suffix)
+            removed = True
     if removed:
         log.disk.sync_directory(log.path)
     return present
