@@ -242,7 +242,6 @@ class BrokerCollector(Collector):
                 lag.add_metric([group, tp.topic, str(tp.partition)], max(0, partition.high_watermark - offset))
         yield lag
 
-
     def _sinks(self) -> Iterator[Metric]:
         sinks = self._broker.sinks
         known = [sink for each in sinks.coordinators() for sink in each.machine.sinks.values()]

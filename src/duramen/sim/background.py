@@ -36,10 +36,10 @@ def background(seed: int, plan: Plan) -> dict[str, str]:
 
 @contextlib.contextmanager
 def scrubbing_soon() -> Iterator[None]:
-    """Let the scrubber begin early in this block."""
-    before = scrubbing.FIRST_SCRUB_DELAY_MS
-    scrubbing.FIRST_SCRUB_DELAY_MS = FIRST_SCRUB_DELAY_MS
+    """Let the scrubber begin early in this block, and write down after every job how far it is."""
+    before = scrubbing.FIRST_SCRUB_DELAY_MS, scrubbing.PROGRESS_INTERVAL_MS
+    scrubbing.FIRST_SCRUB_DELAY_MS, scrubbing.PROGRESS_INTERVAL_MS = FIRST_SCRUB_DELAY_MS, 0
     try:
         yield
     finally:
-        scrubbing.FIRST_SCRUB_DELAY_MS = before
+        scrubbing.FIRST_SCRUB_DELAY_MS, scrubbing.PROGRESS_INTERVAL_MS = before

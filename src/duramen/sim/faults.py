@@ -293,7 +293,7 @@ class Faults:
         yield from self._ready_or_down()
         if node.ready:
             yield from self.look()
-            yield self.random.uniform(0.0, 0.3)
+            yield self.random.uniform(0.0, self.random.choice((0.3, 4.0)))  # time for the scrubber to find it
             if node.running:
                 yield from self._inflict(self.random.choice(("power cut", "clean stop")))
         self.counts["flipped bit, put back" if restore(disk, flip) else "flipped bit, overwritten"] += 1

@@ -356,7 +356,7 @@ class Simulation:
         """Everybody hangs up; after a while the node must hold nothing, and no file once it has stopped."""
         for client in self.clients:
             client.drop()
-        self._finish("rest", self._rest())
+        self._finish("rest", rest(self.node, self.loop))
         broker, process = self.node.server, self.node.process
         if isinstance(broker, Broker) and process is not None:
             bound = self.config.integer("duramen.journal.max.bytes")
@@ -365,13 +365,6 @@ class Simulation:
         self.faults.finished = False
         self._finish("a last stop", self.faults.stopped())
         check_stopped(self.disk)
-
-    def _rest(self) -> Script:
-        """Time to finish what was begun, counted anew when the node dies in it."""
-        starts = -1
-        while starts != self.node.starts:
-            starts = self.node.starts
-            yield REST_S
 
     def _stop_and_start(self) -> Script:
         """Stop cleanly, sometimes lose power after that, and start."""
@@ -411,6 +404,17 @@ class Simulation:
         actor = self.act("survey", survey(self.scene, judge=True))
         if not self.loop.run(lambda: actor.finished, self.loop.now + PROGRESS_DEADLINE_S):
             raise InvariantViolated("Progress", "what a lying disk left is neither served nor refused")
+
+
+def rest(node: Node, loop: Loop) -> Script:
+    """Time to finish what was begun, counted anew when the node dies in it, and until no job of its own is on."""
+    starts = -1
+    while starts != node.starts:
+        starts = node.starts
+        yield REST_S
+    end = loop.now + REST_S
+    while isinstance(node.server, Broker) and node.server.store._jobs and loop.now < end:
+        yield 0.01  # the scrubber's, say, which goes round for ever
 
 
 def expired(scene: Scene, tp: TopicPartition) -> Script:

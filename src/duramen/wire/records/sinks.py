@@ -55,9 +55,7 @@ StagedValue = Message(
 
 CommitKey = Message("CommitKey", "0-4", None, Field("sink_id", STRING), Field("batch_id", INT64))
 
-StagedPiece = Struct(
-    "StagedPiece", Field("first_offset", INT64), Field("next_offset", INT64), Field("bytes", INT64)
-)
+StagedPiece = Struct("StagedPiece", Field("first_offset", INT64), Field("next_offset", INT64), Field("bytes", INT64))
 
 CommittedShare = Struct(
     "CommittedShare",
