@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
+from duramen.spark.decode.binary import fixed, literal
 from duramen.spark.source_schema import CORRUPT
 
-_BEFORE: Final = pa.scalar(b'{"v":[', pa.binary())
-_BEHIND: Final = pa.scalar(b"]}\n", pa.binary())
-_NOTHING: Final = pa.scalar(b"", pa.binary())
+_BEFORE: Final = literal(b'{"v":[')
+_BEHIND: Final = literal(b"]}\n")
+_NOTHING: Final = literal(b"")
 _REASON_MAX: Final = 200
 
 
@@ -86,13 +87,14 @@ def json_values(values: pa.BinaryArray, kind: pa.StructType) -> tuple[pa.StructA
         if isinstance(dense, pa.ChunkedArray):  # of older releases of Arrow
             dense = dense.chunk(0)
     else:
-        dense = pa.array([], kind)
-    reasons: pa.Array = pa.array([parsed.reasons.get(row) for row in range(len(wrapped))], pa.string())
-    if not parsed.reasons:
-        reasons = pa.nulls(len(wrapped), pa.string())
+        dense = pa.nulls(0, kind)
+    reasons: pa.Array = pa.nulls(len(wrapped), pa.string())
+    if parsed.reasons:
+        reasons = pa.array([parsed.reasons.get(row) for row in range(len(wrapped))], pa.string())
     if len(dense) == len(values):
         return dense, reasons
-    place = pa.array(np.where(present, np.cumsum(present) - 1, 0), pa.int64(), mask=~np.asarray(present))
+    there = np.asarray(present)
+    place = fixed(np.cumsum(there) - 1, pa.int64(), there)
     return dense.take(place), reasons.take(place)
 
 

@@ -13,9 +13,25 @@ from duramen.spark.decode.varints import Bytes, Ints
 _OFFSET_MAX: Final = 2**31 - 1
 
 
-def fixed(numbers: np.ndarray[Any, Any], type: pa.DataType) -> pa.Array:
-    """The numbers as an Arrow array over the same memory; `pa.array` would first look for pandas."""
-    return pa.Array.from_buffers(type, len(numbers), [None, pa.py_buffer(numbers)])
+def fixed(
+    numbers: np.ndarray[Any, Any], type: pa.DataType, valid: np.ndarray[Any, np.dtype[np.bool_]] | None = None
+) -> pa.Array:
+    """The numbers as an Arrow array over the same memory, null where not valid.
+
+    `pa.array` would first import pandas, for half a second of each Python worker.
+    """
+    return pa.Array.from_buffers(type, len(numbers), [None if valid is None else bits(valid), pa.py_buffer(numbers)])
+
+
+def bits(flags: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Buffer:
+    """The flags as Arrow keeps them, of a column of booleans or of which rows are not null."""
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def literal(data: bytes) -> pa.BinaryScalar:
+    """The bytes as a scalar; `pa.scalar` would first look for pandas."""
+    places = np.array([0, len(data)], np.int32)
+    return pa.BinaryArray.from_buffers(pa.binary(), 1, [None, pa.py_buffer(places), pa.py_buffer(data)])[0]
 
 
 def binary_column(arena: Bytes, at: Ints, size: Ints) -> pa.BinaryArray:
@@ -41,8 +57,7 @@ def binary_column(arena: Bytes, at: Ints, size: Ints) -> pa.BinaryArray:
     taken = alternating.take(fixed(np.arange(0, 2 * rows, 2), pa.int64()))
     if not null.any():
         return taken
-    valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
-    return pa.BinaryArray.from_buffers(pa.binary(), rows, [valid, *taken.buffers()[1:]])
+    return pa.BinaryArray.from_buffers(pa.binary(), rows, [bits(~null), *taken.buffers()[1:]])
 
 
 def equal_rows(arena: Bytes, at: Ints, size: Ints, wanted: bytes) -> Ints:

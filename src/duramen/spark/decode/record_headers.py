@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from duramen.spark.decode.binary import binary_column, fixed
+from duramen.spark.decode.binary import binary_column, bits, fixed
 from duramen.spark.decode.records import Fields
 from duramen.spark.decode.varints import Bytes, Ints, broken, varint, varints
 
@@ -28,9 +28,8 @@ def headers_column(arena: Bytes, fields: Fields, type: pa.ListType) -> pa.ListAr
     keys = _text(binary_column(arena, key_at, key_size))
     values = binary_column(arena, value_at, value_size)
     entries = pa.StructArray.from_arrays([keys, values], fields=[struct.field(0), struct.field(1)])
-    return pa.ListArray.from_arrays(
-        fixed(first.astype(np.int32), pa.int32()), entries, type=type, mask=pa.array(count == 0)
-    )
+    none = pa.Array.from_buffers(pa.bool_(), rows, [None, bits(count == 0)])
+    return pa.ListArray.from_arrays(fixed(first.astype(np.int32), pa.int32()), entries, type=type, mask=none)
 
 
 def _text(keys: pa.BinaryArray) -> pa.StringArray:

@@ -1,0 +1,45 @@
+"""What a Python worker loads to read: every task pays for it, so that half a second of pandas is not among it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+READ = """
+import sys
+import pyarrow as pa
+import pyspark_duramen
+from duramen.spark.decode import Decoder, Wanted
+from duramen.spark.typed_values import TypedValues
+from duramen.wire.batch import build_batch
+
+columns = {
+    "key": pa.binary(), "value": VALUE, "topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"), "timestampType": pa.int32(), "_corrupt": pa.string(),
+    "headers": pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+}
+if FORMAT == "binary":
+    del columns["_corrupt"]
+typed = TypedValues(FORMAT, pa.schema(list(columns.items())))
+batch = build_batch([(b"k", b'{"a":1}', (), 9), (None, None, [(b"h", b"x")], 9)])
+decoder = Decoder("t", 0, Wanted(0, 2), typed.raw_schema, 1 << 20)
+(rows,) = [typed.convert(made) for made in decoder.decode(memoryview(batch))]
+assert rows.column("value").to_pylist() == [EXPECTED, None] and rows.column("headers").to_pylist()[1]
+heavy = {"pandas", "confluent_kafka", "deltalake", "duramen.server", "duramen.pipelines"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+@pytest.mark.parametrize(
+    ("format", "value", "expected"),
+    [
+        ("binary", "pa.binary()", """b'{"a":1}'"""),
+        ("string", "pa.string()", """'{"a":1}'"""),
+    ],
+)
+def test_reading_rows_does_not_load_pandas(format: str, value: str, expected: str) -> None:
+    program = READ.replace("FORMAT", repr(format)).replace("VALUE", value).replace("EXPECTED", expected)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
