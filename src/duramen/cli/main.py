@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import itertools
 import os
 import sys
+import sysconfig
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -135,7 +138,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("DURAMEN_TRACEBACK"):
             raise
+        place = _in_a_pipeline(error)
+        if place is not None:
+            return _say(f"{place}: {type(error).__name__}: {error}", 2)
         return _say(f"{type(error).__name__}: {error} (a bug; DURAMEN_TRACEBACK=1 shows where)", 1)
+
+
+def _in_a_pipeline(error: Exception) -> str | None:
+    """File and line of the user's pipeline that failed; None when it was not its code that ran."""
+    here = os.path.dirname(__file__)
+    places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    inner = list(itertools.dropwhile(lambda place: place[0] != os.path.join(here, "spark_pipeline.py"), places))
+    if inner and isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
+    installed = (os.path.dirname(here), sys.prefix, *sysconfig.get_paths().values(), "<")
+    theirs = [f"{name}, line {line}" for name, line in inner if not name.startswith(installed)]
+    return theirs[-1] if theirs else None
 
 
 def _refuse(mistake: click.ClickException) -> int:

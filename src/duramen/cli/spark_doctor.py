@@ -12,8 +12,20 @@ from duramen.cli.spark_run import master_option
 from duramen.pipelines.doctor import examine
 
 
-@click.command("doctor", short_help="Check Java, packages, workers and storage; say what to do.")
-@click.option("-b", "--bootstrap", envvar="DURAMEN_BOOTSTRAP", default=DEFAULT_BOOTSTRAP, show_default=True)
+@click.command(
+    "doctor",
+    short_help="Check Java, packages, workers and storage; say what to do.",
+    epilog="\b\nExample:\n  duramen spark doctor --folder tour-tables\n",
+)
+@click.option(
+    "-b",
+    "--bootstrap",
+    envvar="DURAMEN_BOOTSTRAP",
+    default=DEFAULT_BOOTSTRAP,
+    metavar="HOST:PORT",
+    show_default=True,
+    help="The node.",
+)
 @click.option(
     "--folder", type=click.Path(file_okay=False, path_type=Path), default=Path(), help="Where tables will be kept."
 )

@@ -1,4 +1,4 @@
-"""`duramen spark init`: a pipeline to start from, and a test of its functions."""
+"""`duramen spark init`: a pipeline to start from."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def totals(events: DataFrame) -> DataFrame:
 '''
 
 
-@click.command("init", short_help="Write a pipeline to start from.")
+@click.command("init", short_help="Write a pipeline to start from.", epilog="\b\nExample:\n  duramen spark init tour\n")
 @click.argument("name")
 def init_command(name: str) -> None:
     """Write NAME.py, a pipeline with two tables, into this folder."""

@@ -72,7 +72,11 @@ def _row(row: dict[str, Any]) -> str:
     return "  ".join(f"{name}={shown(value)}" for name, value in row.items() if not name.startswith("_"))
 
 
-@click.command("swap", short_help="Make a built version the current one.")
+@click.command(
+    "swap",
+    short_help="Make a built version the current one.",
+    epilog="\b\nExample:\n  duramen spark swap tour.py delays v2\n",
+)
 @pipeline_argument
 @click.argument("step")
 @click.argument("version")
@@ -84,7 +88,11 @@ def swap_command(pipeline: Pipeline, step: str, version: str, allow_behind: int,
     _switched(pipeline, step, version, took, as_json)
 
 
-@click.command("rollback", short_help="Go back to the previous version.")
+@click.command(
+    "rollback",
+    short_help="Go back to the previous version.",
+    epilog="\b\nExample:\n  duramen spark rollback tour.py delays\n",
+)
 @pipeline_argument
 @click.argument("step")
 @json_option

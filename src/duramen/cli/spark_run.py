@@ -83,7 +83,11 @@ def run_command(
                 signal.signal(number, handler)
 
 
-@click.command("dry-run", short_help="Analyse a pipeline without running it.")
+@click.command(
+    "dry-run",
+    short_help="Analyse a pipeline without running it.",
+    epilog="\b\nExample:\n  duramen spark dry-run tour.py\n",
+)
 @pipeline_argument
 @click.argument("steps", nargs=-1, metavar="[STEP]...")
 @master_option
@@ -94,7 +98,7 @@ def dry_run_command(pipeline: Pipeline, steps: tuple[str, ...], master: str | No
         runner = Runner(pipeline, spark, DuramenConnector(pipeline.bootstrap))
         found = []
         for name in steps_of(pipeline, steps):
-            plan = runner.plan(name)
+            plan = runner.sound_plan(name)
             to = plan.step.to if isinstance(plan.step, StreamStep) else str(plan.version.table)
             columns = [f"{field.name} {field.dataType.simpleString()}" for field in plan.rows.schema]
             shown = [column for column in columns if not column.startswith("_")]

@@ -16,7 +16,11 @@ from duramen.pipelines.layout import StepFolder, committed
 from duramen.pipelines.reading import open_table
 
 
-@click.command("status", short_help="Show every step, its version and its last batch.")
+@click.command(
+    "status",
+    short_help="Show every step, its version and its last batch.",
+    epilog="\b\nExample:\n  duramen spark status tour.py\n",
+)
 @pipeline_argument
 @json_option
 def status_command(pipeline: Pipeline, as_json: bool) -> None:
@@ -59,7 +63,11 @@ def _status(pipeline: Pipeline, name: str) -> dict[str, Any]:
     return found
 
 
-@click.command("lag", short_help="Show how far each step is behind its topic.")
+@click.command(
+    "lag",
+    short_help="Show how far each step is behind its topic.",
+    epilog="\b\nExamples:\n  duramen spark lag tour.py\n  duramen spark lag tour.py aircraft --json\n",
+)
 @pipeline_argument
 @click.argument("steps", nargs=-1, metavar="[STEP]...")
 @json_option

@@ -105,6 +105,13 @@ class Runner:
             step.shape.check(self._own_schema(rows))
         return Plan(step, place, generation, topic, rows)
 
+    def sound_plan(self, name: str) -> Plan:
+        """The plan. QueryFailedError with the reason in one line where Spark finds the function wrong."""
+        try:
+            return self.plan(name)
+        except PySparkException as failure:
+            raise QueryFailedError(f"{name}: {reason(failure)}") from None
+
     def _patient_plan(self, name: str, version: str | None, say: Say) -> Plan:
         """The plan; tried again while the failure is of the kind that passes."""
         for wait in RESTART_SECONDS:

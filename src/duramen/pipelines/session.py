@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from duramen.errors import DuramenError
@@ -44,6 +46,8 @@ def session(name: str = "duramen", master: str | None = None, config: Mapping[st
             builder = builder.config(key, value)
     for key, value in (config or {}).items():
         builder = builder.config(key, value)
+    # A column that is not there is an error of its own; PySpark logs it besides, with all frames of the JVM.
+    PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     return builder.getOrCreate()
 
 

@@ -131,6 +131,28 @@ def test_failures_are_one_line(
     assert capsys.readouterr().err == message
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("def x(:\n", "line 1: SyntaxError: invalid syntax"),
+        ("import duramen\nimport nosuch\n", "line 2: ModuleNotFoundError: No module named 'nosuch'"),
+        ("from duramen import pipelines\npipelines.Topic('t', kye='x')\n", "line 2: TypeError: Topic.__init__() got"),
+        ("import json\n\njson.loads('{')\n", "line 3: JSONDecodeError: Expecting property name"),
+    ],
+)
+def test_a_mistake_in_a_pipeline_names_its_line(
+    code: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", sys.path.copy())
+    file = tmp_path / "mistaken_pipeline.py"
+    file.write_text(code)
+    assert main(["spark", "status", str(file)]) == 2
+    sys.modules.pop("mistaken_pipeline", None)
+    error = capsys.readouterr().err
+    assert error.startswith(f"duramen: {file}, {said}")
+    assert error.count("\n") == 1
+
+
 def test_a_bug_shows_its_traceback_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("duramen.cli.main.program", Failing(ZeroDivisionError()))
     monkeypatch.setenv("DURAMEN_TRACEBACK", "1")
