@@ -1,4 +1,4 @@
-"""The source's options as the Markdown tables of docs/internals/spark-source.md; `python -m` prints them."""
+"""The options of source and sink as the Markdown tables of docs/spark.md; `python -m` prints them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,38 @@ from collections.abc import Iterator
 
 from duramen.spark.kafka_settings import INERT_PREFIXES, KAFKA_SETTINGS, REFUSED_PREFIXES
 from duramen.spark.options import BATCH, OPTIONS, STREAM
+from duramen.spark.sink_options import OPTIONS as SINK_OPTIONS
+from duramen.spark.sink_options import REFUSED
+from duramen.spark.sink_options import REFUSED_PREFIXES as REFUSED_BY_SINK
 
 _QUERIES = {(BATCH, STREAM): "both", (BATCH,): "batch", (STREAM,): "streaming"}
 
 
 def lines() -> Iterator[str]:
-    """Both tables, line by line."""
+    """The part of the page on options, line by line."""
+    yield "### The source\n"
+    yield from source_lines()
+    yield "\n### The sink\n"
+    yield from sink_lines()
+
+
+def sink_lines() -> Iterator[str]:
+    """What the sink honours, then what it refuses."""
+    yield "| option | default | meaning |"
+    yield "|---|---|---|"
+    for option in SINK_OPTIONS:
+        yield f"| `{option.name}` | {option.default} | {option.meaning} |"
+    yield ""
+    yield "| setting | | |"
+    yield "|---|---|---|"
+    for name, reason in REFUSED.items():
+        yield f"| `{name}` | refused | {reason} |"
+    for prefix, reason in REFUSED_BY_SINK.items():
+        yield f"| `{prefix}*` | refused | {reason} |"
+
+
+def source_lines() -> Iterator[str]:
+    """The source's options, then the settings of Kafka's consumer."""
     yield "| option | default | query | meaning |"
     yield "|---|---|---|---|"
     for option in OPTIONS:

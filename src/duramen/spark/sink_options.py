@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from duramen.errors import ConfigError
+from duramen.spark.kafka_settings import REFUSED_PREFIXES as SECURITY
 from duramen.wire.compression import NAMES as CODECS
 
 EXACTLY_ONCE: Final = "exactly-once"
@@ -19,30 +20,38 @@ AT_LEAST_ONCE: Final = "at-least-once"
 BATCH_BYTES: Final = 1_000_000
 """Records of one batch before compression; Kafka's default of `max.message.bytes` is 1,048,588."""
 
-NAMES: Final = {
-    name.lower(): name
-    for name in (
-        "topic",
-        "delivery",
-        "sinkId",
-        "batchId",
-        "compression",
-        "includeHeaders",
-        "checkpointLocation",
-        "queryName",
-        "bootstrap.servers",
-        "kafka.bootstrap.servers",
-        "kafka.client.id",
-        "kafka.acks",
-        "kafka.enable.idempotence",
-        "kafka.compression.type",
-        "kafka.batch.size",
-        "kafka.linger.ms",
-        "kafka.request.timeout.ms",
-        "kafka.delivery.timeout.ms",
-        "kafka.security.protocol",
-    )
-}
+
+class SinkOption(NamedTuple):
+    """One option that the sink honours. default and meaning as the documents show them."""
+
+    name: str
+    default: str
+    meaning: str
+
+
+OPTIONS: Final = (
+    SinkOption("kafka.bootstrap.servers", "", "the nodes to ask first, as host:port,host:port"),
+    SinkOption("bootstrap.servers", "", "the same as `kafka.bootstrap.servers`"),
+    SinkOption("topic", "", "where all rows go; without it each row's column `topic` says"),
+    SinkOption("delivery", "`exactly-once`", "or `at-least-once`"),
+    SinkOption("sinkId", "of the query", "names the sink over restarts and reruns, in 1 to 249 bytes"),
+    SinkOption("batchId", "", "`df.write`, with `sinkId`: which batch of the sink this is; numbers must grow"),
+    SinkOption("compression", "`none`", "or `gzip`, `snappy`, `lz4`, `zstd`; before `kafka.compression.type`"),
+    SinkOption("includeHeaders", "`true`", "taken; headers are written where the table has the column `headers`"),
+    SinkOption("checkpointLocation", "", "Spark's own; the sink reads the query's id there"),
+    SinkOption("queryName", "", "Spark's own"),
+    SinkOption("kafka.client.id", "`duramen-spark`", "how nodes name this client in their log and quotas"),
+    SinkOption("kafka.compression.type", "`none`", "the same as `compression`"),
+    SinkOption("kafka.batch.size", "`1000000`", "bytes of a batch's records before compression, at most"),
+    SinkOption("kafka.request.timeout.ms", "`15000`", "when a node that does not answer is asked again"),
+    SinkOption("kafka.delivery.timeout.ms", "`120000`", "when a task or a commit gives up"),
+    SinkOption("kafka.linger.ms", "`0`", "any value holds: a task never waits for more rows"),
+    SinkOption("kafka.acks", "`all`", "nothing else: rows are written when they are durable"),
+    SinkOption("kafka.enable.idempotence", "`true`", "nothing else"),
+    SinkOption("kafka.security.protocol", "`PLAINTEXT`", "nothing else yet"),
+)
+
+NAMES: Final = {option.name.lower(): option.name for option in OPTIONS}
 """Every option the sink honours, by its name in lower case."""
 
 REFUSED: Final = {
@@ -55,6 +64,7 @@ REFUSED: Final = {
     "kafka.max.request.size": "the topic's max.message.bytes bounds a record",
     "kafka.interceptor.classes": "there is no Java code to load",
 }
+REFUSED_PREFIXES: Final = {f"kafka.{prefix}": reason for prefix, reason in SECURITY.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +90,9 @@ def parse(given: Mapping[str, str]) -> SinkOptions:
     """The options as values; ConfigError for one that is unknown, missing, ill-typed or cannot be honoured."""
     options = {name.lower(): value for name, value in given.items()}
     for name in options:
-        if name in REFUSED:
-            raise ConfigError(f"option {name} is not supported by the sink: {REFUSED[name]}")
+        reasons = [REFUSED.get(name), *(why for prefix, why in REFUSED_PREFIXES.items() if name.startswith(prefix))]
+        for reason in filter(None, reasons):
+            raise ConfigError(f"option {name} is not supported by the sink: {reason}")
         if name not in NAMES:
             raise ConfigError(f"unknown option {name} for writing; there are {', '.join(sorted(NAMES.values()))}")
     _check_fixed(options)

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from duramen.errors import ConfigError
+from duramen.spark import sink_options
 from duramen.spark.kafka_settings import KAFKA_SETTINGS
 from duramen.spark.option_table import lines
 from duramen.spark.options import BATCH, OPTIONS, STREAM, parse
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
-PAGE = Path(__file__).parents[3] / "docs" / "internals" / "spark-source.md"
+PAGE = Path(__file__).parents[3] / "docs" / "spark.md"
 
 # The tables of Spark 4's "Structured Streaming + Kafka Integration Guide", source side: a valid text for each name.
 DOCUMENTED: dict[str, tuple[str, Any]] = {
@@ -41,6 +42,17 @@ DOCUMENTED: dict[str, tuple[str, Any]] = {
     "includeHeaders": ("true", True),
     "startingOffsetsByTimestampStrategy": ("Latest", "latest"),
 }
+# The sink's side of the same guide: a text that is taken, and where it is found.
+DOCUMENTED_FOR_SINK: dict[str, tuple[str, str, Any]] = {
+    "kafka.bootstrap.servers": ("h:1", "bootstrap", "h:1"),
+    "topic": ("orders", "topic", "orders"),
+    "includeHeaders": ("true", "topic", None),
+    "kafka.client.id": ("mine", "client_id", "mine"),
+    "kafka.compression.type": ("zstd", "codec", 4),
+    "kafka.batch.size": ("1000", "batch_bytes", 1000),
+    "kafka.request.timeout.ms": ("1500", "request_timeout_s", 1.5),
+    "kafka.delivery.timeout.ms": ("2500", "delivery_timeout_s", 2.5),
+}
 REFUSED_BY_SPARK = [
     "auto.offset.reset",
     "key.deserializer",
@@ -59,6 +71,28 @@ def test_an_option_of_sparks_kafka_source_is_taken_under_its_name(name: str) -> 
     text, value = DOCUMENTED[name]
     for spelled in (name, name.lower()):  # Spark hands names over in lower case
         assert parse({**SERVERS, spelled: text}, query_of(name))[name] == value
+
+
+@pytest.mark.parametrize("name", DOCUMENTED_FOR_SINK)
+def test_an_option_of_sparks_kafka_sink_is_taken_under_its_name(name: str) -> None:
+    text, field, value = DOCUMENTED_FOR_SINK[name]
+    for spelled in (name, name.lower()):
+        assert getattr(sink_options.parse({**SERVERS, spelled: text}), field) == value
+
+
+@pytest.mark.parametrize("name", [*sink_options.REFUSED, "kafka.sasl.mechanism", "kafka.ssl.truststore.location"])
+def test_what_the_sink_cannot_honour_is_refused_by_name_with_the_reason(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{re.escape(name)} is not supported by the sink: .{{10,}}"):
+        sink_options.parse({**SERVERS, name: "x"})
+
+
+@pytest.mark.parametrize("option", [option.name for option in sink_options.OPTIONS])
+def test_every_option_of_the_sink_is_known(option: str) -> None:
+    taken = {"delivery": "at-least-once", "compression": "gzip", "kafka.compression.type": "gzip", "kafka.acks": "-1"}
+    taken |= {"includeHeaders": "false", "kafka.enable.idempotence": "true", "kafka.security.protocol": "plaintext"}
+    sink_options.parse({**SERVERS, option: taken.get(option, "7")})
+    with pytest.raises(ConfigError, match="unknown option"):
+        sink_options.parse({**SERVERS, f"{option}x": "7"})
 
 
 @pytest.mark.parametrize("name", [name for name in DOCUMENTED if name not in ("subscribe", "groupIdPrefix")])
@@ -144,6 +178,8 @@ def test_sizes(text: str, value: int) -> None:
 
 def test_the_tables_in_the_docs_are_what_is_declared() -> None:
     table = "\n".join(lines())
-    for option in OPTIONS:
-        assert f"| `{option.name}` |" in table
+    for name in [option.name for option in OPTIONS] + [option.name for option in sink_options.OPTIONS]:
+        assert f"| `{name}` |" in table
+    for name in sink_options.REFUSED:
+        assert f"| `{name}` | refused | " in table
     assert table in PAGE.read_text(encoding="utf-8"), "print them anew: python -m duramen.spark.option_table"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from duramen.spark import sink, sink_identity
 from duramen.spark.sink import batch_writer, stream_writer
 from duramen.spark.sink_calls import SupersededError
 from duramen.spark.sink_identity import TaskIdentity, checkpoint_query_id, driver_run_id
-from duramen.spark.sink_options import NAMES, REFUSED, parse
+from duramen.spark.sink_options import NAMES, parse
 from duramen.wire.batch import parse_header, records
 
 SCHEMA = StructType().add("key", BinaryType()).add("value", BinaryType())
@@ -408,11 +407,3 @@ def test_every_option_of_the_table_is_taken(lab: Lab) -> None:
     parsed = parse(given)
     assert (parsed.codec, parsed.batch_bytes, parsed.request_timeout_s, parsed.delivery_timeout_s) == (4, 1000, 1, 2)
     assert parse({"kafka.bootstrap.servers": "x", "kafka.compression.type": "gzip"}).codec == 1
-
-
-def test_the_page_tells_of_every_option() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "internals" / "spark-sink.md").read_text()
-    told = {
-        name for row in re.findall(r"^\| (`.+?) \|", page, flags=re.MULTILINE) for name in re.findall(r"`(.+?)`", row)
-    }
-    assert {*NAMES.values(), *REFUSED} <= told
