@@ -8,6 +8,8 @@ from collections.abc import Callable
 from types import FrameType
 
 import click
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 
 from duramen.cli.connection import json_option
 from duramen.cli.output import note, print_json, print_table
@@ -15,7 +17,7 @@ from duramen.cli.spark_pipeline import pipeline_argument, steps_of
 from duramen.pipelines.connector import DuramenConnector
 from duramen.pipelines.declaration import Pipeline, StreamStep
 from duramen.pipelines.progress import Progress
-from duramen.pipelines.runner import Runner
+from duramen.pipelines.runner import QueryFailedError, Runner
 from duramen.pipelines.session import borrowed
 
 master_option = click.option(
@@ -66,21 +68,26 @@ def run_command(
     def asked(_number: int, _frame: FrameType | None) -> None:
         stop.set()
 
-    with borrowed(pipeline.name, master) as spark:
-        before = [(number, signal.signal(number, asked)) for number in (signal.SIGINT, signal.SIGTERM)]
-        try:
-            Runner(pipeline, spark, DuramenConnector(pipeline.bootstrap)).run(
-                names,
-                printer(as_json),
-                note,
-                available_now=once,
-                trigger=trigger,
-                accept=accept_change,
-                until=stop.is_set,
-            )
-        finally:
-            for number, handler in before:
-                signal.signal(number, handler)
+    try:
+        with borrowed(pipeline.name, master) as spark:
+            before = [(number, signal.signal(number, asked)) for number in (signal.SIGINT, signal.SIGTERM)]
+            try:
+                Runner(pipeline, spark, DuramenConnector(pipeline.bootstrap)).run(
+                    names,
+                    printer(as_json),
+                    note,
+                    available_now=once,
+                    trigger=trigger,
+                    accept=accept_change,
+                    until=stop.is_set,
+                )
+            finally:
+                for number, handler in before:
+                    signal.signal(number, handler)
+    except (Py4JError, PySparkException, QueryFailedError, ConnectionError):
+        # Who ends a whole group of processes ends Spark's JVM too, which then fails what is asked of it.
+        if not stop.is_set():
+            raise
 
 
 @click.command(

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from duramen.cli.connection import json_option
-from duramen.cli.output import human_bytes, print_json, print_table
+from duramen.cli.output import human_bytes, note, print_json, print_table
 from duramen.cli.spark_pipeline import pipeline_argument, steps_of
 from duramen.pipelines.cluster import Node
 from duramen.pipelines.declaration import Pipeline, TableStep
@@ -71,18 +71,22 @@ def _status(pipeline: Pipeline, name: str) -> dict[str, Any]:
 @pipeline_argument
 @click.argument("steps", nargs=-1, metavar="[STEP]...")
 @json_option
-def lag_command(pipeline: Pipeline, steps: tuple[str, ...], as_json: bool) -> None:
+def lag_command(pipeline: Pipeline, steps: tuple[str, ...], as_json: bool) -> int:
     """Show per step and partition the records that its topic has and the step has not worked in."""
     node = Node(pipeline.bootstrap)
     rows = []
+    missing = False
     for name in steps_of(pipeline, steps):
         folder = StepFolder(pipeline.folder, name)
         version = folder.version(folder.current().version)
         about = version.about() or {}
         done = committed(version.checkpoint(about.get("generation", 0)))
         topic = about.get("reads", pipeline.steps[name].source.name)
-        starts = node.starts(topic)
-        for (_, partition), end in node.ends(topic):
+        starts, ends = node.starts(topic), list(node.ends(topic))
+        if not ends:
+            missing = True
+            note(f"{name}: there is no topic {topic} at {pipeline.bootstrap}: `duramen topic list` shows what is there")
+        for (_, partition), end in ends:
             at = max(done.end(topic, partition), starts.end(topic, partition))
             rows.append((name, version.name, topic, partition, at, end, end - at))
     headings = ("step", "version", "topic", "partition", "at", "end", "lag")
@@ -90,3 +94,4 @@ def lag_command(pipeline: Pipeline, steps: tuple[str, ...], as_json: bool) -> No
         print_json([dict(zip(headings, row, strict=True)) for row in rows])
     else:
         print_table(headings, rows, right=headings[3:])
+    return 1 if missing else 0
