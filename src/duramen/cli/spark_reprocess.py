@@ -10,7 +10,7 @@ import click
 from duramen.cli.connection import json_option
 from duramen.cli.output import note, print_json
 from duramen.cli.spark_pipeline import pipeline_argument
-from duramen.cli.spark_run import master_option
+from duramen.cli.spark_run import master_option, tell_if_away
 from duramen.pipelines.connector import DuramenConnector
 from duramen.pipelines.declaration import Pipeline, StreamStep
 from duramen.pipelines.reprocess import Report, Reprocessing
@@ -35,6 +35,7 @@ def reprocess_command(pipeline: Pipeline, step: str, version: str, master: str |
     goes on where it was.
     """
     work = Reprocessing(pipeline, step)
+    tell_if_away(pipeline.bootstrap)
     with borrowed(pipeline.name, master) as spark:
         runner = Runner(pipeline, spark, DuramenConnector(pipeline.bootstrap))
         report = work.build(runner, version, lambda progress: note(progress.line()), note)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from types import FrameType
@@ -20,9 +21,23 @@ from duramen.pipelines.progress import Progress
 from duramen.pipelines.runner import QueryFailedError, Runner
 from duramen.pipelines.session import borrowed
 
+REACH_SECONDS = 2.0
+
 master_option = click.option(
     "--master", metavar="URL", help="Spark's master; SPARK_MASTER, else every core of this machine."
 )
+
+
+def tell_if_away(bootstrap: str) -> None:
+    """A word before a long silence: a run waits for a node that is away, a minute at a time."""
+    for address in bootstrap.split(","):
+        host, _, port = address.strip().rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
+        except (OSError, ValueError):
+            continue
+        return
+    note(f"nothing listens at {bootstrap} now (`duramen serve` starts a node); waiting for it")
 
 
 def printer(as_json: bool) -> Callable[[Progress], None]:
@@ -63,6 +78,7 @@ def run_command(
     A batch is in its table once, however often it is interrupted; the same command goes on where it was.
     """
     names = steps_of(pipeline, steps)
+    tell_if_away(pipeline.bootstrap)
     stop = threading.Event()
 
     def asked(_number: int, _frame: FrameType | None) -> None:
