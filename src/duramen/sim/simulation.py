@@ -409,7 +409,7 @@ class Simulation:
 def rest(node: Node, loop: Loop) -> Script:
     """Time to finish what was begun, counted anew when the node dies in it, and until no job of its own is on."""
     starts = -1
-    while starts != node.starts:
+    while starts != node.starts or not node.ready:
         starts = node.starts
         yield REST_S
     end = loop.now + REST_S
