@@ -239,12 +239,17 @@ def test_group_with_a_member(run: Run, topic: str, lines: Callable[..., str], bo
     group = f"g-{topic}"
     run("topic", "create", topic)
     run("produce", topic, lines("first"))
-    process = subprocess.Popen(
-        [*RUN, "consume", topic, "--group", group, "--follow", "--bootstrap", bootstrap],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    # Who runs the tests in the background of a script ignores SIGINT, and children inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(
+            [*RUN, "consume", topic, "--group", group, "--follow", "--bootstrap", bootstrap],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "first\n"
