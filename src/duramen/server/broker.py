@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from duramen.config import BrokerConfig
-from duramen.errors import DuramenError, ErrorCode, StorageError
+from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.machines.metadata.commands import BrokerStopping, RegisterBroker, Registered
 from duramen.machines.metadata.image import Endpoint, MetadataImage, PartitionImage
 from duramen.model import UNREADABLE_TOPICS, TopicId, TopicPartition, topic_id_from_text
@@ -222,6 +222,16 @@ class Broker:
         """The same by topic id."""
         partition = self.store.partition_by_id(topic_id, index)
         return None if partition is None or partition.tp.topic in UNREADABLE_TOPICS else partition
+
+    def partition_at(self, topic: str, index: int, leader_epoch: int) -> Partition:
+        """The partition, if the client's leader epoch (-1: it names none) is the current one; KafkaError (KIP-320)."""
+        partition = self.partition(topic, index)
+        if partition is None:
+            raise KafkaError(self.absent(topic, index))
+        stale = partition.replication.epoch_error(leader_epoch)
+        if stale is not None:
+            raise KafkaError(stale)
+        return partition
 
     def absent(self, topic: str, index: int) -> ErrorCode:
         """Why `partition` has nothing: KAFKA_STORAGE_ERROR when it is too damaged to be served."""

@@ -100,12 +100,7 @@ class _Plan:
         request = self.request
         if name in request.denied:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        partition = request.broker.partition(name, wanted.partition_index)
-        if partition is None:
-            raise KafkaError(request.broker.absent(name, wanted.partition_index))
-        stale = partition.replication.epoch_error(wanted.current_leader_epoch)
-        if stale is not None:
-            raise KafkaError(stale)
+        partition = request.broker.partition_at(name, wanted.partition_index, wanted.current_leader_epoch)
         if not partition.replication.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return partition

@@ -105,12 +105,7 @@ def _look_up(request: Request, name: str, wanted: Any) -> Found | TimeLookup:
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if wanted.timestamp < 0 and request.version < FIRST_VERSION.get(wanted.timestamp, 1 << 15):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    partition = request.broker.partition(name, wanted.partition_index)
-    if partition is None:
-        raise KafkaError(request.broker.absent(name, wanted.partition_index))
-    stale = partition.replication.epoch_error(wanted.current_leader_epoch)
-    if stale is not None:
-        raise KafkaError(stale)
+    partition = request.broker.partition_at(name, wanted.partition_index, wanted.current_leader_epoch)
     if is_lookup(wanted.timestamp):
         return lookup(partition, wanted.timestamp, request.body.isolation_level)
     return list_offset(partition, wanted.timestamp, request.body.isolation_level)
