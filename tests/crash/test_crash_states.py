@@ -44,6 +44,7 @@ FORGOTTEN: list[tuple[str, str, Callable[[str], bool]]] = [
     ("clean_stop", "the segments' sync at a clean stop", syncs(".log")),
     ("creation_and_deletion", "the sync of new names", name_syncs),
     ("recycle", "every sync of names", name_syncs),
+    ("repair_journal", "the sync of what must not be used again", syncs("duramen-forgone")),
     ("topics", "the sync of a new topic's names", name_syncs),
     ("group_offsets", "the sync behind a commit's answer", syncs(".part")),
     ("producer_id_blocks", "the sync of a block of producer ids", syncs(".part")),

@@ -72,7 +72,8 @@ def _damage_the_journal(disk: Any) -> None:
         for name, content in parts.items()
         for at in range(HEADER_BLOCK, len(content), 8)
         if content[at : at + 4] == ENTRY_MAGIC.to_bytes(4, "big")
-        and (entry := decode_entry(memoryview(content), at, decode_part_header(content[:HEADER_BLOCK], name).seed))
+        and (header := decode_part_header(content[:HEADER_BLOCK]))
+        and (entry := decode_entry(memoryview(content), at, header.seed))
         and entry.kind == kinds.BATCH
     )
     _, name, at = places[-3]

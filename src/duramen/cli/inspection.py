@@ -19,6 +19,7 @@ from duramen.storage.checkpoints import (
     CHECKPOINT,
     CLEAN_SHUTDOWN,
     CLEANED,
+    FORGONE,
     LEADER_EPOCHS,
     LOCK,
     META_PROPERTIES,
@@ -217,11 +218,10 @@ def recovery_points(disk: Disk, path: str) -> dict[TopicPartition, int]:
 
 
 def _verify_journal(disk: Disk, report: DirectoryReport) -> None:
-    try:
-        journal = read_journal(disk, report.path)
-    except StorageError as error:
-        report.findings.append(Finding("damage", report.path, 0, 0, -1, str(error)))
-        return
+    if disk.exists(posixpath.join(report.path, FORGONE)):
+        what = "a repair without the journal was interrupted: `duramen log repair --journal` finishes it"
+        report.findings.append(Finding("damage", posixpath.join(report.path, FORGONE), 0, 0, -1, what))
+    journal = read_journal(disk, report.path)
     try:
         if journal.generation >= 0:
             report.journal_entries = len(journal.entries)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import SystemRandom
 from typing import Any
 
@@ -16,34 +16,32 @@ from duramen.errors import CorruptLogError, DuramenError, StorageError
 from duramen.model import TopicPartition
 from duramen.ports import Disk
 from duramen.storage.checkpoints import (
-    CHECKPOINT,
     CLEAN_SHUTDOWN,
     LOCK,
-    META_PROPERTIES,
     RECOVERY_POINT,
-    DirectoryCheckpoint,
     LogPoint,
-    MetaProperties,
-    decode_meta,
-    encode_checkpoint,
-    encode_offsets,
     parse_partition_name,
     read_checkpoint,
-    read_file,
     read_offsets,
-    replace_file,
 )
-from duramen.storage.directory import DirectorySettings, LogDirectory
+from duramen.storage.directory_start import refuse_half_done
 from duramen.storage.disk import RealDisk
+from duramen.storage.forgoing import (
+    Forgone,
+    finish,
+    forgo_journal,
+    identity,
+    point_of_files,
+    read_forgone,
+    settle,
+    write_points,
+)
 from duramen.storage.journal_reader import read_journal
-from duramen.storage.journal_salvage import JournalLoss, put_aside, survey_journal, write_down
+from duramen.storage.journal_salvage import JournalLoss, survey_journal
 from duramen.storage.repairing import DROPPED, LOST, Action, Repair, survey
-from duramen.storage.segment import log_name, parse_base
 from duramen.storage.vouching import forget_segments
 
 DEFAULT_DIRECTORY = "./duramen-data"
-JOURNAL = "(journal)"
-"""In the list of losses: no partition, but the journal of all."""
 
 
 @dataclass(slots=True)
@@ -78,7 +76,8 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
 
     StorageError when it is no data directory, or when the journal itself is damaged.
     """
-    _identity(disk, path)
+    identity(disk, path)
+    refuse_half_done(disk, path)
     found = DirectoryRepair(path, recovers=not disk.exists(posixpath.join(path, CLEAN_SHUTDOWN)))
     if found.recovers:
         journal = read_journal(disk, path)
@@ -102,14 +101,6 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
     return found
 
 
-def _identity(disk: Disk, path: str) -> MetaProperties:
-    name = posixpath.join(path, META_PROPERTIES)
-    content = read_file(disk, name)
-    if content is None:
-        raise StorageError(f"{path} is no data directory: it has no {META_PROPERTIES}")
-    return decode_meta(content, name)
-
-
 def _ends(disk: Disk, path: str, *, clean: bool) -> dict[TopicPartition, int]:
     """Where each log ended at the last clean stop. After another stop only its recovery tells."""
     if not clean:
@@ -118,67 +109,6 @@ def _ends(disk: Disk, path: str, *, clean: bool) -> dict[TopicPartition, int]:
     if checkpoint is not None:
         return {point.tp: point.recovery_point for point in checkpoint.logs.values()}
     return read_offsets(disk, posixpath.join(path, RECOVERY_POINT))
-
-
-def settle(disk: Disk, path: str, now_ms: int, *, forgo: bool = False) -> None:
-    """Recover a directory that was not stopped cleanly, and stop it cleanly: then nothing needs its journal.
-
-    forgo: see LogDirectory.open. StorageError, CorruptLogError when that cannot be done.
-    """
-    meta = _identity(disk, path)
-    settings = DirectorySettings(node_id=meta.node_id, cluster_id=meta.cluster_id)
-    LogDirectory.open(disk, path, settings, now_ms=now_ms, entropy=_Entropy(), forgo=forgo).close(clean=True)
-
-
-def give_up_journal(disk: Disk, path: str, loss: JournalLoss) -> list[dict[str, Any]]:
-    """Go on without what lies behind the damage of a journal; what may be missing is returned and written down.
-
-    The journal is put aside first. The segments keep what they have of it. Where they end before offsets that it tells
-    of, these are not used again. The caller does not hold the lock. OSError, StorageError.
-    """
-    copies = put_aside(disk, path, loss)
-    count = loss.last_lsn - loss.first_lsn + 1
-    what = (
-        f"{count} journal entries from {loss.first_lsn} on, {loss.intact} of them readable; the rest may have held "
-        "records of any partition"
-    )
-    lines: list[dict[str, Any]] = [
-        {"partition": JOURNAL, "kind": DROPPED, "first_offset": -1, "last_offset": -1, "what": what, "side_file": copy}
-        for copy in copies
-    ]
-    write_down(disk, path, lines)
-    settle(disk, path, 0, forgo=True)
-    checkpoint = read_checkpoint(disk, path)
-    changed: dict[TopicPartition, LogPoint] = {}
-    for key, point in checkpoint.logs.items() if checkpoint is not None else ():
-        end = loss.ends.get(key, -1)
-        if end <= point.recovery_point:
-            continue
-        told = {
-            "partition": str(point.tp),
-            "kind": DROPPED,
-            "first_offset": point.recovery_point,
-            "last_offset": end - 1,
-            "what": "acknowledged; the segments do not have it, the journal that was put aside may",
-        }
-        write_down(disk, path, [told])
-        lines.append(told)
-        repair = survey(disk, path, str(point.tp), end)
-        repair.apply()
-        changed[point.tp] = _point(disk, repair, replace(point, recovery_point=end))
-    if checkpoint is not None and changed:
-        _write_points(disk, path, checkpoint, changed)
-    return lines
-
-
-def _write_points(
-    disk: Disk, path: str, checkpoint: DirectoryCheckpoint, changed: dict[TopicPartition, LogPoint]
-) -> None:
-    logs = {key: changed.get(point.tp, point) for key, point in checkpoint.logs.items()}
-    told = DirectoryCheckpoint(checkpoint.generation, checkpoint.checkpoint_lsn, logs)
-    points = encode_offsets({point.tp: point.recovery_point for point in logs.values()})
-    replace_file(disk, posixpath.join(path, RECOVERY_POINT), points)
-    replace_file(disk, posixpath.join(path, CHECKPOINT), encode_checkpoint(told))
 
 
 def apply(disk: Disk, found: DirectoryRepair) -> None:
@@ -192,22 +122,10 @@ def apply(disk: Disk, found: DirectoryRepair) -> None:
         tp = parse_partition_name(repair.name)
         for point in checkpoint.logs.values() if checkpoint is not None else ():
             if point.tp == tp:
-                changed[point.tp] = _point(disk, repair, point)
+                changed[point.tp] = point_of_files(disk, repair, point)
     forget_segments(disk, found.path, changed)
     if checkpoint is not None and changed:
-        _write_points(disk, found.path, checkpoint, changed)
-
-
-def _point(disk: Disk, repair: Repair, point: LogPoint) -> LogPoint:
-    """The log's end as it lies in the files now: the offset is what it was."""
-    bases = [base for base in map(parse_base, disk.list_directory(repair.path)) if base is not None]
-    last = max(bases, default=point.segment_base)
-    file = disk.open(posixpath.join(repair.path, log_name(last)))
-    try:
-        size = file.size()
-    finally:
-        file.close()
-    return LogPoint(point.tp, point.start_offset, point.recovery_point, last, size)
+        write_points(disk, found.path, checkpoint, changed)
 
 
 @click.command(
@@ -273,28 +191,30 @@ def _without_journal(disk: Disk, path: str, *, dry_run: bool, yes: bool, as_json
     """The command for a damaged journal; None when it is sound, and the rest of the directory is what matters."""
     lock = disk.lock(posixpath.join(path, LOCK))
     try:
-        _identity(disk, path)
-        contents = read_journal(disk, path)
-        contents.close()
-        if contents.damage is None or disk.exists(posixpath.join(path, CLEAN_SHUTDOWN)):
-            return None
-        loss = survey_journal(disk, path, contents)
+        found = _look_at_journal(disk, path)
     except DuramenError as error:
         click.echo(f"duramen: {sentence(str(error))}", err=True)
         return 2
     finally:
         lock.release()
+    if found is None:
+        return None
+    resumes = isinstance(found, Forgone)
     if not as_json:
-        click.echo(
-            f"{loss.what}\n{loss.last_lsn - loss.first_lsn + 1} acknowledged journal entries cannot be applied, "
-            f"{loss.intact} of them can be read; the segments may have their records all the same"
-        )
+        click.echo(_told(found, path))
     lines: list[dict[str, Any]] = []
     if not dry_run:
-        confirm(f"Put the journal of {path} aside and go on without it?", yes)
-        lines = give_up_journal(disk, path, loss)
+        confirm(
+            f"Finish it in {path}?" if resumes else f"Put the journal of {path} aside and go on without it?",
+            yes,
+        )
+        if isinstance(found, Forgone):
+            lines = finish(disk, path, found, _Entropy())
+        else:
+            lines = forgo_journal(disk, path, found, _Entropy())
     if as_json:
-        print_json({"path": path, "done": not dry_run, **loss._asdict(), "ends": None, "losses": lines})
+        loss = {} if isinstance(found, Forgone) else found._asdict()
+        print_json({"path": path, "done": not dry_run, "resumed": resumes, **loss, "ends": None, "losses": lines})
         return 1
     for line in lines:
         where = "" if line["first_offset"] < 0 else f" offsets {line['first_offset']}..{line['last_offset']}:"
@@ -305,11 +225,33 @@ def _without_journal(disk: Disk, path: str, *, dry_run: bool, yes: bool, as_json
     return 1
 
 
+def _look_at_journal(disk: Disk, path: str) -> JournalLoss | Forgone | None:
+    """What to go on without: by a repair that was interrupted, or by the journal; None when that is sound."""
+    identity(disk, path)
+    forgone = read_forgone(disk, path)
+    if forgone is not None:
+        return forgone
+    contents = read_journal(disk, path)
+    contents.close()
+    if contents.damage is None or disk.exists(posixpath.join(path, CLEAN_SHUTDOWN)):
+        return None
+    return survey_journal(disk, path, contents)
+
+
+def _told(found: JournalLoss | Forgone, path: str) -> str:
+    if isinstance(found, Forgone):
+        return f"{path}: a repair without the journal was interrupted; it has to be finished"
+    return (
+        f"{found.what}\n{found.last_lsn - found.first_lsn + 1} acknowledged journal entries cannot be applied, "
+        f"{found.intact} of them can be read; the segments may have their records all the same"
+    )
+
+
 def _carry_out(disk: Disk, found: DirectoryRepair, only: TopicPartition | str | None, yes: bool) -> DirectoryRepair:
     confirm(f"Repair {found.path}: {plural(len(found.actions), 'change')}?", yes)
     if found.recovers:
         try:
-            settle(disk, found.path, 0)
+            settle(disk, found.path, 0, _Entropy())
         except CorruptLogError as error:
             raise StorageError(f"the directory cannot be recovered before it is repaired: {error}") from error
     lock = disk.lock(posixpath.join(found.path, LOCK))

@@ -1,7 +1,8 @@
 """The small files of a log directory: Kafka's offset checkpoints, meta.properties, the clean-shutdown file, and ours.
 
 Every file is replaced whole: written under another name, synced, renamed, names synced. All of them can be deleted
-and rebuilt; `duramen-checkpoint` repeats what recovery wants to know, keyed by topic id and closed by a CRC.
+and rebuilt, but for `duramen-forgone`, which is there only while a repair gives a journal up (`forgoing.py`);
+`duramen-checkpoint` repeats what recovery wants to know, keyed by topic id and closed by a CRC.
 Formats: Kafka's OffsetCheckpointFile version 0, MetaProperties version 1, LeaderEpochCheckpointFile version 0.
 """
 
@@ -27,6 +28,7 @@ CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 CHECKPOINT: Final = "duramen-checkpoint"
 CLEANED: Final = "duramen-cleaned"
+FORGONE: Final = "duramen-forgone"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 

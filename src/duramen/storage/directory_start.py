@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from duramen.errors import StorageError
+from duramen.errors import CorruptLogError, StorageError
 from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_from_text, topic_id_text
 from duramen.ports import Disk, Entropy
 from duramen.storage.checkpoints import (
@@ -21,6 +21,7 @@ from duramen.storage.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANED,
     CLEANER,
+    FORGONE,
     HIGH_WATERMARK,
     LOG_START,
     META_PROPERTIES,
@@ -59,6 +60,7 @@ _TEMPORARIES = frozenset(
         CHECKPOINT,
         META_PROPERTIES,
         CLEAN_SHUTDOWN,
+        FORGONE,
     )
 )
 """What a crash leaves of a file that was being replaced. Not all of them are written again by every start."""
@@ -121,6 +123,8 @@ def prepare(
     caller forgoes what lies behind the damage: then intact batches that the segments have there are accepted.
     """
     damage: list[str] = []
+    if not forgo:
+        refuse_half_done(disk, path)
     check_identity(disk, path, damage)
     meta = _identify(disk, path, node_id, cluster_id, entropy)
     contents = read_journal(disk, path, min(HELD_BYTES, disk.cache_bytes()))
@@ -130,7 +134,11 @@ def prepare(
         forgo = forgo and contents.damage is not None and not clean
         if contents.damage is not None and not clean and not forgo:
             # Before anything is put right: what the damaged entries said of creations and deletions is not known.
-            raise contents.damage
+            broken = contents.damage
+            way_out = f"{broken.reason}; look for a copy of it, else `duramen log repair {path} --journal`"
+            raise CorruptLogError(broken.path, broken.start, broken.end, way_out)
+        if contents.damage is not None and clean:
+            damage.append(f"{contents.damage}; nothing was in it, and it is made again")
         if forgo:
             pass  # a directory may be a newer topic's than the checkpoint knows: nothing of it is put right
         elif not restore(disk, path, checkpoint, contents.entries, damage, clean=clean):
@@ -157,6 +165,15 @@ def prepare(
         contents.close()
         raise
     return state
+
+
+def refuse_half_done(disk: Disk, path: str) -> None:
+    """StorageError when a repair without the journal was interrupted: only it knows which offsets are used up."""
+    if disk.exists(posixpath.join(path, FORGONE)):
+        raise StorageError(
+            f"{path}: `duramen log repair --journal` was interrupted here; run `duramen log repair {path} --journal` "
+            "again to finish it"
+        )
 
 
 def _identify(disk: Disk, path: str, node_id: int, cluster_id: str | None, entropy: Entropy) -> MetaProperties:
@@ -344,9 +361,12 @@ def _recover(
     present = {partition.key for partition in found}
     for key, plan in plans.items():
         if plan.entries and not plan.deleted and key not in present and key not in deleted:
+            whose = f"the journal has {plan.entries} entries of topic id {topic_id_text(key[0])}, partition {key[1]}"
+            if forgo:  # its deletion may be what the lost entries said
+                report.damage.append(f"{path}: {whose}; its directory is missing")
+                continue
             raise StorageError(
-                f"{path}: the journal has {plan.entries} entries of topic id {topic_id_text(key[0])}, "
-                f"partition {key[1]}, but its directory is missing; "
+                f"{path}: {whose}, but its directory is missing; "
                 "restore it, or remove the journal files to go on without it"
             )
     ready = []

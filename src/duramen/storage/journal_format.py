@@ -19,7 +19,6 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from duramen.errors import StorageError
 from duramen.ports import Buffer
 from duramen.storage import kinds
 from duramen.wire.checksum import crc32c
@@ -122,13 +121,19 @@ def encode_part_header(header: PartHeader) -> bytes:
     return (body + _CRC.pack(crc32c(body))).ljust(HEADER_BLOCK, b"\x00")
 
 
-def decode_part_header(block: bytes, path: str) -> PartHeader:
-    """Inverse of `encode_part_header`; StorageError when the block is not a part's header."""
+def decode_part_header(block: bytes) -> PartHeader | None:
+    """Inverse of `encode_part_header`; None when the block is not a part's header."""
     size = _PART.size
     if len(block) < HEADER_BLOCK or block[:8] != PART_MAGIC or _CRC.unpack_from(block, size)[0] != crc32c(block[:size]):
-        raise StorageError(f"{path}: this is not a readable journal part (its first block is damaged)")
+        return None
     _, generation, number, seed, _ = _PART.unpack_from(block)
     return PartHeader(generation, number, seed)
+
+
+def part_seed(block: bytes) -> int:
+    """What stands where a part's header has the seed, whatever else is wrong with it."""
+    seed: int = _PART.unpack_from(block.ljust(_PART.size, b"\x00"))[3]
+    return seed
 
 
 def encode_entry(

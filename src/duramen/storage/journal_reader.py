@@ -32,6 +32,7 @@ from duramen.storage.journal_format import (
     decode_extent,
     decode_mark,
     decode_part_header,
+    part_seed,
 )
 from duramen.storage.journal_parts import find_parts
 from duramen.wire.checksum import crc32c
@@ -108,12 +109,13 @@ class JournalContents:
     """A journal as found on disk.
 
     generation: -1 when there is none. empty: its only part is a bare header, as a clean stop leaves it. entries: in LSN
-    order, without gaps. torn_entries: intact ones behind a gap, not applied.
+    order, without gaps. torn_entries: intact ones behind a gap, not applied. seeds: of the parts' CRCs, by number.
     """
 
     generation: int = -1
     names: list[str] = field(default_factory=list)
     parts: list[JournalPart] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
     entries: list[JournalEntry] = field(default_factory=list)
     next_lsn: int = 1
     checkpoint_lsn: int = 1
@@ -134,30 +136,48 @@ def read_journal(disk: Disk, directory: str, hold: int = 0) -> JournalContents:
     """Read the newest generation of the directory's journal; close the result when its data are no longer needed.
 
     hold: bytes of it that may stay in memory, so that the data of many small entries need not be read one by one.
-    Damage is not raised but returned, so that `duramen log verify` can report it. StorageError when a part's
-    header cannot be read.
+    Damage is not raised but returned, so that `duramen log verify` can report it. A part whose header is damaged is
+    read with the seed of another one, or with what stands at its place: the entries' CRCs tell whether it is right.
     """
     contents = JournalContents()
     contents.generation, contents.names = find_parts(disk, directory)
     scans: list[PartScan] = []
+    unreadable: CorruptLogError | None = None
     try:
-        for index, name in enumerate(contents.names):
-            path = posixpath.join(directory, name)
-            file = disk.open(path)
+        blocks = []
+        for name in contents.names:
+            file = disk.open(posixpath.join(directory, name))
             contents.parts.append(JournalPart(file))
-            size = file.size()
-            seed = decode_part_header(file.pread(HEADER_BLOCK, 0), path).seed
+            blocks.append(file.pread(HEADER_BLOCK, 0))
+        headers = [decode_part_header(block) for block in blocks]
+        likely = [header.seed for header in headers if header is not None]
+        for index, (part, header, block) in enumerate(zip(contents.parts, headers, blocks, strict=True)):
+            size = part.file.size()
             contents.empty = size == HEADER_BLOCK and len(contents.names) == 1
-            view = memoryview(file.pread(size, 0))
+            view = memoryview(part.file.pread(size, 0))
+            if header is None:
+                what = "not a journal part's header"
+                unreadable = unreadable or CorruptLogError(part.file.path, 0, HEADER_BLOCK, what)
+                seed = _seed_of(view, [*likely, part_seed(block)])
+            else:
+                seed = header.seed
+            contents.seeds.append(seed)
             scans.append(scan_part(view, seed, index))
             if scans[-1].entries and size <= hold:
-                contents.parts[-1].held = view
+                part.held = view
                 hold -= size
     except BaseException:
         contents.close()
         raise
     _join(contents, scans, directory)
+    contents.damage = contents.damage or unreadable
     return contents
+
+
+def _seed_of(view: memoryview, likely: list[int]) -> int:
+    """The one of these seeds that fits a part's first entry; the first one when none does."""
+    fitting = (seed for seed in likely if decode_entry(view, HEADER_BLOCK, seed) is not None)
+    return next(fitting, likely[0])
 
 
 def scan_part(view: memoryview, seed: int, part: int) -> PartScan:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from duramen.ports import Disk
 from duramen.storage import kinds
 from duramen.storage.checkpoints import read_file, replace_file
-from duramen.storage.journal_format import ENTRY_MAGIC, HEADER_BLOCK, decode_entry, decode_extent, decode_part_header
+from duramen.storage.journal_format import ENTRY_MAGIC, HEADER_BLOCK, decode_entry, decode_extent
 from duramen.storage.journal_reader import JournalContents
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.repairing import LOSSES, LOST
@@ -43,9 +43,8 @@ def survey_journal(disk: Disk, directory: str, contents: JournalContents) -> Jou
     lsns: set[int] = set()
     ends: dict[LogKey, int] = {}
     paths = tuple(posixpath.join(directory, name) for name in contents.names)
-    for path in paths:
+    for path, seed in zip(paths, contents.seeds, strict=True):
         raw = read_part(disk, path)
-        seed = decode_part_header(raw[:HEADER_BLOCK], path).seed
         view = memoryview(raw)
         at = raw.find(_MAGIC, HEADER_BLOCK)
         while at >= 0:
@@ -64,7 +63,7 @@ def survey_journal(disk: Disk, directory: str, contents: JournalContents) -> Jou
                 key = entry.topic_id, entry.partition
                 ends[key] = max(ends.get(key, -1), end)
             at = raw.find(_MAGIC, at + entry.length)
-    last = max(contents.durable_lsn, contents.next_lsn)
+    last = max(contents.durable_lsn, contents.next_lsn - 1)
     intact = sum(lsn <= last for lsn in lsns)
     return JournalLoss(paths, str(contents.damage), contents.next_lsn, last, intact, ends)
 

@@ -6,17 +6,22 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner
 
+from duramen.cli import repair as repair_command
 from duramen.cli.inspection import Finding, verify_directory
-from duramen.cli.repair import apply, command, give_up_journal, settle, survey_directory
-from duramen.errors import StorageError
+from duramen.cli.repair import apply, command, survey_directory
+from duramen.errors import CorruptLogError, StorageError
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk, NodeDied
+from duramen.storage import forgoing
 from duramen.storage.checkpoints import encode_offsets, replace_file
 from duramen.storage.directory import LogDirectory
+from duramen.storage.forgoing import Forgone, decode_forgone, encode_forgone, forgo_journal, read_forgone, settle
 from duramen.storage.journal_reader import read_journal
 from duramen.storage.journal_salvage import survey_journal
 from duramen.storage.log import Log
@@ -24,7 +29,7 @@ from duramen.storage.repairing import DROPPED, LOST, REMOVED, RESTORED, losses
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 
-from storage_workload import FIRST, append, checkpoint, commit, housekeep, read_all, small, start
+from storage_workload import FIRST, SeededEntropy, append, checkpoint, commit, housekeep, read_all, small, start
 
 TP = TopicPartition("first", 0)
 
@@ -318,7 +323,7 @@ def test_an_unclean_directory_is_recovered_first() -> None:
     scribble(disk, segments[1][0], 500, 30)
     found = survey_directory(disk, "/data")
     assert found.recovers
-    settle(disk, "/data", 1_000_000)
+    settle(disk, "/data", 1_000_000, SeededEntropy())
     found = survey_directory(disk, "/data")
     assert not found.recovers
     lost = {n for action in found.actions for n in range(action.first_offset, action.last_offset + 1)}
@@ -390,7 +395,7 @@ def test_a_damaged_journal_is_put_aside_and_what_may_be_missing_is_named(kept: b
     contents.close()
     loss = survey_journal(disk, "/data", contents)
     assert loss.ends == {(FIRST, 0): 6}
-    lines = give_up_journal(disk, "/data", loss)
+    lines = forgo_journal(disk, "/data", loss, SeededEntropy())
     (copy,) = [
         line["side_file"] for line in lines if "side_file" in line and part.rpartition("/")[2] in line["side_file"]
     ]
@@ -406,6 +411,99 @@ def test_a_damaged_journal_is_put_aside_and_what_may_be_missing_is_named(kept: b
     commit(directory)
     directory.close(clean=True)
     assert [each for each in findings(disk) if each.kind == "damage"] == []
+
+
+def journaled(disk: CrashDisk) -> tuple[list[bytes], str]:
+    """Six records that only the journal has, after a power cut; their values, and the journal's part."""
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, small())
+    log.assign_epoch(0)
+    commit(directory)
+    checkpoint(directory)
+    values = [b"%d" % number + b"v" * 300 for number in range(6)]
+    for value in values:
+        append(log, value)
+        commit(directory)
+    commit(directory)
+    disk.kill()
+    disk.power_on()
+    file = disk.open(log.path + "/00000000000000000000.log", write=True)
+    file.truncate(0)
+    file.sync()
+    file.close()
+    return values, max(path for path in disk.contents() if path.endswith(".part"))
+
+
+def test_an_unreadable_header_of_the_journal_costs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    disk = CrashDisk()
+    values, part = journaled(disk)
+    disk.damage(part, 0)
+    with pytest.raises(CorruptLogError, match="duramen log repair /data --journal"):
+        start(disk)
+    with pytest.raises(StorageError, match="--journal"):
+        survey_directory(disk, "/data")
+    with patch.object(repair_command, "RealDisk", lambda: disk):
+        assert command.callback("/data", None, None, True, False, True, True) == 1  # type: ignore[misc]
+    told = json.loads(capsys.readouterr().out)
+    assert [line["partition"] for line in told["losses"]] == ["(journal)"] * len(told["paths"])
+    directory, log = opened(disk)
+    assert read_all(log) == dict(enumerate(values))
+    directory.close(clean=True)
+
+
+def test_an_unreadable_header_after_a_clean_stop_is_told_and_made_again() -> None:
+    disk = CrashDisk()
+    records, _ = filled(disk)
+    (part,) = [path for path in disk.contents() if path.endswith(".part")]
+    disk.damage(part, 9)
+    directory, log = opened(disk)
+    assert [what for what in directory.recovery.damage if part in what]
+    assert read_all(log) == records
+    directory.close(clean=True)
+    directory = start(disk)
+    assert directory.recovery.damage == []
+    directory.close(clean=True)
+
+
+def test_a_repair_without_the_journal_that_was_interrupted_is_finished(capsys: pytest.CaptureFixture[str]) -> None:
+    disk = CrashDisk()
+    values, part = journaled(disk)
+    scribble(disk, part, disk.contents()[part].index(values[2]), 20)
+    arguments = ("/data", None, None, True, False, True, False)
+
+    def dies(*arguments: Any) -> Any:
+        disk.kill()
+        disk.power_on()
+        raise NodeDied("between two calls")
+
+    with patch.object(repair_command, "RealDisk", lambda: disk):
+        with patch.object(forgoing, "survey", dies), pytest.raises(NodeDied):
+            command.callback(*arguments)  # type: ignore[misc]
+        for refused in (lambda: start(disk), lambda: survey_directory(disk, "/data")):
+            with pytest.raises(StorageError, match="run `duramen log repair /data --journal` again"):
+                refused()
+        assert next(each.path for each in findings(disk) if each.kind == "damage") == "/data/duramen-forgone"
+        capsys.readouterr()
+        assert command.callback("/data", None, None, True, True, True, False) == 1  # type: ignore[misc]
+        assert "interrupted" in capsys.readouterr().out
+        assert command.callback(*arguments) == 1  # type: ignore[misc]
+    assert "first-0 offsets 2..5" in capsys.readouterr().out
+    assert [each for each in findings(disk) if each.kind == "damage"] == []
+    directory, log = opened(disk)
+    assert read_all(log) == dict(enumerate(values[:2]))
+    assert append(log, b"more") == 6
+    commit(directory)
+    directory.close(clean=True)
+
+
+def test_a_damaged_note_of_what_is_acknowledged_is_not_believed() -> None:
+    disk = CrashDisk()
+    filled(disk)
+    content = encode_forgone(Forgone([], {(FIRST, 0): 70}))
+    assert decode_forgone(content) == Forgone([], {(FIRST, 0): 70})
+    replace_file(disk, "/data/duramen-forgone", content.replace(b"70", b"60"))
+    with pytest.raises(StorageError, match="duramen-forgone is damaged"):
+        read_forgone(disk, "/data")
 
 
 def test_the_command(tmp_path: Path) -> None:
