@@ -30,7 +30,8 @@ TOPIC = "planned"
 def fill(cluster: Cluster, partitions: int) -> list[TopicPartition]:
     """Create the topic and give every partition a batch."""
     message = API[CREATE_TOPICS].request
-    wanted = message.CreatableTopic(name=TOPIC, num_partitions=partitions, replication_factor=1)
+    kept = message.CreatableTopicConfig(name="retention.ms", value="-1")  # the records below are old
+    wanted = message.CreatableTopic(name=TOPIC, num_partitions=partitions, replication_factor=1, configs=[kept])
     request = message.new(topics=[wanted], timeout_ms=120_000)
     reply = cluster.call(CONTROLLER, CREATE_TOPICS, request, wait_s=120, timeout_s=150, resend=False)
     assert reply.topics[0].error_code == 0, reply

@@ -71,15 +71,21 @@ def batches_of(size: int) -> list[bytearray]:
     return [build_batch(new_records(size, BATCH_BYTES // size, chance), compression=3) for _ in range(DISTINCT)]
 
 
+def create_topic(cluster: Cluster, topic: str, partitions: int) -> None:
+    """A topic that keeps its records whatever their timestamps are."""
+    message = API[19].request
+    kept = message.CreatableTopicConfig(name="retention.ms", value="-1")
+    wanted = message.CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1, configs=[kept])
+    reply = cluster.call(CONTROLLER, 19, message.new(topics=[wanted], timeout_ms=120_000), wait_s=120, resend=False)
+    assert reply.topics[0].error_code == 0, reply
+
+
 def fill(bootstrap: str, topic: str, size: int, megabytes: int) -> int:
     """Make the topic; how many records it got."""
-    message = API[19].request
-    wanted = message.CreatableTopic(name=topic, num_partitions=PARTITIONS, replication_factor=1)
     batches = batches_of(size)
     per_partition = (megabytes << 20) // BATCH_BYTES // PARTITIONS
     with Cluster(bootstrap) as cluster:
-        reply = cluster.call(CONTROLLER, 19, message.new(topics=[wanted], timeout_ms=30_000), resend=False)
-        assert reply.topics[0].error_code == 0, reply
+        create_topic(cluster, topic, PARTITIONS)
         for number in range(per_partition):
             for partition in range(PARTITIONS):
                 cluster.produce(TopicPartition(topic, partition), batches[(number + partition) % DISTINCT])
@@ -153,9 +159,7 @@ def empty_batches(spark: SparkSession, bootstrap: str, folder: Path, rounds: int
     """Milliseconds of one micro-batch with a single new row, beside the file source's."""
     (folder / "in").mkdir()
     with Cluster(bootstrap) as cluster:
-        message = API[19].request
-        wanted = message.CreatableTopic(name="trickle", num_partitions=1, replication_factor=1)
-        cluster.call(CONTROLLER, 19, message.new(topics=[wanted], timeout_ms=30_000), resend=False)
+        create_topic(cluster, "trickle", 1)
 
         def one_record(number: int) -> None:
             cluster.produce(TopicPartition("trickle", 0), build_batch([(None, b"%d" % number, (), 1)]))
