@@ -71,8 +71,9 @@ def test_a_disk_that_fails_refuses_writes_and_serves_reads(operation: str, errno
     assert waiting.fetched() is None, "a reader of what does not come goes on waiting"
     reply = line.call(3, 12, topics=None)
     assert [topic.name for topic in reply.topics] == ["t"]
-    described = line.call(35, 4, topics=None)
-    assert described.results[0].error_code == KAFKA_STORAGE_ERROR
+    described = line.call(35, 4, topics=None).results[0]
+    assert (described.error_code, described.topics) == (KAFKA_STORAGE_ERROR, [])
+    assert (described.total_bytes, described.usable_bytes) == (-1, -1)
     assert [event for event, _ in server.events].count("directory-failed") >= 1
     without_acks = server.connect()
     without_acks.ask_produce("t", b"refused", acks=0)

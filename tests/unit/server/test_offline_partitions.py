@@ -55,6 +55,9 @@ def test_one_damaged_partition_is_offline_and_the_others_serve() -> None:
     assert line.call(
         2, 5, replica_id=-1, topics=[_list_offsets("torn")], isolation_level=0
     ).topics[0].partitions[0].error_code == KAFKA_STORAGE_ERROR  # fmt: skip
+    assert _others(line, "torn") == [KAFKA_STORAGE_ERROR] * 3
+    assert _others(line, "whole") == [0] * 3
+    assert _others(line, "nowhere") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3
     told = metadata(line, "torn")
     assert (told.error_code, told.offline_replicas) == (KAFKA_STORAGE_ERROR, [1])
     assert metadata(line, "whole").error_code == 0
@@ -64,6 +67,22 @@ def _list_offsets(topic: str) -> Any:
     request = API[2].request
     partition = request.ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=-1)
     return request.ListOffsetsTopic(name=topic, partitions=[partition])
+
+
+def _others(line: Any, topic: str) -> list[int]:
+    """What OffsetForLeaderEpoch, DescribeProducers and DeleteRecords say of its first partition."""
+    epochs = API[23].request
+    wanted = epochs.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=1)
+    asked = epochs.OffsetForLeaderTopic(topic=topic, partitions=[wanted])
+    found = [line.call(23, 4, replica_id=-1, topics=[asked]).topics[0].partitions[0].error_code]
+    producers = API[61].request.TopicRequest(name=topic, partition_indexes=[0])
+    found.append(line.call(61, 0, topics=[producers]).topics[0].partitions[0].error_code)
+    records = API[21].request
+    cut = records.DeleteRecordsTopic(
+        name=topic, partitions=[records.DeleteRecordsPartition(partition_index=0, offset=0)]
+    )
+    found.append(line.call(21, 2, topics=[cut], timeout_ms=1000).topics[0].partitions[0].error_code)
+    return found
 
 
 def test_a_damaged_partition_goes_with_its_topic() -> None:

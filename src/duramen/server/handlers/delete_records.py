@@ -72,7 +72,7 @@ def _delete(request: Request, name: str, wanted: Any) -> int:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal")
     partition = request.broker.partition(name, wanted.partition_index)
     if partition is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise KafkaError(request.broker.absent(name, wanted.partition_index))
     if not partition.replication.is_leader:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     policy = partition.config.cleanup_policy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode
@@ -11,10 +12,11 @@ from duramen.wire.messages.describe_log_dirs import DescribeLogDirsResponse
 
 if TYPE_CHECKING:
     from duramen.server.request import Request
+    from duramen.storage.directory import LogDirectory
 
 
 def handle(request: Request) -> None:
-    """Sizes in bytes per partition; KAFKA_STORAGE_ERROR for a directory that failed."""
+    """Sizes in bytes per partition; KAFKA_STORAGE_ERROR and no partitions for a directory that failed."""
     broker = request.broker
     if CLUSTER_NAME in request.denied:
         request.reply(DescribeLogDirsResponse.new(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), results=[]))
@@ -22,32 +24,29 @@ def handle(request: Request) -> None:
     asked = None
     if request.body.topics is not None:
         asked = {(topic.topic, index) for topic in request.body.topics for index in topic.partitions}
-    results = []
-    for directory in broker.store.directories:
-        topics: dict[str, Any] = {}
-        for log in sorted(directory.logs.values(), key=lambda log: log.tp):
-            tp = log.tp
-            if tp.topic == METADATA_TOPIC or (asked is not None and tuple(tp) not in asked):
-                continue
-            entry = topics.setdefault(
-                tp.topic, DescribeLogDirsResponse.DescribeLogDirsTopic(name=tp.topic, partitions=[])
-            )
-            entry.partitions.append(
-                DescribeLogDirsResponse.DescribeLogDirsPartition(partition_index=tp.partition, partition_size=log.size)
-            )
-        failed = directory.journal.failed is not None
-        try:
-            free = broker.world.disk.free_bytes(directory.path)
-        except OSError:
-            failed, free = True, 0
-        used = sum(log.size for log in directory.logs.values())
-        results.append(
-            DescribeLogDirsResponse.DescribeLogDirsResult(
-                error_code=int(ErrorCode.KAFKA_STORAGE_ERROR if failed else ErrorCode.NONE),
-                log_dir=directory.path,
-                topics=list(topics.values()),
-                total_bytes=free + used,
-                usable_bytes=free,
-            )
-        )
+    results = [_describe(request, directory, asked) for directory in broker.store.directories]
     request.reply(DescribeLogDirsResponse.new(results=results))
+
+
+def _describe(request: Request, directory: LogDirectory, asked: set[tuple[str, int]] | None) -> Any:
+    result = DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=directory.path, topics=[])
+    free = None
+    if directory.journal.failed is None:
+        with suppress(OSError):
+            free = request.broker.world.disk.free_bytes(directory.path)
+    if free is None:  # as Kafka: of a directory that is offline nothing else is said
+        result.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
+        return result
+    topics: dict[str, Any] = {}
+    for log in sorted(directory.logs.values(), key=lambda log: log.tp):
+        tp = log.tp
+        if tp.topic == METADATA_TOPIC or (asked is not None and tuple(tp) not in asked):
+            continue
+        entry = topics.setdefault(tp.topic, DescribeLogDirsResponse.DescribeLogDirsTopic(name=tp.topic, partitions=[]))
+        entry.partitions.append(
+            DescribeLogDirsResponse.DescribeLogDirsPartition(partition_index=tp.partition, partition_size=log.size)
+        )
+    result.topics = list(topics.values())
+    result.total_bytes = free + sum(log.size for log in directory.logs.values())
+    result.usable_bytes = free
+    return result

@@ -29,7 +29,7 @@ def _partition(request: Request, name: str, index: int) -> Any:
     if name in request.denied:
         entry.error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     elif partition is None:
-        entry.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        entry.error_code = int(request.broker.absent(name, index))
     elif not partition.replication.is_leader:
         entry.error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     else:

@@ -32,10 +32,5 @@ def handle(request: Request) -> None:
 def _look_up(request: Request, name: str, denied: bool, wanted: Any, entry: Any) -> None:
     if denied:
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    partition = request.broker.partition(name, wanted.partition)
-    if partition is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    stale = partition.replication.epoch_error(wanted.current_leader_epoch)
-    if stale is not None:
-        raise KafkaError(stale)
+    partition = request.broker.partition_at(name, wanted.partition, wanted.current_leader_epoch)
     entry.leader_epoch, entry.end_offset = epoch_end(partition, wanted.leader_epoch)
