@@ -11,10 +11,12 @@ Maven cannot be had, `PeerUnavailableError` says so in one line.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -90,32 +92,48 @@ def _java_major(path: str) -> int:
 
 def jars(timeout: float = 300.0) -> Path:
     """The directory with Kafka's jars, fetched through Maven the first time (about 90 files, 110 MB)."""
-    stamp = LIBS / f"complete-{kafka_version()}"
-    if stamp.exists() and stamp.read_text() == POM.read_text():
-        return LIBS
+    return collected(POM, LIBS, kafka_version(), timeout)
+
+
+def collected(pom: Path, folder: Path, version: str, timeout: float) -> Path:
+    """`folder`, with the jars that `pom` names in it: fetched through Maven when it has not got them yet.
+
+    Processes that want them at one moment each fetch their own copy, and one of these becomes the folder.
+    """
+    stamp = folder / f"complete-{version}"
+    if stamp.exists() and stamp.read_text() == pom.read_text():
+        return folder
     maven = shutil.which("mvn")
     if maven is None:
-        raise PeerUnavailableError("no `mvn` on PATH, and Kafka's jars have not been fetched before")
-    shutil.rmtree(LIBS, ignore_errors=True)
-    LIBS.mkdir(parents=True)
+        raise PeerUnavailableError(f"no `mvn` on PATH, and the jars of {pom.name} have not been fetched before")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}-") as place:
+        _fetch(maven, pom, Path(place) / "jars", timeout)
+        (Path(place) / "jars" / stamp.name).write_text(pom.read_text())
+        with contextlib.suppress(FileNotFoundError):
+            folder.rename(Path(place) / "old")
+        with contextlib.suppress(OSError):  # another process was quicker, with the same
+            (Path(place) / "jars").rename(folder)
+    return folder
+
+
+def _fetch(maven: str, pom: Path, folder: Path, timeout: float) -> None:
     command = [
         maven,
         "--quiet",
         "--batch-mode",
-        f"--file={POM}",
+        f"--file={pom}",
         "dependency:copy-dependencies",
         "-DincludeScope=runtime",
-        f"-DoutputDirectory={LIBS}",
+        f"-DoutputDirectory={folder}",
     ]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
-        raise PeerUnavailableError(f"Maven did not deliver Kafka's jars within {timeout:.0f} s") from None
+        raise PeerUnavailableError(f"Maven did not deliver the jars of {pom.name} within {timeout:.0f} s") from None
     if ran.returncode != 0:
         errors = [line for line in (ran.stdout + ran.stderr).splitlines() if "ERROR" in line]
-        raise PeerUnavailableError(f"Maven could not fetch Kafka's jars: {(errors or ['no reason given'])[0]}")
-    stamp.write_text(POM.read_text())
-    return LIBS
+        raise PeerUnavailableError(f"Maven could not fetch the jars of {pom.name}: {(errors or ['no reason given'])[0]}")
 
 
 def java_command(classname: str, *args: str, flags: Sequence[str] = ("-Xmx512M",)) -> list[str]:
