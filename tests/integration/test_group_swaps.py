@@ -1,0 +1,127 @@
+"""Members of a group move from a topic to its successor while members and the node fall over: nothing twice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from duramen.client import LATEST, Cluster
+from duramen.model import TopicPartition as Place
+from duramen.swaps import Cut, GroupReader, SwapConflictError, SwapLog
+from serving import Served
+
+SECONDS_MAX = 60.0
+Read = list[tuple[str, int, bytes | None]]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Served]:
+    served = Served(tmp_path, {"group.initial.rebalance.delay.ms": "0"})
+    served.start()
+    try:
+        yield served
+    finally:
+        served.kill()
+
+
+def create(node: Served, partitions: int, *topics: str) -> None:
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    for created in admin.create_topics([NewTopic(name, partitions, 1) for name in topics]).values():
+        created.result(20)
+
+
+def put(node: Served, topic: str, partition: int, *values: str) -> None:
+    producer = Producer({"bootstrap.servers": node.bootstrap})
+    for value in values:
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(20) == 0
+
+
+def swap(node: Served, *topics: str, partitions: Sequence[int] = (2, 2)) -> None:
+    """Record the ends of the last two topics as one more cut in the chain."""
+    with Cluster(node.bootstrap) as cluster:
+        log = SwapLog(cluster)
+        ends = []
+        for topic, count in zip(topics[-2:], partitions, strict=True):
+            found = cluster.list_offsets({Place(topic, p): LATEST for p in range(count)})
+            ends.append({place.partition: at.offset for place, at in found.items()})
+        log.publish(topics[0], [*log.cuts(topics[0]), Cut(topics[-2], ends[0], topics[-1], ends[1])])
+
+
+def read(*readers: GroupReader, upto: int | None = None) -> Read:
+    """What these members read, committed at once, until all are at the end or there is as much as that."""
+    found: Read = []
+    deadline = time.monotonic() + SECONDS_MAX
+    while time.monotonic() < deadline:
+        given = [reader.consume(1 if upto else 100, 0.05) for reader in readers]
+        for reader, messages in zip(readers, given, strict=True):
+            for message in messages:
+                assert message.error() is None, message.error()
+                found.append((str(message.topic()), int(message.partition() or 0), message.value()))
+            reader.commit()
+        if (upto and len(found) >= upto) or (not any(given) and all(reader.at_end for reader in readers)):
+            return found
+    raise AssertionError(f"not at the end after {SECONDS_MAX} s: {found}")
+
+
+def test_a_group_reads_each_record_once_across_a_swap_and_a_rollback(node: Served) -> None:
+    create(node, 2, "late", "late.v2")
+    put(node, "late", 0, "a0", "a1", "a2")
+    put(node, "late", 1, "b0")
+    put(node, "late.v2", 0, "replayed")
+    with GroupReader(node.bootstrap, "audit", "late") as first:
+        before = read(first, upto=2)  # falls over here, with records before the cut that nobody has read
+    swap(node, "late", "late.v2")
+    put(node, "late", 1, "behind the cut")
+    put(node, "late.v2", 0, "c0")
+    put(node, "late.v2", 1, "d0")
+    node.kill()
+    node.start()
+    with GroupReader(node.bootstrap, "audit", "late") as second:
+        found = before + read(second, upto=3)
+        with GroupReader(node.bootstrap, "audit", "late") as third:
+            found += read(second, third)
+            assert sorted(found) == [
+                ("late", 0, b"a0"),
+                ("late", 0, b"a1"),
+                ("late", 0, b"a2"),
+                ("late", 1, b"b0"),
+                ("late.v2", 0, b"c0"),
+                ("late.v2", 1, b"d0"),
+            ]
+            assert [value for topic, p, value in found if p == 0] == [b"a0", b"a1", b"a2", b"c0"]
+            # Back, while both are reading: what the old topic got meanwhile, they have seen in the new one.
+            swap(node, "late", "late.v2", "late")
+            put(node, "late", 0, "e0")
+            put(node, "late.v2", 1, "behind the cut")
+            assert read(second, third) == [("late", 0, b"e0")]
+    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "audit"})
+    try:
+        places = [TopicPartition(topic, p) for topic in ("late", "late.v2") for p in (0, 1)]
+        assert [place.offset for place in consumer.committed(places, timeout=20)] == [4, 2, 2, 1]
+    finally:
+        consumer.close()
+    with GroupReader(node.bootstrap, "new", "late") as reader:
+        assert {topic for topic, _, _ in read(reader)} == {"late"}, "who begins later reads the last topic, whole"
+
+
+def test_another_number_of_partitions_and_a_chain_of_somebody_else(node: Served) -> None:
+    create(node, 2, "late")
+    create(node, 1, "late.v2")
+    put(node, "late", 0, "a0", "a1")
+    put(node, "late", 1, "b0", "b1")
+    with GroupReader(node.bootstrap, "audit", "late") as reader:
+        found = read(reader, upto=1)
+    swap(node, "late", "late.v2", partitions=(2, 1))
+    put(node, "late.v2", 0, "c0")
+    with GroupReader(node.bootstrap, "audit", "late") as reader:
+        found += read(reader)
+    assert found[-1] == ("late.v2", 0, b"c0"), "a key may lie in another partition: all of the old topic comes first"
+    assert sorted(found[:-1]) == [("late", 0, b"a0"), ("late", 0, b"a1"), ("late", 1, b"b0"), ("late", 1, b"b1")]
+    with Cluster(node.bootstrap) as cluster, pytest.raises(SwapConflictError, match="another pipeline"):
+        SwapLog(cluster).publish("late", [Cut("late", {0: 1}, "elsewhere", {0: 0})])
