@@ -41,7 +41,6 @@ PASSED_ON = frozenset({"patched"})
 
 
 UNREACHED = {
-    ("storage/syncing.py", "LogSync._disown"): "when a truncation overtook a checkpoint: no workload yet",
     ("storage/segment.py", "Segment.files"): "asked by unit tests only",
     ("storage/repairing.py", "Patched.size"): "nobody asks: surveys know the size",
     ("storage/repairing.py", "_Survey._mend"): "reads through Patched, whose own call is a site",

@@ -139,10 +139,10 @@ def report(found: Survey, results: list[Result]) -> list[str]:
     seen = found.sites.union(*(result.seen for result in results))
     failed = {result.case.fault.then or result.case.fault.site for result in results if result.happened}
     hints = {site for site in seen if site.method in HINTS}
-    wrong = [f"never come by: {site}" for site in sorted(written_sites() - seen)]
+    wrong = [result.wrong for result in results if result.wrong is not None]
+    wrong += [f"never come by: {site}" for site in sorted(written_sites() - seen)]
     wrong += [f"come by and not found in the sources: {site}" for site in sorted(seen - written_sites())]
     wrong += [f"never failed: {site}" for site in sorted(seen - failed - hints)]
-    wrong += [result.wrong for result in results if result.wrong is not None]
     happened = sum(result.happened for result in results)
     print(
         f"{len(written_sites())} call sites of the disk, {len(seen & written_sites())} come by, {len(failed)} failed "

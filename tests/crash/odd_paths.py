@@ -15,6 +15,7 @@ from tests.crash.session import DATA, KIB, NOW, Session, small, topic_id
 from duramen.errors import CorruptLogError, DuramenError, KafkaError
 from duramen.model import TopicPartition
 from duramen.storage import cleaning
+from duramen.storage import log as log_of_a_partition
 from duramen.storage.checkpoints import CLEAN_SHUTDOWN, encode_clean_shutdown, replace_file
 from duramen.storage.creation import NewLog
 from duramen.storage.directory import DirectorySettings
@@ -342,6 +343,35 @@ def creation_without_room(run: Session) -> None:
     run.commit()
 
 
+def overtaken_checkpoint(run: Session) -> None:
+    """A truncation comes while a checkpoint's job is under way: what the job wrote of the old end is taken back."""
+    filled(run)
+    run.put(1, 900, producer=4)
+    run.commit()
+    end = run.log(1).end_offset
+    with patch.object(log_of_a_partition, "SNAPSHOT_BYTES", 100):
+        job = run.directory.take_checkpoint(force=True)
+    assert job is not None
+    run.truncate(1, end - 1)
+    try:
+        job.run()
+    except OSError as error:
+        run.directory.fail_checkpoint(job, error)
+        raise
+    run.directory.complete_checkpoint(job)
+    log = run.log(1)
+    assert end not in log.snapshots
+    assert not run.disk.exists(f"{log.path}/{end:020}.snapshot")
+    run.commit()
+    run.put(1, 400)
+    run.put(1, 700, producer=9)
+    run.commit()
+    run.checkpoint()
+    run.crash()
+    run.disk.end_process()
+    run.start()
+
+
 def outlines(run: Session) -> None:
     """What readers that divide a log by bytes are told of it, with index entries in memory and in files."""
     filled(run)
@@ -366,6 +396,7 @@ ODD_PATHS: dict[str, Callable[[Session], None]] = {
         after_kafka,
         no_room_for_a_part,
         creation_without_room,
+        overtaken_checkpoint,
         outlines,
     )
 }

@@ -155,7 +155,10 @@ class EmbeddedLog:
             raise KafkaError(answer[0].result.error, answer[0].result.message or f"topic {name}")
 
     def close(self) -> None:
-        """Stop cleanly; the next start has nothing to replay. Calling it again does nothing."""
+        """Stop cleanly; the next start has nothing to replay. Calling it again does nothing.
+
+        StorageError when the disk fails meanwhile: what was acknowledged is kept, the next start recovers it.
+        """
         if self._closed:
             return
         self._check()
@@ -167,9 +170,16 @@ class EmbeddedLog:
             idle = threading.Event()
             self._store.stop(idle.set)
         idle.wait()
-        with self._turn:
-            self._store.close(clean=True)
-        self._turn.close()
+        try:
+            with self._turn:
+                self._store.close(clean=True)
+        except OSError as error:
+            raise StorageError(
+                f"{self.path} could not be closed cleanly ({error}); what was acknowledged is in its journal, and the "
+                "next start recovers it"
+            ) from error
+        finally:
+            self._turn.close()
 
     # ---- for Topic -------------------------------------------------------------------------------------------
 

@@ -65,7 +65,11 @@ class Flushing:
             if error is not None:
                 self._store.fail(home, error)
                 return
-            partition.log.complete_sync(job)
+            try:
+                partition.log.complete_sync(job)
+            except OSError as failure:
+                self._store.fail(home, failure)
+                return
             if not partition.is_stable:
                 self.appended(partition)
 

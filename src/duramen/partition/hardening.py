@@ -57,7 +57,11 @@ class Hardening:
             if error is not None:
                 self._store.fail(home, error)
                 return
-            log.complete_sync(job)
+            try:
+                log.complete_sync(job)
+            except OSError as failure:
+                self._store.fail(home, failure)
+                return
             self._configure(partition, newest, rounds - 1)
 
         self._store.submit("checkpoint", job.run, synced)

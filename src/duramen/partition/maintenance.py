@@ -67,14 +67,18 @@ class Maintenance:
 
         def done(_: Any, error: BaseException | None) -> None:
             ended = self._clock.monotonic()
-            if error is None:
-                directory.complete_checkpoint(checkpoint)
-                pause = taken - began + self._clock.monotonic() - ended
-                self._store.statistics.checkpointed(ended - taken, pause)
-                self.make_room(directory)
-            else:
+            if error is not None:
                 directory.fail_checkpoint(checkpoint, error)
                 self._store.fail(directory, error)
+                return
+            try:
+                directory.complete_checkpoint(checkpoint)
+            except OSError as failure:
+                self._store.fail(directory, failure)
+                return
+            pause = taken - began + self._clock.monotonic() - ended
+            self._store.statistics.checkpointed(ended - taken, pause)
+            self.make_room(directory)
 
         self._store.submit("checkpoint", checkpoint.run, done)
 

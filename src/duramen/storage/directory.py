@@ -312,9 +312,13 @@ class LogDirectory(DirectoryLogs):
         return self._checkpointer.take(len(self.logs) if force else SLICE_LOGS)
 
     def complete_checkpoint(self, job: Checkpoint) -> None:
-        """The job has run."""
-        self._checkpointer.complete(job)
-        self.hot.files.trim(again=True)
+        """The job has run. OSError: the directory is fenced."""
+        try:
+            self._checkpointer.complete(job)
+            self.hot.files.trim(again=True)
+        except OSError as error:
+            self.fail_checkpoint(job, error)
+            raise
         self._dirty = self._checkpointer.dirty_bytes
 
     def fail_checkpoint(self, job: Checkpoint, error: BaseException) -> None:

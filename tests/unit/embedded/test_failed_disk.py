@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import threading
 from pathlib import Path
 
 import pytest
 
 import duramen
 from duramen.embedded.records import Record
-from duramen.errors import DuramenError
+from duramen.errors import DuramenError, StorageError
+from duramen.storage.syncing import LogSync
 
 
 def test_closing_after_a_failure_lets_the_directory_go(tmp_path: Path) -> None:
@@ -23,5 +25,24 @@ def test_closing_after_a_failure_lets_the_directory_go(tmp_path: Path) -> None:
     with pytest.raises(DuramenError):
         log.topic("other")
     log.close()
+    with duramen.open(str(tmp_path / "log")) as again:
+        assert len(list(again.topic("t").read(0))) == 1
+
+
+def test_a_disk_that_fails_while_it_closes_is_told_by_an_error_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = duramen.open(str(tmp_path / "log"))
+    log.topic("t").append([Record(b"v")])
+
+    def fails(job: LogSync) -> None:
+        raise OSError(errno.EIO, "the disk failed")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(LogSync, "run", fails)
+        with pytest.raises(StorageError, match="could not be closed cleanly"):
+            log.close()
+    log.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("duramen-")]
     with duramen.open(str(tmp_path / "log")) as again:
         assert len(list(again.topic("t").read(0))) == 1
