@@ -1,11 +1,9 @@
-"""Owns the jars of Spark's own Kafka connector: got through Maven once, then added to a session that is running."""
+"""Owns the jars of Spark's own Kafka connector, got through Maven once."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-
-from pyspark.sql import SparkSession
 
 from benchmarks.kafka_peer import ROOT, PeerUnavailableError, collected
 
@@ -21,10 +19,9 @@ def connector_version() -> str:
     return found.group(1)
 
 
-def add_connector(spark: SparkSession, timeout: float = 300.0) -> None:
-    """Make `format("kafka")` known to the session; the first time four jars are fetched, 10 MB.
+def connector_jars(timeout: float = 300.0) -> list[str]:
+    """The paths of its four jars, for `spark.jars`; the first time they are fetched, 10 MB.
 
     Raises PeerUnavailableError, with the reason in one line, where Maven cannot deliver them.
     """
-    for jar in sorted(collected(POM, LIBS, connector_version(), timeout).glob("*.jar")):
-        spark.sql(f"ADD JAR '{jar}'")
+    return sorted(str(jar) for jar in collected(POM, LIBS, connector_version(), timeout).glob("*.jar"))

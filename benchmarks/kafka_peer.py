@@ -133,7 +133,9 @@ def _fetch(maven: str, pom: Path, folder: Path, timeout: float) -> None:
         raise PeerUnavailableError(f"Maven did not deliver the jars of {pom.name} within {timeout:.0f} s") from None
     if ran.returncode != 0:
         errors = [line for line in (ran.stdout + ran.stderr).splitlines() if "ERROR" in line]
-        raise PeerUnavailableError(f"Maven could not fetch the jars of {pom.name}: {(errors or ['no reason given'])[0]}")
+        raise PeerUnavailableError(
+            f"Maven could not fetch the jars of {pom.name}: {(errors or ['no reason given'])[0]}"
+        )
 
 
 def java_command(classname: str, *args: str, flags: Sequence[str] = ("-Xmx512M",)) -> list[str]:

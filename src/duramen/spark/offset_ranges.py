@@ -40,7 +40,7 @@ class OffsetRanges:
         if options["subscribePattern"] is not None:
             known = self._asked(lambda: self._cluster.metadata()).topics.values()
             wanted = re.compile(options["subscribePattern"])
-            topics = [topic for topic in known if not topic.is_internal and wanted.fullmatch(topic.name)]
+            topics = [topic for topic in known if not topic.is_internal and wanted.search(topic.name)]
         else:
             names = options["subscribe"] or list(options["assign"])
             found = self._asked(lambda: self._cluster.metadata(names)).topics

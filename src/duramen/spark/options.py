@@ -40,7 +40,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("assign", kind.partitions, None, "the partitions to read, as JSON"),
     Option("subscribe", kind.names, None, "the topics to read, with commas between"),
     Option(
-        "subscribePattern", kind.pattern, None, "the topics to read: those whose whole name matches (Python's `re`)"
+        "subscribePattern",
+        kind.pattern,
+        None,
+        "the topics to read: a match anywhere in the name is enough (Python's `re`)",
     ),
     Option(
         "startingOffsets", kind.offsets, None, "where a new query starts; default earliest (batch), latest (stream)"

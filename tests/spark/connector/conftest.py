@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from benchmarks.connector_jars import add_connector
+from benchmarks.connector_jars import connector_jars
 from benchmarks.kafka_peer import PeerUnavailableError
 from kafka_format import KafkaFormat
 from pyspark.sql import SparkSession
@@ -20,11 +20,21 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="session")
-def kafka(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaFormat]:
-    """`format("kafka")` against a node of ours."""
+def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaFormat]:
+    """`format("kafka")` against a node of ours.
+
+    A session that starts here starts with the jars, as `--packages` does it; one that other tests have started gets
+    them late, which is enough to read and write (but its driver cannot load the connector's own exceptions).
+    """
     try:
-        add_connector(spark, 90)
+        jars = connector_jars(90)
     except PeerUnavailableError as why:
         pytest.skip(str(why))
+    running = SparkSession.getActiveSession()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_SUBMIT_ARGS", f"--jars {','.join(jars)} pyspark-shell")
+        spark: SparkSession = request.getfixturevalue("spark")
+    for jar in jars if running else ():
+        spark.sql(f"ADD JAR '{jar}'")
     with log_node(tmp_path_factory.mktemp("connector"), **SETTINGS) as node:
         yield KafkaFormat(spark, node)

@@ -1,4 +1,4 @@
-"""What the tests of Spark's own Kafka connector do with it: read, write, and run a query to the end of what there is."""
+"""What the tests of Spark's own Kafka connector do with it: read, write, run a query to the end of what there is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from pyspark.errors.exceptions.base import StreamingQueryException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from tests.spark.log_node import LogNode
@@ -20,6 +21,7 @@ from tests.spark.log_node import LogNode
 from duramen.wire.batch import NewRecord
 
 WAIT_S = 100
+FAILURES = (PySparkException, Py4JJavaError)
 EVERYTHING = pytest.mark.skipif(
     os.environ.get("DURAMEN_ALL_CONNECTOR") != "1",
     reason="minutes of Spark's own connector: `make conformance-spark-connector`",

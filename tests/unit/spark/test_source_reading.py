@@ -115,7 +115,9 @@ def test_topics_by_pattern_and_partitions_by_name(node: LogNode) -> None:
         node.append(node.create(name, 2), 1, records(3))
     given = {"kafka.bootstrap.servers": node.bootstrap}
     by_pattern = DuramenReader({**given, "subscribePattern": "pattern-.*"}, schema())
-    assert sorted({part.topic for part in by_pattern.partitions()}) == ["pattern-a", "pattern-b"]
+    assert sorted({part.topic for part in by_pattern.partitions()}) == ["no-pattern-a", "pattern-a", "pattern-b"]
+    anchored = DuramenReader({**given, "subscribePattern": "^pattern-.*$"}, schema())
+    assert sorted({part.topic for part in anchored.partitions()}) == ["pattern-a", "pattern-b"]
     assigned = DuramenReader({**given, "assign": '{"pattern-a":[1]}'}, schema())
     assert [str(part.tp) for part in assigned.partitions()] == ["pattern-a-1"]
     with pytest.raises(KafkaError, match="assign names pattern-a-9"):
