@@ -81,7 +81,7 @@ class Storing:
 
 @dataclass(slots=True)
 class Chunk:
-    """A job: batches of one share, read, checked and stamped for their target.
+    """A job: batches of one share, read, checked and stamped for their target; without a producer id, as they are.
 
     reads: the parts of each read, where it begins and where its piece ends; position, sequence: of the first record.
     After `run`, `out` holds the batches, `finished` counts the pieces that are read to their end, and `position` is how
@@ -89,7 +89,7 @@ class Chunk:
     """
 
     tp: str
-    producer_id: int
+    producer_id: int | None
     position: int
     sequence: int
     reads: list[tuple[list[Any], int, int]] = field(default_factory=list)
@@ -115,7 +115,8 @@ class Chunk:
             batch = bytearray(data[place : place + header.size])
             if header.base_offset != reached or not batches.check_crc(batch, header):
                 raise CorruptLogError(self.tp, place, place + header.size, "not what was staged", reached)
-            batches.stamp_producer(batch, self.producer_id, PRODUCER_EPOCH, self.sequence)
+            if self.producer_id is not None:
+                batches.stamp_producer(batch, self.producer_id, PRODUCER_EPOCH, self.sequence)
             self.sequence = (self.sequence + header.count) & MAX_SEQUENCE
             self.out.append(batch)
             reached = header.next_offset
@@ -138,7 +139,10 @@ def _bytes_of(part: Any) -> Any:
 class ShareReader:
     """Where one share's records are in the staging log, and how far they are read."""
 
-    def __init__(self, staging: Partition, pieces: Sequence[Piece], producer_id: int, base_sequence: int) -> None:
+    def __init__(
+        self, staging: Partition, pieces: Sequence[Piece], producer_id: int | None, base_sequence: int
+    ) -> None:
+        """producer_id: None to read them as they were staged."""
         self._staging = staging
         self._pieces = pieces
         self._producer_id = producer_id

@@ -24,6 +24,7 @@ from duramen.partition.partition import Partition
 from duramen.partition.staging import Storing
 from duramen.partition.targets import LocalTargets
 from duramen.server.coordinators import MAX_BATCH_BYTES, partition_for
+from duramen.server.relocation import Relocation, RelocationRules
 from duramen.wire.records import sinks as schema
 from duramen.wire.records.versioned import read_version
 
@@ -45,6 +46,7 @@ class Coordinator:
         self.machine = machine
         self.state = state
         self.staging = staging
+        self.relocation: Relocation | None = None
         self.arriving: dict[object, int] = {}
         """First offsets of what is appended to the staging log and not recorded yet, each under a token of its own: a
         request that was refused and the next one begin at the same offset."""
@@ -93,6 +95,7 @@ class Sinks:
         self._creating: list[Callable[[ErrorCode], None]] = []
         self._closed = False
         self._reclaiming = False
+        self.relocation_rules = RelocationRules()
         self.materialiser = Materialiser(
             broker.clock,
             broker.store.submit,
@@ -158,7 +161,10 @@ class Sinks:
             state, machine, self._broker.clock, max_batch_bytes=MAX_BATCH_BYTES, commit_timeout_ms=COMMIT_TIMEOUT_MS
         )
         host.observers.append(partial(self._committed, index))
-        self._coordinators[index] = Coordinator(host, machine, state, staging)
+        coordinator = self._coordinators[index] = Coordinator(host, machine, state, staging)
+        coordinator.relocation = Relocation(
+            coordinator, self.relocation_rules, self._broker.clock, self._broker.store.submit, self._broker.report
+        )
         if state.log_start_offset == state.log_end_offset == state.high_watermark:
             host.load()
         else:
@@ -266,6 +272,8 @@ class Sinks:
         for coordinator in self.coordinators():
             try:
                 coordinator.reclaim()
+                if coordinator.relocation is not None and not self._broker.store.congested:
+                    coordinator.relocation.look()
             except DuramenError as error:  # its directory failed, or the journal is full: later
                 self._broker.report("staging-not-reclaimed", error=error)
         self._broker.clock.call_later(RECLAIM_SECONDS, self._reclaim)

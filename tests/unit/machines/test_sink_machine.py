@@ -19,6 +19,7 @@ from duramen.machines.sink.commands import (
     CommitStaged,
     DescribeSink,
     FinishCommit,
+    MoveStaged,
     NewPiece,
     RecordStaged,
     ReleaseSink,
@@ -71,6 +72,13 @@ class World:
             self.staged += records
         assert self.do(RecordStaged("s", epoch, batch, "task", tuple(pieces))) is False
         return [piece.first_offset for piece in pieces]
+
+    def move(self, handle: int, first: int | None = None) -> Any:
+        """To the end of the staging log; first: where it is thought to be."""
+        staged = self.machine.sinks["s"].staged.get(handle)
+        command = MoveStaged("s", handle, staged.first_offset if staged and first is None else first or 0, self.staged)
+        self.staged += 2
+        return self.do(command)
 
     def commit(self, epoch: int, batch: int, *handles: int) -> Any:
         return self.do(CommitStaged("s", epoch, batch, handles, None))
@@ -186,6 +194,49 @@ def test_what_is_unfinished_and_staged_says_what_is_needed(world: World) -> None
     assert world.machine.oldest_needed() is None
 
 
+def test_what_is_moved_is_needed_at_its_new_place_only(world: World) -> None:
+    first, second = world.stage(world.claim().epoch, 0, (T, 0), (T, 1))
+    epoch = world.machine.sinks["s"].epoch
+    assert world.machine.needed_bytes() == 200
+    assert world.machine.oldest_staged() == ("s", first, world.machine.sinks["s"].staged[first])
+    assert world.move(first) is True
+    assert world.machine.oldest_needed() == second
+    assert world.machine.oldest_staged() == ("s", second, world.machine.sinks["s"].staged[second])
+    assert world.move(second) is True
+    assert world.machine.oldest_needed() == 4
+    assert world.replayed(world.compacted()).sinks == world.machine.sinks
+    world.commit(epoch, 0, second, first)
+    pieces = [share.pieces for share in world.machine.sinks["s"].commits[0].shares]
+    assert pieces == [(Piece(6, 8, 100),), (Piece(4, 6, 100),)]
+    assert world.machine.oldest_staged() is None
+    assert world.machine.needed_bytes() == 200
+
+
+def test_only_what_is_still_where_it_was_thought_to_be_is_moved(world: World) -> None:
+    epoch = world.claim().epoch
+    (handle,) = world.stage(epoch, 0, (T, 0))
+    before = len(world.log)
+    assert world.do(MoveStaged("other", handle, handle, 10)) is False
+    assert world.move(handle, first=99) is False
+    assert world.move(handle + 1) is False
+    assert len(world.log) == before
+    world.commit(epoch, 0, handle)
+    assert world.move(handle, first=handle) is False
+    assert world.machine.sinks["s"].commits[0].shares[0].pieces == (Piece(handle, handle + 2, 100),)
+
+
+def test_a_move_makes_nothing_younger_and_an_old_piece_is_swept_all_the_same(world: World) -> None:
+    (handle,) = world.stage(world.claim().epoch, 0, (T, 0))
+    world.now += DAY - 1
+    assert world.move(handle) is True
+    world.clean()
+    assert handle in world.machine.sinks["s"].staged
+    world.now += 1
+    world.clean()
+    assert world.machine.sinks["s"].staged == {}
+    assert world.replayed(world.compacted()).sinks == world.machine.sinks
+
+
 def test_an_abort_lets_go_what_it_names_and_nothing_of_a_commit(world: World) -> None:
     epoch = world.claim().epoch
     a, b, c = world.stage(epoch, 0, (T, 0), (T, 1), (T, 2))
@@ -243,8 +294,12 @@ def test_a_replay_gives_the_same_state_of_the_whole_log_and_of_a_compacted_one(s
     epoch, batch, handles = world.claim("r0").epoch, 0, []
     for step in range(150):
         world.now += random.choice((1, 1000, 3_600_000))
-        choice = random.randrange(10)
-        if choice < 4:
+        choice = random.randrange(12)
+        if choice >= 10:
+            oldest = world.machine.oldest_staged()
+            if oldest is not None:
+                assert world.move(oldest[1]) is True
+        elif choice < 4:
             targets = [(random.choice((T, U)), random.randrange(3)) for _ in range(random.randint(1, 3))]
             handles += world.stage(epoch, batch, *targets)
         elif choice < 7:

@@ -59,6 +59,18 @@ class RecordStaged(NamedTuple):
     pieces: tuple[NewPiece, ...]
 
 
+class MoveStaged(NamedTuple):
+    """The records of this handle are durable in the staging log at another place, too: mean that one from now on.
+
+    Answered with whether the handle still meant first_offset, its place until now; otherwise nothing changes.
+    """
+
+    sink_id: str
+    handle: int
+    first_offset: int
+    new_first_offset: int
+
+
 class CommitStaged(NamedTuple):
     """The commit point of a batch. Answered with Committed."""
 

@@ -21,6 +21,7 @@ from duramen.machines.sink.commands import (
     DescribeSink,
     FinishCommit,
     ListSinks,
+    MoveStaged,
     RecordStaged,
     ReleaseSink,
     SlicesRefused,
@@ -117,8 +118,7 @@ class SinkMachine:
         sink.runs[decoded.key.run_id] = decoded.value.epoch
 
     def _apply_staged(self, sink: Sink, decoded: schema.SinkRecord) -> None:
-        staged = records.staged_of(decoded)
-        sink.stage(staged.first_offset, staged)
+        sink.stage(decoded.key.handle, records.staged_of(decoded))
 
     def _apply_commit(self, sink: Sink, decoded: schema.SinkRecord) -> None:
         commit = records.commit_of(decoded)
@@ -154,6 +154,23 @@ class SinkMachine:
         return Outcome(timers=[(CLEAN, now)])
 
     # ------------------------------------------------------------------ what its owner asks
+
+    def oldest_staged(self) -> tuple[str, int, Staged] | None:
+        """Sink and handle whose records lie first in the staging log, if nothing that is committed lies before them."""
+        places = (
+            (staged.first_offset, sink.id, handle)
+            for sink in self.sinks.values()
+            for handle, staged in sink.staged.items()
+        )
+        first, sink_id, handle = min(places, default=(-1, "", -1))
+        if first < 0 or first != self.oldest_needed():
+            return None
+        return sink_id, handle, self.sinks[sink_id].staged[handle]
+
+    def needed_bytes(self) -> int:
+        """Bytes of the staging log that anybody here may still read."""
+        under_way = sum(share.bytes for _, commit in self.unfinished() for share in commit.shares)
+        return under_way + sum(sink.staged_bytes for sink in self.sinks.values())
 
     def unfinished(self) -> Iterator[tuple[Sink, Commit]]:
         """Every committed batch that is still to be moved, each sink's in order."""
@@ -246,6 +263,17 @@ class SinkMachine:
             for piece in command.pieces
         ]
         return False
+
+    def _move(self, command: MoveStaged, now: int, out: Outcome) -> bool:
+        sink = self.sinks.get(command.sink_id)
+        staged = None if sink is None else sink.staged.get(command.handle)
+        if staged is None or staged.first_offset != command.first_offset:
+            return False
+        # All but the place is as it was: it is no younger, and a commit may come as before.
+        first = command.new_first_offset
+        moved = staged._replace(first_offset=first, next_offset=first + staged.records)
+        out.records = [records.staged(command.sink_id, moved, command.handle)]
+        return True
 
     def _commit(self, command: CommitStaged, now: int, out: Outcome) -> Committed:
         sink = self._sink(command.sink_id, command.epoch)
@@ -417,6 +445,7 @@ _DECISIONS: Final[dict[type, Callable[[SinkMachine, Any, int, Outcome], Any]]] =
     ClaimEpoch: SinkMachine._claim,
     AdmitStage: SinkMachine._admit,
     RecordStaged: SinkMachine._record_staged,
+    MoveStaged: SinkMachine._move,
     CommitStaged: SinkMachine._commit,
     FinishCommit: SinkMachine._finish,
     AbortStaged: SinkMachine._abort,

@@ -42,8 +42,9 @@ def run(sink_id: str, run_id: str, epoch: int) -> LogRecord:
     return LogRecord(run_key(sink_id, run_id), schema.encode_value(schema.RunValue.new(epoch=epoch)))
 
 
-def staged(sink_id: str, piece: Staged) -> LogRecord:
-    """A handle."""
+def staged(sink_id: str, piece: Staged, handle: int | None = None) -> LogRecord:
+    """A handle; None: it is where its records are."""
+    moved = handle is not None and handle != piece.first_offset
     value = schema.StagedValue.new(
         epoch=piece.epoch,
         batch_id=piece.batch_id,
@@ -53,8 +54,9 @@ def staged(sink_id: str, piece: Staged) -> LogRecord:
         next_offset=piece.next_offset,
         bytes=piece.bytes,
         staged_ms=piece.staged_ms,
+        first_offset=piece.first_offset if moved else -1,
     )
-    return LogRecord(staged_key(sink_id, piece.first_offset), schema.encode_value(value))
+    return LogRecord(staged_key(sink_id, piece.first_offset if handle is None else handle), schema.encode_value(value))
 
 
 def commit(sink_id: str, commit: Commit) -> LogRecord:
@@ -112,7 +114,7 @@ def staged_of(record: SinkRecord) -> Staged:
         value.batch_id,
         value.task,
         (value.topic_id, value.partition),
-        key.handle,
+        value.first_offset if value.first_offset >= 0 else key.handle,
         value.next_offset,
         value.bytes,
         value.staged_ms,

@@ -21,7 +21,7 @@ Target = tuple[TopicId, int]
 
 
 class Staged(NamedTuple):
-    """Records waiting in the staging log for a commit. The handle is their first offset there."""
+    """Records waiting in the staging log for a commit. The handle is their first offset there, until they are moved."""
 
     epoch: int
     batch_id: int
@@ -142,7 +142,7 @@ class Sink:
 
     def oldest_needed(self) -> int | None:
         """Lowest offset of the staging log that this sink may still read; None when it needs nothing."""
-        needed = list(self.staged)
+        needed = [staged.first_offset for staged in self.staged.values()]
         for commit in self.unfinished():
             needed += [piece.first_offset for share in commit.shares for piece in share.pieces]
         return min(needed, default=None)

@@ -41,7 +41,7 @@ StagedKey = Message("StagedKey", "0-4", None, Field("sink_id", STRING), Field("h
 
 StagedValue = Message(
     "StagedValue",
-    "0-0",
+    "0-1",
     0,
     Field("epoch", INT32),
     Field("batch_id", INT64),
@@ -51,6 +51,8 @@ StagedValue = Message(
     Field("next_offset", INT64),
     Field("bytes", INT64),
     Field("staged_ms", INT64),
+    # Where the records are since they were moved within the staging log; in version 0 the handle says it.
+    Field("first_offset", INT64, versions="1+", default=-1),
 )
 
 CommitKey = Message("CommitKey", "0-4", None, Field("sink_id", STRING), Field("batch_id", INT64))
@@ -94,6 +96,8 @@ _VALUES: Final = {SINK: SinkValue, RUN: RunValue, STAGED: StagedValue, COMMIT: C
 _KINDS: Final = {message.name: kind for kind, message in _KEYS.items()}
 _BY_NAME: Final = {message.name: message for message in _VALUES.values()}
 VALUE_VERSION: Final = 0
+MOVED_VERSION: Final = 1
+"""Of a StagedValue whose records are not where its handle says."""
 
 
 class SinkRecord(NamedTuple):
@@ -117,7 +121,8 @@ def encode_value(value: Any) -> bytes:
     message = _BY_NAME.get(type(value).__name__)
     if message is None:
         raise EncodeError(f"{type(value).__name__} is no value of a sink's record")
-    return encode(message, value, VALUE_VERSION)
+    moved = message is StagedValue and value.first_offset >= 0
+    return encode(message, value, MOVED_VERSION if moved else VALUE_VERSION)
 
 
 def decode_record(key: Buffer, value: Buffer | None) -> SinkRecord:
