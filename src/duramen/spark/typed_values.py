@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from duramen.spark.decode.binary import fixed, literal
+from duramen.spark.decode.binary import fixed, literal, not_null, string_column
 from duramen.spark.source_schema import CORRUPT
 
 _BEFORE: Final = literal(b'{"v":[')
@@ -61,7 +61,7 @@ def texts(values: pa.BinaryArray) -> tuple[pa.StringArray, pa.StringArray]:
             text, reason = _text(value)
             found.append(text)
             reasons.append(reason)
-        return pa.array(found, pa.string()), pa.array(reasons, pa.string())
+        return string_column(found), string_column(reasons)
 
 
 def _text(value: bytes | None) -> tuple[str | None, str | None]:
@@ -78,7 +78,6 @@ def json_values(values: pa.BinaryArray, kind: pa.StructType) -> tuple[pa.StructA
 
     Fields that the type does not name are left out; a field that is missing is null.
     """
-    present = pc.is_valid(values)
     wrapped = pc.binary_join_element_wise(_BEFORE, values.drop_null(), _BEHIND, _NOTHING)
     parsed = _Parsing(wrapped, kind)
     parsed.range(0, len(wrapped))
@@ -90,10 +89,10 @@ def json_values(values: pa.BinaryArray, kind: pa.StructType) -> tuple[pa.StructA
         dense = pa.nulls(0, kind)
     reasons: pa.Array = pa.nulls(len(wrapped), pa.string())
     if parsed.reasons:
-        reasons = pa.array([parsed.reasons.get(row) for row in range(len(wrapped))], pa.string())
+        reasons = string_column([parsed.reasons.get(row) for row in range(len(wrapped))])
     if len(dense) == len(values):
         return dense, reasons
-    there = np.asarray(present)
+    there = not_null(values)
     place = fixed(np.cumsum(there) - 1, pa.int64(), there)
     return dense.take(place), reasons.take(place)
 
@@ -146,7 +145,8 @@ class _Parsing:
 
 
 def _each_has_one(lists: Any) -> bool:
-    return bool(np.all(np.diff(np.asarray(lists.offsets)) == 1))
+    bounds = np.frombuffer(lists.buffers()[1], np.int32)[lists.offset :][: len(lists) + 1]
+    return bool(np.all(np.diff(bounds) == 1))
 
 
 def _reason(message: str) -> str:

@@ -23,23 +23,28 @@ columns = {
 if FORMAT == "binary":
     del columns["_corrupt"]
 typed = TypedValues(FORMAT, pa.schema(list(columns.items())))
-batch = build_batch([(b"k", b'{"a":1}', (), 9), (None, None, [(b"h", b"x")], 9)])
-decoder = Decoder("t", 0, Wanted(0, 2), typed.raw_schema, 1 << 20)
+batch = build_batch([(b"k", b'{"a":1}', (), 9), (None, None, [(b"h", b"x")], 9), (None, b"\\xff", (), 9)])
+decoder = Decoder("t", 0, Wanted(0, 3), typed.raw_schema, 1 << 20)
 (rows,) = [typed.convert(made) for made in decoder.decode(memoryview(batch))]
-assert rows.column("value").to_pylist() == [EXPECTED, None] and rows.column("headers").to_pylist()[1]
+values = rows.column("value").to_pylist()
+assert values == [EXPECTED, None, BROKEN] and rows.column("headers").to_pylist()[1]
+if "_corrupt" in columns:
+    assert [text is None for text in rows.column("_corrupt").to_pylist()] == [True, True, False]
 heavy = {"pandas", "confluent_kafka", "deltalake", "duramen.server", "duramen.pipelines"} & set(sys.modules)
 assert not heavy, heavy
 """
 
 
 @pytest.mark.parametrize(
-    ("format", "value", "expected"),
+    ("format", "value", "expected", "broken"),
     [
-        ("binary", "pa.binary()", """b'{"a":1}'"""),
-        ("string", "pa.string()", """'{"a":1}'"""),
+        ("binary", "pa.binary()", """b'{"a":1}'""", "b'\\xff'"),
+        ("string", "pa.string()", """'{"a":1}'""", "None"),
+        ("json", "pa.struct([('a', pa.int64())])", "{'a': 1}", "None"),
     ],
 )
-def test_reading_rows_does_not_load_pandas(format: str, value: str, expected: str) -> None:
+def test_reading_rows_does_not_load_pandas(format: str, value: str, expected: str, broken: str) -> None:
     program = READ.replace("FORMAT", repr(format)).replace("VALUE", value).replace("EXPECTED", expected)
+    program = program.replace("BROKEN", broken)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +27,24 @@ def fixed(
 def bits(flags: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Buffer:
     """The flags as Arrow keeps them, of a column of booleans or of which rows are not null."""
     return pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def not_null(values: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which rows are not null. Of an Arrow array `np.asarray` would first look for pandas."""
+    validity = values.buffers()[0]
+    if validity is None:
+        return np.ones(len(values), np.bool_)
+    flags = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")
+    return flags[values.offset : values.offset + len(values)].astype(np.bool_)
+
+
+def string_column(texts: Sequence[str | None]) -> pa.StringArray:
+    """The texts as Arrow's; `pa.array` would first look for pandas."""
+    encoded = [b"" if text is None else text.encode(errors="replace") for text in texts]
+    places = np.zeros(len(texts) + 1, np.int32)
+    np.cumsum([len(text) for text in encoded], out=places[1:])
+    valid = bits(np.array([text is not None for text in texts], np.bool_))
+    return pa.StringArray.from_buffers(len(texts), pa.py_buffer(places), pa.py_buffer(b"".join(encoded)), valid)
 
 
 def literal(data: bytes) -> pa.BinaryScalar:
