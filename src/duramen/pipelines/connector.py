@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from duramen.pipelines.cluster import Node
+from duramen.client import Cluster
+from duramen.pipelines.cluster import SECONDS_MAX, Node
 from duramen.pipelines.declaration import Topic
 from duramen.pipelines.offsets import Offsets
+from duramen.swaps import Cut, SwapLog
 
 
 class Connector(Protocol):
@@ -20,7 +23,13 @@ class Connector(Protocol):
         """The topic as a stream with the columns of Spark's Kafka source, from `start`, elsewhere from the earliest."""
 
     def write(self, records: DataFrame, topic: str, sink: str, like: str) -> DataStreamWriter:
-        """A writer of `key` and `value` into the topic. sink: names it for exactly-once; like: the topic it reads."""
+        """A writer of `key` and `value` into the topic. sink: names it for exactly-once; like: what it resembles."""
+
+    def cuts(self, topic: str) -> Sequence[Cut]:
+        """Which topics have taken over from this one, as the cluster tells it now."""
+
+    def publish(self, topic: str, cuts: Sequence[Cut]) -> None:
+        """Let the cluster tell these; nothing where it does already."""
 
 
 class DuramenConnector:
@@ -32,10 +41,12 @@ class DuramenConnector:
     def read(self, spark: SparkSession, topic: Topic, start: Offsets) -> DataFrame:
         """See Connector. The topic's own options win."""
         begin = {p: end for (_, p), end in start.of(topic.name)}
+        if begin:
+            # -2 is Kafka's number for the earliest: where partitions begin that came after the cut.
+            begin = {p: begin.get(p, -2) for (_, p), _ in Node(self.bootstrap).ends(topic.name)}
         options = {
             "kafka.bootstrap.servers": self.bootstrap,
             "subscribe": topic.name,
-            # -2 is Kafka's number for the earliest; a partition that is not named here begins there by itself.
             "startingOffsets": json.dumps({topic.name: {str(p): at for p, at in begin.items()}})
             if begin
             else "earliest",
@@ -48,3 +59,13 @@ class DuramenConnector:
         Node(self.bootstrap).create_like(topic, like)
         options = {"kafka.bootstrap.servers": self.bootstrap, "topic": topic, "sinkId": sink}
         return records.writeStream.format("duramen").options(**options)
+
+    def cuts(self, topic: str) -> Sequence[Cut]:
+        """See Connector."""
+        with Cluster(self.bootstrap, timeout_s=SECONDS_MAX) as cluster:
+            return SwapLog(cluster).cuts(topic)
+
+    def publish(self, topic: str, cuts: Sequence[Cut]) -> None:
+        """See Connector."""
+        with Cluster(self.bootstrap, timeout_s=SECONDS_MAX) as cluster:
+            SwapLog(cluster).publish(topic, cuts)

@@ -2,6 +2,7 @@
 
 <folder>/<step>/current.json            the version that readers see; replaced by rename
 <folder>/<step>/reprocess.json          how far a reprocessing has come
+<folder>/<step>/hold                    locked by who swaps: a run lets go of the step meanwhile
 <folder>/<step>/<version>/about.json    which logic made it, into which topic
 <folder>/<step>/<version>/table/        the store
 <folder>/<step>/<version>/checkpoint-0/ Spark's
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,30 +22,15 @@ from typing import Any, NamedTuple
 from duramen.errors import ConfigError, DuramenError
 from duramen.pipelines.durable import read_json, write_json
 from duramen.pipelines.offsets import Offsets
+from duramen.swaps import Cut
 
 FIRST_VERSION = "v1"
+LOCK_POLL_SECONDS = 0.05
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class BusyError(DuramenError):
     """Another process works on the same version of a step."""
-
-
-class Cut(NamedTuple):
-    """Where readers of one output topic go on in another: after `until` of the old from `start` of the new."""
-
-    old: str
-    until: Offsets
-    new: str
-    start: Offsets
-
-    def to_json(self) -> dict[str, Any]:
-        return {**self._asdict(), "until": self.until.to_json(), "start": self.start.to_json()}
-
-    @classmethod
-    def from_json(cls, found: dict[str, Any]) -> Cut:
-        until, start = Offsets.from_json(found["until"]), Offsets.from_json(found["start"])
-        return cls(found["old"], until, found["new"], start)
 
 
 class Current(NamedTuple):
@@ -75,6 +62,29 @@ class StepFolder:
 
     def versions(self) -> list[str]:
         return sorted(path.parent.name for path in self.path.glob("*/about.json"))
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Ask a run of the step to let go of it until this is left. BusyError when somebody holds it already."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / "hold").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise BusyError(f"another process swaps {self.step} now; wait for it") from None
+            yield
+
+    @property
+    def held(self) -> bool:
+        """Whether somebody asks for the step. Who dies lets go by that."""
+        try:
+            with (self.path / "hold").open("r") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
 
     def version(self, name: str) -> VersionFolder:
         if not _VERSION.fullmatch(name):
@@ -119,14 +129,19 @@ class VersionFolder:
         write_json(self.path / "progress.json", progress)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other processes of this machine away. BusyError when there is one."""
+    def locked(self, seconds: float = 0.0) -> Iterator[None]:
+        """Keep other processes of this machine away. BusyError when there is one, still after so many seconds."""
         self.path.mkdir(parents=True, exist_ok=True)
+        until = time.monotonic() + seconds
         with (self.path / "lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise BusyError(f"another process runs {self.step} {self.name}; stop it first") from None
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= until:
+                        raise BusyError(f"another process runs {self.step} {self.name}; stop it first") from None
+                    time.sleep(LOCK_POLL_SECONDS)
             yield
 
 
@@ -143,6 +158,15 @@ def committed(checkpoint: Path) -> Offsets:
     """Where the last finished batch of a checkpoint ends; nothing before the first."""
     done = [int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdigit()]
     return batch_end(checkpoint, max(done)) if done else Offsets()
+
+
+def unfinished(checkpoint: Path) -> bool:
+    """Whether a batch was planned whose end is not noted: its rows may be written or not."""
+    planned, done = (
+        {int(path.name) for path in (checkpoint / kind).glob("*") if path.name.isdigit()}
+        for kind in ("offsets", "commits")
+    )
+    return bool(planned - done) and max(planned) > max(done, default=-1)
 
 
 def query_id(checkpoint: Path) -> str:

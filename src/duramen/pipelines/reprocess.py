@@ -7,20 +7,27 @@ checkpoint, comparing reads, swapping renames one pointer. So whoever is killed 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from duramen.client import Cluster
 from duramen.errors import ConfigError, DuramenError
-from duramen.pipelines.cluster import Node
+from duramen.pipelines.cluster import SECONDS_MAX, Node
 from duramen.pipelines.declaration import EffectStep, Pipeline, StreamStep, TableStep
 from duramen.pipelines.difference import Difference, compare_histories, difference
-from duramen.pipelines.layout import Current, Cut, StepFolder, committed
+from duramen.pipelines.layout import Current, StepFolder, committed, unfinished
 from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.progress import Progress
 from duramen.pipelines.reading import open_table
 from duramen.pipelines.runner import Mark, Runner, Say, nowhere
+from duramen.swaps import Cut, SwapLog
 
 ROUNDS_MAX = 20
+HOLD_SECONDS_MAX = 60.0
+"""How long a swap waits until a run lets go of the step."""
+_BACK = {"rolling back", "rolled back"}
+CatchUp = Callable[[], None]
 
 
 class NotReadyError(DuramenError):
@@ -86,11 +93,17 @@ class Reprocessing:
         """The records of the source that a version has worked in."""
         place = self.folder.version(version)
         about = place.about() or {}
-        return committed(place.checkpoint(about.get("generation", 0)))
+        found = committed(place.checkpoint(about.get("generation", 0)))
+        if isinstance(self.step, TableStep) and place.table.is_dir():
+            # A batch may be in the table whose end Spark has not noted.
+            last = open_table(self.pipeline, self.step.name, version).last()
+            topics = {topic for (topic, _), _ in found}
+            found = found.joined(Offsets({at: end for at, end in (last.offsets if last else ()) if at[0] in topics}))
+        return found
 
-    def behind(self, version: str) -> int:
-        """How many records the current version contains and this one does not."""
-        return self.contained(version).behind(self.contained(self.folder.current().version))
+    def behind(self, version: str, other: str | None = None) -> int:
+        """How many records the current version, or another one, contains and this one does not."""
+        return self.contained(version).behind(self.contained(other or self.folder.current().version))
 
     def report(self, version: str) -> Report:
         """The current version against another."""
@@ -103,40 +116,80 @@ class Reprocessing:
             found = difference(old, new, keys) if keys else compare_histories(old, new)
         return Report(self.step.name, current, version, self.behind(version), found)
 
-    def swap(self, version: str, allow_behind: int = 0) -> float:
-        """Make a built version the current one; seconds it took. NotReadyError when it is not built or lags.
+    def swap(self, version: str, allow_behind: int = 0, catch_up: CatchUp | None = None) -> float:
+        """Make a built version the current one; seconds the switch took. NotReadyError when it is not built or lags.
 
-        A reader sees the old version or the new one, whole. The old one stays for `rollback`.
+        A run of the step lets go of it meanwhile. A reader sees the old version or the new one, whole. The old one
+        stays for `rollback`. catch_up: called when the old version stands still, to bring the new one to where that is.
         """
-        state = self.folder.reprocessing() or {}
         current = self.folder.current()
         if current.version == version:
+            self._publish(current)
             return 0.0
-        if state.get("version") != version or state.get("phase") not in {"built", "swapped", "rolled back"}:
+        state = self.folder.reprocessing() or {}
+        if state.get("version") != version or state.get("phase") not in {"built", "swapped", *_BACK}:
             raise NotReadyError(
                 f"{self.step.name} {version} is not built: `duramen spark reprocess --version {version}` builds it, "
                 "and goes on where it was interrupted"
             )
-        if (behind := self.behind(version)) > allow_behind:
-            raise NotReadyError(
-                f"{self.step.name} {version} is {behind:,} records behind {current.version}: stop the run, reprocess "
-                f"again to catch up, then swap; or --allow-behind {behind}"
-            )
-        ahead = self.contained(current.version).behind(self.contained(version))
-        if isinstance(self.step, StreamStep) and ahead:
-            # Readers go on behind the end of the new topic: what only that one holds, they would never see.
-            raise NotReadyError(
-                f"{self.step.name} {version} is {ahead:,} records ahead of {current.version}: run that first"
-            )
-        return self._switch(current, version, {**state, "phase": "swapped"})
+        with self._standing(current.version):
+            if catch_up is not None:
+                catch_up()
+            with self.folder.version(version).locked():
+                self._check_contents(current.version, version, allow_behind)
+                return self._switch(current, version, {**state, "phase": "swapped"})
 
-    def rollback(self) -> tuple[str, float]:
-        """Make the previous version the current one again; its name and the seconds it took."""
+    def rollback(self, allow_behind: int = 0) -> tuple[str, float]:
+        """Make the previous version the current one again; its name and the seconds the switch took.
+
+        NotReadyError where there is none, it was done already, or a stream's previous version lags: its readers would
+        get again what they have, as the old logic makes it. allow_behind: so many records may be.
+        """
         current = self.folder.current()
+        state = self.folder.reprocessing() or {}
+        if state.get("phase") in _BACK and state.get("to") == current.version:
+            if state["phase"] == "rolling back":  # the call that did it was interrupted
+                self._publish(current)
+                self.folder.note_reprocessing({**state, "phase": "rolled back"})
+                return current.version, 0.0
+            raise NotReadyError(
+                f"{self.step.name} was rolled back to {current.version} already; "
+                f"`duramen spark swap` goes to {current.previous} again"
+            )
         if current.previous is None:
             raise NotReadyError(f"{self.step.name} has no version before {current.version}")
-        state = self.folder.reprocessing() or {}
-        return current.previous, self._switch(current, current.previous, {**state, "phase": "rolled back"})
+        with self._standing(current.version), self.folder.version(current.previous).locked():
+            if isinstance(self.step, StreamStep):
+                self._check_contents(current.version, current.previous, allow_behind)
+            state = {**state, "phase": "rolling back", "to": current.previous}
+            self.folder.note_reprocessing(state)
+            took = self._switch(current, current.previous, {**state, "phase": "rolled back"})
+        return current.previous, took
+
+    @contextmanager
+    def _standing(self, version: str) -> Iterator[None]:
+        """While nobody works on the version: a run lets go of it, between two batches. BusyError when it does not."""
+        with self.folder.hold(), self.folder.version(version).locked(HOLD_SECONDS_MAX):
+            yield
+
+    def _check_contents(self, old: str, new: str, allow_behind: int) -> None:
+        """NotReadyError where readers who go from the one version to the other would miss or repeat something."""
+        name = self.step.name
+        if (behind := self.behind(new, old)) > allow_behind:
+            raise NotReadyError(
+                f"{name} {new} is {behind:,} records behind {old}: `duramen spark reprocess --version {new}` with the "
+                f"code of {new} catches up, --swap there switches too; or --allow-behind {behind}"
+            )
+        if not isinstance(self.step, StreamStep):
+            return
+        # Readers go on behind the end of the new topic: both ends have to stand for the same input.
+        for version in (old, new):
+            place = self.folder.version(version)
+            if unfinished(place.checkpoint((place.about() or {}).get("generation", 0))):
+                how = "duramen spark run --once" if version == old else f"duramen spark reprocess --version {new}"
+                raise NotReadyError(f"{name} {version} was cut off inside of a batch: `{how}` finishes it")
+        if ahead := self.behind(old, new):
+            raise NotReadyError(f"{name} {new} is {ahead:,} records ahead of {old}: `duramen spark run --once` first")
 
     def _switch(self, current: Current, version: str, state: dict[str, Any]) -> float:
         began = time.monotonic()
@@ -144,13 +197,26 @@ class Reprocessing:
         if isinstance(self.step, StreamStep):
             cuts = (*cuts, self._cut(current.version, version))
         self.mark("about to switch")
-        self.folder.point(Current(version, current.version, cuts))
+        after = Current(version, current.version, cuts)
+        self.folder.point(after)
         self.mark("switched")
+        self._publish(after)
+        self.mark("published")
         self.folder.note_reprocessing(state)
         return time.monotonic() - began
+
+    def _publish(self, current: Current) -> None:
+        """Let the node tell the cuts of a stream. What is in the folder counts; a run tells it, too."""
+        if isinstance(self.step, StreamStep) and current.cuts:
+            with Cluster(self.pipeline.bootstrap, timeout_s=SECONDS_MAX) as cluster:
+                SwapLog(cluster).publish(self.step.to, current.cuts)
 
     def _cut(self, old: str, new: str) -> Cut:
         """Readers of the old topic read it to its end, then go on behind what the new one holds of the same input."""
         node = Node(self.pipeline.bootstrap)
         names = [(self.folder.version(name).about() or {})["to"] for name in (old, new)]
-        return Cut(names[0], node.ends(names[0]), names[1], node.ends(names[1]))
+        ends = [{partition: at for (_, partition), at in node.ends(name)} for name in names]
+        for name, found in zip(names, ends, strict=True):
+            if not found:
+                raise NotReadyError(f"there is no topic {name} at {self.pipeline.bootstrap}")
+        return Cut(names[0], ends[0], names[1], ends[1])

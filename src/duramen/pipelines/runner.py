@@ -1,223 +1,54 @@
-"""Runs the steps of a pipeline as Spark queries, tells of every batch, and starts again what a lost node ended.
+"""Runs the steps of a pipeline, tells of every batch, and starts again what a lost node ended.
 
-Each step is one query with one checkpoint. A table's batch is folded into its store by the driver; Spark gives a batch
-that was interrupted again under the same number, and the store knows the numbers it has.
+A step that somebody swaps is let go of between two batches, and goes on in the version that is current then.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import NamedTuple, cast
+from types import TracebackType
+from typing import NamedTuple, Self
 
-import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
+from duramen.errors import DeadlineError, DuramenError, NetworkError
+from duramen.pipelines.declaration import Pipeline, StreamStep
+from duramen.pipelines.layout import unfinished
+from duramen.pipelines.progress import Progress
+from duramen.pipelines.queries import (
+    RESTART_SECONDS,
+    Mark,
+    Queries,
+    QueryFailedError,
+    Running,
+    Say,
+    may_pass,
+    nowhere,
+    reason,
+)
 
-from duramen.errors import ConfigError, DuramenError
-from duramen.pipelines.changelog import TRACE
-from duramen.pipelines.columns import decode, encode, traced
-from duramen.pipelines.connector import Connector
-from duramen.pipelines.declaration import STORES, EffectStep, Pipeline, Step, StreamStep, TableStep, Topic
-from duramen.pipelines.layout import StepFolder, VersionFolder, batch_end, committed, query_id
-from duramen.pipelines.offsets import Offsets
-from duramen.pipelines.progress import Progress, Written, progress_of
-from duramen.pipelines.store import Store
+__all__ = ["Mark", "QueryFailedError", "Runner", "Say", "nowhere", "reason"]
 
 POLL_SECONDS = 0.2
+CUTS_SECONDS = 1.0
+"""How often a node is asked whether a topic was swapped."""
+BATCH_SECONDS_MAX = 5.0
+"""How long a batch may go on that stands in the way of a swap; then it is broken off and done again later."""
 RESTARTS_MAX = 8
-RESTART_SECONDS = (0.5, 1, 2, 4, 8)
-Say = Callable[[str], None]
-Mark = Callable[[str], None]
 
 
-class QueryFailedError(DuramenError):
-    """A step's query ended with an error, also after it was started again."""
+class Terms(NamedTuple):
+    """How a run was asked for."""
+
+    version: str | None
+    available_now: bool
+    trigger: str
+    accept: bool
+    reload: Callable[[], Pipeline] | None
 
 
-class Plan(NamedTuple):
-    """One step as it will run: its input, its rows before they are written, where it begins."""
-
-    step: Step
-    version: VersionFolder
-    generation: int
-    topic: Topic
-    rows: DataFrame
-
-
-class Running:
-    """A started query and what it has told so far."""
-
-    def __init__(self, plan: Plan, start: Callable[[], StreamingQuery], written: dict[int, Written]) -> None:
-        self.plan = plan
-        self.written = written
-        self.start = start
-        self.query = start()
-        self.restarts = 0
-        self.told = -1
-
-    def news(self) -> Iterator[Progress]:
-        """Every batch that ended since the last call."""
-        for found in self.query.recentProgress:
-            progress = progress_of(self.plan.step.name, self.plan.version.name, found, self.written)
-            if progress.batch > self.told and progress.ended:
-                self.told = progress.batch
-                self.restarts = 0
-                self.plan.version.note_progress(progress.to_json())
-                yield progress
-
-
-def nowhere(_point: str) -> None:
-    """The mark that does nothing; tests pass one that fails at a named point."""
-
-
-class Runner:
-    """A pipeline on a session. mark: called with the name of each point at which a crash is interesting."""
-
-    def __init__(self, pipeline: Pipeline, spark: SparkSession, connector: Connector, mark: Mark = nowhere) -> None:
-        self.pipeline = pipeline
-        self.spark = spark
-        self.connector = connector
-        self.mark = mark
-
-    def folder(self, step: str) -> StepFolder:
-        return StepFolder(self.pipeline.folder, step)
-
-    def plan(self, name: str, version: str | None = None) -> Plan:
-        """What would run. Analyses the function; starts nothing and writes nothing."""
-        step = self.pipeline.step(name)
-        folder = self.folder(name)
-        place = folder.version(version or folder.current().version)
-        about = place.about() or {}
-        generation, topic, start = self._source(step, about)
-        records = self.connector.read(self.spark, topic, start)
-        rows = decode(records, step.source)
-        if not isinstance(step, EffectStep):
-            given = step.function(rows)
-            if not isinstance(given, DataFrame):
-                raise ConfigError(f"{name} gives {type(given).__name__}, not a DataFrame")
-            rows = traced(given, name) if isinstance(step, TableStep) else encode(given, name, step.key)  # type: ignore[attr-defined]
-        if isinstance(step, TableStep):
-            step.shape.check(self._own_schema(rows))
-        return Plan(step, place, generation, topic, rows)
-
-    def sound_plan(self, name: str) -> Plan:
-        """The plan. QueryFailedError with the reason in one line where Spark finds the function wrong."""
-        try:
-            return self.plan(name)
-        except PySparkException as failure:
-            raise QueryFailedError(f"{name}: {reason(failure)}") from None
-
-    def _patient_plan(self, name: str, version: str | None, say: Say) -> Plan:
-        """The plan; tried again while the failure is of the kind that passes."""
-        for wait in RESTART_SECONDS:
-            try:
-                return self.plan(name, version)
-            except PySparkException as failure:
-                if not _may_pass(str(failure)):
-                    raise QueryFailedError(f"{name}: {reason(failure)}") from None
-                say(f"{name}: {reason(failure)}; again in {wait} s")
-                time.sleep(wait)
-        return self.plan(name, version)
-
-    def _source(self, step: Step, about: dict[str, object]) -> tuple[int, Topic, Offsets]:
-        """Which topic the step reads now, after how many cuts, and from where when its checkpoint is new."""
-        topic = step.source
-        if topic.stream is None:
-            return 0, topic, Offsets()
-        cuts = self.folder(topic.stream).current().cuts
-        generation = cast(int, about.get("generation", len(cuts)))
-        if not cuts:
-            return 0, topic, Offsets()
-        name = cuts[generation].old if generation < len(cuts) else cuts[-1].new
-        # A version that began before the cut goes on behind it; one that begins after it reads all there is.
-        continued = generation > cast(int, about.get("first_generation", generation))
-        start = cuts[generation - 1].start if continued else Offsets()
-        return generation, Topic(**{**topic.__dict__, "name": name}), start
-
-    def _own_schema(self, rows: DataFrame) -> pa.Schema:
-        found = to_arrow_schema(rows.schema)
-        return pa.schema([field for field in found if field.name not in TRACE.names])
-
-    def store(self, plan: Plan) -> Store:
-        """The table's store; made when it is not there yet."""
-        step = cast(TableStep, plan.step)
-        return STORES[step.store](plan.version.table, step.shape, self._own_schema(plan.rows))
-
-    def start(self, plan: Plan, available_now: bool, trigger: str, accept: bool = False) -> Running:
-        """Start the query of a plan. ConfigError when another logic made what is there."""
-        self._describe(plan, accept)
-        written: dict[int, Written] = {}
-        writer = self._writer(plan, written)
-        writer = writer.queryName(f"{self.pipeline.name}.{plan.step.name}.{plan.version.name}")
-        writer = writer.option("checkpointLocation", str(plan.version.checkpoint(plan.generation)))
-        writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=trigger)
-        return Running(plan, writer.start, written)
-
-    def _describe(self, plan: Plan, accept: bool) -> None:
-        about = plan.version.about()
-        made_by = about["fingerprint"] if about else plan.step.fingerprint
-        if made_by != plan.step.fingerprint and not accept:
-            raise ConfigError(
-                f"{plan.step.name} {plan.version.name} was made by other logic than the code has now: "
-                "`duramen spark reprocess` builds it anew beside the old one; --accept-change goes on with mixed rows"
-            )
-        first = (about or {}).get("first_generation", plan.generation)
-        to = self.output_topic(plan) if isinstance(plan.step, StreamStep) else None
-        told = {
-            "fingerprint": plan.step.fingerprint,
-            "generation": plan.generation,
-            "first_generation": first,
-            "to": to,
-        }
-        if told != about:
-            plan.version.describe(told)
-
-    def output_topic(self, plan: Plan) -> str:
-        """Where this version of a stream writes: the first into the topic it names, others beside it."""
-        step = cast(StreamStep, plan.step)
-        about = plan.version.about() or {}
-        others = [name for name in self.folder(step.name).versions() if name != plan.version.name]
-        return cast(str, about.get("to")) or (f"{step.to}.{plan.version.name}" if others else step.to)
-
-    def _writer(self, plan: Plan, written: dict[int, Written]) -> DataStreamWriter:
-        step = plan.step
-        if isinstance(step, StreamStep):
-            sink = f"{self.pipeline.name}.{step.name}.{plan.version.name}.{plan.generation}"
-            return self.connector.write(plan.rows, self.output_topic(plan), sink, plan.topic.name)
-        if isinstance(step, TableStep):
-            mode = "update" if step.aggregate else "append"
-            return plan.rows.writeStream.outputMode(mode).foreachBatch(self._fold(plan, written))
-        return plan.rows.writeStream.foreachBatch(cast(Callable[[DataFrame, int], None], step.function))
-
-    def _fold(self, plan: Plan, written: dict[int, Written]) -> Callable[[DataFrame, int], None]:
-        """What the driver does with each batch of a table."""
-        store = self.store(plan)
-        checkpoint = plan.version.checkpoint(plan.generation)
-        aggregate = cast(TableStep, plan.step).aggregate
-
-        def fold(rows: DataFrame, batch: int) -> None:
-            self.mark("batch planned")
-            sink = f"{self.pipeline.name}.{plan.step.name}.{plan.version.name}.{query_id(checkpoint)}"
-            last = store.last()
-            if aggregate and batch == 0 and last is not None and last.sink != sink:
-                raise ConfigError(
-                    f"{plan.step.name} {plan.version.name} sums up, and its checkpoint is gone: "
-                    "build it anew with `duramen spark reprocess`"
-                )
-            if aggregate or store.applied(sink) < batch:
-                # Also when the table has the batch: Spark's own sums advance only by computing it.
-                found = rows.toArrow()
-                self.mark("batch computed")
-                store.apply(found, sink, batch, batch_end(checkpoint, batch))
-                written[batch] = Written(found.num_rows, found.nbytes)
-            self.mark("batch applied")
-
-        return fold
+class Runner(Queries):
+    """A pipeline on a session, and the loop that runs it."""
 
     def run(
         self,
@@ -230,89 +61,165 @@ class Runner:
         trigger: str = "1 second",
         accept: bool = False,
         until: Callable[[], bool] = lambda: False,
+        reload: Callable[[], Pipeline] | None = None,
     ) -> None:
-        """Run the steps until everything available is done, or until told. A step that was swapped away ends."""
-        with ExitStack() as stack:
-            running: dict[str, Running] = {}
+        """Run the steps until everything available is done, or until told.
+
+        reload: gives the pipeline as its file is now. By that a step that is swapped meanwhile goes on in its new
+        version; without, it ends.
+        """
+        with _Loop(self, Terms(version, available_now, trigger, accept, reload), tell, say) as loop:
             for name in names:
-                plan = self._patient_plan(name, version, say)
-                stack.enter_context(plan.version.locked())
-                running[name] = self.start(plan, available_now, trigger, accept)
-                stack.callback(_stop, running, name)
-            while running and not until():
-                for name, one in list(running.items()):
-                    active = one.query.isActive
-                    for progress in one.news():
-                        tell(progress)
-                    if followed := self._behind_cut(one.plan):
-                        one.query.stop()
-                        say(f"{name}: {one.plan.topic.name} is read to its cut, going on in {followed.topic.name}")
-                        running[name] = self.start(followed, available_now, trigger, accept)
-                    elif version is None and self.folder(name).current().version != one.plan.version.name:
-                        _stop(running, name)
-                        del running[name]
-                        say(f"{name} {one.plan.version.name} is no longer current: run again for the new one")
-                    elif not active and not self._again(one, say):
-                        del running[name]
+                loop.begin(name)
+            while loop.busy and not until():
+                loop.turn()
                 time.sleep(POLL_SECONDS)
 
-    def _again(self, one: Running, say: Say) -> bool:
+
+class _Loop:
+    """The steps of one run: those whose queries run, and those that somebody swaps just now."""
+
+    def __init__(self, runner: Runner, terms: Terms, tell: Callable[[Progress], None], say: Say) -> None:
+        self._runner = runner
+        self._terms = terms
+        self._tell = tell
+        self._say = say
+        self._running: dict[str, Running] = {}
+        self._locks: dict[str, ExitStack] = {}
+        self._held_since: dict[str, float] = {}
+        self._waiting: list[str] = []
+        self._next_cuts = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name in list(self._running):
+            self._end(name)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._running or self._waiting)
+
+    def begin(self, name: str) -> None:
+        """Start the step's query. BusyError when another process runs it, ConfigError when other logic made it."""
+        terms, runner = self._terms, self._runner
+        step = runner.pipeline.step(name)
+        if isinstance(step, StreamStep) and (cuts := runner.folder(name).current().cuts):
+            runner.connector.publish(step.to, cuts)  # whoever swapped may have died before the node knew
+        plan = runner.patient_plan(name, terms.version, self._say)
+        lock = self._locks[name] = ExitStack()
+        lock.enter_context(plan.version.locked())
+        try:
+            self._running[name] = runner.start(plan, terms.available_now, terms.trigger, terms.accept)
+        except BaseException:
+            lock.close()
+            raise
+
+    def turn(self) -> None:
+        """Look at every query once."""
+        now = time.monotonic()
+        ask = now >= self._next_cuts
+        if ask:
+            self._next_cuts = now + CUTS_SECONDS
+        for name, one in list(self._running.items()):
+            active = one.query.isActive
+            for progress in one.news():
+                self._tell(progress)
+            if self._gives_way(name, one):
+                continue
+            if (ask or not active) and self._follows(name, one):
+                continue
+            if not active and not self._again(one):
+                self._end(name)
+        for name in list(self._waiting):
+            if not self._runner.folder(name).held:
+                self._waiting.remove(name)
+                self._resume(name)
+
+    # ---- swaps -----------------------------------------------------------------------------------------------
+
+    def _gives_way(self, name: str, one: Running) -> bool:
+        """Whether the step is swapped by somebody; its query then ends between two batches, and its lock is free."""
+        folder = self._runner.folder(name)
+        if self._terms.version is not None or self._terms.available_now:
+            return False
+        swapped = folder.current().version != one.plan.version.name
+        if not swapped and not folder.held:
+            self._held_since.pop(name, None)
+            return False
+        since = self._held_since.setdefault(name, time.monotonic())
+        if one.query.isActive and one.query.status["isTriggerActive"] and time.monotonic() - since < BATCH_SECONDS_MAX:
+            return True
+        one.query.stop()
+        for progress in one.news():
+            self._tell(progress)
+        checkpoint = one.plan.version.checkpoint(one.plan.generation)
+        if isinstance(one.plan.step, StreamStep) and not swapped and unfinished(checkpoint):
+            # Its rows may be in the topic or not, so nobody can tell where to cut: first the batch, then the swap.
+            one.restart()
+            self._held_since[name] = time.monotonic()
+            return True
+        self._end(name)
+        self._held_since.pop(name, None)
+        self._waiting.append(name)
+        return True
+
+    def _resume(self, name: str) -> None:
+        """Go on with the step after a swap, or after one that came to nothing."""
+        runner = self._runner
+        version = runner.folder(name).current().version
+        about = runner.folder(name).version(version).about() or {}
+        made_by = about.get("fingerprint")
+        if made_by != runner.pipeline.step(name).fingerprint and self._terms.reload is not None:
+            try:
+                fresh = self._terms.reload().step(name)
+            except DuramenError as error:
+                self._say(f"{name}: the pipeline's file cannot be read again: {error}")
+            else:
+                if made_by == fresh.fingerprint:
+                    runner.pipeline.steps[name] = fresh
+        if made_by != runner.pipeline.step(name).fingerprint and not self._terms.accept:
+            self._say(f"{name} is {version} now, which other code made than this run has: run again for it")
+            return
+        self._say(f"{name} goes on as {version}")
+        self.begin(name)
+
+    def _follows(self, name: str, one: Running) -> bool:
+        """Whether the step's topic was read to its cut, and the step goes on in the next one."""
+        try:
+            followed = self._runner.behind_cut(one.plan)
+        except (NetworkError, DeadlineError):
+            return False  # a node that is away is the query's to tell of
+        if followed is None:
+            return False
+        one.query.stop()
+        self._say(f"{name}: {one.plan.topic.name} is read to its cut, going on in {followed.topic.name}")
+        terms = self._terms
+        self._running[name] = self._runner.start(followed, terms.available_now, terms.trigger, terms.accept)
+        return True
+
+    # ---- ends ------------------------------------------------------------------------------------------------
+
+    def _again(self, one: Running) -> bool:
         """Start a query again that failed for what may pass; False when it ended well. QueryFailedError otherwise."""
         failure = one.query.exception()
         if failure is None:
             return False
         told = reason(failure)
-        if one.restarts >= RESTARTS_MAX or not _may_pass(str(failure)):
+        if one.restarts >= RESTARTS_MAX or not may_pass(str(failure)):
             raise QueryFailedError(f"{one.plan.step.name}: {told}")
         wait = RESTART_SECONDS[min(one.restarts, len(RESTART_SECONDS) - 1)]
-        say(f"{one.plan.step.name}: {told}; again in {wait} s")
+        self._say(f"{one.plan.step.name}: {told}; again in {wait} s")
         time.sleep(wait)
         restarts = one.restarts + 1
-        one.query = one.start()
-        one.restarts, one.told = restarts, -1
+        one.restart()
+        one.restarts = restarts
         return True
 
-    def _behind_cut(self, plan: Plan) -> Plan | None:
-        """The plan in the next topic, when all up to the cut of this one is done."""
-        if plan.topic.stream is None:
-            return None
-        cuts = self.folder(plan.topic.stream).current().cuts
-        if plan.generation >= len(cuts):
-            return None
-        done = committed(plan.version.checkpoint(plan.generation))
-        if done.behind(cuts[plan.generation].until):
-            return None
-        about = plan.version.about() or {}
-        plan.version.describe({**about, "generation": plan.generation + 1})
-        return self.plan(plan.step.name, plan.version.name)
-
-
-def _may_pass(text: str) -> bool:
-    """Whether a failure is of the kind that a node which is away for a while causes, or a machine too busy to start
-    a worker in the ten seconds that Spark gives it."""
-    signs = (
-        "NetworkException",
-        "NETWORK_EXCEPTION",
-        "ConnectionRefused",
-        "ConnectionReset",
-        "cannot reach",
-        "timed out",
-    )
-    more = ("BrokenPipe", "Connection refused", "Connection reset", "LEADER_NOT_AVAILABLE", "no node answered")
-    busy = ("failed to connect back", "CANNOT_OPEN_SOCKET")
-    return any(sign in text for sign in (*signs, *more, *busy))
-
-
-def reason(failure: PySparkException | BaseException) -> str:
-    """The cause at the bottom of Spark's error, in one line."""
-    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
-    for line in reversed(lines):
-        if line.startswith("duramen.") or "Error: " in line.split("(")[0]:
-            return line.partition(": ")[2][:500] if line.startswith("duramen.") else line[:500]
-    return lines[0][:500] if lines else type(failure).__name__
-
-
-def _stop(running: dict[str, Running], name: str) -> None:
-    """Stop a query that still runs; it ends its batch or gives it up, which a later run does again."""
-    if name in running:
-        running[name].query.stop()
+    def _end(self, name: str) -> None:
+        """Stop a query that still runs; it ends its batch or gives it up, which a later run does again."""
+        self._running.pop(name).query.stop()
+        self._locks.pop(name).close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +14,12 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 from duramen import pipelines
+from duramen.client import Cluster
 from duramen.pipelines.connector import DuramenConnector
 from duramen.pipelines.layout import StepFolder
-from duramen.pipelines.reprocess import Reprocessing
+from duramen.pipelines.reprocess import NotReadyError, Reprocessing
 from duramen.pipelines.runner import Runner
+from duramen.swaps import Cut, SwapLog
 from serving import Served
 
 FLIGHTS = pipelines.Topic("flights", key="tail", schema="delay int")
@@ -60,6 +63,28 @@ def declared(node: Served, folder: Path, threshold: int) -> pipelines.Pipeline:
     return pipeline
 
 
+def reading_by_name(node: Served, folder: Path) -> pipelines.Pipeline:
+    """Another pipeline: it knows of the stream nothing but its topic."""
+    pipeline = pipelines.Pipeline("other", bootstrap=node.bootstrap, folder=folder / "other")
+
+    @pipeline.history(pipelines.Topic("late", key="tail", schema="delay int"), store="parquet")
+    def seen(late: DataFrame) -> DataFrame:
+        return late.select("tail", "delay", "_cause")
+
+    return pipeline
+
+
+def told(node: Served) -> list[Cut]:
+    """The cuts that the node tells."""
+    with Cluster(node.bootstrap) as cluster:
+        return list(SwapLog(cluster).cuts("late"))
+
+
+def cut_off(point: str) -> None:
+    if point == "switched":
+        raise RuntimeError("cut off")
+
+
 def quiet(_: object) -> None:
     """Nobody listens."""
 
@@ -83,6 +108,8 @@ def test_readers_of_a_stream_go_on_behind_the_cut(spark: SparkSession, node: Ser
 
     run(before, "late")
     run(before, "latest")
+    other = reading_by_name(node, tmp_path)
+    run(other, "seen")
     assert delays() == {"N1": 20, "N3": 30}
     fly(node, N3=None)
     run(before, "late")  # the deletion lies in the old topic, before the cut, and the table has not read it
@@ -90,9 +117,13 @@ def test_readers_of_a_stream_go_on_behind_the_cut(spark: SparkSession, node: Ser
     after = declared(node, tmp_path, 5)
     work = Reprocessing(after, "late")
     assert work.build(Runner(after, spark, DuramenConnector(node.bootstrap)), "v2", quiet, quiet).behind == 0
-    work.swap("v2")
+    with pytest.raises(RuntimeError, match="cut off"):
+        Reprocessing(after, "late", cut_off).swap("v2")
+    assert told(node) == [], "the swap took effect, and the node does not know yet"
+    assert work.swap("v2") == 0.0, "asked again, it only finishes"
     (cut,) = StepFolder(after.folder, "late").current().cuts
     assert (cut.old, cut.new) == ("late", "late.v2")
+    assert told(node) == [cut]
     fly(node, N4=8, N1=3)
     run(after, "late")
     run(after, "latest")
@@ -100,3 +131,15 @@ def test_readers_of_a_stream_go_on_behind_the_cut(spark: SparkSession, node: Ser
     assert delays() == {"N4": 8}
     causes = {row["_topic"] for row in pipelines.open_table(after, "latest").rows().to_pylist()}
     assert causes == {"late.v2"}
+
+    run(other, "seen")
+    seen = [(row["tail"], row["delay"]) for row in pipelines.open_table(other, "seen").rows().to_pylist()]
+    # Of the pipeline that knows the topic by name: the old one to the cut, the new one from it; nothing of the replay.
+    wanted = [("N1", 20), ("N2", None), ("N3", 30), ("N3", None), ("N1", None), ("N4", 8)]
+    assert Counter(seen) == Counter(wanted)
+    with pytest.raises(NotReadyError, match="v1 is 2 records behind v2"):
+        work.rollback()
+    assert work.rollback(allow_behind=2)[0] == "v1"
+    assert [(cut.old, cut.new) for cut in told(node)] == [("late", "late.v2"), ("late.v2", "late")]
+    with pytest.raises(NotReadyError, match="already"):
+        work.rollback(allow_behind=2)
