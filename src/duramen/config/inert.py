@@ -384,9 +384,8 @@ _TABLE = (
         """,
     ),
     (
-        "the operating system sizes the buffers of connections and queues those that wait to be accepted",
+        "the operating system sizes the receive buffers of connections and queues those that wait to be accepted",
         """
-        socket.send.buffer.bytes int 102400
         socket.receive.buffer.bytes int 102400
         socket.listen.backlog.size int 50 1..
         """,

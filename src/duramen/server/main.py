@@ -32,7 +32,7 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
     gc.disable()
     raise_descriptor_limit()
     log = EventLog(log_json)
-    loop, world, executor = real_world()
+    loop, world, executor = real_world(config.integer("socket.send.buffer.bytes"))
     broker = Broker(world, config, log)
     broker.segments.working_directory = os.getcwd()
     exit_code = 0

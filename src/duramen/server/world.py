@@ -283,9 +283,10 @@ class SocketListener:
 class SocketNetwork:
     """Network port over TCP."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, send_buffer_bytes: int = -1) -> None:
         self._loop = loop
         self._turns = Turns()
+        self._send_buffer_bytes = send_buffer_bytes
 
     def listen(self, host: str, port: int, on_accept: Callable[[Transport], None]) -> Listener:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -293,6 +294,9 @@ class SocketNetwork:
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.setblocking(False)
+            if self._send_buffer_bytes > 0:
+                # Accepted connections inherit it.
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
             sock.bind((host, port))
             sock.listen(1024)
         except OSError:
@@ -309,13 +313,16 @@ class SocketNetwork:
         return SocketTransport(self._loop, sock, f"{host}:{port}", self._turns)
 
 
-def real_world() -> tuple[Loop, World, ThreadExecutor]:
-    """A loop and the five ports of this machine on it; close the executor, then the loop."""
+def real_world(send_buffer_bytes: int = -1) -> tuple[Loop, World, ThreadExecutor]:
+    """A loop and the five ports of this machine on it; close the executor, then the loop.
+
+    send_buffer_bytes: of each accepted connection; the system decides unless it is positive.
+    """
     sys.setswitchinterval(SWITCH_SECONDS)
     loop = Loop()
     executor = ThreadExecutor(loop)
     clock: Clock = LoopClock(loop)
-    network: Network = SocketNetwork(loop)
+    network: Network = SocketNetwork(loop, send_buffer_bytes)
     entropy: Entropy = SystemEntropy()
     lanes: Executor = executor
     return loop, World(RealDisk(), clock, network, lanes, entropy), executor

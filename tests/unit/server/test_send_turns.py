@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from duramen.ports import FileSpan
-from duramen.server.world import ALONE_SECONDS, ALONE_TURN_BYTES, SEND_TURN_BYTES, SHORT_BYTES, SocketTransport, Turns
+from duramen.server.world import (
+    ALONE_SECONDS,
+    ALONE_TURN_BYTES,
+    SEND_TURN_BYTES,
+    SHORT_BYTES,
+    SocketTransport,
+    Turns,
+    real_world,
+)
 from duramen.storage.disk import RealDisk
 
 LONG = bytes(4 * ALONE_TURN_BYTES)
@@ -86,3 +95,22 @@ def test_spans_of_files_keep_to_the_turn(pair: Pair, tmp_path: Path, monkeypatch
         assert pair.one.send(reply) == SEND_TURN_BYTES
     finally:
         file.close()
+
+
+@pytest.mark.parametrize(("wanted", "bounded"), [(20_000, True), (-1, False)])
+def test_accepted_connections_have_the_send_buffer_that_was_asked_for(wanted: int, bounded: bool) -> None:
+    loop, world, executor = real_world(wanted)
+    accepted: list[Any] = []
+    try:
+        listener = world.network.listen("127.0.0.1", 0, accepted.append)
+        with socket.create_connection((listener.host, listener.port), timeout=10) as client:
+            client.setblocking(False)
+            while not accepted:
+                loop.turn()
+            held = accepted[0]._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+            assert (wanted <= held <= 2 * wanted) is bounded
+            accepted[0].close()
+        listener.close()
+    finally:
+        executor.close()
+        loop.close()
