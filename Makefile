@@ -26,7 +26,7 @@ demo: $(VENV)/spark.stamp ## the tour: 336,776 flights through a node and a Spar
 
 .PHONY: test
 test: $(VENV)/dev.stamp ## all tests, on 2 cores in less than 10 minutes
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 .PHONY: check
 check: $(VENV)/dev.stamp ## format, lint, types, import contracts, tidy test

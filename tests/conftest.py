@@ -1,1 +1,60 @@
-"""Puts this folder on the import path, so that every kind of test can use `serving` and `reading`."""
+"""Puts this folder on the import path, so that every kind of test can use `serving` and `reading`.
+
+And what makes the whole suite short: how tests are dealt out to processes, and what the collector need not look at.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Generator
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
+
+SPARK = "tests/spark/"
+UNITS = "tests/unit/"
+
+# A JVM that lives for seconds spends most of them in its optimising compiler.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+# PySpark gives a worker 15 s to come to the JVM's socket, which a loaded machine needs.
+os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", "120")
+
+
+class ByFile(LoadScopeScheduling):
+    """A file's tests stay in one process, and so do all that share the one Spark session."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return SPARK if nodeid.startswith(SPARK) else nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
+    if config.getoption("dist") != "loadfile":
+        return None
+    config.option.loadscopereorder = False  # the order is that of the next function
+    return ByFile(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, Spark's before all: the many short ones fill up what is left at the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(SPARK) and 1 + item.nodeid.startswith(UNITS))
+
+
+def _freeze() -> None:
+    """What lives now stays: hundreds of thousands of objects that every full collection would walk through again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    _freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        _freeze()

@@ -81,6 +81,13 @@ def tree(name: str) -> ast.Module:
     return ast.parse(source(name), filename=name)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forget() -> Iterator[None]:
+    """The trees of all files are half a gigabyte that later tests have no use for."""
+    yield
+    tree.cache_clear()
+
+
 def report(found: list[str], rule: str) -> None:
     assert not found, rule + ":\n  " + "\n  ".join(found)
 
