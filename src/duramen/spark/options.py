@@ -112,6 +112,14 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "murmur2: every producer placed its keys as Kafka's Java client does, so `keyEquals` reads one partition",
     ),
     Option("timestampRange", kind.time_range, None, "only records from the first moment on and before the second"),
+    Option(
+        "timestampLateness",
+        kind.duration_ms,
+        None,
+        "by how much a record may be older than one before it in its partition; `timestampRange` then reads no further "
+        "than that, otherwise to the end",
+        queries=(BATCH,),
+    ),
     Option("valueFormat", kind.one_of("binary", "string", "json"), "binary", "what the column `value` is made of"),
     Option("valueSchema", kind.text, None, "of `valueFormat=json`: the fields, as DDL (`id bigint, name string`)"),
     Option("maxBatchBytes", kind.size, 256 << 20, "what one record batch may inflate to"),

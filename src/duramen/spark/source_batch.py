@@ -62,11 +62,28 @@ class DuramenReader(DataSourceReader):
         earliest = ranges.earliest(tps)
         start = behind_losses(start, end, earliest, fail=fail)
         if self._settings.timestamps is not None:
-            young = ranges.since(tps, self._settings.timestamps[0])
-            start = {tp: max(start[tp], young[tp]) for tp in start}
+            start, end = self._within(self._settings.timestamps, ranges, start, end)
         how = cutting(self._options)
         known = layout(cluster, start, end, how.target_bytes, self._settings.read_from)
         return assign(splits(start, end, known.curves, how), known.storage)
+
+    def _within(
+        self, times: tuple[int, int], ranges: OffsetRanges, start: Positions, end: Positions
+    ) -> tuple[Positions, Positions]:
+        """The least of these ranges that holds every record of that time.
+
+        All before the first record that is young enough is too old. All behind the first that is too young need not be
+        so: producers' clocks differ, so that only the option `timestampLateness` gives an end.
+        """
+        since, until = times
+        tps = list(end)
+        young = ranges.since(tps, since)
+        start = {tp: max(start[tp], young[tp]) for tp in tps}
+        lateness = self._options["timestampLateness"]
+        if lateness is not None and until + lateness < 2**63:
+            beyond = ranges.since(tps, until + lateness)
+            end = {tp: min(end[tp], beyond[tp]) for tp in tps}
+        return start, end
 
 
 def behind_losses(start: Positions, end: Positions, earliest: Positions, *, fail: bool) -> Positions:

@@ -46,6 +46,8 @@ def settings(options: Mapping[str, Any]) -> SourceSettings:
     """From all the options. Raises ConfigError where two of them do not go together."""
     if options["keyPartitioner"] != "none" and options["keyEquals"] is None:
         raise ConfigError("keyPartitioner says where keyEquals is found; it needs that option")
+    if options.get("timestampLateness") is not None and options["timestampRange"] is None:
+        raise ConfigError("timestampLateness says where timestampRange ends; it needs that option")
     isolation = options["kafka.isolation.level"] or options["isolation"]
     fetch_max = options["kafka.fetch.max.bytes"]
     return SourceSettings(

@@ -15,7 +15,15 @@ from tests.unit.spark.batch_strategies import LIMIT, Partition, expected, partit
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.spark.decode import Decoder, Wanted
-from duramen.wire.batch import CRC_START, HEADER_SIZE, build_batch, parse_header, records, replace_payload
+from duramen.wire.batch import (
+    CRC_START,
+    HEADER_SIZE,
+    build_batch,
+    parse_header,
+    records,
+    replace_payload,
+    stamp_append_time,
+)
 from duramen.wire.checksum import crc32c
 
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -100,6 +108,16 @@ def test_one_key_and_a_range_of_time(made: Partition, data: st.DataObject) -> No
         for row in everything
         if EPOCH + timedelta(milliseconds=since) <= row["timestamp"] < EPOCH + timedelta(milliseconds=until)
     ]
+
+
+def test_a_batch_that_the_broker_timed_is_not_opened_outside_of_the_range() -> None:
+    batch = build_batch([(b"k", b"v", (), 9)] * 2, base_offset=5)
+    stamp_append_time(memoryview(batch), 50)
+    unreadable = replace_payload(batch, 0, b"no records")
+    for since, until in ((0, 50), (51, 90)):
+        assert decode(unreadable, Wanted(0, 2**62, timestamps=(since, until))) == []
+    with pytest.raises(KafkaError):
+        decode(unreadable, Wanted(0, 2**62, timestamps=(50, 51)))
 
 
 @settings(max_examples=30, deadline=None)

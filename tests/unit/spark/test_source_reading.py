@@ -83,15 +83,35 @@ def test_ranges_by_offsets_and_by_time(node: LogNode) -> None:
         ({"startingTimestamp": 9999, "startingOffsetsByTimestampStrategy": "latest"}, range(0)),
         ({"endingTimestamp": 9999}, range(50)),
         ({"timestampRange": "1012,1015"}, range(12, 15)),
+        ({"timestampRange": "1012,1015", "timestampLateness": "0"}, range(12, 15)),
+        ({"timestampRange": "1012,", "timestampLateness": "1 day"}, range(12, 50)),
         ({"startingOffsets": '{"ranges":{"0":-2}}', "endingOffsets": '{"ranges":{"0":-1}}'}, range(50)),
     ):
         source = reader(node, topic, **options)
         assert [offset for offset, _ in rows(source, source.partitions())] == list(expected), options
 
 
+def test_a_range_of_time_ends_where_nothing_late_can_follow(node: LogNode) -> None:
+    topic = node.create("late", 2)
+    times = [1000, 1010, 1004, 1020, 1013, 1009, 1030, 1021, 1040]  # none is older than one before it by more than 11
+    for time in times:
+        node.append(topic, 0, [(None, b"v", (), time)])
+    node.append(topic, 1, [(None, b"v", (), 5)] * 3)  # all too old
+    everything = reader(node, topic, timestampRange="1004,1010")
+    expected = [offset for offset, time in enumerate(times) if 1004 <= time < 1010]
+    assert [(part.partition, part.start, part.end) for part in everything.partitions()] == [(0, 1, 9)]
+    assert [offset for offset, _ in rows(everything, everything.partitions())] == expected == [2, 5]
+    bounded = reader(node, topic, timestampRange="1004,1010", timestampLateness="11ms")
+    assert [(part.partition, part.start, part.end) for part in bounded.partitions()] == [(0, 1, 6)]
+    assert [offset for offset, _ in rows(bounded, bounded.partitions())] == expected
+    before_all = reader(node, topic, timestampRange="1,2", timestampLateness="0")
+    assert before_all.partitions() == []
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        ({"timestampLateness": "1s"}, "timestampLateness says where timestampRange ends"),
         ({"startingOffsets": "latest"}, "startingOffsets of a batch query must not be latest"),
         ({"endingOffsets": "earliest"}, "endingOffsets must be latest or offsets"),
         ({"startingOffsets": '{"refused":{"0":1,"1":1}}'}, "startingOffsets must name every partition"),

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from duramen.spark.decode.arena import Arena, Chunk
-from duramen.spark.decode.batches import AbortedTransaction, read_headers, visible
+from duramen.spark.decode.batches import AbortedTransaction, Headers, read_headers, visible
 from duramen.spark.decode.binary import equal_rows
 from duramen.spark.decode.columns import Source, record_batches
 from duramen.spark.decode.records import Fields, read_fields
@@ -54,7 +54,7 @@ class Decoder:
         headers = read_headers(data)
         if not len(headers.position):
             return
-        shown = visible(headers, data, wanted.start, wanted.end, aborted)
+        shown = self._timely(visible(headers, data, wanted.start, wanted.end, aborted))
         for chunk in self._arena.chunks(shown, data):
             yield from record_batches(chunk, self._chosen(chunk), self._source, self._schema)
         self.next_offset = max(self.next_offset, int(headers.last_offset[-1]) + 1)
@@ -63,6 +63,14 @@ class Decoder:
         """Show nothing in front of `offset`, even where a batch still holds it, and go on there."""
         self._wanted = replace(self._wanted, start=max(self._wanted.start, offset))
         self.next_offset = offset
+
+    def _timely(self, headers: Headers) -> Headers:
+        """Without the batches whose header says that no record is in the range: those timed by the broker."""
+        if self._wanted.timestamps is None:
+            return headers
+        since, until = self._wanted.timestamps
+        outside = (headers.max_timestamp < since) | (headers.max_timestamp >= until)
+        return headers.only(~(headers.append_time & outside))
 
     def _chosen(self, chunk: Chunk) -> Fields:
         fields = read_fields(chunk)
