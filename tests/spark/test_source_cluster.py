@@ -1,60 +1,101 @@
-"""The source on executors of their own processes: nothing but plain values goes there."""
+"""Source, sink and a pipeline on executors in processes of their own: `local-cluster`, a standalone master.
+
+The short form runs both after another from one driver. The long one is test_standalone_kills.py.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.spark.log_node import log_node
+from sink_lab import read_all
+from tests.spark.clusters import LOCAL_CLUSTER, standalone
+from tests.spark.log_node import LogNode, log_node
 
-PROGRAM = """
-import sys
-from pyspark.sql import SparkSession
+from duramen import pipelines
+from duramen.cli.spark_pipeline import load
 
-spark = (
-    SparkSession.builder.master("local-cluster[2,1,1024]")
-    .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.driver.memory", "1g").config("spark.ui.enabled", "false").getOrCreate()
-)
-frame = (
-    spark.read.format("duramen").option("kafka.bootstrap.servers", sys.argv[1]).option("subscribe", "far")
-    .option("minPartitions", "4").load()
-)
-print("ROWS", frame.count(), frame.selectExpr("count(distinct partition, offset)").first()[0])
-stream = (
-    spark.readStream.format("duramen").option("kafka.bootstrap.servers", sys.argv[1]).option("subscribe", "far")
-    .option("startingOffsets", "earliest").load()
-)
-query = (
-    stream.writeStream.format("parquet").option("path", sys.argv[2] + "/out")
-    .option("checkpointLocation", sys.argv[2] + "/checkpoint").trigger(availableNow=True).start()
-)
-query.awaitTermination()
-print("STREAMED", spark.read.parquet(sys.argv[2] + "/out").count())
-spark.stop()
+ROOT = Path(__file__).resolve().parents[2]
+PIPELINE = """
+from pyspark.sql import DataFrame
+
+from duramen import pipelines
+
+flights = pipelines.Topic("flights", key="tail", schema="delay int")
+pipeline = pipelines.Pipeline("NAME", folder="tables-NAME")
+
+
+@pipeline.table(flights, keys=["tail"], store="parquet")
+def latest(flights: DataFrame) -> DataFrame:
+    return flights.select("tail", "delay", "_cause")
+
+
+@pipeline.stream(flights, to="late-NAME", key="tail")
+def late(flights: DataFrame) -> DataFrame:
+    return pipelines.where(flights, "delay > 10")
 """
+FLIGHTS = [(b"N%d" % (n % 20), b'{"delay":%d}' % n, (), 1000 + n) for n in range(60)]
+
+
+def environment() -> dict[str, str]:
+    theirs = filter(None, [os.environ.get("PYTHONPATH")])
+    path = os.pathsep.join([*theirs, str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "spark")])
+    return {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+
+
+def fly(node: LogNode, first: int = 0, last: int = 60) -> None:
+    """Each aircraft has its one partition."""
+    for number in (0, 1):
+        node.append(
+            "flights", number, [flight for n, flight in enumerate(FLIGHTS[first:last], first) if n % 2 == number]
+        )
+
+
+def values(node: LogNode, topic: str) -> Counter[tuple[bytes | None, bytes | None]]:
+    found = read_all(node.bootstrap, topic).values()
+    return Counter((record.key, record.value) for records in found for record in records)
+
+
+def late() -> Counter[tuple[bytes | None, bytes | None]]:
+    """What the stream makes of all flights: those that were on time delete what was said of their aircraft."""
+    rows = ((n, b"N%d" % (n % 20)) for n in range(60))
+    return Counter((tail, b'{"tail":"%s","delay":%d}' % (tail, n) if n > 10 else None) for n, tail in rows)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
-def test_executors_in_processes_of_their_own_read_the_same(tmp_path: Path) -> None:
-    """A driver of its own, because one process has one session."""
-    with log_node(tmp_path, log_retention_ms="-1", offsets_topic_num_partitions="1") as node:
-        node.create("far", 2)
-        for number in range(4):
-            node.append("far", number % 2, [(None, b"v", (), 1)] * 25)
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+@pytest.mark.timeout(600)
+def test_a_cluster_runs_what_one_process_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("near", "far")
+    for name in names:
+        (tmp_path / f"{name}.py").write_text(PIPELINE.replace("NAME", name))
+    with (
+        log_node(tmp_path, log_retention_ms="-1", offsets_topic_num_partitions="1") as node,
+        standalone(tmp_path / "standalone") as cluster,
+    ):
+        for topic in ("flights", "copy-near"):
+            node.create(topic, 2)
+        fly(node)
+        masters = (f"near={LOCAL_CLUSTER}", f"far={cluster.url}")
         ran = subprocess.run(
-            [sys.executable, "-c", PROGRAM, node.bootstrap, str(tmp_path)],
-            env=environment,
+            [sys.executable, "-m", "tests.spark.cluster_driver", node.bootstrap, *masters],
+            env=environment(),
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=390,
+            timeout=560,
             check=False,
         )
-    assert "ROWS 100 100" in ran.stdout, ran.stderr[-3000:]
-    assert "STREAMED 100" in ran.stdout, ran.stderr[-3000:]
+        said = ran.stdout + ran.stderr[-4000:]
+        assert ran.returncode == 0, said
+        assert '{"near": {"rows": 60, "places": 60, "tasks": 4}}' in said
+        assert "2 of 2 answered" in said
+        assert values(node, "copy-near") == Counter((key, value) for key, value, _, _ in FLIGHTS)
+        monkeypatch.chdir(tmp_path)
+        for name in names:
+            assert values(node, f"late-{name}") == late()
+            table = pipelines.open_table(load(tmp_path / f"{name}.py"), "latest").rows()
+            assert {row["tail"]: row["delay"] for row in table.to_pylist()} == {f"N{n}": 40 + n for n in range(20)}

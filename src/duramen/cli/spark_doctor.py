@@ -8,14 +8,14 @@ import click
 
 from duramen.cli.connection import DEFAULT_BOOTSTRAP, json_option
 from duramen.cli.output import print_json
-from duramen.cli.spark_run import master_option
+from duramen.cli.spark_run import session_options
 from duramen.pipelines.doctor import examine
 
 
 @click.command(
     "doctor",
     short_help="Check Java, packages, workers and storage; say what to do.",
-    epilog="\b\nExample:\n  duramen spark doctor --folder tour-tables\n",
+    epilog="\b\nExamples:\n  duramen spark doctor --folder tour-tables\n  duramen spark doctor --master spark://host:7077\n",
 )
 @click.option(
     "-b",
@@ -29,12 +29,12 @@ from duramen.pipelines.doctor import examine
 @click.option(
     "--folder", type=click.Path(file_okay=False, path_type=Path), default=Path(), help="Where tables will be kept."
 )
-@master_option
+@session_options
 @json_option
-def doctor_command(bootstrap: str, folder: Path, master: str | None, as_json: bool) -> int:
+def doctor_command(bootstrap: str, folder: Path, master: str | None, conf: dict[str, str], as_json: bool) -> int:
     """Check everything a pipeline needs. Exit code 1 when something is missing."""
     found = []
-    for check in examine(bootstrap, folder, master):
+    for check in examine(bootstrap, folder, master, conf):
         found.append(check)
         if not as_json:
             click.echo(f"{'ok ' if check.good else 'BAD'}  {check.name:<18} {check.found}")

@@ -10,7 +10,7 @@ import click
 from duramen.cli.connection import json_option
 from duramen.cli.output import note, print_json
 from duramen.cli.spark_pipeline import pipeline_argument
-from duramen.cli.spark_run import master_option, tell_if_away
+from duramen.cli.spark_run import session_options, tell_if_away
 from duramen.pipelines.connector import DuramenConnector
 from duramen.pipelines.declaration import Pipeline, StreamStep
 from duramen.pipelines.reprocess import Report, Reprocessing
@@ -26,9 +26,11 @@ from duramen.pipelines.session import borrowed
 @pipeline_argument
 @click.argument("step")
 @click.option("--version", required=True, help="The name of the new version.")
-@master_option
+@session_options
 @json_option
-def reprocess_command(pipeline: Pipeline, step: str, version: str, master: str | None, as_json: bool) -> None:
+def reprocess_command(
+    pipeline: Pipeline, step: str, version: str, master: str | None, conf: dict[str, str], as_json: bool
+) -> None:
     """Run a step's code as it is now from the earliest record into a new version beside the current one.
 
     Readers go on reading the current version. At the end the two are compared. When interrupted, the same command
@@ -36,7 +38,7 @@ def reprocess_command(pipeline: Pipeline, step: str, version: str, master: str |
     """
     work = Reprocessing(pipeline, step)
     tell_if_away(pipeline.bootstrap)
-    with borrowed(pipeline.name, master) as spark:
+    with borrowed(pipeline.name, master, conf) as spark:
         runner = Runner(pipeline, spark, DuramenConnector(pipeline.bootstrap))
         report = work.build(runner, version, lambda progress: note(progress.line()), note)
     if as_json:

@@ -7,25 +7,44 @@ import socket
 import threading
 from collections.abc import Callable
 from types import FrameType
+from typing import Any, TypeVar
 
 import click
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from duramen.cli.connection import json_option
-from duramen.cli.output import note, print_json, print_table
+from duramen.cli.output import note, pairs, print_json, print_table
 from duramen.cli.spark_pipeline import pipeline_argument, steps_of
 from duramen.pipelines.connector import DuramenConnector
 from duramen.pipelines.declaration import Pipeline, StreamStep
 from duramen.pipelines.progress import Progress
 from duramen.pipelines.runner import QueryFailedError, Runner
-from duramen.pipelines.session import borrowed
+from duramen.pipelines.session import await_executors, borrowed
 
 REACH_SECONDS = 2.0
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
-master_option = click.option(
-    "--master", metavar="URL", help="Spark's master; SPARK_MASTER, else every core of this machine."
-)
+
+def _settings(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    return pairs("--conf", given)
+
+
+def session_options(command: _Command) -> _Command:
+    """Adds --master and --conf; the command gets them as `master` and `conf`."""
+    master = click.option(
+        "--master",
+        metavar="URL",
+        help="Spark's master: spark://HOST:PORT, local[4]; else SPARK_MASTER, spark-defaults.conf, every core of here.",
+    )
+    conf = click.option(
+        "--conf",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_settings,
+        help="A setting of Spark, such as spark.executor.memory=4g; repeatable.",
+    )
+    return master(conf(command))
 
 
 def tell_if_away(bootstrap: str) -> None:
@@ -62,7 +81,7 @@ def printer(as_json: bool) -> Callable[[Progress], None]:
 @click.option("--once", is_flag=True, help="Work off what is there, then end.")
 @click.option("--trigger", default="1 second", show_default=True, help="How long a batch collects, at least.")
 @click.option("--accept-change", is_flag=True, help="Go on with a table that other logic began.")
-@master_option
+@session_options
 @json_option
 def run_command(
     pipeline: Pipeline,
@@ -71,6 +90,7 @@ def run_command(
     trigger: str,
     accept_change: bool,
     master: str | None,
+    conf: dict[str, str],
     as_json: bool,
 ) -> None:
     """Run the steps of a pipeline (all, or those named) until Ctrl-C, one line a batch.
@@ -85,9 +105,10 @@ def run_command(
         stop.set()
 
     try:
-        with borrowed(pipeline.name, master) as spark:
+        with borrowed(pipeline.name, master, conf) as spark:
             before = [(number, signal.signal(number, asked)) for number in (signal.SIGINT, signal.SIGTERM)]
             try:
+                await_executors(spark, note)
                 Runner(pipeline, spark, DuramenConnector(pipeline.bootstrap)).run(
                     names,
                     printer(as_json),
@@ -113,11 +134,13 @@ def run_command(
 )
 @pipeline_argument
 @click.argument("steps", nargs=-1, metavar="[STEP]...")
-@master_option
+@session_options
 @json_option
-def dry_run_command(pipeline: Pipeline, steps: tuple[str, ...], master: str | None, as_json: bool) -> None:
+def dry_run_command(
+    pipeline: Pipeline, steps: tuple[str, ...], master: str | None, conf: dict[str, str], as_json: bool
+) -> None:
     """Plan every step: its functions are called on its columns, nothing is read or written."""
-    with borrowed(pipeline.name, master) as spark:
+    with borrowed(pipeline.name, master, conf) as spark:
         runner = Runner(pipeline, spark, DuramenConnector(pipeline.bootstrap))
         found = []
         for name in steps_of(pipeline, steps):

@@ -7,8 +7,9 @@ import importlib.util
 import os
 import socket
 import sys
+import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,10 +17,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from duramen.pipelines import java
-from duramen.pipelines.session import borrowed
+from duramen.pipelines.session import NoMasterError, await_executors, borrowed, check_master, chosen_master
 
 OLDEST_PYARROW = 18
-SPARKS = ((4, 2), (4, 4))
+SPARKS = ((4, 2), (4, 3))
+"""What the tests run on (`make test-spark-matrix`); 4.1 asks no Python source what a micro-batch should take."""
+SUPPORTED = " and ".join(f"{major}.{minor}" for major, minor in SPARKS)
+ROUNDS = 5
 
 
 class Check(NamedTuple):
@@ -50,9 +54,9 @@ def packages(installed: Callable[[str], tuple[int, ...] | None] = release) -> It
     pandas, delta = installed("pandas"), installed("deltalake")
     yield Check(
         "pyspark",
-        spark is not None and SPARKS[0] <= spark[:2] < SPARKS[1],
-        _shown(spark),
-        "pip install 'duramen[spark]'",
+        spark is not None and spark[:2] in SPARKS,
+        f"{_shown(spark)}; supported are {SUPPORTED}",
+        "pip install 'duramen[spark]', or 'pyspark[sql]>=4.2,<4.4'",
     )
     good = arrow is not None and arrow[0] >= OLDEST_PYARROW
     yield Check("pyarrow", good, _shown(arrow), f"pip install 'pyarrow>={OLDEST_PYARROW}'")
@@ -94,43 +98,87 @@ def storage(folder: Path) -> Check:
     return Check("storage", True, str(folder.resolve()))
 
 
-def _on_worker(folder: str) -> list[str]:
-    """Run by an executor: its Python, whether it can import what decodes records, whether it sees the folder."""
-    try:
-        found = importlib.metadata.version("duramen")
-    except importlib.metadata.PackageNotFoundError:
-        found = ""
-    python = ".".join(map(str, sys.version_info[:2]))
-    missing = [
-        name for name in ("pyspark_duramen", "duramen", "pyarrow", "numpy") if not importlib.util.find_spec(name)
-    ]
-    return [python, found, ",".join(missing), str(Path(folder).is_dir())]
-
-
 def workers(spark: SparkSession, folder: Path) -> Iterator[Check]:
-    """One task on an executor tells how it lives."""
-    where = str(folder.resolve())
-    try:
-        told = spark.sparkContext.parallelize([0], 1).map(lambda _: _on_worker(where)).collect()[0]
-    except PySparkException as error:
-        yield Check(
-            "workers", False, str(error).splitlines()[0][:200], "set PYSPARK_PYTHON to this Python: " + sys.executable
-        )
+    """Tasks on every executor tell how it lives: its Python, what it can import, whether it sees the folder."""
+    executors = await_executors(spark, lambda _said: None)
+    if not executors:
+        remedy = "the master's web page shows what is free: --conf spark.executor.memory=512m, or start a worker"
+        yield Check("executors", False, f"{spark.sparkContext.master} gave none in a minute", remedy)
         return
-    python, _, missing, sees = told
+    try:
+        told = _asked(spark, str(folder.resolve()), executors)
+    except PySparkException as error:
+        remedy = f"set PYSPARK_PYTHON to a Python that every executor has; here it is {sys.executable}"
+        yield Check("workers", False, _cause(error), remedy)
+        return
     ours = ".".join(map(str, sys.version_info[:2]))
+    hosts = sorted({each.host for each in told})
+    yield Check("executors", True, f"{len(told)} of {executors} answered, on {', '.join(hosts)}")
+    pythons = sorted({each.python for each in told})
     yield Check(
-        "workers' Python", python == ours, f"{python}, the driver has {ours}", f"PYSPARK_PYTHON={sys.executable}"
+        "workers' Python",
+        pythons == [ours],
+        f"{', '.join(pythons)}, the driver has {ours}",
+        f"PYSPARK_PYTHON={sys.executable}",
     )
-    remedy = "install duramen[spark] where the executors run, or ship it with spark.sparkContext.addPyFile"
-    yield Check("workers' imports", not missing, f"missing: {missing}" if missing else "all there", remedy)
+    missing = sorted({f"{name} on {each.host}" for each in told for name in each.missing})
+    remedy = "pip install 'duramen[spark]' into the Python that the executors run; doctor's PYSPARK_PYTHON names it"
+    yield Check("workers' imports", not missing, f"missing: {', '.join(missing)}" if missing else "all there", remedy)
+    blind = sorted({each.host for each in told if not each.sees_folder})
     remedy = (
-        "the folder is not shared with the executors: tables are written by the driver, but readFrom=storage needs it"
+        "share the folder with the executors: aggregates keep their sums in it, and readFrom=storage reads there; "
+        "other tables and streams do without"
     )
-    yield Check("workers' storage", sees == "True", where, remedy)
+    yield Check("workers' storage", not blind, f"not seen on {', '.join(blind)}" if blind else str(folder), remedy)
 
 
-def examine(bootstrap: str, folder: Path, master: str | None = None) -> Iterator[Check]:
+class Told(NamedTuple):
+    """What one executor's Python says of itself."""
+
+    host: str
+    python: str
+    missing: tuple[str, ...]
+    sees_folder: bool
+
+
+def _asked(spark: SparkSession, folder: str, executors: int) -> list[Told]:
+    """What every executor says; after ROUNDS jobs without an answer of each, what the others say."""
+    context = spark.sparkContext
+    tasks = max(context.defaultParallelism, executors)
+    told: dict[tuple[str, int], Told] = {}
+    for _ in range(ROUNDS):
+        for host, parent, python, missing, sees in (
+            context.parallelize(range(tasks), tasks).map(_task(folder)).collect()
+        ):
+            told[host, parent] = Told(host, python, tuple(missing), sees)
+        if len(told) >= executors:
+            break
+    return list(told.values())
+
+
+def _task(folder: str) -> Callable[[int], tuple[str, int, str, list[str], bool]]:
+    """The function of a task. Being a closure it travels whole: where it runs, nothing of ours may be there."""
+
+    def look(_number: int) -> tuple[str, int, str, list[str], bool]:
+        time.sleep(0.2)  # so that no executor takes the tasks of another
+        wanted = ("pyspark_duramen", "duramen", "pyarrow", "numpy")
+        missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+        python = ".".join(map(str, sys.version_info[:2]))
+        # An executor forks its workers from one process of its own.
+        return socket.gethostname(), os.getppid(), python, missing, os.path.isdir(folder)
+
+    return look
+
+
+def _cause(error: PySparkException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if "Error: " in line or "Exception: " in line]
+    return (told or lines or [type(error).__name__])[-1][:300]
+
+
+def examine(
+    bootstrap: str, folder: Path, master: str | None = None, config: Mapping[str, str] | None = None
+) -> Iterator[Check]:
     """Every check, in an order in which one that fails explains the next."""
     yield from packages()
     found = java.prepare(os.environ)
@@ -139,7 +187,15 @@ def examine(bootstrap: str, folder: Path, master: str | None = None) -> Iterator
     yield Check("PYSPARK_PYTHON", same, os.environ["PYSPARK_PYTHON"], f"export PYSPARK_PYTHON={sys.executable}")
     yield storage(folder)
     yield node(bootstrap)
+    there = SparkSession.getActiveSession()
+    where = chosen_master(master) if there is None else str(there.sparkContext.master)
+    try:
+        check_master(where)
+    except NoMasterError as error:
+        yield Check("master", False, str(error), "see the log of the master; its address is the one it logs itself")
+        return
+    yield Check("master", True, where)
     if found is None:
         return
-    with borrowed("duramen-doctor", master) as spark:
+    with borrowed("duramen-doctor", master, config) as spark:
         yield from workers(spark, folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from duramen.errors import ConfigError
 from duramen.pipelines import doctor, java
 from duramen.pipelines.layout import BusyError, Current, Cut, StepFolder, batch_end, committed
 from duramen.pipelines.offsets import Cause, Offsets
+from duramen.pipelines.session import NoMasterError, check_master, chosen_master, session
 
 
 def program(path: Path, text: str) -> Path:
@@ -63,6 +65,7 @@ def test_packages_out_of_bounds_are_named_with_their_remedy() -> None:
     found = {check.name: check for check in doctor.packages(there.get)}
     assert not any(check.good for check in found.values())
     assert "pandas>=2.2,<3" in found["pandas"].remedy
+    assert found["pyspark"].found == "4.4.0; supported are 4.2 and 4.3"
     there = {"pyspark": (4, 2, 0), "pyarrow": (18, 0), "pandas": (2, 3), "deltalake": (1, 0)}
     assert all(check.good for check in doctor.packages(there.get))
 
@@ -72,6 +75,38 @@ def test_the_doctor_sees_a_folder_that_is_none_and_a_node_that_is_away(tmp_path:
     assert doctor.storage(tmp_path / "new").good
     assert not doctor.storage(tmp_path / "file").good
     assert "duramen serve" in doctor.node("127.0.0.1:1").remedy
+
+
+def test_the_master_is_the_one_given_or_the_one_that_spark_is_configured_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SPARK_MASTER", "SPARK_HOME", "SPARK_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    assert chosen_master() == "local[*]"
+    (tmp_path / "conf").mkdir()
+    settings = "# spark.master spark://no:1\nspark.masters spark://no:2\nspark.master =  spark://yes:7077\n"
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(settings)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert chosen_master() == "spark://yes:7077"
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert chosen_master() == "local[*]"
+    monkeypatch.setenv("SPARK_MASTER", "local[3]")
+    assert chosen_master() == "local[3]"
+    assert chosen_master("spark://given:1") == "spark://given:1"
+
+
+def test_a_master_that_does_not_answer_is_told_before_spark_asks_for_a_minute(tmp_path: Path) -> None:
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        away, there = (f"127.0.0.1:{each.getsockname()[1]}" for each in (one, other))
+        with pytest.raises(NoMasterError, match=f"no Spark master answers at spark://{away}"):
+            session("tests", f"spark://{away}")
+        check_master(f"spark://{away},{there}")
+        checks = {check.name: check for check in doctor.examine(there, tmp_path, f"spark://{away}")}
+        assert not checks["master"].good
+        assert checks["node"].good
 
 
 def test_the_pointer_and_its_cuts_are_read_back(tmp_path: Path) -> None:

@@ -1,0 +1,106 @@
+"""Spark on more than one process: a standalone master with workers, and settings for sessions that do not live long."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyspark
+
+from duramen.pipelines import java
+
+READY_SECONDS_MAX = 120.0
+STOP_SECONDS_MAX = 20.0
+LOCAL_CLUSTER = "local-cluster[2,1,1024]"
+
+# What the last compiler of the JVM and Spark's generated code save in a long query, they cost many times over in these.
+_BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+BRIEF = {
+    "spark.driver.memory": "1g",
+    "spark.executor.memory": "512m",
+    "spark.driver.extraJavaOptions": _BRIEF_JAVA,
+    "spark.executor.extraJavaOptions": _BRIEF_JAVA,
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+
+class Standalone:
+    """A master and its workers, each a process that `spark-class` of the pyspark package runs, on loopback."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self._folder = folder
+        self._stack = stack
+        environment: dict[str, str] = {**os.environ}
+        java.prepare(environment)
+        home = Path(pyspark.__file__).parent
+        daemon = f"-Dspark.master.rest.enabled=false {_BRIEF_JAVA}"
+        self._environment = environment | {
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": daemon,
+        }
+        self._program = str(home / "bin" / "spark-class")
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self._start("master", "master.Master", "--port", "0", "--webui-port", "0")
+        self.url = self._awaited("master", r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")[0]
+        """Which port it took is known from its log: one picked before might be another's by then."""
+
+    def work(self, workers: int) -> None:
+        """Start so many workers of one core each, and wait until the master knows them."""
+        for number in range(workers):
+            place = str(self._folder / f"work-{number}")
+            room = ("--cores", "1", "--memory", "600m", "--work-dir", place)
+            self._start(f"worker-{number}", "worker.Worker", "--port", "0", "--webui-port", "0", *room, self.url)
+        self._awaited("master", "Registering worker", workers)
+
+    def _start(self, name: str, kind: str, *words: str) -> None:
+        with (self._folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [self._program, f"org.apache.spark.deploy.{kind}", "--host", "127.0.0.1", *words],
+                env=self._environment,
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self.processes.append(process)
+        self._stack.callback(_end, process)
+
+    def _awaited(self, name: str, words: str, times: int = 1) -> list[str]:
+        """What a log says, once it has said it so often."""
+        give_up = time.monotonic() + READY_SECONDS_MAX
+        while len(found := re.findall(words, (self._folder / f"{name}.log").read_text(errors="replace"))) < times:
+            ended = [process.args for process in self.processes if process.poll() is not None]
+            assert not ended, f"{ended[0]} ended; see the logs in {self._folder}"
+            assert time.monotonic() < give_up, f"{name} has not said {words!r}; see the logs in {self._folder}"
+            time.sleep(0.05)
+        return found
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """A worker that is asked to ends its executors, too."""
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def standalone(folder: Path, workers: int = 2) -> Iterator[Standalone]:
+    """A master with workers; all of them are gone at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        found = Standalone(folder, stack)
+        found.work(workers)
+        yield found
