@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from duramen.errors import DuramenError, ErrorCode
+from duramen.errors import DuramenError, ErrorCode, TopicReplacedError
 from duramen.model import TopicPartition
 
 _log = logging.getLogger("duramen.spark")
@@ -35,3 +35,14 @@ def lost(tp: TopicPartition, start: int, end: int, reason: str, *, fail: bool) -
     if fail:
         raise error
     _log.warning("%s", error)
+
+
+def replaced(topic: str, *, fail: bool) -> None:
+    """Raise TopicReplacedError for a topic that has another id than the checkpoint, or say the same in a warning."""
+    what = f"topic {topic} was deleted and made anew since this query read it: its offsets are other records now"
+    if fail:
+        raise TopicReplacedError(
+            f"{what}. Start the query with a new checkpoint (a pipeline: `duramen spark reprocess`), or set "
+            "failOnDataLoss to false to read the new topic from its first record"
+        )
+    _log.warning("%s; it is read from its first record", what)

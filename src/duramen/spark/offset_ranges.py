@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from duramen.client import EARLIEST, LATEST, Cluster
 from duramen.errors import ConfigError, DeadlineError, ErrorCode, KafkaError, NetworkError
-from duramen.model import TopicPartition
+from duramen.model import TopicId, TopicPartition
 from duramen.spark.positions import Positions
 
 _Answer = TypeVar("_Answer")
@@ -22,6 +22,8 @@ class OffsetRanges:
         self._cluster = cluster
         self._options = options
         self._isolation = isolation
+        self.ids: dict[str, TopicId] = {}
+        """The ids of the topics that `partitions` found; zeros where the cluster has none."""
 
     # ---- what to read ----------------------------------------------------------------------------------------
 
@@ -48,6 +50,7 @@ class OffsetRanges:
         for topic in topics:
             if topic.error:
                 raise KafkaError(topic.error, f"topic {topic.name}: {topic.error.name}")
+        self.ids = {topic.name: topic.topic_id for topic in topics}
         there = [TopicPartition(topic.name, number) for topic in topics for number in sorted(topic.partitions)]
         if options["assign"] is None:
             return sorted(there)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from duramen.spark.positions import TOPIC_ID
+
 LATEST: Final = -1
 EARLIEST: Final = -2
 
@@ -140,6 +142,8 @@ def _by_partition(given: str, expected: str, least: int) -> TopicOffsets:
             raise ValueError(expected)
         found[topic] = {}
         for partition, number in numbers.items():
+            if partition == TOPIC_ID:
+                continue  # offsets that were taken from a checkpoint
             if not partition.isdecimal() or not isinstance(number, int) or isinstance(number, bool) or number < least:
                 raise ValueError(expected)
             found[topic][int(partition)] = number

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
-from duramen.model import TopicPartition
+from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
 from duramen.spark.byte_curve import ByteCurve
 from duramen.spark.positions import Positions
 
@@ -29,6 +29,8 @@ class Split(InputPartition):
         self.start = start
         self.end = end
         self.size_hint = size_hint
+        self.topic_id = NO_TOPIC_ID
+        """Of the topic that is meant; zeros where nobody said."""
         self.pieces: tuple[Any, ...] = ()
         """Files that hold the front of it (`storage_plan.Piece`), in order."""
         self.leases: tuple[Any, ...] = ()
@@ -67,6 +69,13 @@ def splits(
         if cutting.max_records is not None:
             bounds = _no_wider(bounds, cutting.max_records)
         found += [Split(tp.topic, tp.partition, a, b, curve.between(a, b)) for a, b in itertools.pairwise(bounds)]
+    return found
+
+
+def identified(found: list[Split], ids: Mapping[str, TopicId]) -> list[Split]:
+    """The splits, each with its topic's id."""
+    for split in found:
+        split.topic_id = ids.get(split.topic, NO_TOPIC_ID)
     return found
 
 

@@ -1,4 +1,8 @@
-"""Offsets by partition, as Spark keeps them in a checkpoint: the JSON of its own Kafka source, {"topic":{"0":23}}."""
+"""Offsets by partition, as Spark keeps them in a checkpoint: the JSON of its own Kafka source, {"topic":{"0":23}}.
+
+Beside the partitions of a topic stands its id, under `topicId`, where the cluster has ids: by that a topic that was
+deleted and made anew is known, whose offsets are other records. Checkpoints without ids hold as well.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from duramen.errors import ConfigError
-from duramen.model import TopicPartition
+from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_from_text, topic_id_text
 
 Positions = dict[TopicPartition, int]
+TOPIC_ID = "topicId"
 
 
 def from_json(given: Mapping[str, Any]) -> Positions:
@@ -18,14 +23,26 @@ def from_json(given: Mapping[str, Any]) -> Positions:
             TopicPartition(topic, int(partition)): int(offset)
             for topic, partitions in given.items()
             for partition, offset in partitions.items()
+            if partition != TOPIC_ID
         }
     except (AttributeError, TypeError, ValueError):
         raise ConfigError(f"the checkpoint's offsets are none of a Kafka source: {given!r}") from None
 
 
-def to_json(positions: Positions) -> dict[str, dict[str, int]]:
+def ids_from_json(given: Mapping[str, Any]) -> dict[str, TopicId]:
+    """The topics' ids in what a checkpoint holds, of those topics that it names one for; ConfigError for no id."""
+    try:
+        return {topic: topic_id_from_text(found[TOPIC_ID]) for topic, found in given.items() if TOPIC_ID in found}
+    except (TypeError, ValueError):
+        raise ConfigError(f"the checkpoint's offsets name a topic id that is none: {given!r}") from None
+
+
+def to_json(positions: Positions, ids: Mapping[str, TopicId] | None = None) -> dict[str, dict[str, Any]]:
     """The same, topics and partitions in order, so that equal positions are equal text."""
-    out: dict[str, dict[str, int]] = {}
+    out: dict[str, dict[str, Any]] = {}
     for tp in sorted(positions):
         out.setdefault(tp.topic, {})[str(tp.partition)] = positions[tp]
+    for topic, found in out.items():
+        if (topic_id := (ids or {}).get(topic, NO_TOPIC_ID)) != NO_TOPIC_ID:
+            found[TOPIC_ID] = topic_id_text(topic_id)
     return out

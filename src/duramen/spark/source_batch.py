@@ -16,7 +16,7 @@ from duramen.spark.data_loss import lost
 from duramen.spark.offset_ranges import OffsetRanges
 from duramen.spark.options import BATCH, parse
 from duramen.spark.partitioner import murmur2
-from duramen.spark.planning import Split, splits
+from duramen.spark.planning import Split, identified, splits
 from duramen.spark.positions import Positions
 from duramen.spark.sizes import layout
 from duramen.spark.source_schema import arrow_schema
@@ -65,7 +65,7 @@ class DuramenReader(DataSourceReader):
             start, end = self._within(self._settings.timestamps, ranges, start, end)
         how = cutting(self._options)
         known = layout(cluster, start, end, how.target_bytes, self._settings.read_from)
-        return assign(splits(start, end, known.curves, how), known.storage)
+        return assign(identified(splits(start, end, known.curves, how), ranges.ids), known.storage)
 
     def _within(
         self, times: tuple[int, int], ranges: OffsetRanges, start: Positions, end: Positions

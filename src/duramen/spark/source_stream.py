@@ -25,13 +25,13 @@ from pyspark.sql.types import StructType
 from duramen.client import LATEST, Cluster
 from duramen.client.segments import HeldLease, release_leases
 from duramen.errors import DeadlineError, KafkaError, NetworkError
-from duramen.model import TopicPartition
+from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
 from duramen.spark.admission import by_bytes, by_offsets
-from duramen.spark.data_loss import lost
+from duramen.spark.data_loss import lost, replaced
 from duramen.spark.offset_ranges import OffsetRanges
 from duramen.spark.options import STREAM, parse
-from duramen.spark.planning import Split, splits
-from duramen.spark.positions import Positions, from_json, to_json
+from duramen.spark.planning import Split, identified, splits
+from duramen.spark.positions import Positions, from_json, ids_from_json, to_json
 from duramen.spark.sizes import layout
 from duramen.spark.source_batch import behind_losses, only_of_key
 from duramen.spark.source_schema import arrow_schema
@@ -51,6 +51,7 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._cluster: Cluster | None = None
         self._target: Positions | None = None
         self._latest: Positions | None = None
+        self._ids: dict[str, TopicId] = {}
         self._last_trigger = time.monotonic()
         self._leases: list[HeldLease] = []
 
@@ -60,11 +61,11 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ---- offsets ---------------------------------------------------------------------------------------------
 
-    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802
+    def initialOffset(self) -> dict[str, dict[str, Any]]:  # noqa: N802
         """Where a new query starts."""
         ranges = self._ranges()
         start = ranges.start(self._partitions(ranges), LATEST)
-        return to_json(start)
+        return to_json(start, ranges.ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """One of the limits that the options set; all of them are applied when Spark hands it back."""
@@ -77,14 +78,18 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(limits.min_offsets)
         return ReadAllAvailable()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, dict[str, int]]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, dict[str, Any]]:  # noqa: N802
         """Where the next micro-batch ends; `start` itself when there is nothing to do yet.
 
-        Raises DataLossError when the log is shorter than what was already read, or a partition is gone.
+        Raises DataLossError when the log is shorter than what was already read, or a partition is gone,
+        TopicReplacedError when a topic is another one of the same name.
         """
         ranges = self._ranges()
-        begin = from_json(start)
-        end = self._newest(ranges, begin)
+        tps = self._partitions(ranges)
+        begin = self._of_the_same(from_json(start), ids_from_json(start), ranges.ids)
+        end = self._newest(ranges, tps, begin)
+        if end == begin == from_json(start):
+            return start
         begin = {tp: begin.get(tp, 0) for tp in end}
         waiting = sum(max(0, end[tp] - begin[tp]) for tp in end)
         if not isinstance(limit, ReadAllAvailable) and self._limits.any:
@@ -93,11 +98,11 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = self._cut(begin, end)
         if waiting:
             self._last_trigger = time.monotonic()
-        return to_json(end)
+        return to_json(end, ranges.ids)
 
-    def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802
+    def reportLatestOffset(self) -> dict[str, dict[str, Any]] | None:  # noqa: N802
         """The log's end as it was last seen: with it, the query's progress shows how far it lags behind."""
-        return None if self._latest is None else to_json(self._latest)
+        return None if self._latest is None else to_json(self._latest, self._ids)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """From now on nothing beyond the present end is read."""
@@ -109,7 +114,8 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The splits of one micro-batch. Raises DataLossError naming offsets that the log does not hold any more."""
         until = from_json(end)
-        begin = from_json(start)
+        ids = ids_from_json(end)
+        begin = self._of_the_same(from_json(start), ids_from_json(start), ids)
         # A partition that is new to the query is read from its first offset, whenever the batch is planned again.
         begin = {tp: begin.get(tp, 0) for tp in until}
         moved = {tp: offset for tp, offset in until.items() if offset > begin[tp]}
@@ -122,7 +128,7 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert self._cluster is not None
         found = layout(self._cluster, known, moved, how.target_bytes, self._settings.read_from)
         self._leases += found.storage.leases
-        return list(assign(splits(known, moved, found.curves, how), found.storage))
+        return list(assign(identified(splits(known, moved, found.curves, how), ids), found.storage))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split."""
@@ -157,11 +163,17 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert self._cluster is not None
         return only_of_key(ranges.partitions(), self._cluster, self._options, self._settings)
 
-    def _newest(self, ranges: OffsetRanges, begin: Positions) -> Positions:
+    def _of_the_same(self, begin: Positions, then: Mapping[str, TopicId], now: Mapping[str, TopicId]) -> Positions:
+        """Without the topics that are others now: what is new to a query is read from its first record."""
+        others = {name for name, topic_id in then.items() if now.get(name, NO_TOPIC_ID) not in (NO_TOPIC_ID, topic_id)}
+        for name in sorted(others):
+            replaced(name, fail=self._settings.fail_on_data_loss)
+        return {tp: at for tp, at in begin.items() if tp.topic not in others}
+
+    def _newest(self, ranges: OffsetRanges, tps: list[TopicPartition], begin: Positions) -> Positions:
         """The end of every partition, or the target of an available-now query where that is nearer."""
         fail = self._settings.fail_on_data_loss
-        tps = self._partitions(ranges)
-        self._latest = ranges.latest(tps)
+        self._latest, self._ids = ranges.latest(tps), ranges.ids
         for tp in sorted(set(begin) - set(self._latest)):
             lost(tp, begin[tp], begin[tp] + 1, "the partition is gone, with all from this offset on", fail=fail)
         end = {}

@@ -9,8 +9,9 @@ from typing import Final
 import pyarrow as pa
 
 from duramen.client import EARLIEST, LATEST, READ_COMMITTED, Cluster, FetchedBytes
-from duramen.errors import DeadlineError, ErrorCode, KafkaError
-from duramen.spark.data_loss import lost
+from duramen.errors import DeadlineError, ErrorCode, KafkaError, TopicReplacedError
+from duramen.model import NO_TOPIC_ID, topic_id_from_text
+from duramen.spark.data_loss import lost, replaced
 from duramen.spark.decode import Decoder, Wanted
 from duramen.spark.planning import Split
 from duramen.spark.source_settings import SourceSettings
@@ -31,6 +32,8 @@ def read_split(split: Split, settings: SourceSettings, schema: pa.Schema) -> Ite
     wanted = Wanted(split.start, split.end, settings.key, settings.timestamps)
     decoder = Decoder(split.topic, split.partition, wanted, typed.raw_schema, settings.max_batch_bytes)
     with settings.connect() as cluster:
+        if split.topic_id not in (NO_TOPIC_ID, *(topic_id_from_text(p.segment.topic_id) for p in split.pieces[:1])):
+            split.pieces = ()  # planned while the topic was replaced: the fetch finds that out
         for stored in stored_bytes(cluster, split, settings, decoder):
             for batch in decoder.decode(stored):
                 yield typed.convert(batch)
@@ -76,8 +79,12 @@ class _Fetching:
                 settings.isolation,
                 max_wait_ms=settings.fetch_max_wait_ms,
                 min_bytes=settings.fetch_min_bytes,
+                topic_id=None if self._split.topic_id == NO_TOPIC_ID else self._split.topic_id,
                 timeout_s=settings.poll_timeout_s,
             )
+        except TopicReplacedError:
+            replaced(self._split.topic, fail=settings.fail_on_data_loss)
+            self._decoder.skip_to(self._split.end)
         except KafkaError as error:
             if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._out_of_range(offset)

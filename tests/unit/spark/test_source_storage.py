@@ -13,7 +13,7 @@ from tests.spark.log_node import LogNode, log_node
 
 from duramen.client import Cluster
 from duramen.client.segments import DescribedPartition, describe_segments, extend_leases
-from duramen.errors import ConfigError, CorruptLogError, LeaseLostError, UnreachableStorageError
+from duramen.errors import ConfigError, CorruptLogError, LeaseLostError, TopicReplacedError, UnreachableStorageError
 from duramen.model import TopicPartition
 from duramen.spark.planning import Split
 from duramen.spark.source_batch import DuramenReader
@@ -160,6 +160,16 @@ def test_storage_that_cannot_be_reached_is_an_error_when_it_is_a_must(node: LogN
         assert all(not part.pieces for part in reader(node, topic).partitions())
     finally:
         hidden.rename(node.data)
+
+
+def test_files_of_a_topic_made_anew_are_not_read_for_the_old_one(node: LogNode, fetched: list[int]) -> None:
+    source = reader(node, filled(node, "anew-in-files"))
+    parts = source.partitions()
+    assert parts[0].pieces
+    for part in parts:
+        part.topic_id = bytes(range(16))  # what was meant when the batch was planned
+    with pytest.raises(TopicReplacedError, match="anew-in-files was deleted and made anew"):
+        offsets(source, parts)
 
 
 def test_a_lost_lease_leaves_it_to_the_broker(node: LogNode, fetched: list[int]) -> None:
