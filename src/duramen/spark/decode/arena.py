@@ -16,7 +16,7 @@ from duramen.spark.decode.varints import Bytes, Ints
 from duramen.wire.batch import HEADER_SIZE
 from duramen.wire.compression import decompress_into
 
-CHUNK_BYTES: Final = 16 << 20
+CHUNK_BYTES: Final = 4 << 20
 """Inflated bytes that are decoded together: many batches go in lock-step, and the columns still fit a cache or two."""
 _ROOM_BYTES: Final = CHUNK_BYTES + (4 << 20)
 _WORTH_BYTES: Final = 1 << 20

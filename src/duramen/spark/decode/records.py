@@ -12,7 +12,7 @@ import numpy as np
 
 from duramen.spark.decode.arena import Chunk
 from duramen.spark.decode.batches import check_counts
-from duramen.spark.decode.varints import Bytes, Ints, broken, varint, varints
+from duramen.spark.decode.varints import Bytes, Ints, broken, varint, varints, varints_in_a_row
 
 _PART: Final = 7
 _NARROW: Final = 24
@@ -49,26 +49,22 @@ def read_fields(chunk: Chunk) -> Fields:
     check_counts(headers.records, ends - starts)
     first = np.zeros(len(headers.records) + 1, np.int64)
     np.cumsum(headers.records, out=first[1:])
-    body, end = _walk(arena, starts, ends, headers.records, first)
     batch = np.repeat(np.arange(len(headers.records)), headers.records)
-    timestamp_delta, at = varints(arena, body + 1)  # behind the record's attributes, of which none are defined
-    offset_delta, at = varints(arena, at)
-    key_size, key_at = varints(arena, at)
-    value_size, value_at = varints(arena, _behind(key_at, key_size, end))
-    header_count, headers_at = varints(arena, _behind(value_at, value_size, end))
-    room = end - headers_at
-    if np.any((room < 0) | (header_count < 0) | (header_count > room) | ((header_count == 0) & (room != 0))):
-        raise broken("a record's fields do not end where its length says")
+    body, end = _walk(arena, starts, ends, headers.records, first, batch)
+    # behind the record's attributes, of which none are defined
+    (timestamp_delta, offset_delta, key_size), key_at = varints_in_a_row(arena, body + 1, 3)
+    (value_size,), value_at = varints_in_a_row(arena, _behind(key_at, key_size, end), 1)
+    header_count, headers_at = _header_counts(arena, _behind(value_at, value_size, end), end)
     delta_max = headers.last_offset - headers.base_offset
-    if np.any((offset_delta < 0) | (offset_delta > delta_max[batch])):
+    if np.any(offset_delta < 0) or np.any(offset_delta > delta_max.take(batch)):
         raise broken("a record's offset delta is outside the batch")
-    timestamp = headers.base_timestamp[batch] + timestamp_delta
+    timestamp = headers.base_timestamp.take(batch) + timestamp_delta
     append_time = headers.append_time
     if append_time.any():
         timestamp = np.where(append_time[batch], headers.max_timestamp[batch], timestamp)
     return Fields(
         batch=batch,
-        offset=headers.base_offset[batch] + offset_delta,
+        offset=headers.base_offset.take(batch) + offset_delta,
         timestamp=timestamp,
         key_at=key_at,
         key_size=np.maximum(key_size, -1),
@@ -87,39 +83,59 @@ def _behind(at: Ints, size: Ints, end: Ints) -> Ints:
     return at + np.maximum(size, 0)
 
 
-def _walk(arena: Bytes, starts: Ints, ends: Ints, count: Ints, first: Ints) -> tuple[Ints, Ints]:
-    """Where each record's fields start and where the record ends. Rows of batch i begin at `first[i]`."""
-    return _walk_fast(arena, starts, ends, count, first) or _walk_exact(arena, starts, ends, count, first)
+def _header_counts(arena: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """How many headers each record has, and where they start. INVALID_RECORD where they cannot end with the record."""
+    if np.array_equal(at + 1, end) and not arena.take(at, mode="clip").any():
+        return np.zeros(len(at), np.int64), end
+    header_count, headers_at = varints(arena, at)
+    room = end - headers_at
+    if np.any((room < 0) | (header_count < 0) | (header_count > room) | ((header_count == 0) & (room != 0))):
+        raise broken("a record's fields do not end where its length says")
+    return header_count, headers_at
 
 
-def _walk_fast(arena: Bytes, starts: Ints, ends: Ints, count: Ints, first: Ints) -> tuple[Ints, Ints] | None:
+def _walk(arena: Bytes, starts: Ints, ends: Ints, count: Ints, first: Ints, batch: Ints) -> tuple[Ints, Ints]:
+    """Where each record's fields start and where the record ends. Rows of batch i begin at `first[i]`.
+
+    batch: of each row.
+    """
+    return _walk_fast(arena, starts, ends, count, first, batch) or _walk_exact(arena, starts, ends, count, first)
+
+
+def _walk_fast(
+    arena: Bytes, starts: Ints, ends: Ints, count: Ints, first: Ints, batch: Ints
+) -> tuple[Ints, Ints] | None:
     """As `_walk`, if the length of every record has one or two bytes and nothing is wrong; else None.
 
-    A step is four operations of numpy: two bytes of each batch, a look-up of how far the next record is, a jump.
+    A step is three operations of numpy: two bytes of each batch, a look-up of how far the next record is, a jump.
     Nothing is checked on the way. A jump goes forward or, from anything unusual, nowhere: whoever is at the end of the
-    batch after as many jumps as it has records has met all of them.
+    batch after as many jumps as it has records has met all of them. Positions are written step by step, and brought
+    into the order of the rows at the end.
     """
     if len(count) < _NARROW or np.any(count < 1):
         return None
     pairs = np.ndarray((len(arena) - 1,), "<u2", arena.data, strides=(1,))
     order = np.argsort(-count, kind="stable")
-    at = starts[order]
-    row = first[:-1][order]
     widths = (len(count) - np.cumsum(np.bincount(count)))[:-1]
     steps = int(np.count_nonzero(widths >= _NARROW))
-    start = np.zeros(int(first[-1]), np.int64)
+    left = int(widths[steps]) if steps < len(widths) else 0
+    lines = np.zeros(steps + 1, np.int64)
+    np.cumsum(widths[:steps], out=lines[1:])
+    met = np.empty(int(lines[-1]) + len(count), np.int64)
+    at = met[: len(count)]
+    at[:] = starts[order]
     try:
-        for width in widths[:steps].tolist():
+        for width, line in zip(widths[:steps].tolist(), lines[1:].tolist(), strict=True):
             if width != len(at):
-                at, row = _finished(at, row, ends, order, width)
-            start[row] = at
-            at += _JUMPS.take(pairs[at])
-            row += 1
-        left = int(widths[steps]) if steps < len(widths) else 0
-        at, row = _finished(at, row, ends, order, left)
+                at = _finished(at, ends, order, width)
+            at = np.add(at, _JUMPS.take(pairs[at]), out=met[line : line + width])
+        at = _finished(at, ends, order, left).copy()
     except (IndexError, _NotAtEndError):
         return None
-    start[row] = at
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    step = np.arange(len(batch)) - first.take(batch)
+    start = met.take(lines.take(step, mode="clip") + place.take(batch))
     body = start + 1 + (arena.take(start) >> 7)
     end = np.empty_like(start)
     end[:-1] = start[1:]
@@ -132,11 +148,11 @@ class _NotAtEndError(Exception):
     """A batch whose records were all jumped over does not end there."""
 
 
-def _finished(at: Ints, row: Ints, ends: Ints, order: Ints, width: int) -> tuple[Ints, Ints]:
+def _finished(at: Ints, ends: Ints, order: Ints, width: int) -> Ints:
     """The batches that go on, after those behind them were seen to be at their end."""
     if not np.array_equal(at[width:], ends[order[width : len(at)]]):
         raise _NotAtEndError
-    return at[:width], row[:width]
+    return at[:width]
 
 
 def _jumps() -> Ints:
@@ -193,6 +209,9 @@ def _walk_narrow(
             if byte < 0x80:
                 size = (byte >> 1) ^ -(byte & 1)
                 position += 1
+            elif position + 1 < limit and not byte & 1 and (high := data[position + 1]) < 0x80:
+                size = (byte & 0x7F) >> 1 | high << _PART - 1
+                position += 2
             else:
                 size, position = varint(data, position)
             bodies.append(position)

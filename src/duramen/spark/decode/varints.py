@@ -48,6 +48,53 @@ def varints(arena: Bytes, at: Ints) -> tuple[Ints, Ints]:
     return _unzigzag(value), behind
 
 
+def varints_in_a_row(arena: Bytes, at: Ints, count: int) -> tuple[list[Ints], Ints]:
+    """`count` numbers (four at most), one behind the other, from each position on; and the positions behind them.
+
+    As `varints`, and faster for numbers of one or two bytes: eight bytes are read of each place, and the numbers
+    in them are looked up.
+    """
+    found: list[Ints] = []
+    windows = _windows(arena, at)
+    for _ in range(count):
+        if windows is not None:
+            entry = _SHORT.take(windows & 0xFFFF)
+            size = entry & _SIZE_MASK
+            if size.all():
+                found.append(entry >> _SIZE_BITS)
+                at = at + size
+                windows >>= size << 3
+                continue
+        value, at = varints(arena, at)
+        found.append(value)
+        windows = _windows(arena, at)
+    return found, at
+
+
+def _windows(arena: Bytes, at: Ints) -> Ints | None:
+    """Eight bytes from each position on, the first one lowest; None where one would reach out of the buffer."""
+    reach = len(arena) - 7
+    if reach < 1 or not at.size or int(at.max()) >= reach or int(at.min()) < 0:
+        return None
+    bytes_at: Ints = np.ndarray((reach,), "<i8", arena.data, strides=(1,))[at]
+    return bytes_at
+
+
+def _short() -> Ints:
+    """By two bytes (little-endian): the number that starts there and its size, as `number << 2 | size`; 0: longer."""
+    second, first = np.divmod(np.arange(1 << 16), 256)
+    one = first < 0x80
+    raw = np.where(one, first, (first & 0x7F) | second << _PART)
+    size = np.where(one, 1, 2)
+    number = (raw >> 1) ^ -(raw & 1)
+    return np.where(one | (second < 0x80), number << _SIZE_BITS | size, 0)
+
+
+_SIZE_BITS: Final = 2
+_SIZE_MASK: Final = 3
+_SHORT: Final = _short()
+
+
 def _unzigzag(value: np.ndarray[Any, np.dtype[np.uint64]]) -> Ints:
     sign = (value & np.uint64(1)).view(np.int64)
     half: Ints = (value >> np.uint64(1)).view(np.int64)
