@@ -31,6 +31,7 @@ from duramen.server.fetch_sessions import FetchSessions
 from duramen.server.handlers.produce_reply import ProduceReplies
 from duramen.server.metrics import Metrics
 from duramen.server.producer_ids import ProducerIdSource
+from duramen.server.relocation import RelocationRules
 from duramen.server.segment_access import SegmentAccess
 from duramen.server.sinks import Sinks
 from duramen.storage.damage import Damage
@@ -90,6 +91,7 @@ class Broker:
         self.advertised = advertised()
         self.outstanding: dict[ProduceCall | ProduceRequest, None] = {}
         self.produce_replies = ProduceReplies()
+        self.relocation_rules = RelocationRules()
         self._report = report
         self._woken: deque[FetchCall] = deque()
         self._wake_scheduled = False

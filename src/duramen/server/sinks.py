@@ -24,7 +24,7 @@ from duramen.partition.partition import Partition
 from duramen.partition.staging import Storing
 from duramen.partition.targets import LocalTargets
 from duramen.server.coordinators import MAX_BATCH_BYTES, partition_for
-from duramen.server.relocation import Relocation, RelocationRules
+from duramen.server.relocation import Relocation
 from duramen.wire.records import sinks as schema
 from duramen.wire.records.versioned import read_version
 
@@ -95,7 +95,6 @@ class Sinks:
         self._creating: list[Callable[[ErrorCode], None]] = []
         self._closed = False
         self._reclaiming = False
-        self.relocation_rules = RelocationRules()
         self.materialiser = Materialiser(
             broker.clock,
             broker.store.submit,
@@ -163,7 +162,11 @@ class Sinks:
         host.observers.append(partial(self._committed, index))
         coordinator = self._coordinators[index] = Coordinator(host, machine, state, staging)
         coordinator.relocation = Relocation(
-            coordinator, self.relocation_rules, self._broker.clock, self._broker.store.submit, self._broker.report
+            coordinator,
+            self._broker.relocation_rules,
+            self._broker.clock,
+            self._broker.store.submit,
+            self._broker.report,
         )
         if state.log_start_offset == state.log_end_offset == state.high_watermark:
             host.load()

@@ -15,6 +15,7 @@ from typing import Any
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.group.offsets import OffsetTable
 from duramen.machines.metadata.image import BrokerImage, MetadataImage, TopicImage
+from duramen.machines.sink.state import Sink
 from duramen.model import METADATA_TOPIC_ID, TopicId
 from duramen.partition.catalog import Catalog
 from duramen.partition.host import Host
@@ -509,6 +510,24 @@ class SinkCommitPoint(Guard):
         return start
 
 
+class StagingKept(Guard):
+    """The staging log forgets what was staged and is not committed yet."""
+
+    owner = Sink
+    method = "oldest_needed"
+    caught_by = "Progress"
+    plan = Plan(faults=CRASHES, features=("sink",), readers=0, members=0)
+
+    def replacement(self, original: Any) -> Any:
+        """Need what is committed alone."""
+
+        def oldest_needed(sink: Sink) -> int | None:
+            pieces = (piece for commit in sink.unfinished() for share in commit.shares for piece in share.pieces)
+            return min((piece.first_offset for piece in pieces), default=None)
+
+        return oldest_needed
+
+
 GUARDS: dict[str, Guard] = {
     "acknowledgement": Acknowledgement(),
     "journal-replay": JournalReplay(),
@@ -534,6 +553,7 @@ GUARDS: dict[str, Guard] = {
     "late-groups": LateGroups(),
     "sink-stamp": SinkStamp(),
     "sink-commit-point": SinkCommitPoint(),
+    "staging-kept": StagingKept(),
 }
 """Every guard by the name that BREAK= takes."""
 

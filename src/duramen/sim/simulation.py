@@ -14,6 +14,7 @@ from duramen.model import INTERNAL_TOPICS, TopicPartition
 from duramen.partition.settings import directory_settings
 from duramen.ports import World
 from duramen.server.broker import Broker
+from duramen.server.relocation import RelocationRules
 from duramen.sim.background import background, scrubbing_soon
 from duramen.sim.churn import Hardener, Recreator, trim
 from duramen.sim.client import Actor, Client, Script
@@ -29,7 +30,7 @@ from duramen.sim.network import SimNetwork, SimPort
 from duramen.sim.node import WALL_START_MS, Node, Server
 from duramen.sim.plan import Plan
 from duramen.sim.replaying import check_replay
-from duramen.sim.sinking import Driver, Sunk, check_event, read_sunk, watch_sink
+from duramen.sim.sinking import LATE, Driver, Latecomer, Sunk, check_event, read_sunk, watch_sink
 from duramen.sim.states import Coverage, probed
 from duramen.sim.troubles import Latency
 from duramen.sim.workload import (
@@ -129,6 +130,7 @@ class Simulation:
         drawn = Random(f"a sink in {seed}")
         has_sink = "sink" in plan.features or (plan.churn and drawn.random() < SINKS)
         self.sunk = Sunk(stable=drawn.random() < 0.7) if has_sink else None
+        self.late = Sunk(stable=True, topic=LATE)
         settings: dict[str, str] = SMALL_MAP if self.compacts and random.random() < 0.3 else {}
         # Compaction goes as far as checkpoints do, which a small journal makes often.
         settings = settings | background(seed, plan)
@@ -190,7 +192,10 @@ class Simulation:
 
     def _boot(self, world: World) -> Server:
         self.given_up = False
-        return Broker(world, self.config, self._reported)
+        broker = Broker(world, self.config, self._reported)
+        # As much as is worth it in a world that is this small.
+        broker.relocation_rules = RelocationRules(idle_bytes=1000, settled_ms=500, retry_ms=500)
+        return broker
 
     def _reported(self, level: str, event: str, fields: dict[str, Any]) -> None:
         """A line of the broker's log: what it gave up, and bugs that it survived."""
@@ -271,7 +276,8 @@ class Simulation:
             watchers.append(self.act("folder", watch_compaction(scene, compacted)))
         if self.sunk is not None:
             actors.append(self.act("driver", Driver(scene, self.sunk, SINK_BATCHES).script()))
-            watchers.append(self.act("sunk", watch_sink(scene, self.sunk)))
+            actors.append(self.act("late driver", Latecomer(scene, self.late, self.sunk, SINK_BATCHES - 1).script()))
+            watchers += [self.act(sunk.topic, watch_sink(scene, sunk)) for sunk in (self.sunk, self.late)]
         actors += self._churn(readers, members)
         self._until("everything is produced", lambda: all(actor.finished for actor in actors))
         self._until("everything is read", lambda: all_read(self.scene, readers, members))
@@ -343,7 +349,8 @@ class Simulation:
             if found[1][tp] != kept:
                 raise InvariantViolated("CleanRestartChangesNothing", f"{tp}: {len(before)} records before")
         if self.sunk is not None:
-            self._finish("what is committed is there", read_sunk(self.scene, self.sunk, final=True))
+            for sunk in (self.sunk, self.late):
+                self._finish("what is committed is there", read_sunk(self.scene, sunk, final=True))
         for tp in tps:
             if self.ledger.retention.get(tp.topic, Retention()).ms >= 0:
                 self._finish("old records go", expired(self.scene, tp))

@@ -18,6 +18,8 @@ from duramen.wire.batch import build_batch
 
 SUNK = "sunk"
 SINK_ID = "sink"
+LATE = "late"
+"""Topic, and id, of the sink that commits long after it staged."""
 PARTITIONS = 2
 NAME = "StagedOnce"
 """The invariant, as it is named when it breaks."""
@@ -28,8 +30,9 @@ Attempt = tuple[int, int]
 class Sunk:
     """What a sink's drivers have done, and whether what is read of it can be."""
 
-    def __init__(self, *, stable: bool) -> None:
+    def __init__(self, *, stable: bool, topic: str = SUNK) -> None:
         self.stable = stable
+        self.topic = topic
         self.asked: dict[Attempt, list[list[bytes]]] = {}
         """Values by partition, in order, of the attempts whose commit was asked for."""
         self.known = -1
@@ -92,8 +95,9 @@ def _attempt(value: bytes) -> Attempt:
 class Driver:
     """Runs of one sink's program, one after the other: each dies somewhere, the next goes on with the same batch."""
 
-    def __init__(self, scene: Scene, sunk: Sunk, batches: int) -> None:
+    def __init__(self, scene: Scene, sunk: Sunk, batches: int, sink_id: str = SINK_ID) -> None:
         self.scene = scene
+        self.sink_id = sink_id
         self.sunk = sunk
         self.batches = batches
         self.run = 0
@@ -105,7 +109,7 @@ class Driver:
         scene = self.scene
         configs = {"internal.segment.bytes": scene.random.choice(("3000", "10000"))}
         configs["duramen.ack.durability"] = "stable" if self.sunk.stable else "page-cache"
-        yield from create_topic(scene, SUNK, PARTITIONS, configs)
+        yield from create_topic(scene, self.sunk.topic, PARTITIONS, configs)
         yield from self._claim()
         batch_id = 0
         while batch_id < self.batches:
@@ -121,7 +125,7 @@ class Driver:
         """A new run: the sink is its from now on."""
         self.run += 1
         while True:
-            response = yield call("ClaimSinkEpoch", 0, sink_id=SINK_ID, run_id=f"run {self.run}", ephemeral=False)
+            response = yield call("ClaimSinkEpoch", 0, sink_id=self.sink_id, run_id=f"run {self.run}", ephemeral=False)
             if response is not None and response.error_code == ErrorCode.NONE:
                 if response.epoch < self.epoch or response.last_batch_id < self.sunk.known:
                     raise InvariantViolated(NAME, f"epoch {response.epoch} after {self.epoch}: the sink was forgotten")
@@ -201,7 +205,7 @@ class Driver:
         wanted = call(
             "StageBatch",
             0,
-            sink_id=SINK_ID,
+            sink_id=self.sink_id,
             epoch=self.epoch,
             batch_id=batch_id,
             task=f"{self.attempts}",
@@ -209,12 +213,12 @@ class Driver:
         )
         kinds = wanted.api.request
         piece = kinds.StagePartition(index=partition, records=data)
-        wanted.request.topics.append(kinds.StageTopic(name=SUNK, partitions=[piece]))
+        wanted.request.topics.append(kinds.StageTopic(name=self.sunk.topic, partitions=[piece]))
         return wanted
 
     def _commit(self, batch_id: int, handles: list[int], epoch: int | None = None) -> Call:
         return call(
-            "CommitStaged", 0, sink_id=SINK_ID, epoch=self.epoch if epoch is None else epoch, batch_id=batch_id,
+            "CommitStaged", 0, sink_id=self.sink_id, epoch=self.epoch if epoch is None else epoch, batch_id=batch_id,
             handles=handles, metadata=b"%d" % batch_id, timeout_ms=5000,
         )  # fmt: skip
 
@@ -236,6 +240,41 @@ class Driver:
             yield RETRY_S
 
 
+class Latecomer(Driver):
+    """A driver of another sink that stages at the start and commits when everybody else has long been done."""
+
+    def __init__(self, scene: Scene, sunk: Sunk, others: Sunk, until: int) -> None:
+        """until: the last batch of `others`."""
+        super().__init__(scene, sunk, 1, LATE)
+        self.others = others
+        self.until = until
+
+    def script(self) -> Script:
+        """Stage, wait, commit: what was staged is there."""
+        scene = self.scene
+        yield from create_topic(scene, LATE, PARTITIONS, {"duramen.ack.durability": "stable"})
+        yield from self._claim()
+        self.attempts += 1
+        lists: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        handles: list[int] = []
+        for task in range(scene.random.choice((1, 3))):
+            partition = scene.random.randrange(PARTITIONS)
+            values = self._values(0, task)
+            handle = yield from self._stage(0, partition, values)
+            if handle is None:
+                raise InvariantViolated(NAME, "a batch is committed that nobody committed")
+            handles.append(handle)
+            lists[partition] += values
+        while self.others.known < self.until:
+            yield scene.random.uniform(0.2, 1.0)
+        self.sunk.asked[(0, self.attempts)] = lists
+        done = yield from self._finish(0, handles)
+        if not done:
+            raise InvariantViolated(NAME, "what was staged and could be committed was dropped")
+        self.sunk.known = 0
+        scene.coverage.hit("a commit long after the staging")
+
+
 def _check_retriable(what: str, response: Any) -> None:
     if response is not None and not ErrorCode(response.error_code).retriable:
         raise unexpected(f"{what} ({response.error_message})", response.error_code)
@@ -244,7 +283,7 @@ def _check_retriable(what: str, response: Any) -> None:
 def read_sunk(scene: Scene, sunk: Sunk, *, final: bool = False) -> Script:
     """Read every partition once and ask for the verdict; final: nothing is under way or lost any more."""
     for partition in range(PARTITIONS):
-        tp = TopicPartition(SUNK, partition)
+        tp = TopicPartition(sunk.topic, partition)
         known = sunk.known
         end = yield from list_offset(scene, tp, LATEST)
         values: list[bytes] = []

@@ -16,6 +16,7 @@ from duramen.partition import snapshots
 from duramen.partition.partition import Partition
 from duramen.partition.snapshots import Snapshots
 from duramen.partition.store import Store
+from duramen.server.relocation import Relocation
 from duramen.storage.cleaner import Cleaner, Cleaning
 from duramen.storage.directory import LogDirectory
 from duramen.storage.housekeeping import Housekeeping
@@ -41,6 +42,7 @@ SEEN_FROM_OUTSIDE = (
     "a driver died between stage and commit",
     "a driver died without knowing whether it had committed",
     "a commit that was repeated",
+    "a commit long after the staging",
     "reader found its past truncated",
     "reader below the log start",
     "topic made stable while it was written to",
@@ -294,6 +296,17 @@ def _staged(original: Any, hit: Hit) -> Any:
     return wrapped
 
 
+def _relocated(original: Any, hit: Hit) -> Any:
+    def wrapped(relocation: Relocation, error: Any, *, moved: bool = False) -> Any:
+        if moved:
+            hit("staged piece moved to the end of its log")
+        elif error is None:
+            hit("staged piece settled while it was copied")
+        return original(relocation, error, moved=moved)
+
+    return wrapped
+
+
 def _scrub_job_over(original: Any, hit: Hit) -> Any:
     def wrapped(scrubber: Scrubber, job: ScrubJob, logs: Any) -> Any:
         if job.found:
@@ -404,6 +417,12 @@ PROBES = (
         "run",
         _recovery_run,
         ("compaction swap cut, finished by recovery", "compaction copy cut, dropped by recovery"),
+    ),
+    Probe(
+        Relocation,
+        "ended",
+        _relocated,
+        ("staged piece moved to the end of its log", "staged piece settled while it was copied"),
     ),
     Probe(Scrubber, "complete", _scrub_job_over, ("scrubber found damage", "scrub round finished")),
     Probe(ScrubJob, "_check", _scrubbed, ("sealed segment scrubbed", "segment removed before it was scrubbed")),

@@ -22,7 +22,7 @@ class World:
 
     def __init__(self) -> None:
         self.server = InProcess(duramen_sink_topic_num_partitions="1", log_segment_delete_delay_ms="0")
-        self.server.broker.sinks.relocation_rules = RelocationRules(2 * MIB, SETTLED_MS, 5000)
+        self.server.broker.relocation_rules = RelocationRules(2 * MIB, SETTLED_MS, 5000)
         self.server.connect().create_topic("t")
         self.server.connect().create_topic("u")
         self.gone = Sink(self.server, "gone")
