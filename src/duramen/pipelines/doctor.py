@@ -16,6 +16,8 @@ from typing import NamedTuple
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from duramen.client import Cluster
+from duramen.errors import DuramenError
 from duramen.pipelines import java
 from duramen.pipelines.session import NoMasterError, await_executors, borrowed, check_master, chosen_master
 
@@ -24,6 +26,7 @@ SPARKS = ((4, 2), (4, 3))
 """What the tests run on (`make test-spark-matrix`); 4.1 asks no Python source what a micro-batch should take."""
 SUPPORTED = " and ".join(f"{major}.{minor}" for major, minor in SPARKS)
 ROUNDS = 5
+SECONDS_MAX = 5.0
 
 
 class Check(NamedTuple):
@@ -98,15 +101,24 @@ def storage(folder: Path) -> Check:
     return Check("storage", True, str(folder.resolve()))
 
 
-def workers(spark: SparkSession, folder: Path) -> Iterator[Check]:
-    """Tasks on every executor tell how it lives: its Python, what it can import, whether it sees the folder."""
+def advertised(bootstrap: str) -> list[str]:
+    """The addresses that the cluster gives its clients; those of `bootstrap` while it does not answer."""
+    try:
+        with Cluster(bootstrap, timeout_s=SECONDS_MAX) as cluster:
+            return [node.address for node in cluster.metadata(()).nodes.values()]
+    except DuramenError:
+        return [address.strip() for address in bootstrap.split(",")]
+
+
+def workers(spark: SparkSession, folder: Path, bootstrap: str) -> Iterator[Check]:
+    """Tasks on every executor tell how it lives: its Python, what it can import, which nodes and folders it reaches."""
     executors = await_executors(spark, lambda _said: None)
     if not executors:
         remedy = "the master's web page shows what is free: --conf spark.executor.memory=512m, or start a worker"
         yield Check("executors", False, f"{spark.sparkContext.master} gave none in a minute", remedy)
         return
     try:
-        told = _asked(spark, str(folder.resolve()), executors)
+        told = _asked(spark, _task(str(folder.resolve()), advertised(bootstrap)), executors)
     except PySparkException as error:
         remedy = f"set PYSPARK_PYTHON to a Python that every executor has; here it is {sys.executable}"
         yield Check("workers", False, _cause(error), remedy)
@@ -124,6 +136,9 @@ def workers(spark: SparkSession, folder: Path) -> Iterator[Check]:
     missing = sorted({f"{name} on {each.host}" for each in told for name in each.missing})
     remedy = "pip install 'duramen[spark]' into the Python that the executors run; doctor's PYSPARK_PYTHON names it"
     yield Check("workers' imports", not missing, f"missing: {', '.join(missing)}" if missing else "all there", remedy)
+    cut_off = sorted({f"{address} from {each.host}" for each in told for address in each.unreached})
+    remedy = "executors read and write by themselves: set advertised.listeners to an address that all of them reach"
+    yield Check("workers' node", not cut_off, f"no way to {', '.join(cut_off)}" if cut_off else "in reach", remedy)
     blind = sorted({each.host for each in told if not each.sees_folder})
     remedy = (
         "share the folder with the executors: aggregates keep their sums in it, and readFrom=storage reads there; "
@@ -138,34 +153,44 @@ class Told(NamedTuple):
     host: str
     python: str
     missing: tuple[str, ...]
+    unreached: tuple[str, ...]
     sees_folder: bool
 
 
-def _asked(spark: SparkSession, folder: str, executors: int) -> list[Told]:
+_Told = tuple[str, int, str, list[str], list[str], bool]
+
+
+def _asked(spark: SparkSession, task: Callable[[int], _Told], executors: int) -> list[Told]:
     """What every executor says; after ROUNDS jobs without an answer of each, what the others say."""
     context = spark.sparkContext
     tasks = max(context.defaultParallelism, executors)
     told: dict[tuple[str, int], Told] = {}
     for _ in range(ROUNDS):
-        for host, parent, python, missing, sees in (
-            context.parallelize(range(tasks), tasks).map(_task(folder)).collect()
-        ):
-            told[host, parent] = Told(host, python, tuple(missing), sees)
+        answers = context.parallelize(range(tasks), tasks).map(task).collect()
+        for host, parent, python, missing, unreached, sees in answers:
+            told[host, parent] = Told(host, python, tuple(missing), tuple(unreached), sees)
         if len(told) >= executors:
             break
     return list(told.values())
 
 
-def _task(folder: str) -> Callable[[int], tuple[str, int, str, list[str], bool]]:
+def _task(folder: str, addresses: list[str]) -> Callable[[int], _Told]:
     """The function of a task. Being a closure it travels whole: where it runs, nothing of ours may be there."""
 
-    def look(_number: int) -> tuple[str, int, str, list[str], bool]:
+    def look(_number: int) -> tuple[str, int, str, list[str], list[str], bool]:
         time.sleep(0.2)  # so that no executor takes the tasks of another
         wanted = ("pyspark_duramen", "duramen", "pyarrow", "numpy")
         missing = [name for name in wanted if importlib.util.find_spec(name) is None]
         python = ".".join(map(str, sys.version_info[:2]))
+        unreached = []
+        for address in addresses:
+            host, _, port = address.rpartition(":")
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), 3).close()
+            except OSError:
+                unreached.append(address)
         # An executor forks its workers from one process of its own.
-        return socket.gethostname(), os.getppid(), python, missing, os.path.isdir(folder)
+        return socket.gethostname(), os.getppid(), python, missing, unreached, os.path.isdir(folder)
 
     return look
 
@@ -183,12 +208,14 @@ def examine(
     yield from packages()
     found = java.prepare(os.environ)
     yield java_check(found)
-    same = os.environ["PYSPARK_PYTHON"] == sys.executable
-    yield Check("PYSPARK_PYTHON", same, os.environ["PYSPARK_PYTHON"], f"export PYSPARK_PYTHON={sys.executable}")
-    yield storage(folder)
-    yield node(bootstrap)
     there = SparkSession.getActiveSession()
     where = chosen_master(master) if there is None else str(there.sparkContext.master)
+    python = os.environ["PYSPARK_PYTHON"]
+    # Other machines may have theirs elsewhere; whether it is the same is asked there.
+    good = python == sys.executable or not where.startswith("local")
+    yield Check("PYSPARK_PYTHON", good, python, f"export PYSPARK_PYTHON={sys.executable}")
+    yield storage(folder)
+    yield node(bootstrap)
     try:
         check_master(where)
     except NoMasterError as error:
@@ -198,4 +225,4 @@ def examine(
     if found is None:
         return
     with borrowed("duramen-doctor", master, config) as spark:
-        yield from workers(spark, folder)
+        yield from workers(spark, folder, bootstrap)
