@@ -3,8 +3,10 @@
     python -m benchmarks.planning [--partitions 1000] [--rounds 15]
 
 A fresh node, one small batch in each partition. Each figure is the wall time of one call of `duramen.client` on an open
-connection (median and least of the rounds, after one to warm up), and the processor time of this process in it. What
-a plan costs depends on partitions and on the boundaries asked for, not on how much history there is.
+connection (median and least of the rounds, after one to warm up), and the processor time of this process and of the
+node in it. The last two are the whole plans of a batch query and of a micro-batch in which every partition has
+something, as Spark asks for them: all that planning adds to Spark's own. What a plan costs depends on partitions and on
+the boundaries asked for, not on how much history there is.
 """
 
 from __future__ import annotations
@@ -16,15 +18,21 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import BinaryType, StructField, StructType
+
 from benchmarks.duramen_broker import DuramenBroker
 from duramen.client import CONTROLLER, LATEST, Cluster
 from duramen.client.segments import describe_segments, release_leases
 from duramen.model import TopicPartition
+from duramen.spark.source_batch import DuramenReader
+from duramen.spark.source_stream import DuramenStreamReader
 from duramen.wire.batch import build_batch
 from duramen.wire.messages import API
 
 CREATE_TOPICS = 19
 TOPIC = "planned"
+SCHEMA = StructType([StructField("value", BinaryType())])
 
 
 def fill(cluster: Cluster, partitions: int) -> list[TopicPartition]:
@@ -41,17 +49,20 @@ def fill(cluster: Cluster, partitions: int) -> list[TopicPartition]:
     return tps
 
 
-def measure(name: str, rounds: int, call: Callable[[], object]) -> None:
-    """Print one line: median and least wall time, and the processor time of this process."""
+def measure(broker: DuramenBroker, name: str, rounds: int, call: Callable[[], object]) -> None:
+    """Print one line: median and least wall time, and the processor time of this process and of the node."""
     call()
     walls, own = [], []
+    before = broker.cpu_seconds()
     for _ in range(rounds):
         wall, processor = time.perf_counter(), time.process_time()
         call()
         own.append(time.process_time() - processor)
         walls.append(time.perf_counter() - wall)
-    median, least, mine = (1000 * value for value in (statistics.median(walls), min(walls), statistics.median(own)))
-    print(f"{name:34} {median:7.1f} ms median {least:7.1f} ms least {mine:7.1f} ms processor here")
+    node = (broker.cpu_seconds() - before) / rounds
+    figures = statistics.median(walls), min(walls), statistics.median(own), node
+    median, least, mine, its = (1000 * value for value in figures)
+    print(f"{name:34} {median:7.1f} ms median {least:7.1f} ms least {mine:7.1f} ms processor {its:5.1f} ms the node's")
 
 
 def main() -> None:
@@ -77,10 +88,25 @@ def main() -> None:
                     found = describe_segments(cluster, everything, target_bytes=64 << 20, lease_ms=60_000)
                     release_leases(cluster, found.leases)
 
-                measure("metadata", options.rounds, lambda: cluster.partitions(TOPIC))
-                measure("latest offsets", options.rounds, lambda: cluster.list_offsets(dict.fromkeys(tps, LATEST)))
-                measure("metadata and segments", options.rounds, plan)
-                measure("segments, boundaries and a lease", options.rounds, leased)
+                given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": TOPIC}
+                batch, stream = DuramenReader(given, SCHEMA), DuramenStreamReader(given, SCHEMA)
+                nothing = {TOPIC: {str(tp.partition): 0 for tp in tps}}
+
+                def micro_batch() -> None:
+                    end = stream.latestOffset(nothing, ReadAllAvailable())
+                    assert len(stream.partitions(nothing, end)) == len(tps)
+                    stream.commit(end)
+
+                for name, call in {
+                    "metadata": lambda: cluster.partitions(TOPIC),
+                    "latest offsets": lambda: cluster.list_offsets(dict.fromkeys(tps, LATEST)),
+                    "metadata and segments": plan,
+                    "segments, boundaries and a lease": leased,
+                    "a batch query's whole plan": batch.partitions,
+                    "a micro-batch's whole plan": micro_batch,
+                }.items():
+                    measure(broker, name, options.rounds, call)
+                stream.stop()
         finally:
             broker.stop()
 

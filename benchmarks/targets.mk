@@ -31,7 +31,7 @@ bench-spark-read: $(VENV)/dev.stamp ## a topic into Spark beside Parquet: ratios
 
 # How long a plan over 1,000 partitions takes; see benchmarks/planning.py
 .PHONY: bench-planning
-bench-planning: $(VENV)/run.stamp ## what Spark's driver asks of a node before each batch, one minute
+bench-planning: $(VENV)/dev.stamp ## what Spark's driver asks of a node before each batch, one minute
 	@$(BIN)/python -m benchmarks.planning
 
 # The sink of Spark beside Spark's Parquet writer; SPARK_BENCH="--small" tries it out.

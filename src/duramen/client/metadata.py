@@ -9,6 +9,7 @@ from duramen.model import NO_TOPIC_ID, TopicId
 
 METADATA: Final = 3
 NO_LEADER: Final = -1
+_CODES: Final = {int(code): code for code in ErrorCode}
 
 
 class Node(NamedTuple):
@@ -93,7 +94,4 @@ def _partition(partition: Any) -> PartitionMetadata:
 
 def error_code(number: int) -> ErrorCode:
     """The code by its number; one that is not known here counts as UNKNOWN_SERVER_ERROR."""
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return _CODES.get(number, ErrorCode.UNKNOWN_SERVER_ERROR)

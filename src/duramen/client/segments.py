@@ -167,24 +167,27 @@ def _parsed(
     page: dict[TopicPartition, tuple[int, int]],
 ) -> dict[TopicPartition, DescribedPartition | KafkaError]:
     """What the response says; partitions that it did not finish go to `page`, from where it ended."""
-    paths = {each.directory_id: each.path for each in response.directories}
+    directories = {each.directory_id: (each.path, topic_id_text(each.directory_id)) for each in response.directories}
     found: dict[TopicPartition, DescribedPartition | KafkaError] = {}
     for topic in response.topics:
+        topic_id = bytes(topic.topic_id)
         for each in topic.partitions:
             tp = TopicPartition(topic.name, each.partition_index)
             code = error_code(each.error_code)
             if code != ErrorCode.NONE:
                 found[tp] = KafkaError(code, f"{tp}: {each.error_message or code.name}")
                 continue
+            place = directories.get(each.directory_id)
+            path, directory = place if place is not None else ("", topic_id_text(each.directory_id))
             found[tp] = DescribedPartition(
                 tp,
-                bytes(topic.topic_id),
+                topic_id,
                 each.leader_epoch,
                 each.log_start_offset,
                 each.high_watermark,
                 each.last_stable_offset,
-                paths.get(each.directory_id, ""),
-                topic_id_text(each.directory_id),
+                path,
+                directory,
                 [_segment(segment) for segment in each.segments],
             )
             if each.next_offset >= 0:

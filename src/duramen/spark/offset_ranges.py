@@ -16,7 +16,10 @@ _Answer = TypeVar("_Answer")
 
 
 class OffsetRanges:
-    """The driver's questions to one cluster, by the options of one query."""
+    """The driver's questions to one cluster, by the options of one query.
+
+    Where logs start and end is asked once: what is decided by one object is decided by one view of them.
+    """
 
     def __init__(self, cluster: Cluster, options: Mapping[str, Any], isolation: int) -> None:
         self._cluster = cluster
@@ -24,6 +27,7 @@ class OffsetRanges:
         self._isolation = isolation
         self.ids: dict[str, TopicId] = {}
         """The ids of the topics that `partitions` found; zeros where the cluster has none."""
+        self._known: dict[int, Positions] = {EARLIEST: {}, LATEST: {}}
 
     # ---- what to read ----------------------------------------------------------------------------------------
 
@@ -61,11 +65,11 @@ class OffsetRanges:
 
     def earliest(self, tps: Iterable[TopicPartition]) -> Positions:
         """The log start of each."""
-        return self._listed(dict.fromkeys(tps, EARLIEST))
+        return self._once(tps, EARLIEST)
 
     def latest(self, tps: Iterable[TopicPartition]) -> Positions:
         """The end of each: the high watermark, or the last stable offset for a reader of committed records."""
-        return self._listed(dict.fromkeys(tps, LATEST))
+        return self._once(tps, LATEST)
 
     # ---- by the options --------------------------------------------------------------------------------------
 
@@ -135,6 +139,12 @@ class OffsetRanges:
         return found
 
     # ---- asking ----------------------------------------------------------------------------------------------
+
+    def _once(self, tps: Iterable[TopicPartition], where: int) -> Positions:
+        wanted = list(tps)
+        known = self._known[where]
+        known.update(self._listed({tp: where for tp in wanted if tp not in known}))
+        return {tp: known[tp] for tp in wanted}
 
     def _listed(self, wanted: Mapping[TopicPartition, int]) -> Positions:
         if not wanted:

@@ -8,10 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from duramen.client import EARLIEST, LATEST
+from duramen.client.listing import ListedOffset
 from duramen.errors import ConfigError
 from duramen.model import TopicPartition
 from duramen.spark.admission import by_bytes, by_offsets
 from duramen.spark.byte_curve import ByteCurve
+from duramen.spark.offset_ranges import OffsetRanges
+from duramen.spark.options import BATCH, parse
 from duramen.spark.planning import Cutting, splits
 from duramen.spark.positions import from_json, to_json
 
@@ -118,3 +122,25 @@ def test_offsets_are_the_json_of_sparks_kafka_source() -> None:
     assert from_json(to_json(positions)) == positions
     with pytest.raises(ConfigError, match="none of a Kafka source"):
         from_json({"logOffset": 5})
+
+
+class OneView:
+    """A cluster whose logs grow and are cut between any two questions; counts these."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def list_offsets(self, wanted: dict[TopicPartition, int], isolation: int) -> dict[TopicPartition, ListedOffset]:
+        self.asked += set(wanted.values())
+        return {tp: ListedOffset(len(self.asked), -1, 0) for tp in wanted}
+
+
+def test_what_one_plan_decides_is_decided_by_one_view_of_starts_and_ends() -> None:
+    cluster = OneView()
+    options = parse({"kafka.bootstrap.servers": "h:1", "subscribe": "t"}, BATCH)
+    ranges = OffsetRanges(cluster, options, 0)  # type: ignore[arg-type]
+    tps = [TopicPartition("t", number) for number in range(3)]
+    assert ranges.latest(tps[:2]) == ranges.end(tps[:2]) == dict.fromkeys(tps[:2], 1)
+    assert ranges.start(tps[:2], EARLIEST) == ranges.earliest(tps[:2]) == dict.fromkeys(tps[:2], 2)
+    assert cluster.asked == [LATEST, EARLIEST]
+    assert ranges.latest(tps) == {tps[0]: 1, tps[1]: 1, tps[2]: 3}  # only the one that is new is asked for
