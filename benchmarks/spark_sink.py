@@ -16,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,8 @@ def encode_rate(rows: pa.Table, codec: int) -> float:
     return len(rows) / best
 
 
-def session() -> SparkSession:
+def session(jars: Sequence[str] = ()) -> SparkSession:
+    """On both cores and on loopback, with these jars."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[2]")
@@ -78,6 +79,7 @@ def session() -> SparkSession:
         .config("spark.driver.memory", "2g")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.jars", ",".join(jars))
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
