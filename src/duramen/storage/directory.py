@@ -231,9 +231,6 @@ class LogDirectory(DirectoryLogs):
                 self.offline[opening.offline.key] = opening.offline
                 continue
             log.producers.expiration_ms = self.settings.producer_id_expiration_ms
-            if state.clean and log.end_offset < ready.sound_below:
-                what = f"it ends at offset {log.end_offset}; at the last clean stop it went up to {ready.sound_below}"
-                self.recovery.damage.append(f"{log.path}: {what}")
             self.logs[key_of(log)] = log
 
     def keep_producers(self, keeps: Callable[[int], bool]) -> None:

@@ -31,6 +31,7 @@ from duramen.storage.checkpoints import (
     LogPoint,
     MetaProperties,
     decode_meta,
+    decode_offsets,
     decode_partition_metadata,
     encode_meta,
     encode_partition_metadata,
@@ -356,7 +357,8 @@ def _recover(
     trusted = checkpoint.logs if checkpoint is not None and not contents.empty and contents.generation >= 0 else {}
     plans = make_plans(contents.entries, trusted)
     report.entries_replayed = len(contents.entries)
-    points = read_offsets(disk, posixpath.join(path, RECOVERY_POINT))
+    kept = read_file(disk, posixpath.join(path, RECOVERY_POINT))
+    points = None if kept is None else decode_offsets(kept)
     starts = read_offsets(disk, posixpath.join(path, LOG_START))
     present = {partition.key for partition in found}
     for key, plan in plans.items():
@@ -381,8 +383,10 @@ def _recover(
             plan.start = max(plan.start, starts.get(partition.tp, 0))
             if checkpoint is not None and partition.key in checkpoint.logs:
                 plan.start = max(plan.start, checkpoint.logs[partition.key].start_offset)
-            if plan.end is None and partition.tp in points:
-                plan.trusted = Point(points[partition.tp], 0, 0)
+            if plan.end is None and checkpoint is not None and partition.key not in checkpoint.logs:
+                plan.trusted = Point(0, 0, 0)  # a topic since then, whatever had its name before
+            elif plan.end is None and points is not None:
+                plan.trusted = Point(points.get(partition.tp, 0), 0, 0)
         if forgo and plan.end is not None:
             plan.accept_from, plan.accept_to = plan.accept_from or plan.end, None
         known = trusted.get(partition.key)

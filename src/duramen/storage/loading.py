@@ -162,9 +162,9 @@ def load_state(log: Log, known: LogPoint | None, walk: Walk, recovery_point: int
     """Leader epochs and producers: from their files, then from the batches that those do not cover.
 
     known: where a checkpoint knew them. recovery_point: without that, the epoch file covers what lies below; after an
-    unclean stop everything from there on was walked. clean: Kafka's producer snapshots may be used. They know one batch
-    per producer; after a power cut one may be left where ours is lost, and whoever then sends an older batch again
-    would be refused instead of recognised. whole: walk the log from its first batch, which also makes missing
+    unclean stop everything from there on was walked. clean, and no checkpoint of ours: Kafka's producer snapshots may
+    be used. They know one batch per producer; where ours is lost, and Kafka's is left, whoever sends an older batch
+    again would be refused instead of recognised. whole: walk the log from its first batch, which also makes missing
     `.txnindex` entries again.
     """
     first = log.segments[0].base_offset
@@ -183,7 +183,7 @@ def load_state(log: Log, known: LogPoint | None, walk: Walk, recovery_point: int
     elif known is not None and known.state is not None and not known.state.producers:
         producers_from = known.recovery_point
     else:
-        producers_from = _read_snapshot(log, _SNAPSHOT_KINDS if clean else _SNAPSHOT_KINDS[:1])
+        producers_from = _read_snapshot(log, _SNAPSHOT_KINDS if clean and known is None else _SNAPSHOT_KINDS[:1])
     start = min(epochs_from, producers_from)
     if start < walked_from or walk.producers or walk.epoch > log.epochs.latest:
         _replay(log, start, producers_from)

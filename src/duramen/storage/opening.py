@@ -57,9 +57,13 @@ class Opening:
         """Recover, then open. OSError, and StorageError for what no other partition would survive."""
         ready = self.ready
         end: Point | None = None
+        expected = ready.sound_below
+        if ready.recovery is not None:
+            expected = ready.recovery.synced or 0
         try:
             if ready.recovery is not None:
                 end = ready.recovery.run()
+                expected = end.offset
                 ready.start_offset = min(ready.start_offset, end.offset)
                 ready.sound_below = end.offset
                 if ready.recovery.sound_below is not None:
@@ -78,15 +82,27 @@ class Opening:
                 recovery_point=ready.sound_below,
                 known=ready.known,
             )
+            self._is_whole(self.log, expected)
         except CorruptLogError as error:
-            self._leave(error, end)
+            self._leave(error, end, expected)
         except OSError as error:
             if error.errno != errno.EIO or (ready.recovery is not None and end is None):
                 raise
-            self._leave(error, end)  # a sector that cannot be read any more
+            self._leave(error, end, expected)  # a sector that cannot be read any more
         return self
 
-    def _leave(self, error: Exception, end: Point | None) -> None:
+    def _is_whole(self, log: Log, expected: int) -> None:
+        """CorruptLogError when the log ends before it may: its next records would get offsets that others had."""
+        if log.end_offset >= expected:
+            return
+        self.log = None
+        for segment in log.segments:
+            segment.close()
+        what = f"the log ends at offset {log.end_offset}, it went up to {expected}"
+        path = posixpath.join(log.path, log_name(log.active.base_offset))
+        raise CorruptLogError(path, log.active.size, log.active.size, what, log.end_offset)
+
+    def _leave(self, error: Exception, end: Point | None, expected: int) -> None:
         ready = self.ready
         found = ready.found
         point = ready.known
@@ -94,7 +110,7 @@ class Opening:
             end = Point(point.recovery_point, point.segment_base, point.position)
         at = end if end is not None else self._end_of_files()
         # Without a state the next start reads it all, and so comes to the same end.
-        kept = LogPoint(found.tp, ready.start_offset, at.offset, at.segment_base, at.position)
+        kept = LogPoint(found.tp, ready.start_offset, max(at.offset, expected), at.segment_base, at.position)
         self.offline = Offline(found.tp, found.topic_id, found.path, error, kept, ready.wanted.lasting())
 
     def _end_of_files(self) -> Point:

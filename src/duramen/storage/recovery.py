@@ -87,6 +87,8 @@ class PartitionRecovery:
         self._changed = False
         self._dirty_names = False
         self._sound_below: int | None = None
+        self.synced = plan.trusted.offset if plan.trusted is not None else None
+        """All below was synced, by the plan; None: that is not known."""
         self.damage: CorruptLogError | None = None
         """The first place where bytes that had been synced are missing or differ; the rest was recovered all the same,
         because the journal, which has it, is about to go."""
@@ -146,9 +148,9 @@ class PartitionRecovery:
         start = plan.accept_from
         strict = False
         if plan.end is None:
-            # Neither the journal nor a checkpoint knows the log: read it all, as after a checkpoint was deleted.
+            # Neither the journal nor our checkpoint knows the log: read it all, as after that was deleted.
             base = bases[0] if bases else 0
-            hint = plan.trusted.offset if plan.trusted is not None else base
+            hint = base if self.synced is None else self.synced
             base = max((known for known in bases if known <= hint), default=base)
             start = Point(base, base, 0)
             strict = True
@@ -161,11 +163,14 @@ class PartitionRecovery:
             if plan.accept_to is not None and (base, 0) > plan.accept_to.place:
                 break
             if base > start.segment_base and base != end.offset:
+                if strict and self.synced is None:
+                    what = f"nobody knows what offsets {end.offset}..{base - 1} were: checkpoints are lost"
+                    raise CorruptLogError(self._file(log_name(base)), 0, 0, what, end.offset)
                 break
             position = start.position if base == start.segment_base else 0
             stop_at = plan.accept_to if plan.accept_to is not None and plan.accept_to.segment_base == base else None
             reached, size = self._accept_segment(base, position, end.offset, tails.get(base), stop_at, exact=not strict)
-            if reached.position < size and strict and base != bases[-1]:
+            if reached.position < size and strict and base != bases[-1] and self._is_synced(reached.offset):
                 raise CorruptLogError(
                     self._file(log_name(base)), reached.position, size, "not a record batch", reached.offset
                 )
@@ -175,7 +180,14 @@ class PartitionRecovery:
             end = reached
             if reached.position < size:
                 break
+        if strict and self.synced is not None and end.offset < self.synced:
+            what = f"it ends at offset {end.offset}, {self.synced} was on stable storage"
+            raise CorruptLogError(self._file(log_name(end.segment_base)), end.position, end.position, what, end.offset)
         return end
+
+    def _is_synced(self, offset: int) -> bool:
+        """Whether it may have been acknowledged: what was, and lies behind the last checkpoint, is in the journal."""
+        return self.synced is None or offset < self.synced
 
     def _accept_segment(
         self, base: int, position: int, offset: int, tail: int | None, stop_at: Point | None, *, exact: bool
