@@ -76,6 +76,11 @@ class Cluster(NamedTuple):
         }
         return {**base, **more, **self.properties}
 
+    @property
+    def patience(self) -> float:
+        """Seconds after which nobody waits for the client library any more, which has time-outs of its own."""
+        return self.timeout + min(self.timeout, 5)
+
     def admin(self) -> AdminClient:
         """A client for topics, groups and settings."""
         self.probe()
@@ -193,7 +198,7 @@ def call(cluster: Cluster, what: str, work: Callable[[], _T]) -> _T:
 def wait(cluster: Cluster, what: str, future: Future[_T]) -> _T:
     """The result of a request; its failure ends the command with one line."""
     try:
-        return future.result(cluster.timeout + 5)
+        return future.result(cluster.patience)
     except KafkaException as error:
         raise failure(error, what) from None
     except FutureTimeoutError:
@@ -203,7 +208,7 @@ def wait(cluster: Cluster, what: str, future: Future[_T]) -> _T:
 def failed(cluster: Cluster, what: str, future: Future[Any]) -> BaseException | None:
     """How a request failed, for those who know what to do about it; None if it did not. No answer ends the command."""
     try:
-        return future.exception(cluster.timeout + 5)
+        return future.exception(cluster.patience)
     except FutureTimeoutError:
         raise click.ClickException(f"{what}: {_REMEDIES['_TIMED_OUT']}.") from None
 
