@@ -11,6 +11,7 @@ Maven cannot be had, `PeerUnavailableError` says so in one line.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import re
@@ -50,6 +51,8 @@ SERVER_FLAGS = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
+# A command that lives for a second gains nothing from what a server's JVM does to get fast.
+TOOL_FLAGS = ("-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 QUIET = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true")
 
 
@@ -152,7 +155,7 @@ def tool(
     `check`, subprocess.CalledProcessError when the tool fails.
     """
     return subprocess.run(
-        java_command(classname, *args),
+        java_command(classname, *args, flags=TOOL_FLAGS),
         input=stdin,
         stdin=subprocess.DEVNULL if stdin is None else None,
         capture_output=True,
@@ -162,12 +165,22 @@ def tool(
     )
 
 
+def cluster_id() -> str:
+    """A new one, as Kafka writes it: URL-safe base64 that no command line takes for an option."""
+    return base64.urlsafe_b64encode(b"\0" + os.urandom(15)).decode().rstrip("=")
+
+
 class KafkaPeer(BrokerProcess):
     """One Kafka node in combined KRaft mode: broker and controller in one JVM with a 1 GiB heap, as Kafka ships."""
 
     name = "Kafka"
 
     def prepare(self) -> None:
+        self.configure()
+        tool(STORAGE, "format", "-t", cluster_id(), "-c", str(self._properties), timeout=60)
+
+    def configure(self) -> None:
+        """Write its properties; whoever has a data directory for it needs no more."""
         super().prepare()
         controller = free_port()
         self._properties = self.directory / "server.properties"
@@ -187,8 +200,6 @@ class KafkaPeer(BrokerProcess):
             "share.coordinator.state.topic.min.isr=1\n"
             "group.initial.rebalance.delay.ms=0\n"
         )
-        cluster = tool(STORAGE, "random-uuid", timeout=60).stdout.split()[-1]
-        tool(STORAGE, "format", "-t", cluster, "-c", str(self._properties), timeout=60)
 
     def command(self) -> Sequence[str]:
         return java_command(BROKER, str(self._properties), flags=SERVER_FLAGS)

@@ -20,7 +20,7 @@ pytestmark = [only_duramen, pytest.mark.timeout(240)]
 TOPIC = "last-values"
 KEYS = 50
 ROUNDS = 60
-PATIENCE_SECONDS = 40.0
+PATIENCE_SECONDS = 100.0
 QUICK = {
     "log.cleaner.backoff.ms": "200",
     "log.flush.offset.checkpoint.interval.ms": "500",

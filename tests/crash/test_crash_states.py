@@ -10,7 +10,7 @@ from tests.crash.states import crash_states
 from tests.crash.sweep import check_of, explore_task, record, tasks
 from tests.crash.tape import TapeDisk
 
-ABOUT = 280
+ABOUT = 215
 """States of each write path in `make test`; `make crash-states` opens all of them."""
 
 

@@ -37,6 +37,7 @@ def value(number: int) -> bytes:
 def served(tmp_path: Path) -> Iterator[Served]:
     """A node with a log of 28 MB in several segments, and a hot window that it all fits in."""
     settings = {"log.segment.bytes": str(9 * MIB), "log.retention.ms": "-1", "duramen.scrub.bytes.per.second": "0"}
+    settings["log.flush.offset.checkpoint.interval.ms"] = "500"  # a checkpoint comes before a seal
     server = Served(tmp_path, settings)
     server.start()
     try:

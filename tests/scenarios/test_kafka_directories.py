@@ -6,10 +6,11 @@ import itertools
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks.kafka_peer import DUMP_LOG, STORAGE, KafkaPeer, PeerUnavailableError, jars, tool
+from benchmarks.kafka_peer import DUMP_LOG, STORAGE, KafkaPeer, PeerUnavailableError, cluster_id, jars, tool
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -125,14 +126,25 @@ def test_kafkas_directory_after_its_clean_stop_is_ours_with_all_records(tmp_path
         assert node.stop() == 0
 
 
-def create_and_delete(bootstrap: str, rounds: int) -> None:
-    """Metadata records, with pauses in which snapshots are taken and the log is cut."""
+def create_and_delete(bootstrap: str, enough: Callable[[], bool]) -> None:
+    """Metadata records, at least two rounds, until snapshots were taken and the log was rolled or cut."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for number in range(rounds):
+    deadline = time.monotonic() + 90
+    number = 0
+    while number < 2 or not enough():
+        assert time.monotonic() < deadline, "no snapshot, or a log that stays whole"
         name = f"short-lived-{number}"
         admin.create_topics([NewTopic(name, 20, 1)])[name].result(30)
         admin.delete_topics([name])[name].result(30)
-        time.sleep(1.5)
+        number += 1
+        time.sleep(0.3)
+
+
+def can_be_cut(data: Path) -> bool:
+    """Whether the newest snapshot covers whole segments of the metadata log, the first of which is at 0."""
+    home = data / "__cluster_metadata-0"
+    newest = max((path.name[:20] for path in home.glob("*.checkpoint")), default="")
+    return any(int(path.stem) > 0 and path.stem <= newest for path in home.glob("*.log"))
 
 
 def cut_metadata(data: Path) -> tuple[int, int]:
@@ -157,16 +169,14 @@ def cut_at_newest_snapshot(data: Path) -> None:
 
 def with_a_dynamic_quorum(kafka: KafkaPeer) -> None:
     """Format it as Kafka's quick start does: the voters stand in a snapshot at offset 0. Snapshots come often."""
-    kafka.prepare()
+    kafka.configure()
     properties = kafka.directory / "server.properties"
     lines = properties.read_text().splitlines()
     voters = next(line for line in lines if line.startswith("controller.quorum.voters="))
     lines[lines.index(voters)] = f"controller.quorum.bootstrap.servers={voters.partition('@')[2]}"
     lines += ["metadata.log.max.snapshot.interval.ms=1000", "metadata.log.segment.ms=1000"]
     properties.write_text("\n".join(lines) + "\n")
-    shutil.rmtree(kafka.directory / "data")
-    cluster = tool(STORAGE, "random-uuid", timeout=60).stdout.split()[-1]
-    tool(STORAGE, "format", "--standalone", "-t", cluster, "-c", str(properties), timeout=60)
+    tool(STORAGE, "format", "--standalone", "-t", cluster_id(), "-c", str(properties), timeout=60)
 
 
 def test_directories_whose_metadata_log_was_cut_change_hands_both_ways(tmp_path: Path) -> None:
@@ -175,7 +185,7 @@ def test_directories_whose_metadata_log_was_cut_change_hands_both_ways(tmp_path:
     kafka.start()
     try:
         fill(kafka.bootstrap)
-        create_and_delete(kafka.bootstrap, 3)
+        create_and_delete(kafka.bootstrap, lambda: can_be_cut(kafka.directory / "data"))
     finally:
         kafka.stop()
     often = {
@@ -195,7 +205,7 @@ def test_directories_whose_metadata_log_was_cut_change_hands_both_ways(tmp_path:
         assert committed(node.bootstrap) == 100
         topics = AdminClient({"bootstrap.servers": node.bootstrap}).list_topics(timeout=10).topics
         assert set(topics) == {TOPIC, "__consumer_offsets"}
-        create_and_delete(node.bootstrap, 3)
+        create_and_delete(node.bootstrap, lambda: cut_metadata(node.data)[0] > kafkas)
     finally:
         assert node.stop() == 0
     ours, count = cut_metadata(node.data)
@@ -225,8 +235,7 @@ def test_kafka_opens_our_directory_after_our_clean_stop(tmp_path: Path) -> None:
     finally:
         assert node.stop() == 0
     kafka = KafkaPeer(tmp_path / "kafka")
-    kafka.prepare()
-    shutil.rmtree(kafka.directory / "data")
+    kafka.configure()
     shutil.copytree(node.data, kafka.directory / "data")
     kafka.start()
     try:

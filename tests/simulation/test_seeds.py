@@ -80,19 +80,18 @@ def test_a_removed_guard_comes_back(guard: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", [1, 50])
-def test_a_power_cut_at_some_disk_calls_of_a_run_of_a_thousand_records(first: int) -> None:
-    calls, runs = cut_everywhere(1, step=97, first=first)
+def test_a_power_cut_at_some_disk_calls_of_a_run_of_a_thousand_records() -> None:
+    calls, runs = cut_everywhere(1, step=97, first=50)
     assert calls > 1000
     assert runs > 10
 
 
-def test_a_power_cut_at_every_third_disk_call_of_a_short_run() -> None:
+def test_a_power_cut_at_every_fifth_disk_call_of_a_short_run() -> None:
     """`make sim-cuts` leaves none out."""
     plan = Plan(records=3, members=0, page_cache=False, partitions=1, calm=True)
-    calls, runs = cut_everywhere(1, step=3, plan=plan)
+    calls, runs = cut_everywhere(1, step=5, plan=plan)
     assert calls > 100
-    assert runs == -(-calls // 3)
+    assert runs == -(-calls // 5)
 
 
 def test_the_command_ends_with_the_history(capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,11 +121,11 @@ def test_the_processes_that_run_seeds_change_nothing() -> None:
     tallies = []
     for processes in (1, 2):
         tally = Tally()
-        for outcome in run_all(jobs_for(range(40, 46), twice_every=3), processes):
+        for outcome in run_all(jobs_for(range(40, 44), twice_every=3), processes):
             tally.add(outcome)
         tallies.append(tally)
     assert tallies[0] == tallies[1]
-    assert tallies[0].seeds == 6
+    assert tallies[0].seeds == 4
     assert len(tallies[0].history) == 64
 
 
