@@ -23,6 +23,8 @@ from duramen.wire.batch import build_batch
 SCHEMA = StructType().add("offset", "long").add("value", "binary")
 BATCHES = 100
 RECORDS = 20
+TOPICS = ("sealed", "went", "damaged", "unreached", "anew-in-files", "lease", "kept", "released")
+"""One for each test, all filled at once: what seals looks around once a second."""
 
 
 @pytest.fixture(scope="module")
@@ -35,18 +37,25 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogNode]:
         log_flush_offset_checkpoint_interval_ms="200",
         log_retention_check_interval_ms="200",
     ) as served:
+        for topic in TOPICS:
+            fill(served, topic)
         yield served
 
 
-def filled(node: LogNode, topic: str, **producer: Any) -> str:
-    """Two megabytes in segments of one: the first is sealed when this returns."""
+def fill(node: LogNode, topic: str) -> None:
+    """Two megabytes in segments of one: the first will be sealed."""
     node.create(topic, segment_bytes=str(1 << 20))
-    tp = TopicPartition(topic, 0)
     with Cluster(node.bootstrap) as cluster:
         for number in range(BATCHES):
             values = [(None, b"%d " % (number * RECORDS + n) + bytes(1000), (), 1) for n in range(RECORDS)]
-            cluster.produce(tp, build_batch(values, **producer))
-        patience = time.monotonic() + 20
+            cluster.produce(TopicPartition(topic, 0), build_batch(values))
+
+
+def filled(node: LogNode, topic: str) -> str:
+    """A topic of this test's own; its first segment is sealed when this returns."""
+    tp = TopicPartition(topic, 0)
+    with Cluster(node.bootstrap) as cluster:
+        patience = time.monotonic() + 60
         while time.monotonic() < patience:
             found = describe_segments(cluster, {tp: (-1, -1)}).partitions[tp]
             if isinstance(found, DescribedPartition) and found.segments[0].is_sealed:
