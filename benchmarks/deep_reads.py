@@ -1,18 +1,23 @@
 """Owns one question: does a reader that goes back through gigabytes of cold log hurt those who follow its end?
 
-A producer and a tailing consumer work at a steady rate; in every other round a second reader fetches an old log from
-its beginning, as fast as it gets it. The answer is the ratio of the tail's p99 with that reader and without it.
+A producer and a tailing consumer work at a steady rate; in every other round a second reader takes an old log from
+its beginning, as fast as it gets it: by Fetch from the broker, or with `--reader storage` as Spark's tasks do, from the
+files and past the broker. The answer is the ratio of the tail's p99 with that reader and without it, and how much of
+the tail's log and of the old one is in memory before and after.
 
-python -m benchmarks.deep_reads [--rounds N] [--seconds S] [--rate R] [--gib G] [--only MODE] [--kafka] [--data-dir DIR]
+python -m benchmarks.deep_reads [--reader fetch|storage] [--rounds N] [--seconds S] [--rate R] [--gib G] [--only MODE]
+                                [--kafka] [--data-dir DIR] [--small]
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -46,6 +51,7 @@ HEAD_START_SECONDS = 1.0
 """By which the second reader is under way when the measurement begins."""
 
 SEALING_SECONDS = 90.0
+STORAGE_SEGMENT_BYTES = 64 * MIB
 PROBES = 500
 DROPS = 30
 _COUNT = count_call()
@@ -154,6 +160,33 @@ class Backfill:
             raise self.error
 
 
+class StorageBackfill:
+    """The second reader as Spark has it: `benchmarks.storage_reader`, another process that opens the segment files."""
+
+    def __init__(self, broker: BrokerProcess, topic: str, seconds: float) -> None:
+        self.result: Sample = {}
+        self._seconds = seconds
+        self._command = [sys.executable, "-m", "benchmarks.storage_reader", broker.bootstrap, topic, str(seconds)]
+
+    def __enter__(self) -> StorageBackfill:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, cwd=kafka_peer.ROOT)
+        assert self._process.stdout is not None
+        if self._process.stdout.readline() != "reading\n":  # what it has to say stands in stderr
+            raise clients.ClientFailedError(f"storage_reader: status {self._process.wait(timeout=10)}")
+        time.sleep(HEAD_START_SECONDS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            said, _ = self._process.communicate(timeout=self._seconds + 60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise clients.ClientFailedError("storage_reader: no end") from None
+        if self._process.returncode:
+            raise clients.ClientFailedError(f"storage_reader: status {self._process.returncode}")
+        self.result = json.loads(said)
+
+
 def tail(broker: BrokerProcess, topic: str, options: argparse.Namespace) -> Sample:
     """One measurement of the tail: each record carries the moment it was due."""
     before = broker.cpu_seconds()
@@ -172,9 +205,14 @@ def one_round(broker: BrokerProcess, old: OldLog, topics: tuple[str, str], optio
     alone = tail(broker, tailed, options)
     cold = old.chill(number + 1)
     machine.settle_disk(broker.directory)
-    with Backfill(broker, deep, options.seconds + 2 * HEAD_START_SECONDS) as reader:
+    hot = OldLog(broker.directory, tailed)
+    hot_before = {"bytes": hot.size, "cached_bytes": hot.cached_bytes()}
+    backfill = StorageBackfill if options.reader == "storage" else Backfill
+    with backfill(broker, deep, options.seconds + 2 * HEAD_START_SECONDS) as reader:
         beside = tail(broker, tailed, options)
         cached = old.cached_bytes()
+    hot = OldLog(broker.directory, tailed)
+    hot_after = {"bytes": hot.size, "cached_bytes": hot.cached_bytes()}
     read = reader.result
     return {
         "alone": alone,
@@ -185,6 +223,9 @@ def one_round(broker: BrokerProcess, old: OldLog, topics: tuple[str, str], optio
         "backfill_mb_s": round(read["bytes"] / read["seconds"] / 1e6, 1),
         "cold": cold,
         "cached_during_bytes": cached,
+        "cached_after_bytes": old.cached_bytes(),
+        "tail_log_before": hot_before,
+        "tail_log_after": hot_after,
     }
 
 
@@ -200,14 +241,21 @@ def measure(side: Side, durability: Durability, old: OldLog, deep: str, options:
         reporter.note(
             f"  {durability} {number or 'warm-up'}: p99 {found['alone']['p99_us'] / 1e3:.2f} → "
             f"{found['beside']['p99_us'] / 1e3:.2f} ms ({found['ratio_p99']:.2f}×), p50 {found['ratio_p50']:.2f}×, "
-            f"back-fill {found['backfill_mb_s']:.0f} MB/s, in memory {found['cached_during_bytes'] / MIB:.0f} MiB"
+            f"back-fill {found['backfill_mb_s']:.0f} MB/s, old log in memory "
+            f"{found['cached_during_bytes'] / MIB:.0f} → {found['cached_after_bytes'] / MIB:.0f} MiB, "
+            f"tail's log {_share(found['tail_log_before'])} → {_share(found['tail_log_after'])}"
         )
     return rounds
 
 
-def fill(side: Side, topic: str, gib: float, reporter: Reporter) -> OldLog:
+def _share(counted: dict[str, int]) -> str:
+    """How much of a log is in memory, whole pages of it."""
+    return f"{min(1.0, counted['cached_bytes'] / max(1, counted['bytes'])):.0%} of {counted['bytes'] / MIB:.0f} MiB"
+
+
+def fill(side: Side, topic: str, gib: float, reporter: Reporter, segment_bytes: int = GIB) -> OldLog:
     """Write the log that is read back later."""
-    side.create_topic(topic, PARTITIONS, "page-cache")
+    side.create_topic(topic, PARTITIONS, "page-cache", segment_bytes=str(segment_bytes))
     records = int(gib * GIB * 1.02) // 1000
     took = clients.rdkafka(
         "produce", side.broker.bootstrap, 600, {"acks": "all"}, topic=topic, messages=records, size=1000
@@ -240,7 +288,7 @@ def benchmark(options: argparse.Namespace, reporter: Reporter) -> int:
         "made": f"{started:%Y-%m-%dT%H:%MZ}",
         "profile": "deep-reads",
         "settings": {
-            key: getattr(options, key) for key in ("rounds", "seconds", "rate", "gib", "kafka")
+            key: getattr(options, key) for key in ("reader", "rounds", "seconds", "rate", "gib", "kafka")
         } | {"partitions": PARTITIONS, "record_bytes": 100, "backfill_connections": PARTITIONS},
         **machine.commit(),
         "machine": machine.describe(parent),
@@ -250,7 +298,9 @@ def benchmark(options: argparse.Namespace, reporter: Reporter) -> int:
         facts["disk_before"] = machine.fdatasync_ms(directory)
         broker = KafkaPeer(directory / "kafka") if options.kafka else DuramenBroker(directory / "duramen")
         with running(broker) as side:
-            old = fill(side, "deep", options.gib, reporter)
+            # Only what is sealed is read from files: of smaller segments that is nearly all.
+            segment_bytes = STORAGE_SEGMENT_BYTES if options.reader == "storage" else GIB
+            old = fill(side, "deep", options.gib, reporter, segment_bytes)
             modes: dict[str, Any] = {}
             for durability in AIMS:
                 if options.only in ("", durability):
@@ -281,6 +331,10 @@ def report(facts: dict[str, Any], modes: dict[str, Any], options: Any, reporter:
             "met": row.met,
             "backfill_mb_s": statistics.median(entry["backfill_mb_s"] for entry in rounds),
             "cached_during_mib": max(entry["cached_during_bytes"] for entry in rounds) / MIB,
+            "cached_after_mib": max(entry["cached_after_bytes"] for entry in rounds) / MIB,
+            "tail_log_cached_least": min(
+                entry["tail_log_after"]["cached_bytes"] / entry["tail_log_after"]["bytes"] for entry in rounds
+            ),
         }
         reporter.console.print(
             Text(
@@ -299,7 +353,8 @@ def report(facts: dict[str, Any], modes: dict[str, Any], options: Any, reporter:
         and options.gib >= LEAST["gib"]
         and samples >= LEAST["samples"]
     )
-    name = f"{started:%Y-%m-%dT%H%M}-{facts['commit'][:9]}-deep-reads{'-kafka' if options.kafka else ''}.json"
+    suffix = ("-kafka" if options.kafka else "") + ("-storage" if options.reader == "storage" else "")
+    name = f"{started:%Y-%m-%dT%H%M}-{facts['commit'][:9]}-deep-reads{suffix}.json"
     path = (RESULTS if complete else PARTIAL_RESULTS) / name
     reporter.write({**facts, "rounds": modes}, path)
     reporter.note(f"stored in {path.relative_to(kafka_peer.ROOT)}")
@@ -314,9 +369,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rate", type=int, default=2500, help="records a second (default: %(default)s)")
     parser.add_argument("--gib", type=float, default=4.0, help="size of the cold log (default: %(default)s)")
     parser.add_argument("--only", choices=("", *AIMS), default="", help="one durability")
+    parser.add_argument("--reader", choices=("fetch", "storage"), default="fetch", help="who reads the old log")
+    parser.add_argument("--small", action="store_true", help="a look in two minutes: half a GiB, two short rounds")
     parser.add_argument("--kafka", action="store_true", help="ask Apache Kafka the same")
     parser.add_argument("--data-dir", type=Path, help="parent of the data directory (default: .cache)")
     options = parser.parse_args(arguments)
+    if options.kafka and options.reader == "storage":
+        parser.error("Apache Kafka has no reader of this kind")
+    if options.small:
+        options.gib, options.rounds, options.seconds = 0.5, 2, 4.0
     console = Console(soft_wrap=False)
     if not console.is_terminal:
         console = Console(width=WIDTH, soft_wrap=False)

@@ -57,9 +57,11 @@ class Side:
     def connect(self) -> None:
         self._admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
 
-    def create_topic(self, topic: str, partitions: int, durability: Durability) -> None:
+    def create_topic(self, topic: str, partitions: int, durability: Durability, **more: str) -> None:
+        """more: further settings of the topic, with underscores for dots."""
         assert self._admin is not None
         settings = dict(TOPIC_SETTINGS[durability][self.name])
+        settings.update({name.replace("_", "."): value for name, value in more.items()})
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=settings)
         self._admin.create_topics([new])[topic].result(timeout=30)
         self._await_leaders(topic, partitions)

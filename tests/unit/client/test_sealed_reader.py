@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import time
 from pathlib import Path
 
 import pytest
 
 from duramen.client.sealed import SealedReader, SealedSegment, check_directory
 from duramen.errors import CorruptLogError, SegmentGoneError, StorageError, UnreachableStorageError
+from duramen.page_cache import PAGE_BYTES, PastCache
 from duramen.storage.disk import RealDisk
 from duramen.storage.seal import compute_seal
 from duramen.wire.batch import batches, build_batch, stamp
@@ -167,3 +169,44 @@ def test_a_damaged_seal_vouches_for_nothing(segment: SealedSegment) -> None:
     seal.write_bytes(data)
     with pytest.raises(StorageError):
         SealedReader(segment)
+
+
+def pages_in_memory(path: str) -> int:
+    cache = PastCache()
+    if cache.count is None:
+        pytest.skip("this system does not tell what is in memory")
+    with open(path, "rb") as file:
+        return cache.count(file.fileno(), 0, os.path.getsize(path))
+
+
+def chill(path: str, seconds: float = 10.0) -> None:
+    """Out of memory with it."""
+    patience = time.monotonic() + seconds
+    while True:
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        if not pages_in_memory(path):
+            return
+        if time.monotonic() > patience:
+            pytest.skip("this file system keeps its files in memory")
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_the_page_cache_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: bool) -> None:
+    if not flag:  # where the kernel or the file system has no reads past the cache
+        monkeypatch.setattr("duramen.page_cache.uncached_flag", lambda: None)
+    segment = write_segment(tmp_path, 0, [60_000] * 300)
+    chill(segment.path)
+    hot = 2 << 20
+    with open(segment.path, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
+        file.seek(6 << 20)
+        assert len(file.read(hot)) == hot
+    before = pages_in_memory(segment.path)
+    assert before < 2 * hot // PAGE_BYTES
+    with SealedReader(segment) as reader:
+        assert sum(len(piece.data) for piece in reader.read()) == segment.size_bytes
+    after = pages_in_memory(segment.path)
+    assert 0.8 * before <= after <= before + segment.size_bytes // PAGE_BYTES // 20
