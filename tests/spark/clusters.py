@@ -25,6 +25,7 @@ BRIEF = {
     "spark.executor.memory": "512m",
     "spark.driver.extraJavaOptions": _BRIEF_JAVA,
     "spark.executor.extraJavaOptions": _BRIEF_JAVA,
+    "spark.python.authenticate.socketTimeout": "120s",  # a worker has 15 s to come, which a loaded machine needs
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -184,12 +185,12 @@ def test_the_doctor_asks_every_executor_and_names_a_master_that_is_not_there(tmp
         well = subprocess.run([*doctor, cluster.url], capture_output=True, text=True, timeout=600, check=False)
         assert well.returncode == 0, well.stdout + well.stderr
         assert "2 of 2 answered" in well.stdout
-        bare = {**os.environ, "PYSPARK_PYTHON": "/usr/bin/env"}
+        bare = {**os.environ, "PYSPARK_PYTHON": "/no/python"}
         wrong = subprocess.run(
             [*doctor, cluster.url], capture_output=True, text=True, timeout=600, check=False, env=bare
         )
         assert wrong.returncode == 1
-        assert "BAD  workers" in wrong.stdout, wrong.stdout + wrong.stderr
+        assert re.search('BAD  workers .*Cannot run program "/no/python"', wrong.stdout), wrong.stdout + wrong.stderr
     away = subprocess.run([*doctor, cluster.url], capture_output=True, text=True, timeout=120, check=False)
     assert away.returncode == 1
     assert "BAD  master" in away.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import itertools
 import os
 import socket
 import sys
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -119,7 +121,7 @@ def workers(spark: SparkSession, folder: Path, bootstrap: str) -> Iterator[Check
         return
     try:
         told = _asked(spark, _task(str(folder.resolve()), advertised(bootstrap)), executors)
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         remedy = f"set PYSPARK_PYTHON to a Python that every executor has; here it is {sys.executable}"
         yield Check("workers", False, _cause(error), remedy)
         return
@@ -195,8 +197,14 @@ def _task(folder: str, addresses: list[str]) -> Callable[[int], _Told]:
     return look
 
 
-def _cause(error: PySparkException) -> str:
+def _cause(error: Exception) -> str:
+    """Why a task failed: what Python or the system said, rather than where in Spark it was noticed."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    for line, following in itertools.pairwise([*lines, ""]):
+        if line.endswith("Error from python worker:"):
+            return following[:300]
+        if "Cannot run program" in line:
+            return line[line.index("Cannot run program") :][:300]
     told = [line for line in lines if "Error: " in line or "Exception: " in line]
     return (told or lines or [type(error).__name__])[-1][:300]
 
