@@ -12,7 +12,7 @@ bench-full: $(VENV)/run.stamp ## the whole comparison: more scenarios, longer ro
 
 # What a reader of old data does to those who follow the end; further arguments as above, see benchmarks/deep_reads.py
 .PHONY: bench-deep-reads
-bench-deep-reads: $(VENV)/run.stamp ## the tail's p99 beside a reader of 4 GiB of cold log, eight minutes
+bench-deep-reads: $(VENV)/dev.stamp ## the tail's p99 beside a reader of 4 GiB of cold log, eight minutes
 	@$(BIN)/python -m benchmarks.deep_reads $(BENCH)
 
 # Further arguments: make bench-restart RESTART="--small"
@@ -28,6 +28,13 @@ SPARK_READ ?=
 .PHONY: bench-spark-read
 bench-spark-read: $(VENV)/dev.stamp ## a topic into Spark beside Parquet: ratios, the decoder alone, micro-batches; 10 minutes
 	@$(BIN)/python -m benchmarks.spark_read $(SPARK_READ)
+
+# Spark's own connector with Kafka beside ours with a node; further arguments: SPARK_CONNECTOR="--small"
+SPARK_CONNECTOR ?=
+
+.PHONY: bench-spark-connector
+bench-spark-connector: $(VENV)/dev.stamp ## Spark with a node beside Spark's own connector with Kafka (Java, Maven); 15 minutes
+	@$(BIN)/python -m benchmarks.spark_connector $(SPARK_CONNECTOR)
 
 # How long a plan over 1,000 partitions takes; see benchmarks/planning.py
 .PHONY: bench-planning
