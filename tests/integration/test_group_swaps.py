@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from duramen.client import LATEST, Cluster
 from duramen.model import TopicPartition as Place
 from duramen.swaps import Cut, GroupReader, SwapConflictError, SwapLog
-from serving import Served
+from serving import DURAMEN, Served
 
 SECONDS_MAX = 60.0
 Read = list[tuple[str, int, bytes | None]]
@@ -108,6 +109,23 @@ def test_a_group_reads_each_record_once_across_a_swap_and_a_rollback(node: Serve
         consumer.close()
     with GroupReader(node.bootstrap, "new", "late") as reader:
         assert {topic for topic, _, _ in read(reader)} == {"late"}, "who begins later reads the last topic, whole"
+
+
+def test_the_command_goes_on_behind_the_cut(node: Served) -> None:
+    create(node, 1, "late", "late.v2")
+    put(node, "late", 0, "a0", "a1")
+    put(node, "late.v2", 0, "replayed")
+
+    def consumed(*more: str) -> list[str]:
+        words = [DURAMEN, "consume", "late", "--group", "audit", "--bootstrap", node.bootstrap, *more]
+        done = subprocess.run(words, check=True, timeout=SECONDS_MAX, capture_output=True, text=True)
+        return done.stdout.split()
+
+    assert consumed("--count", "1") == ["a0"]
+    swap(node, "late", "late.v2", partitions=(1, 1))
+    put(node, "late.v2", 0, "c0")
+    assert consumed() == ["a1", "c0"]
+    assert consumed() == []
 
 
 def test_another_number_of_partitions_and_a_chain_of_somebody_else(node: Served) -> None:

@@ -19,9 +19,9 @@ from duramen.cli.output import pairs
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 _ADDRESS = re.compile(r"(?:[A-Z_]+://)?(\[[^\]]+\]|[^\[\]:/]+):([0-9]{1,5})")
-_SILENT = logging.getLogger("duramen.cli.librdkafka")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
+SILENT = logging.getLogger("duramen.cli.librdkafka")
+SILENT.addHandler(logging.NullHandler())
+SILENT.propagate = False
 
 _SPECS: Any = OffsetSpec
 EARLIEST: OffsetSpec = _SPECS.earliest()
@@ -84,17 +84,22 @@ class Cluster(NamedTuple):
     def admin(self) -> AdminClient:
         """A client for topics, groups and settings."""
         self.probe()
-        return _configured(lambda: AdminClient(self.settings(), logger=_SILENT))
+        return _configured(lambda: AdminClient(self.settings(), logger=SILENT))
 
     def producer(self, **settings: object) -> Producer:
         """A client that writes."""
         self.probe()
-        return _configured(lambda: Producer(self.settings(**settings), logger=_SILENT))
+        return _configured(lambda: Producer(self.settings(**settings), logger=SILENT))
 
     def consumer(self, **settings: object) -> Consumer:
         """A client that reads."""
         self.probe()
-        return _configured(lambda: Consumer(self.settings(**settings), logger=_SILENT))
+        return _configured(lambda: Consumer(self.settings(**settings), logger=SILENT))
+
+    @property
+    def is_plaintext(self) -> bool:
+        """Whether our own client can talk to it as well."""
+        return str(self.settings().get("security.protocol", "plaintext")).lower() == "plaintext"
 
     def probe(self) -> None:
         """Fail at once, rather than after librdkafka's retries, when nothing listens at any address."""

@@ -6,14 +6,15 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 
 from duramen.cli.connection import (
     EARLIEST,
     LATEST,
+    SILENT,
     Cluster,
     at_time,
     cluster_options,
@@ -24,6 +25,7 @@ from duramen.cli.connection import (
 )
 from duramen.cli.moments import Position, position_option
 from duramen.cli.records import Incoming, to_full, to_json, to_key_value, to_value, unescape
+from duramen.swaps import GroupReader
 
 EPILOG = """\b
 Examples:
@@ -33,7 +35,8 @@ Examples:
   duramen consume flights --from 2026-05-01T12:00:00Z --count 10
   duramen consume flights --from 10m            the last ten minutes
   duramen consume flights --from -5 -p 0        the last five of partition 0
-  duramen consume flights --group audit         go on where the group is
+  duramen consume flights --group audit         go on where the group is, also
+                                                behind a swap of the topic
   duramen consume flights --format json | jq .value
 
 \b
@@ -42,6 +45,14 @@ json (one object a line, without loss; `produce --format json` reads it back).
 """
 
 _BATCH = 500
+
+
+class Source(NamedTuple):
+    """Where messages come from: at most so many in so many seconds; whether all is read; who is told what is done."""
+
+    read: Callable[[int, float], list[Message]]
+    at_end: Callable[[], bool]
+    commit: Callable[[list[TopicPartition]], object] | None
 
 
 class Ends:
@@ -124,17 +135,23 @@ def command(
         )
     show = _formatter("json" if as_json else kind, key_separator, null.encode())
     start = position or Position("earliest")
+    settings: dict[str, object] = {
+        "isolation.level": isolation,
+        # How long the node may hold back its answer when there is nothing new: no time when we stop at the end.
+        "fetch.wait.max.ms": 500 if follow else 10,
+    }
+    if group is not None and cluster.is_plaintext:
+        _member(cluster, topic, group, start, settings, show, follow=follow, count=count)
+        return
     consumer = cluster.consumer(
+        **settings,
         **{
             "group.id": group or f"duramen-cli-{uuid.uuid4()}",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "latest" if start.kind == "latest" else "earliest",
-            "isolation.level": isolation,
-            # How long the node may hold back its answer when there is nothing new: no time when we stop at the end.
-            "fetch.wait.max.ms": 500 if follow else 10,
-        }
+        },
     )
     ends = Ends()
     try:
@@ -153,11 +170,45 @@ def command(
                 on_assign=lambda _, given: ends.assign(given),
                 on_revoke=lambda _, taken: ends.revoke(taken),
             )
-        _print_all(consumer, ends, show, follow=follow, count=count, commit=group is not None, patience=cluster.timeout)
+        source = Source(
+            consumer.consume,
+            lambda: ends.all_reached,
+            None if group is None else lambda done: consumer.commit(offsets=done, asynchronous=False),
+        )
+        _print_all(source, ends, show, follow=follow, count=count, patience=cluster.timeout)
     except KafkaException as error:
         raise failure(error, topic) from None
     finally:
         consumer.close()
+
+
+def _member(
+    cluster: Cluster,
+    topic: str,
+    group: str,
+    start: Position,
+    settings: dict[str, object],
+    show: Callable[[Incoming], bytes],
+    *,
+    follow: bool,
+    count: int | None,
+) -> None:
+    """Print as a member of the group, which goes from topic to topic where the topic was swapped."""
+    cluster.probe()
+    partitions_of(cluster, cluster.admin(), [topic])
+    try:
+        with GroupReader(
+            cluster.bootstrap,
+            group,
+            topic,
+            start="latest" if start.kind == "latest" else "earliest",
+            settings=cluster.settings(**settings),
+            logger=SILENT,
+        ) as reader:
+            source = Source(reader.consume, lambda: reader.at_end, lambda _done: reader.commit())
+            _print_all(source, Ends(), show, follow=follow, count=count, patience=cluster.timeout)
+    except KafkaException as error:
+        raise failure(error, topic) from None
 
 
 def _start(cluster: Cluster, topic: str, partitions: tuple[int, ...], start: Position) -> list[TopicPartition]:
@@ -213,22 +264,21 @@ def _formatter(kind: str, separator: str, null: bytes) -> Callable[[Incoming], b
 
 
 def _print_all(
-    consumer: Consumer,
+    source: Source,
     ends: Ends,
     show: Callable[[Incoming], bytes],
     *,
     follow: bool,
     count: int | None,
-    commit: bool,
     patience: float,
 ) -> None:
     """Print until the end, the count or, where the node falls silent for `patience` seconds, an error."""
     out = sys.stdout.buffer
     printed = 0
     deadline = time.monotonic() + patience
-    while follow or not ends.all_reached:
+    while follow or not source.at_end():
         wanted = _BATCH if count is None else min(_BATCH, count - printed)
-        batch = consumer.consume(wanted, timeout=0.5 if follow else 0.05)
+        batch = source.read(wanted, 0.5 if follow else 0.05)
         if batch:
             deadline = time.monotonic() + patience
         elif not follow and time.monotonic() > deadline:
@@ -243,10 +293,9 @@ def _print_all(
             printed += 1
         if last:
             out.flush()
-        if commit and last:
+        if source.commit is not None and last:
             # Only what has left this process counts as read.
-            done = [TopicPartition(topic, partition, offset) for (topic, partition), offset in last.items()]
-            consumer.commit(offsets=done, asynchronous=False)
+            source.commit([TopicPartition(topic, partition, offset) for (topic, partition), offset in last.items()])
         if count is not None and printed >= count:
             return
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -67,6 +70,26 @@ def rich_table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: se
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
+
+
+def print_field(name: str, text: str) -> None:
+    """A name and what it is, indented; wrapped between words to the width of the terminal, 80 where there is none."""
+    width = max(40, shutil.get_terminal_size().columns)
+    for line in textwrap.wrap(
+        text,
+        width,
+        initial_indent=f"  {name:<9} ",
+        subsequent_indent=" " * 12,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ):
+        click.echo(line)
+
+
+def shorter(path: str) -> str:
+    """A path as it can be typed here: relative, where that is below this folder."""
+    here = os.getcwd() + os.sep
+    return path.removeprefix(here) if path != here else path
 
 
 def _cell(value: object) -> str:

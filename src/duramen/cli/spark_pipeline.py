@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from pyspark.cloudpickle import register_pickle_by_value
 
 from duramen.errors import ConfigError
 from duramen.pipelines.declaration import Pipeline
@@ -25,7 +26,10 @@ def load(file: Path) -> Pipeline:
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(file.stem, module)
     # What the file imports from beside it is found, as when Python runs it.
-    sys.path.insert(0, str(file.resolve().parent))
+    if (folder := str(file.resolve().parent)) not in sys.path:
+        sys.path.insert(0, folder)
+    # Workers get the code that was loaded here, not what the file, or a machine of theirs, holds later.
+    register_pickle_by_value(sys.modules[file.stem])  # type: ignore[no-untyped-call]
     spec.loader.exec_module(module)
     found = {id(value): value for value in vars(module).values() if isinstance(value, Pipeline)}
     if len(found) != 1:
@@ -36,15 +40,37 @@ def load(file: Path) -> Pipeline:
     return pipeline
 
 
+def _chosen(file: Path, bootstrap: str | None, folder: Path | None) -> Pipeline:
+    pipeline = load(file)
+    pipeline.bootstrap = bootstrap or pipeline.bootstrap
+    pipeline.folder = (folder or pipeline.folder).absolute()
+    return pipeline
+
+
+def read_again() -> Pipeline:
+    """The pipeline of the command that runs, from its file as it is now."""
+    given = click.get_current_context().params
+    try:
+        return _chosen(given["file"], given["bootstrap"], given["folder"])
+    except (SyntaxError, ImportError, LookupError, NameError, AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(f"{given['file']}: {type(error).__name__}: {error}") from None
+
+
+def repeated(words: str) -> str:
+    """A further command about the same pipeline, as it can be typed: with the file and the options that were given."""
+    given = click.get_current_context().params
+    options = [f"--folder {given['folder']}"] if given["folder"] else []
+    options += [f"--bootstrap {given['bootstrap']}"] if given["bootstrap"] else []
+    command, _, rest = words.partition(" ")
+    return " ".join(["duramen spark", command, str(given["file"]), *([rest] if rest else []), *options])
+
+
 def pipeline_argument(command: _Command) -> _Command:
     """Adds FILE, --bootstrap and --folder; the command gets a Pipeline as its first argument."""
 
     @functools.wraps(command)
     def with_pipeline(*args: Any, file: Path, bootstrap: str | None, folder: Path | None, **rest: Any) -> Any:
-        pipeline = load(file)
-        pipeline.bootstrap = bootstrap or pipeline.bootstrap
-        pipeline.folder = (folder or pipeline.folder).absolute()
-        return command(pipeline, *args, **rest)
+        return command(_chosen(file, bootstrap, folder), *args, **rest)
 
     options = (
         click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path)),

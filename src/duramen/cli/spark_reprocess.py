@@ -9,27 +9,30 @@ import click
 
 from duramen.cli.connection import json_option
 from duramen.cli.output import note, print_json
-from duramen.cli.spark_pipeline import pipeline_argument
+from duramen.cli.spark_pipeline import pipeline_argument, repeated
 from duramen.cli.spark_run import session_options, tell_if_away
 from duramen.pipelines.connector import DuramenConnector
 from duramen.pipelines.declaration import Pipeline, StreamStep
+from duramen.pipelines.progress import Progress
 from duramen.pipelines.reprocess import Report, Reprocessing
 from duramen.pipelines.runner import Runner
-from duramen.pipelines.session import borrowed
+from duramen.pipelines.session import await_executors, borrowed
 
 
 @click.command(
     "reprocess",
     short_help="Build a new version of a step by replay, and compare.",
-    epilog="\b\nExample:\n  duramen spark reprocess tour.py delays --version v2\n",
+    epilog="\b\nExamples:\n  duramen spark reprocess tour.py delays --version v2\n"
+    "  duramen spark reprocess tour.py delays --version v2 --swap\n",
 )
 @pipeline_argument
 @click.argument("step")
 @click.option("--version", required=True, help="The name of the new version.")
+@click.option("--swap", is_flag=True, help="Make it current when it is built, also beside a run: no record is missing.")
 @session_options
 @json_option
 def reprocess_command(
-    pipeline: Pipeline, step: str, version: str, master: str | None, conf: dict[str, str], as_json: bool
+    pipeline: Pipeline, step: str, version: str, swap: bool, master: str | None, conf: dict[str, str], as_json: bool
 ) -> None:
     """Run a step's code as it is now from the earliest record into a new version beside the current one.
 
@@ -39,14 +42,28 @@ def reprocess_command(
     work = Reprocessing(pipeline, step)
     tell_if_away(pipeline.bootstrap)
     with borrowed(pipeline.name, master, conf) as spark:
+        await_executors(spark, note)
         runner = Runner(pipeline, spark, DuramenConnector(pipeline.bootstrap))
-        report = work.build(runner, version, lambda progress: note(progress.line()), note)
+
+        def tell(progress: Progress) -> None:
+            note(progress.line())
+
+        report = work.build(runner, version, tell, note)
+        if not as_json:
+            for line in lines(report):
+                click.echo(line)
+        took = None
+        if swap:
+            # The old version stands still meanwhile, so that this ends, however fast records come.
+            took = work.swap(
+                version, catch_up=lambda: runner.run([step], tell, note, version=version, available_now=True)
+            )
     if as_json:
-        click.echo(json.dumps(report.to_json(), default=str))
-        return
-    for line in lines(report):
-        click.echo(line)
-    click.echo(f"`duramen spark swap FILE {step} {version}` makes it the current version.")
+        click.echo(json.dumps({**report.to_json(), "swapped": swap}, default=str))
+    elif took is not None:
+        _switched(pipeline, step, version, took, as_json)
+    else:
+        click.echo(f"To make it the current version: {repeated(f'swap {step} {version}')}")
 
 
 def lines(report: Report) -> list[str]:
@@ -86,7 +103,11 @@ def _row(row: dict[str, Any]) -> str:
 @click.option("--allow-behind", type=click.IntRange(0), default=0, metavar="RECORDS", help="Swap although it lags.")
 @json_option
 def swap_command(pipeline: Pipeline, step: str, version: str, allow_behind: int, as_json: bool) -> None:
-    """Make a version the current one, at once for every reader. The old one stays for `rollback`."""
+    """Make a version the current one, at once for every reader. The old one stays for `rollback`.
+
+    A run lets go of the step meanwhile and goes on in the new version. Where the new version lags behind a run that
+    never rests, `reprocess --swap` does both in one.
+    """
     took = Reprocessing(pipeline, step).swap(version, allow_behind)
     _switched(pipeline, step, version, took, as_json)
 
@@ -98,10 +119,17 @@ def swap_command(pipeline: Pipeline, step: str, version: str, allow_behind: int,
 )
 @pipeline_argument
 @click.argument("step")
+@click.option(
+    "--allow-behind",
+    type=click.IntRange(0),
+    default=0,
+    metavar="RECORDS",
+    help="Of a stream: although the previous version lags, and its readers get so many records again.",
+)
 @json_option
-def rollback_command(pipeline: Pipeline, step: str, as_json: bool) -> None:
+def rollback_command(pipeline: Pipeline, step: str, allow_behind: int, as_json: bool) -> None:
     """Make the previous version the current one again."""
-    version, took = Reprocessing(pipeline, step).rollback()
+    version, took = Reprocessing(pipeline, step).rollback(allow_behind)
     _switched(pipeline, step, version, took, as_json)
 
 
@@ -112,6 +140,7 @@ def _switched(pipeline: Pipeline, step: str, version: str, took: float, as_json:
     click.echo(f"{step} is {version} now ({took * 1000:.0f} ms)")
     if isinstance(pipeline.step(step), StreamStep):
         click.echo(
-            "Pipelines that read it by pipeline.output() go on behind the recorded cut. Other consumers of the "
-            "old topic are not moved: they have to subscribe to the new one."
+            "Pipelines, and groups of `duramen consume` and duramen.swaps.GroupReader, go on behind\n"
+            "the recorded cut. Other consumers of the old topic are not moved: they have to\n"
+            "subscribe to the new one themselves."
         )

@@ -29,8 +29,20 @@ def status_command(pipeline: Pipeline, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    headings = ("step", "kind", "current", "others", "state", "batch", "rows", "written", "ms", "when")
-    print_table(headings, [[row.get(name) for name in headings] for row in rows], right=("batch", "rows", "ms"))
+    headings = ("step", "kind", "version", "others", "state", "batch", "rows", "last")
+    shown = [{**row, "version": row["current"], "last": _ago(row["when"])} for row in rows]
+    print_table(headings, [[row[name] for name in headings] for row in shown], right=("batch", "rows"))
+
+
+def _ago(when: str | None) -> str | None:
+    """A moment as people say it."""
+    if when is None:
+        return None
+    seconds = max(0, int((datetime.now(UTC) - datetime.fromisoformat(when)).total_seconds()))
+    for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
 
 
 def _status(pipeline: Pipeline, name: str) -> dict[str, Any]:

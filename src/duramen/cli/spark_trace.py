@@ -46,17 +46,19 @@ def trace_command(
     if row:
         found: Any = _rows(pipeline, store, pairs("--row", row))
     elif record is not None:
-        found = _record(store, Cause.parse(record))
+        found = _record(pipeline, table, store, Cause.parse(record))
     else:
         found = [_version(commit) for commit in store.commits() if commit.version == table_version]
     if not found:
-        raise click.ClickException(f"{table} has nothing of that.")
+        raise click.ClickException(_nothing(table, store, row, record))
     if as_json:
         print_json(json.loads(json.dumps(found, default=str)))
         return
     for one in found if isinstance(found, list) else [found]:
         for name, value in one.items():
-            click.echo(f"{name:<12} {value}")
+            for line in value if isinstance(value, list) else [value]:
+                click.echo(f"{name:<12} {_shown(line)}".rstrip())
+                name = ""
         click.echo()
 
 
@@ -88,16 +90,72 @@ def _text(value: bytes | None) -> str:
     return "(null: a deletion)" if value is None else value.decode("utf-8", "backslashreplace")
 
 
-def _record(store: Store, cause: Cause) -> dict[str, Any]:
+def _nothing(table: str, store: Store, row: tuple[str, ...], record: str | None) -> str:
+    if row:
+        return f"{table} has no row with {' and '.join(row)}"
+    commits = store.commits()
+    if not commits:
+        return f"{table} holds nothing yet: `duramen spark run` fills it"
+    if record is None:
+        return f"{table} has the versions {commits[0].version} to {commits[-1].version}"
+    cause = Cause.parse(record)
+    end = commits[-1].offsets.end(cause.topic, cause.partition)
+    return f"{table} does not contain {cause}: of {cause.topic}-{cause.partition} it has the offsets below {end}"
+
+
+def _shown(value: Any) -> str:
+    """A row as `name=value` pairs; anything else as it is."""
+    if not isinstance(value, dict):
+        return str(value)
+    return "  ".join(f"{name}={_cell(each)}" for name, each in value.items())
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{name}:{each}" for name, each in value.items())
+    return "null" if value is None else str(value)
+
+
+def _record(pipeline: Pipeline, table: str, store: Store, cause: Cause) -> dict[str, Any]:
     first = store.first_with(cause)
     if first is None:
         return {}
+    changed = [row for _, rows in store.caused_by(cause) for row in rows.to_pylist()]
     rows = [
-        {name: value for name, value in found.items() if not name.startswith("_")} | {"deleted": found["_deleted"]}
-        for _, changed in store.caused_by(cause)
-        for found in changed.to_pylist()
+        {name: value for name, value in row.items() if not name.startswith("_")} | {"deleted": row["_deleted"]}
+        for row in changed
     ]
-    return {"record": str(cause), "contained": f"since table version {first.version}", "rows": rows}
+    found = {"record": str(cause), "contained": f"since table version {first.version}", "rows": rows}
+    keys = store.shape.keys
+    if not store.shape.guarded:
+        return {**found, "note": "each row sums up many records; it is traced to the last of them"}
+    if not keys:
+        return found
+    held = [{name: row[name] for name in keys} for row in changed] or _keys_of(pipeline, table, cause, keys)
+    later = [{**each, "state": _state(store, cause, each, bool(changed))} for each in held]
+    if later:
+        found["now"] = later
+    if not changed:
+        found["note"] = "no row came of it: the step passes over it, or a later record of its batch took its place"
+    return found
+
+
+def _state(store: Store, cause: Cause, keys: dict[str, Any], changed: bool) -> str:
+    """What became of the row with these keys after the record. changed: the record changed it."""
+    found = store.superseded(cause, keys)
+    if found is None:
+        return "current" if changed else "untouched"
+    commit, by, deleted = found
+    return f"superseded by {by} in table version {commit.version}" + (", which deleted it" if deleted else "")
+
+
+def _keys_of(pipeline: Pipeline, table: str, cause: Cause, keys: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The row that a record without one would have changed, where the record's key is the table's."""
+    source = pipeline.step(table).source
+    record = Node(pipeline.bootstrap).record(cause) if keys == (source.key,) else None
+    if record is None or record[0] is None:
+        return []
+    return [{keys[0]: record[0].decode("utf-8", "backslashreplace")}]
 
 
 def _version(commit: Commit) -> dict[str, Any]:

@@ -35,8 +35,10 @@ class Connector(Protocol):
 class DuramenConnector:
     """Topics of a node."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, patience_s: float = SECONDS_MAX) -> None:
+        """patience_s: how long the node may be away when it is asked for swaps."""
         self.bootstrap = bootstrap
+        self.patience_s = patience_s
 
     def read(self, spark: SparkSession, topic: Topic, start: Offsets) -> DataFrame:
         """See Connector. The topic's own options win."""
@@ -62,10 +64,10 @@ class DuramenConnector:
 
     def cuts(self, topic: str) -> Sequence[Cut]:
         """See Connector."""
-        with Cluster(self.bootstrap, timeout_s=SECONDS_MAX) as cluster:
+        with Cluster(self.bootstrap, timeout_s=self.patience_s) as cluster:
             return SwapLog(cluster).cuts(topic)
 
     def publish(self, topic: str, cuts: Sequence[Cut]) -> None:
         """See Connector."""
-        with Cluster(self.bootstrap, timeout_s=SECONDS_MAX) as cluster:
+        with Cluster(self.bootstrap, timeout_s=self.patience_s) as cluster:
             SwapLog(cluster).publish(topic, cuts)

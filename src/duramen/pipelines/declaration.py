@@ -18,6 +18,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -70,9 +71,9 @@ class Step:
         """What people call it."""
         return type(self).__name__.removesuffix("Step").lower()
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
-        """Of the function's source text: whether a table was made by this logic."""
+        """Of the function's source text when it was declared: whether a table was made by this logic."""
         try:
             text = inspect.getsource(self.function)
         except OSError:  # typed into a shell
@@ -171,7 +172,8 @@ class Pipeline:
             name = function.__name__
             if name in self.steps:
                 raise ConfigError(f"pipeline {self.name} has two steps called {name}")
-            self.steps[name] = make(name, function)
+            step = self.steps[name] = make(name, function)
+            _ = step.fingerprint  # taken now: the file may change while its code runs
             return function
 
         return register

@@ -37,10 +37,14 @@ class Progress(NamedTuple):
     def line(self) -> str:
         """For people."""
         to = "" if self.written is None else f" → {self.written:,}"
-        size = "" if self.size is None else f"  {self.size / 1e6:,.1f} MB"
+        size = "" if self.size is None else f"  {_bytes(self.size)}"
         lag = "" if self.lag is None else f"  lag {self.lag:,}"
         name = f"{self.step} {self.version}"
         return f"{name:<22} batch {self.batch:<5} {self.rows:>9,}{to} rows{size}{lag}  {self.latency_ms:,} ms"
+
+
+def _bytes(size: int) -> str:
+    return f"{size:,} B" if size < 1000 else f"{size / 1e3:,.0f} kB" if size < 1e6 else f"{size / 1e6:,.1f} MB"
 
 
 def progress_of(step: str, version: str, found: Mapping[str, Any], written: Mapping[int, Written]) -> Progress:

@@ -10,16 +10,16 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from duramen.errors import ConfigError
-from duramen.pipelines.changelog import TRACE, alive, conform, fresh, latest
+from duramen.pipelines.changelog import TRACE, alive, cause_of, conform, fresh, latest
 from duramen.pipelines.durable import write_parquet
 from duramen.pipelines.offsets import Cause, Offsets
 
@@ -170,6 +170,21 @@ class Store(ABC):
                 )
                 if (found := rows.filter(hit)).num_rows:
                     yield commit, found
+
+    def superseded(self, cause: Cause, keys: Mapping[str, Any]) -> tuple[Commit, Cause, bool] | None:
+        """The first later record that changed the row with these keys: version, record, whether it deleted the row."""
+        first = self.first_with(cause)
+        for commit in self.commits() if first is not None else ():
+            if not commit.changes or commit.version < cast(Commit, first).version:
+                continue
+            rows = pq.read_table(self.folder / commit.changes)
+            for name, value in keys.items():
+                rows = rows.filter(pc.equal(rows[name], pa.scalar(value, rows.schema.field(name).type)))
+            for index in range(rows.num_rows):
+                found = cause_of(rows, index)
+                if found != cause and (found.offset > cause.offset or found[:2] != cause[:2]):
+                    return commit, found, bool(rows["_deleted"][index].as_py())
+        return None
 
     def first_with(self, cause: Cause) -> Commit | None:
         """The first version that contains this record; None when none does."""

@@ -13,6 +13,7 @@ that was written behind a cut after the cut was published.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from types import TracebackType
@@ -48,7 +49,7 @@ class GroupReader:
     """One member of the group, for one thread. Use it as a context manager, or `close` it.
 
     topic: the name that was first; later ones are found. start: where a group without offsets begins, "earliest" or
-    "latest". settings: further ones of librdkafka.
+    "latest". settings: further ones of librdkafka. logger: where librdkafka's own lines go, instead of stderr.
 
     Raises KafkaException (librdkafka's), CutLostError, and the errors of `client.Cluster`.
     """
@@ -61,6 +62,7 @@ class GroupReader:
         *,
         start: Literal["earliest", "latest"] = "earliest",
         settings: Mapping[str, Any] | None = None,
+        logger: logging.Logger | None = None,
     ) -> None:
         self.group = group
         self.topic = topic
@@ -94,7 +96,8 @@ class GroupReader:
                 "enable.auto.offset.store": False,
                 "enable.partition.eof": True,
                 "partition.assignment.strategy": "range",  # gives a partition's number in all topics to one member
-            }
+            },
+            **({} if logger is None else {"logger": logger}),
         )
         self._subscribed: list[str] = []
         self._subscribe()

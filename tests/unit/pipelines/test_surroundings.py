@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
 import os
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
+from duramen.cli.spark_pipeline import load
 from duramen.errors import ConfigError
 from duramen.pipelines import doctor, java
-from duramen.pipelines.layout import BusyError, Current, Cut, StepFolder, batch_end, committed
+from duramen.pipelines.layout import BusyError, Current, StepFolder, batch_end, committed, unfinished
 from duramen.pipelines.offsets import Cause, Offsets
-from duramen.pipelines.session import NoMasterError, check_master, chosen_master, session
+from duramen.pipelines.session import NoMasterError, await_executors, check_master, chosen_master, session
+from duramen.swaps import Cut
+
+session_module = importlib.import_module("duramen.pipelines.session")  # the package has a function of that name
 
 
 def program(path: Path, text: str) -> Path:
@@ -109,14 +117,69 @@ def test_a_master_that_does_not_answer_is_told_before_spark_asks_for_a_minute(tm
         assert checks["node"].good
 
 
+def context(master: str, executors: Iterator[int], **settings: str) -> MagicMock:
+    """A session that has so many executors each time that it is asked."""
+    found = MagicMock()
+    found.sparkContext.master = master
+    found.sparkContext.getConf().get.side_effect = lambda name, other: settings.get(name.replace(".", "_"), other)
+    infos = found.sparkContext._jsc.sc().statusTracker().getExecutorInfos
+    infos.side_effect = lambda: ["the driver", *["another"] * next(executors)]
+    return found
+
+
+def test_a_master_that_gives_no_executor_is_told_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "PATIENCE_SECONDS", 0)
+    said: list[str] = []
+    assert await_executors(context("spark://h:1", iter([0, 0, 2])), said.append) == 2
+    assert ["spark://h:1 has given no executor yet" in line for line in said] == [True]
+    monkeypatch.setattr(session_module, "EXECUTOR_SECONDS_MAX", 0)
+    assert await_executors(context("local-cluster[1,1,900]", itertools.repeat(0)), said.append) == 0
+    # Nothing to wait for: threads of this process, or executors that come when there is work.
+    assert await_executors(context("local[2]", iter(())), said.append) == 1
+    assert await_executors(context("spark://h:1", iter(()), spark_dynamicAllocation_enabled="true"), said.append) == 1
+
+
 def test_the_pointer_and_its_cuts_are_read_back(tmp_path: Path) -> None:
     folder = StepFolder(tmp_path, "delays")
     assert folder.current() == Current("v1", None, ())
-    cut = Cut("delays", Offsets({("delays", 0): 7}), "delays.v2", Offsets({("delays.v2", 0): 9}))
+    cut = Cut("delays", {0: 7}, "delays.v2", {0: 9})
     folder.point(Current("v2", "v1", (cut,)))
     assert folder.current() == Current("v2", "v1", (cut,))
     with pytest.raises(ConfigError, match="letters"):
         folder.version("../elsewhere")
+
+
+def test_a_hold_is_seen_until_it_is_let_go(tmp_path: Path) -> None:
+    folder = StepFolder(tmp_path, "delays")
+    assert not folder.held
+    with folder.hold():
+        assert folder.held
+        with pytest.raises(BusyError, match="swaps delays now"), folder.hold():
+            pass
+    assert not folder.held
+
+
+def test_a_batch_without_an_end_is_noticed(tmp_path: Path) -> None:
+    for kind, names in (("offsets", ("3", "4")), ("commits", ("3", ".4.crc"))):
+        (tmp_path / kind).mkdir()
+        for name in names:
+            (tmp_path / kind / name).touch()
+    assert unfinished(tmp_path)
+    (tmp_path / "commits" / "4").touch()
+    assert not unfinished(tmp_path)
+    assert not unfinished(tmp_path / "nothing yet")
+
+
+def test_logic_is_told_by_the_text_that_was_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "shifting.py"
+    text = (
+        "from duramen import pipelines\npipeline = pipelines.Pipeline('shifting')\n\n"
+        "@pipeline.effect(pipelines.Topic('flights'))\ndef mail(rows, batch):\n    print('A')\n"
+    )
+    file.write_text(text)
+    loaded = load(file)
+    file.write_text(text.replace("'A'", "'another'"))
+    assert load(file).step("mail").fingerprint != loaded.step("mail").fingerprint
 
 
 def test_a_version_is_worked_on_by_one_process(tmp_path: Path) -> None:
