@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import random
 import signal
 import socket
 import struct
@@ -20,6 +21,7 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 API_VERSIONS_V0 = struct.pack(">hhih", 18, 0, 1, -1)
 PR_SET_PDEATHSIG = 1
 CPUCLOCK_SCHED = 2
+CHANCE = random.SystemRandom()
 
 
 class BrokerFailedError(Exception):
@@ -27,10 +29,12 @@ class BrokerFailedError(Exception):
 
 
 def free_port() -> int:
-    """A TCP port on loopback that nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+    """A TCP port on loopback that nobody listens on right now, and none that the system hands out to others soon."""
+    while True:
+        port = CHANCE.randrange(10_000, 15_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            return port
 
 
 def answers_api_versions(port: int, timeout: float = 5.0) -> bool:

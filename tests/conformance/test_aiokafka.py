@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from serving import Served
 
 Names = Callable[[str], str]
-SECONDS = 20
+SECONDS = 60
 
 
 async def create(node: Served, topic: str, partitions: int = 1) -> None:

@@ -39,7 +39,7 @@ from confluent_kafka.admin import (
 from serving import Served
 
 Names = Callable[[str], str]
-SECONDS = 20
+SECONDS = 60
 
 
 @cache  # a future dies with the client that made it

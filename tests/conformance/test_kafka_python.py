@@ -12,7 +12,7 @@ from kafka.errors import TopicAlreadyExistsError
 from serving import Served
 
 Names = Callable[[str], str]
-SECONDS = 20
+SECONDS = 60
 
 
 def create(node: Served, topic: str, partitions: int = 1) -> None:

@@ -21,7 +21,7 @@ from serving import Served, only_duramen
 
 pytestmark = only_duramen
 Names = Callable[[str], str]
-SECONDS = 20
+SECONDS = 60
 
 
 @pytest.fixture(autouse=True)

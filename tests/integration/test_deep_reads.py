@@ -67,7 +67,7 @@ def cached(server: Served) -> int:
 
 def evict(server: Served) -> None:
     """Wait until every finished segment is sealed, which reads it, then drop all pages."""
-    patience = time.monotonic() + 20
+    patience = time.monotonic() + 60
     while any(not path.with_suffix(".seal").exists() for path in logs(server)[:-1]) and time.monotonic() < patience:
         time.sleep(0.1)
     for _ in range(50):

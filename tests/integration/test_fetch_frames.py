@@ -104,7 +104,7 @@ def test_waiting_for_enough_and_for_no_more_than_may_be_sent(raw: Raw, served: S
     topic = Topic(raw)
     began = time.monotonic()
     assert offsets(only(fetch(raw, 12, topic.wanted(part()), wait=300))) == []
-    assert 0.25 < time.monotonic() - began < 5
+    assert 0.25 < time.monotonic() - began < 50
     size = len(batch(b"x" * 1000))
 
     def produce() -> None:
@@ -116,25 +116,25 @@ def test_waiting_for_enough_and_for_no_more_than_may_be_sent(raw: Raw, served: S
     producer = threading.Thread(target=produce)
     producer.start()
     began = time.monotonic()
-    assert offsets(only(fetch(raw, 12, topic.wanted(part()), wait=9000, enough=size + 1))) == [0, 1]
-    assert time.monotonic() - began < 5
+    assert offsets(only(fetch(raw, 12, topic.wanted(part()), wait=80000, enough=size + 1))) == [0, 1]
+    assert time.monotonic() - began < 50
     producer.join()
     began = time.monotonic()
-    assert offsets(only(fetch(raw, 12, topic.wanted(part()), wait=9000, enough=1 << 30, max_bytes=2 * size))) == [0, 1]
-    assert time.monotonic() - began < 5
+    assert offsets(only(fetch(raw, 12, topic.wanted(part()), wait=80000, enough=1 << 30, max_bytes=2 * size))) == [0, 1]
+    assert time.monotonic() - began < 50
 
 
 def test_an_error_is_told_at_once_however_long_the_client_would_wait(raw: Raw) -> None:
     topic = Topic(raw)
     nowhere = REQUEST.FetchTopic(topic="no-such-topic", topic_id=b"x" * 16, partitions=[part()])
     began = time.monotonic()
-    reply = fetch(raw, 12, topic.wanted(part(), part(9)), nowhere, wait=9000)
+    reply = fetch(raw, 12, topic.wanted(part(), part(9)), nowhere, wait=80000)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert [entry.error_code for found in reply.responses for entry in found.partitions] == [0, unknown, unknown]
-    reply = fetch(raw, 13, topic.wanted(part()), nowhere, wait=9000)
+    reply = fetch(raw, 13, topic.wanted(part()), nowhere, wait=80000)
     codes = [entry.error_code for found in reply.responses for entry in found.partitions]
     assert codes == [0, ErrorCode.UNKNOWN_TOPIC_ID]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 50
 
 
 @pytest.mark.parametrize("version", [9, 12, 13, 18])
@@ -158,7 +158,7 @@ def test_a_reader_with_another_history_is_told_where_it_parts_from_ours(raw: Raw
     epoch = header.leader_epoch
     same = only(fetch(raw, version, topic.wanted(part(offset=2, last_fetched_epoch=epoch))))
     assert (same.error_code, same.diverging_epoch.end_offset) == (0, -1)
-    ahead = only(fetch(raw, version, topic.wanted(part(offset=5, last_fetched_epoch=epoch)), wait=9000))
+    ahead = only(fetch(raw, version, topic.wanted(part(offset=5, last_fetched_epoch=epoch)), wait=80000))
     assert (ahead.error_code, ahead.diverging_epoch.epoch, ahead.diverging_epoch.end_offset) == (0, epoch, 2)
     assert not ahead.records
     later = only(fetch(raw, version, topic.wanted(part(offset=2, last_fetched_epoch=epoch + 3))))
@@ -228,7 +228,7 @@ def test_a_parked_session_wakes_for_any_of_its_partitions(raw: Raw, served: Serv
         frame(
             FETCH,
             13,
-            REQUEST.new(max_wait_ms=9000, min_bytes=1, topics=[], session_id=session, session_epoch=1),
+            REQUEST.new(max_wait_ms=90_000, min_bytes=1, topics=[], session_id=session, session_epoch=1),
             4242,
         )
     )
@@ -239,7 +239,7 @@ def test_a_parked_session_wakes_for_any_of_its_partitions(raw: Raw, served: Serv
     correlation_id, reply = raw.reply(FETCH, 13)
     assert correlation_id == 4242
     assert only(reply).partition_index == 17
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 50
 
 
 def delete(raw: Raw, name: str) -> None:
@@ -271,10 +271,10 @@ def test_a_topic_that_is_deleted_and_made_again_under_a_session(raw: Raw) -> Non
 
 def test_a_parked_fetch_is_answered_when_its_topic_goes(raw: Raw, served: Served) -> None:
     topic = Topic(raw)
-    raw.send(frame(FETCH, 12, REQUEST.new(max_wait_ms=9000, min_bytes=1, topics=[topic.wanted(part())]), 5))
+    raw.send(frame(FETCH, 12, REQUEST.new(max_wait_ms=90_000, min_bytes=1, topics=[topic.wanted(part())]), 5))
     time.sleep(0.1)
     began = time.monotonic()
     with Raw(served.port) as other:
         delete(other, topic.name)
     assert only(raw.reply(FETCH, 12)[1]).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 50

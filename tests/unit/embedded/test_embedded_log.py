@@ -105,8 +105,8 @@ def test_append_async_and_following_reader(tmp_path: Path) -> None:
         reader = threading.Thread(target=follow)
         reader.start()
         futures = [topic.append_async([duramen.Record(value=b"%d" % n)]) for n in range(30)]
-        assert [future.result(10) for future in futures] == [[n] for n in range(30)]
-        reader.join(10)
+        assert [future.result(60) for future in futures] == [[n] for n in range(30)]
+        reader.join(60)
         assert seen == [b"%d" % n for n in range(30)]
 
 
