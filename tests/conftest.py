@@ -14,6 +14,8 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 SPARK = "tests/spark/"
+SESSION = tuple(SPARK + name for name in ("connector/", "pipelines/", "test_sink_writes.py", "test_source.py"))
+"""Who uses the `spark` fixture; a file that is missing here gets a session of its own."""
 UNITS = "tests/unit/"
 
 # A JVM that lives for seconds spends most of them in its optimising compiler.
@@ -26,7 +28,7 @@ class ByFile(LoadScopeScheduling):
     """A file's tests stay in one process, and so do all that share the one Spark session."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return SPARK if nodeid.startswith(SPARK) else nodeid.partition("::")[0]
+        return SPARK if nodeid.startswith(SESSION) else nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -39,8 +41,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first, Spark's before all: the many short ones fill up what is left at the end."""
-    items.sort(key=lambda item: not item.nodeid.startswith(SPARK) and 1 + item.nodeid.startswith(UNITS))
+    """Long files first, the Spark session's before all: the many short ones fill up what is left at the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(SESSION) and 1 + item.nodeid.startswith(UNITS))
 
 
 def _freeze() -> None:
