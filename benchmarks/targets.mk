@@ -47,3 +47,10 @@ SPARK_BENCH ?=
 .PHONY: bench-spark-sink
 bench-spark-sink: $(VENV)/dev.stamp ## df.write into a node beside df.write to Parquet: ratios, ten minutes
 	@$(BIN)/python -m benchmarks.spark_sink $(SPARK_BENCH)
+
+# Upserts into a large table, through Spark; UPSERTS="--small" tries it out.
+UPSERTS ?=
+
+.PHONY: bench-upsert
+bench-upsert: $(VENV)/dev.stamp ## 50,000 upserts into a table of a million rows through Spark, four minutes
+	@$(BIN)/python -m benchmarks.upserts $(UPSERTS)
