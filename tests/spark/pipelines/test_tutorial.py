@@ -1,4 +1,4 @@
-"""Runs the tour of docs/spark.md as a reader would: its files, its commands, its snippets, in order, on a real node."""
+"""Runs docs/spark.md as a reader would: its files, its commands, its snippets, in order, on a real node."""
 
 from __future__ import annotations
 
@@ -17,9 +17,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from duramen.cli.main import main
+from duramen.client import LATEST, Cluster
+from duramen.model import TopicPartition
 from serving import DURAMEN, Served
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "spark.md"
+
+
+ELSEWHERE = {
+    "pip install 'duramen[spark]'": "a fresh clone's set-up, and the tests of `doctor`",
+    "spark-class org.apache.spark.deploy.master.Master": "`make test-spark-matrix` starts a master and workers",
+}
+"""Blocks that are not run here, by how they begin, and what runs them."""
 
 
 class Block(NamedTuple):
@@ -29,9 +38,16 @@ class Block(NamedTuple):
     text: str
 
 
-def tour() -> list[Block]:
-    text = PAGE.read_text(encoding="utf-8").split("## What can be declared")[0].split("## A tour")[1]
-    return [Block(m[1].strip(), m[2]) for m in re.finditer(r"^```([\w ]+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
+def blocks() -> list[Block]:
+    """Every block of the page but those that something else runs."""
+    text = PAGE.read_text(encoding="utf-8")
+    found = [
+        Block(m[1].strip(), m[2]) for m in re.finditer(r"^```([^\n]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    ]
+    here = [block for block in found if not block.text.startswith(tuple(ELSEWHERE))]
+    assert len(found) == len(here) + len(ELSEWHERE)
+    assert {block.kind for block in here} == {"console", "python", "python mend", "text"}
+    return here
 
 
 @pytest.fixture
@@ -73,7 +89,7 @@ def test_the_tour(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     file, said, printed, shown = Path("tour.py"), {}, "", []
-    for block in tour():
+    for block in blocks():
         if block.kind == "console":
             for line in block.text.splitlines():
                 said[line.removeprefix("$ ")] = command(line.removeprefix("$ "), capsys)
@@ -86,14 +102,14 @@ def test_the_tour(
         elif block.kind == "python":
             with redirect_stdout(StringIO()) as out:
                 snippet = tmp_path / "snippet.py"
-                snippet.write_text(block.text)
+                snippet.write_text(block.text.replace("127.0.0.1:9092", node.bootstrap))
                 runpy.run_path(str(snippet))
             printed = out.getvalue()
             shown.append(printed)
         elif block.kind == "text":
             assert printed == block.text
-    assert len(shown) == 3
-    assert "'_deleted': True" in shown[-1]
+    assert len(shown) == 5
+    assert "'_deleted': True" in shown[2]
     traced = said["duramen spark trace tour.py aircraft --row tail=N1"]
     assert '"dest":"SFO"' in traced
     assert "flights-" in traced
@@ -101,3 +117,7 @@ def test_the_tour(
     assert re.search(r"late=(3.5|2.3\d*) → (3.5|11.0)", report), report
     assert "delays is v2 now" in said["duramen spark swap tour.py delays v2"]
     assert main(["spark", "run", "tour.py", "--once"]) == 0
+    assert said["duramen spark rollback tour.py delays"].startswith("delays is v1 now")
+    with Cluster(node.bootstrap) as cluster:
+        ends = cluster.list_offsets({TopicPartition("flights-copy", p): LATEST for p in range(3)})
+    assert sum(end.offset for end in ends.values()) == 5
