@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from duramen.errors import DuramenError, KafkaError
 from duramen.machines.sink.commands import MoveStaged
+from duramen.machines.sink.footprint import needed_bytes, oldest_staged
 from duramen.machines.sink.state import Piece, Staged
 from duramen.partition.catalog import SINK_SEGMENT_BYTES
 from duramen.partition.staging import Chunk, ShareReader
@@ -62,13 +63,13 @@ class Relocation:
 
     def look(self) -> None:
         """Begin to move the piece that holds up the most, if it holds up enough."""
-        machine = self._coordinator.machine
+        sinks = self._coordinator.machine.sinks.values()
         if self._busy or self._clock.monotonic() < self._not_before:
             return
-        oldest = machine.oldest_staged()
+        oldest = oldest_staged(sinks)
         if oldest is None or self._clock.wall_ms() - oldest[2].staged_ms < self._rules.settled_ms:
             return
-        needed = machine.needed_bytes()
+        needed = needed_bytes(sinks)
         if self._held_up(oldest[2].first_offset) - needed >= max(self._rules.idle_bytes, needed):
             self._busy = True
             _Move(self, *oldest).read()

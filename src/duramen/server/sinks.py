@@ -16,6 +16,7 @@ from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.contract import LogRecord
 from duramen.machines.sink import SinkMachine, SinkSettings
 from duramen.machines.sink.commands import COMMITTED, FinishCommit, ShareDone, TopicsDeleted
+from duramen.machines.sink.footprint import topics
 from duramen.machines.sink.state import Commit, Piece
 from duramen.model import FIRST_SINK_PRODUCER_ID, SINK_STATE_TOPIC, STAGING_TOPIC, TopicId, TopicPartition
 from duramen.partition.host import Host
@@ -183,7 +184,7 @@ class Sinks:
             return
         coordinator = self._coordinators[index]
         image = self._broker.image
-        gone = tuple(sorted(id for id in coordinator.machine.topics() if image.topic_by_id(id) is None))
+        gone = tuple(sorted(id for id in topics(coordinator.machine.sinks.values()) if image.topic_by_id(id) is None))
         if gone:
             coordinator.host.submit(TopicsDeleted(gone), lambda _: None)
         for sink, commit in list(coordinator.machine.unfinished()):
@@ -285,7 +286,7 @@ class Sinks:
 
     def _topic_deleted(self, name: str, topic_id: TopicId) -> None:
         for coordinator in self.coordinators():
-            if topic_id in coordinator.machine.topics():
+            if topic_id in topics(coordinator.machine.sinks.values()):
                 coordinator.host.submit(TopicsDeleted((topic_id,)), lambda _: None)
 
     def _reconfigured(self, config: BrokerConfig) -> None:

@@ -26,6 +26,7 @@ from duramen.machines.sink.commands import (
     ShareDone,
     TopicsDeleted,
 )
+from duramen.machines.sink.footprint import needed_bytes, oldest_staged
 from duramen.machines.sink.machine import CLEAN
 from duramen.machines.sink.state import Piece
 from duramen.wire.batch import MAX_SEQUENCE
@@ -197,19 +198,19 @@ def test_what_is_unfinished_and_staged_says_what_is_needed(world: World) -> None
 def test_what_is_moved_is_needed_at_its_new_place_only(world: World) -> None:
     first, second = world.stage(world.claim().epoch, 0, (T, 0), (T, 1))
     epoch = world.machine.sinks["s"].epoch
-    assert world.machine.needed_bytes() == 200
-    assert world.machine.oldest_staged() == ("s", first, world.machine.sinks["s"].staged[first])
+    assert needed_bytes(world.machine.sinks.values()) == 200
+    assert oldest_staged(world.machine.sinks.values()) == ("s", first, world.machine.sinks["s"].staged[first])
     assert world.move(first) is True
     assert world.machine.oldest_needed() == second
-    assert world.machine.oldest_staged() == ("s", second, world.machine.sinks["s"].staged[second])
+    assert oldest_staged(world.machine.sinks.values()) == ("s", second, world.machine.sinks["s"].staged[second])
     assert world.move(second) is True
     assert world.machine.oldest_needed() == 4
     assert world.replayed(world.compacted()).sinks == world.machine.sinks
     world.commit(epoch, 0, second, first)
     pieces = [share.pieces for share in world.machine.sinks["s"].commits[0].shares]
     assert pieces == [(Piece(6, 8, 100),), (Piece(4, 6, 100),)]
-    assert world.machine.oldest_staged() is None
-    assert world.machine.needed_bytes() == 200
+    assert oldest_staged(world.machine.sinks.values()) is None
+    assert needed_bytes(world.machine.sinks.values()) == 200
 
 
 def test_only_what_is_still_where_it_was_thought_to_be_is_moved(world: World) -> None:
@@ -296,7 +297,7 @@ def test_a_replay_gives_the_same_state_of_the_whole_log_and_of_a_compacted_one(s
         world.now += random.choice((1, 1000, 3_600_000))
         choice = random.randrange(12)
         if choice >= 10:
-            oldest = world.machine.oldest_staged()
+            oldest = oldest_staged(world.machine.sinks.values())
             if oldest is not None:
                 assert world.move(oldest[1]) is True
         elif choice < 4:

@@ -29,7 +29,6 @@ from duramen.machines.sink.commands import (
 )
 from duramen.machines.sink.settings import SinkSettings
 from duramen.machines.sink.state import NO_SINK_EPOCH, Commit, Piece, Share, Sink, Staged, Target
-from duramen.model import TopicId
 from duramen.wire.batch import MAX_SEQUENCE
 from duramen.wire.records import sinks as schema
 
@@ -155,23 +154,6 @@ class SinkMachine:
 
     # ------------------------------------------------------------------ what its owner asks
 
-    def oldest_staged(self) -> tuple[str, int, Staged] | None:
-        """Sink and handle whose records lie first in the staging log, if nothing that is committed lies before them."""
-        places = (
-            (staged.first_offset, sink.id, handle)
-            for sink in self.sinks.values()
-            for handle, staged in sink.staged.items()
-        )
-        first, sink_id, handle = min(places, default=(-1, "", -1))
-        if first < 0 or first != self.oldest_needed():
-            return None
-        return sink_id, handle, self.sinks[sink_id].staged[handle]
-
-    def needed_bytes(self) -> int:
-        """Bytes of the staging log that anybody here may still read."""
-        under_way = sum(share.bytes for _, commit in self.unfinished() for share in commit.shares)
-        return under_way + sum(sink.staged_bytes for sink in self.sinks.values())
-
     def unfinished(self) -> Iterator[tuple[Sink, Commit]]:
         """Every committed batch that is still to be moved, each sink's in order."""
         for sink in self.sinks.values():
@@ -182,10 +164,6 @@ class SinkMachine:
         """Lowest offset of the staging log that anybody here may still read; None when nobody needs any."""
         needed = (sink.oldest_needed() for sink in self.sinks.values())
         return min((offset for offset in needed if offset is not None), default=None)
-
-    def topics(self) -> set[TopicId]:
-        """Ids of all topics for whose partitions sequences are kept."""
-        return {topic_id for sink in self.sinks.values() for topic_id, _ in sink.sequences}
 
     # ------------------------------------------------------------------ decisions
 
@@ -269,10 +247,7 @@ class SinkMachine:
         staged = None if sink is None else sink.staged.get(command.handle)
         if staged is None or staged.first_offset != command.first_offset:
             return False
-        # All but the place is as it was: it is no younger, and a commit may come as before.
-        first = command.new_first_offset
-        moved = staged._replace(first_offset=first, next_offset=first + staged.records)
-        out.records = [records.staged(command.sink_id, moved, command.handle)]
+        out.records = [records.staged(command.sink_id, staged.at(command.new_first_offset), command.handle)]
         return True
 
     def _commit(self, command: CommitStaged, now: int, out: Outcome) -> Committed:

@@ -36,6 +36,10 @@ class Staged(NamedTuple):
     def records(self) -> int:
         return self.next_offset - self.first_offset
 
+    def at(self, first_offset: int) -> Staged:
+        """The same records at another place; they are no younger there, and a commit may come as before."""
+        return self._replace(first_offset=first_offset, next_offset=first_offset + self.records)
+
 
 class Piece(NamedTuple):
     """Record batches in the staging log, from first_offset up to next_offset."""
