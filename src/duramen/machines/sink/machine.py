@@ -261,10 +261,8 @@ class SinkMachine:
                 ErrorCode.CONCURRENT_TRANSACTIONS,
                 f"sink {sink.id}: {MAX_UNFINISHED} committed batches are on their way",
             )
-        shares = _shares(sink, command)
-        commit = Commit(
-            command.batch_id, command.epoch, now, COMMITTED, sink.producer_id, command.metadata, tuple(shares)
-        )
+        shares = tuple(_shares(sink, command))
+        commit = Commit(command.batch_id, command.epoch, now, COMMITTED, sink.producer_id, command.metadata, shares)
         out.records = [records.commit(sink.id, commit)]
         out.timers.append((CLEAN, now))
         return Committed(False)
