@@ -1,0 +1,112 @@
+"""`duramen spark trace` and `status` on a table that is there: what they print at 80 columns, and as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from duramen.cli import spark_trace
+from duramen.cli.main import main
+from duramen.cli.spark_status import _ago
+from duramen.pipelines.offsets import Cause, Offsets
+from duramen.pipelines.parquet_store import ParquetStore
+from duramen.pipelines.store import Shape
+
+PIPELINE = """
+from duramen import pipelines
+
+pipeline = pipelines.Pipeline("tour")
+
+
+@pipeline.table(pipelines.Topic("flights", key="tail", schema="dest string"), keys=["tail"], store="parquet")
+def aircraft(flights):
+    return flights
+"""
+OWN = pa.schema([("tail", pa.string()), ("dest", pa.string())])
+TRACED = pa.schema(
+    [*OWN, ("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64()), ("_deleted", pa.bool_())]
+)
+KEYS = {0: b"N1", 1: b"N2", 2: b"N1", 3: b"N2", 4: b"N3"}
+
+
+class Records:
+    """A node that knows the records of `flights-0`."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    def record(self, cause: Cause) -> tuple[bytes | None, bytes | None] | None:
+        return (KEYS[cause.offset], b'{"dest":"ORD"}') if cause.offset in KEYS else None
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+    """A table of two batches, 0 to 2 and 3 to 4; and a call that gives the exit code and what was printed."""
+    monkeypatch.setattr("sys.path", sys.path.copy())
+    monkeypatch.setattr(spark_trace, "Node", Records)
+    monkeypatch.setenv("COLUMNS", "80")
+    file = tmp_path / "tour.py"
+    file.write_text(PIPELINE)
+    store = ParquetStore(tmp_path / "tables" / "aircraft" / "v1" / "table", Shape(("tail",)), OWN)
+
+    def row(tail: str, dest: str | None, offset: int) -> dict[str, object]:
+        place = {"_topic": "flights", "_partition": 0, "_offset": offset, "_deleted": dest is None}
+        return {"tail": tail, "dest": dest, **place}
+
+    first = [row("N1", "IAH", 0), row("N2", "MIA", 1), row("N1", "SFO", 2)]
+    for number, (rows, end) in enumerate(((first, 3), ([row("N2", None, 3), row("N3", "ORD", 4)], 5))):
+        store.apply(pa.Table.from_pylist(rows, TRACED), "q", number, Offsets({("flights", 0): end}))
+
+    def ask(command: str, *words: str) -> tuple[int, str]:
+        capsys.readouterr()
+        code = main(["spark", command, str(file), *words, "--folder", str(tmp_path / "tables")])
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return ask
+
+
+def test_what_became_of_a_record(asked) -> None:  # type: ignore[no-untyped-def]
+    def state(offset: int) -> object:
+        code, said = asked("trace", "aircraft", "--record", f"flights-0@{offset}", "--json")
+        assert code == 0, said
+        return json.loads(said)["now"][0]["state"]
+
+    assert state(0) == "superseded by flights-0@2 in table version 0", "in its own batch: it made no row"
+    assert state(1) == "superseded by flights-0@3 in table version 1, which deleted it"
+    assert state(2) == state(4) == "current"
+    code, said = asked("trace", "aircraft", "--record", "flights-0@0")
+    assert code == 0
+    assert "tail=N1  state=superseded by flights-0@2" in said
+    assert "a later record of its batch took its place" in said
+
+
+def test_what_is_not_there_is_told_in_one_line(asked) -> None:  # type: ignore[no-untyped-def]
+    for words, expected in (
+        (["--record", "flights-0@7"], "it has the offsets below 5"),
+        (["--row", "tail=N9"], "no row with tail=N9"),
+        (["--table-version", "9"], "has the versions 0 to 1"),
+    ):
+        code, said = asked("trace", "aircraft", *words)
+        assert (code, len(said.splitlines())) == (1, 1), said
+        assert expected in said
+    assert asked("trace", "aircraft")[0] == 2
+    assert asked("trace", "airplanes", "--row", "tail=N1")[0] == 2
+
+
+def test_what_is_printed_fits_eighty_columns(asked) -> None:  # type: ignore[no-untyped-def]
+    code, said = asked("status")
+    assert code == 0
+    assert max(map(len, said.splitlines())) <= 80
+    assert said.splitlines()[0].split() == ["STEP", "KIND", "VERSION", "OTHERS", "STATE", "BATCH", "ROWS", "LAST"]
+    told = json.loads(asked("status", "--json")[1])[0]
+    assert {"step", "kind", "current", "others", "state", "batch", "rows", "written", "ms", "when", "offsets"} == set(
+        told
+    )
+    code, said = asked("trace", "aircraft", "--table-version", "1")
+    assert "offsets      flights=0:5" in said
+    assert [_ago(None), _ago("2020-01-01T00:00:00+00:00")][0] is None
