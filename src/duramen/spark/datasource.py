@@ -1,15 +1,19 @@
-"""What Spark knows by the name `duramen`: the data source, which only hands out readers and writers."""
+"""What Spark knows by the name `duramen`: the data source, which only hands out readers and writers.
+
+Spark starts a process to ask for the schema and one to plan, for every query: each imports what it uses, when it does.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from duramen.spark import source_schema
-from duramen.spark.options import any_query
-from duramen.spark.sink import BatchSink, StreamSink, batch_writer, stream_writer
-from duramen.spark.source_batch import DuramenReader
-from duramen.spark.source_stream import DuramenStreamReader
+if TYPE_CHECKING:
+    from duramen.spark.sink import BatchSink, StreamSink
+    from duramen.spark.source_batch import DuramenReader
+    from duramen.spark.source_stream import DuramenStreamReader
 
 
 class DuramenDataSource(DataSource):
@@ -22,20 +26,31 @@ class DuramenDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns as DDL, for a query that brings no schema. Raises ConfigError for options that cannot be."""
-        return source_schema.ddl(any_query(self.options))
+        from duramen.spark.options import any_query
+        from duramen.spark.source_schema import ddl
+
+        return ddl(any_query(self.options))
 
     def reader(self, schema: StructType) -> DuramenReader:
         """Of `spark.read`."""
+        from duramen.spark.source_batch import DuramenReader
+
         return DuramenReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DuramenStreamReader:  # noqa: N802
         """Of `spark.readStream`."""
+        from duramen.spark.source_stream import DuramenStreamReader
+
         return DuramenStreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         """Of `df.write`."""
+        from duramen.spark.sink import batch_writer
+
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802
         """Of `df.writeStream`; `overwrite` is output mode complete, in which every batch is appended as it is."""
+        from duramen.spark.sink import stream_writer
+
         return stream_writer(self.options, schema)

@@ -15,13 +15,11 @@ from duramen.model import TopicPartition
 from duramen.spark.data_loss import lost
 from duramen.spark.offset_ranges import OffsetRanges
 from duramen.spark.options import BATCH, parse
-from duramen.spark.partitioner import murmur2
 from duramen.spark.planning import Split, identified, splits
 from duramen.spark.positions import Positions
 from duramen.spark.sizes import layout
 from duramen.spark.source_schema import arrow_schema
 from duramen.spark.source_settings import SourceSettings, cutting, settings
-from duramen.spark.source_tasks import read_split
 from duramen.spark.storage_plan import assign
 
 
@@ -41,6 +39,8 @@ class DuramenReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split; Spark calls it with something else when there is none."""
+        from duramen.spark.source_tasks import read_split  # only tasks decode
+
         return read_split(partition, self._settings, self._schema) if isinstance(partition, Split) else iter(())
 
     def _plan(self, cluster: Cluster) -> list[Split]:
@@ -102,6 +102,8 @@ def only_of_key(
     """The partitions in which Kafka's default partitioner puts the wanted key, where the query vouches for that."""
     if settings.key is None or options["keyPartitioner"] != "murmur2":
         return tps
+    from duramen.spark.partitioner import murmur2  # with all that encodes
+
     hashed = murmur2(settings.key) & 0x7FFFFFFF
     home = {topic: hashed % len(cluster.partitions(topic)) for topic in {tp.topic for tp in tps}}
     return [tp for tp in tps if tp.partition == home[tp.topic]]

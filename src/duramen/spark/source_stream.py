@@ -36,7 +36,6 @@ from duramen.spark.sizes import layout
 from duramen.spark.source_batch import behind_losses, only_of_key
 from duramen.spark.source_schema import arrow_schema
 from duramen.spark.source_settings import cutting, limits, settings
-from duramen.spark.source_tasks import read_split
 from duramen.spark.storage_plan import assign
 
 
@@ -132,6 +131,8 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split."""
+        from duramen.spark.source_tasks import read_split  # only tasks decode
+
         assert isinstance(partition, Split)
         return read_split(partition, self._settings, self._schema)
 

@@ -48,3 +48,29 @@ def test_reading_rows_does_not_load_pandas(format: str, value: str, expected: st
     program = program.replace("BROKEN", broken)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+PLAN = """
+import sys
+from pyspark_duramen import DefaultSource
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+def check(*unwanted):
+    loaded = [name for name in sys.modules if name.startswith(unwanted)]
+    assert not loaded, loaded
+
+given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
+source = DefaultSource(given)
+assert source.schema().startswith("`key` binary")
+check("pyarrow.compute", "duramen.client", "duramen.spark.decode", "duramen.spark.sink_delivery")
+schema = StructType([StructField("value", BinaryType())])
+source.reader(schema)
+source.streamReader(schema)
+check("pyarrow.compute", "duramen.spark.decode", "duramen.spark.encode", "duramen.spark.sink_delivery", "duramen.server")
+"""
+
+
+def test_each_process_of_a_query_loads_what_it_does_and_no_more() -> None:
+    """One tells the schema, one plans: neither decodes, encodes or computes."""
+    done = subprocess.run([sys.executable, "-c", PLAN], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
