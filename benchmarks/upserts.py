@@ -29,7 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks import machine
 from benchmarks.duramen_broker import DuramenBroker
-from benchmarks.report import RESULTS
+from benchmarks.report import PARTIAL_RESULTS, RESULTS
 from duramen import pipelines
 from duramen.client import CONTROLLER, Cluster
 from duramen.model import TopicPartition
@@ -44,6 +44,8 @@ PARTITIONS = 4
 PER_BATCH = 2000
 CREATE_TOPICS = 19
 WAIT_SECONDS = 600.0
+ROUNDS, ROWS, STORES = 7, 1_000_000, "delta,parquet"
+"""A run of less is not kept among the results."""
 
 Rows = dict[str, tuple[str, int]]
 
@@ -169,18 +171,18 @@ def measure(
 def main() -> int:
     """Measure, print, store."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--upserts", type=int, default=50_000)
-    parser.add_argument("--stores", default="delta,parquet")
-    parser.add_argument("--small", action="store_true", help="a tenth of the rows, two rounds; nothing is stored")
+    parser.add_argument("--stores", default=STORES)
+    parser.add_argument("--small", action="store_true", help="a tenth of the rows, two rounds")
     options = parser.parse_args()
     if options.small:
         options.rows, options.upserts, options.rounds = options.rows // 10, options.upserts // 10, 2
     facts: dict[str, Any] = {"when": datetime.now(UTC).isoformat(timespec="seconds"), **machine.commit()}
     facts["settings"] = {name: getattr(options, name) for name in ("rounds", "rows", "upserts")}
-    with tempfile.TemporaryDirectory(prefix="duramen-upserts-") as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory(prefix="duramen-upserts-") as name:
+        folder = Path(name)
         facts |= {"versions": machine.versions(), "machine": machine.describe(folder)}
         broker = DuramenBroker(folder / "node")
         broker.prepare()
@@ -199,11 +201,13 @@ def main() -> int:
             spark.stop()
             broker.stop()
         facts["load_average_after"] = machine.describe(folder)["load_average"]
-    if not options.small:
-        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H%M")
-        path = RESULTS / f"{stamp}-{facts['commit'][:9]}-upserts.json"
-        path.write_text(json.dumps(facts, indent=2) + "\n")
-        print(f"stored as {path.name}")
+    complete = options.rounds >= ROUNDS and options.rows >= ROWS and options.stores == STORES
+    place = RESULTS if complete else PARTIAL_RESULTS
+    place.mkdir(parents=True, exist_ok=True)
+    stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H%M")
+    path = place / f"{stamp}-{facts['commit'][:9]}-upserts.json"
+    path.write_text(json.dumps(facts, indent=2) + "\n")
+    print(f"stored as {path}")
     return 0
 
 

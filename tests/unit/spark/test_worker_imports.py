@@ -66,7 +66,7 @@ check("pyarrow.compute", "duramen.client", "duramen.spark.decode", "duramen.spar
 schema = StructType([StructField("value", BinaryType())])
 source.reader(schema)
 source.streamReader(schema)
-check("pyarrow.compute", "duramen.spark.decode", "duramen.spark.encode", "duramen.spark.sink_delivery", "duramen.server")
+check("pyarrow.compute", "duramen.spark.decode", "duramen.spark.encode", "duramen.spark.sink_delivery")
 """
 
 
