@@ -1,6 +1,6 @@
 """Spark with Duramen beside Spark's own connector with Apache Kafka: the same records, cores and session, in turn.
 
-    python -m benchmarks.spark_connector [--rounds 5] [--megabytes 400] [--small]
+    python -m benchmarks.spark_connector [--rounds 5] [--megabytes 400] [--small] [--only write]
 
 Reading: both brokers hold the same lz4 batches in four partitions; all eight columns go to a `noop` sink on `local[2]`.
 Writing: the same rows of a Parquet file go into a new topic of four partitions. Durability is equal in "synced":
@@ -158,6 +158,7 @@ class Bench:
 
 def measure(options: argparse.Namespace, folder: Path, jars: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    scale = 10 if options.small else 1
     with contextlib.ExitStack() as stack:
         brokers: list[BrokerProcess] = [DuramenBroker(folder / "duramen"), KafkaPeer(folder / "kafka")]
         for broker in brokers:
@@ -167,12 +168,16 @@ def measure(options: argparse.Namespace, folder: Path, jars: list[str]) -> dict[
         spark = spark_sink.session(jars)
         stack.callback(spark.stop)
         bench = Bench(spark, *brokers, options.rounds)
-        for size in (100, 1000):
-            print(f"reading records of {size} B", flush=True)
-            found[f"read {size} B"] = bench.reading(size, options.megabytes)
-        for name in spark_sink.SIZES:
-            print(f"writing records of {name}", flush=True)
-            found[f"write {name}"] = bench.writing(folder, name, 10 if options.small else 1)
+        parts: dict[str, Callable[[], dict[str, Any]]] = {
+            "read 100 B": lambda: bench.reading(100, options.megabytes),
+            "read 1 KB": lambda: bench.reading(1000, options.megabytes),
+            "write 100 B": lambda: bench.writing(folder, "100 B", scale),
+            "write 1 KB": lambda: bench.writing(folder, "1 KB", scale),
+        }
+        for name, part in parts.items():
+            if options.only in name:
+                print(name, flush=True)
+                found[name] = part()
     return found
 
 
@@ -181,6 +186,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--megabytes", type=int, default=400, help="what is read of each size of record")
     parser.add_argument("--small", action="store_true", help="a tenth of it, one round; nothing is stored")
+    parser.add_argument("--only", default="", help="read, write, or one of the four parts; nothing is stored")
     options = parser.parse_args()
     if options.small:
         options.rounds, options.megabytes = 1, options.megabytes // 10
@@ -199,7 +205,7 @@ def main() -> int:
         facts |= {"machine": machine.describe(Path(place)), "rounds": options.rounds, "aims": AIMS}
         facts |= measure(options, Path(place), jars)
     facts["load_average_after"] = machine.describe(RESULTS)["load_average"]
-    if not options.small:
+    if not (options.small or options.only):
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H%M")
         path = RESULTS / f"{stamp}-{facts['commit'][:9]}-spark-connector.json"
         path.write_text(json.dumps(facts, indent=2) + "\n")

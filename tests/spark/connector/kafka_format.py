@@ -20,7 +20,7 @@ from tests.spark.log_node import LogNode
 
 from duramen.wire.batch import NewRecord
 
-WAIT_S = 100
+WAIT_S = 200
 FAILURES = (PySparkException, Py4JJavaError)
 EVERYTHING = pytest.mark.skipif(
     os.environ.get("DURAMEN_ALL_CONNECTOR") != "1",

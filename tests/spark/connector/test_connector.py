@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kafka_format import KafkaFormat, once, records
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_a_batch_is_read_and_written_back(kafka: KafkaFormat) -> None:

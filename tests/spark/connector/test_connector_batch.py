@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from kafka_format import EVERYTHING, FAILURES, KafkaFormat, once, records, values, waited
 from pyspark.sql import DataFrame
 
-pytestmark = [EVERYTHING, pytest.mark.timeout(300)]
+pytestmark = [EVERYTHING, pytest.mark.timeout(600)]
 
 
 def offsets(frame: DataFrame) -> list[tuple[int, int]]:
