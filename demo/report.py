@@ -14,15 +14,16 @@ from demo.tables import Day, Told
 
 YEAR = 2013
 KILLED = (
-    "Each bar is a batch: its height the records, its place when it was done. The red lines are kill -9 of Spark, "
-    "driver and workers, and of the node. Behind each the batch cut off is run again; the tables took it once."
+    "Each bar is a batch: its height the records, its place when it was done. The red lines are kill -9, of Spark with "
+    "its driver and workers, and of the node; pale red is how long it took until a batch was done again. The batch "
+    "that was cut off is run once more, and the tables took it once."
 )
 MENDED = (
     "Mean minutes late on arrival. The first logic counted flights that never landed as on time. The mended logic was "
     "run over the same log from its first record, compared, and swapped in."
 )
 INK, SOFT, PALE = "#22303c", "#7a8894", "#e6eaee"
-OLD, NEW, KILL = "#c9a227", "#1b7f79", "#c0392b"
+OLD, NEW, KILL, AWAY = "#c9a227", "#1b7f79", "#c0392b", "#fbe9e6"
 STEPS = {"aircraft": "#3867a8", "delays": NEW}
 STYLE = """
 :root { color-scheme: light; }
@@ -30,10 +31,10 @@ body { font: 16px/1.55 system-ui, sans-serif; color: #22303c; background: #fbfaf
 main { max-width: 62rem; margin: 0 auto; padding: 3rem 1.5rem 5rem; }
 h1 { font-size: 2.1rem; line-height: 1.2; margin: 0 0 .4rem; letter-spacing: -.02em; }
 h2 { font-size: 1.15rem; margin: 3rem 0 .2rem; }
-p { max-width: 44rem; margin: .3rem 0 1rem; } .soft { color: #7a8894; }
-.facts { display: flex; flex-wrap: wrap; gap: 1rem; margin: 2rem 0; }
-.fact { background: #fff; border: 1px solid #e6eaee; border-radius: .6rem; padding: .8rem 1.2rem; }
-.fact b { display: block; font-size: 1.5rem; }
+p { max-width: 48rem; margin: .3rem 0 1rem; } .soft { color: #7a8894; }
+.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: 1rem; margin: 2rem 0; }
+.fact { background: #fff; border: 1px solid #e6eaee; border-radius: .6rem; padding: .8rem 1.1rem; line-height: 1.3; }
+.fact b { display: block; font-size: 1.5rem; line-height: 1.5; }
 figure { background: #fff; border: 1px solid #e6eaee; border-radius: .6rem; margin: 1rem 0; padding: 1rem; }
 svg { display: block; width: 100%; height: auto; font: 12px system-ui, sans-serif; }
 ul { list-style: none; padding: 0; }
@@ -62,8 +63,8 @@ def write(path: Path, facts: Facts, told: Told, findings: Sequence[Finding]) -> 
         (f"{facts.rows:,}", "flights in the log"),
         (f"{batches}", "batches into two tables"),
         (f"{len(told.killed)}", "processes killed meanwhile"),
-        (f"{told.swap_seconds * 1000:.0f} ms", "to swap in the mended table"),
-        (f"{holds} of {len(findings)}", "claims hold"),
+        (f"{told.swap_seconds * 1000:.0f} ms", "to swap in the table, mended"),
+        (f"{holds} of {len(findings)}", "claims proved from the input"),
     ]
     parts = [
         "<h1>A year of flights, two tables, and two deaths</h1>",
@@ -75,10 +76,10 @@ def write(path: Path, facts: Facts, told: Told, findings: Sequence[Finding]) -> 
         f"<p>{KILLED}</p>",
         f"<figure>{timeline(told)}</figure>",
         "<h2>What the planted bug hid</h2>",
-        f"<p>{MENDED}</p>",
+        f"<p>{MENDED} {html.escape(hidden(facts, told))}</p>",
         f"<figure>{airlines(facts)}</figure>",
         "<h2>Every day of the year</h2>",
-        "<p>Mean minutes late of all airlines, by the mended table. Hover over a day.</p>",
+        f"<p>Mean minutes late of all airlines, by the mended table. {extremes(facts)} Point at a day.</p>",
         f"<figure>{calendar(facts.mended)}</figure>",
         "<h2>Proof</h2>",
         "<p>Compared with the input by a plain loop over it, not with any counter of the system.</p><ul>",
@@ -86,9 +87,32 @@ def write(path: Path, facts: Facts, told: Told, findings: Sequence[Finding]) -> 
         "</ul>",
     ]
     page = (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Duramen: the demo</title><style>{STYLE}</style>'
+        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>Duramen: the demo</title><style>{STYLE}</style>"
     )
     path.write_text(f"{page}<main>{''.join(parts)}</main></html>\n", encoding="utf-8")
+
+
+def hidden(facts: Facts, told: Told) -> str:
+    """What the bug changed, in two sentences."""
+    before, after = means(facts.with_bug, 0), means(facts.mended, 0)
+    most = max(after, key=lambda code: abs(after[code] - before.get(code, 0.0)))
+    name = facts.airlines.get(str(most), str(most)).rstrip(".")
+    said = f"It hid most at {name}: {before.get(most, 0.0):.1f} minutes, in truth {after[most]:.1f}."
+    found = told.report.get("difference") or {}
+    if "differing" in found:
+        said += f" {found['differing']:,} of {found['old_rows']:,} rows of the table changed."
+    return said
+
+
+def extremes(facts: Facts) -> str:
+    """The worst day and the best."""
+    by_day = means(facts.mended, 1)
+    worst, best = (by_day and choose(by_day, key=lambda day: by_day[day]) for choose in (max, min))
+    if not by_day:
+        return ""
+    told = [f"{datetime.date(YEAR, *day):%-d %B} ({by_day[day]:+.0f})" for day in (worst, best)]  # type: ignore[misc]
+    return f"The worst was {told[0]}, the best {told[1]}."
 
 
 def text(x: float, y: float, words: str, anchor: str = "start", fill: str = INK) -> str:
@@ -103,9 +127,9 @@ def box(x: float, y: float, width: float, height: float, fill: str, hint: str = 
     return f"<rect {shape}>{title}</rect>"
 
 
-def drawing(width: int, height: int, parts: Sequence[str]) -> str:
-    """An SVG of these parts."""
-    return f'<svg viewBox="0 0 {width} {height}" role="img">{"".join(parts)}</svg>'
+def drawing(width: int, height: int, label: str, parts: Sequence[str]) -> str:
+    """An SVG of these parts. label: what it shows, for who does not see it."""
+    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
 
 
 def timeline(told: Told) -> str:
@@ -117,7 +141,11 @@ def timeline(told: Told) -> str:
     def x(seconds: float) -> float:
         return left + (width - left - 20) * seconds / last
 
+    bottom = lane * len(STEPS)
     parts = []
+    for at in told.killed.values():
+        again = min((batch["at"] for batch in told.batches if batch["at"] > at), default=at)
+        parts.append(box(x(at), 14, x(again) - x(at), bottom - 14, AWAY, f"{again - at:.1f} s until a batch was done"))
     for number, (step, color) in enumerate(STEPS.items()):
         base = (number + 1) * lane
         parts += [text(0, base - 8, step, fill=color), box(left, base, width - left, 1, PALE)]
@@ -126,12 +154,11 @@ def timeline(told: Told) -> str:
                 height = (lane - 25) * batch["rows"] / most
                 hint = f"batch {batch['batch']}: {batch['rows']:,} records, {batch['latency_ms']:,} ms"
                 parts.append(box(x(batch["at"]) - 5, base - height, 10, height, color, hint))
-    bottom = lane * len(STEPS)
     for name, at in told.killed.items():
         parts += [box(x(at), 14, 1.5, bottom - 14, KILL), text(x(at), 10, f"{name} killed", "middle", KILL)]
     tick = 10 if last < 150 else 60
     parts += [text(x(t), bottom + 18, f"{t} s", "middle", SOFT) for t in range(0, int(last) + 1, tick)]
-    return drawing(width, bottom + 24, parts)
+    return drawing(width, bottom + 24, "batches along time, and the kills", parts)
 
 
 def means(sums: Mapping[Day, Sequence[int]], place: int) -> dict[object, float]:
@@ -153,7 +180,7 @@ def airlines(facts: Facts) -> str:
     left, width, row = 210, 900, 30
 
     def x(minutes: float) -> float:
-        return left + (width - left - 70) * (minutes - low) / (high - low)
+        return left + (width - left - 100) * (minutes - low) / (high - low)
 
     parts = [box(x(0), 0, 1, row * len(order) + 6, SOFT)]
     for number, code in enumerate(order):
@@ -165,7 +192,7 @@ def airlines(facts: Facts) -> str:
     bottom = row * len(order) + 14
     parts += [box(left, bottom, 10, 10, OLD), text(left + 15, bottom + 10, "with the bug", fill=SOFT)]
     parts += [box(left + 120, bottom, 10, 10, NEW), text(left + 135, bottom + 10, "mended", fill=SOFT)]
-    return drawing(width, bottom + 16, parts)
+    return drawing(width, bottom + 16, "mean minutes late of each airline, with the bug and mended", parts)
 
 
 def calendar(sums: Mapping[Day, Sequence[int]]) -> str:
@@ -187,8 +214,9 @@ def calendar(sums: Mapping[Day, Sequence[int]]) -> str:
         parts.append(box(x, y, cell - 2, cell - 2, PALE if late is None else shade(late), hint))
     x, y = left, top + 7 * cell + 12
     for n, late in enumerate((-15, 0, 15, 30, 60)):
-        parts += [box(x + n * 70, y, 12, 12, shade(late)), text(x + n * 70 + 18, y + 11, f"{late:+d} min", fill=SOFT)]
-    return drawing(left + 54 * cell, y + 18, parts)
+        words = f"{late:+d} min" if late else "on time"
+        parts += [box(x + n * 90, y, 12, 12, shade(late)), text(x + n * 90 + 18, y + 11, words, fill=SOFT)]
+    return drawing(left + 54 * cell, y + 18, "mean minutes late of each day", parts)
 
 
 def shade(late: float) -> str:
