@@ -2,90 +2,56 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import sys
-import threading
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+import fault_points
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from duramen.client import EARLIEST, LATEST, Cluster
-from duramen.errors import DuramenError
 from duramen.model import TopicPartition
+from duramen.spark.datasource import DuramenDataSource
 from duramen.spark.sink import batch_writer, stream_writer
 from duramen.spark.sink_points import Points
+from duramen.spark.source_stream import DuramenStreamReader
 from duramen.wire.batch import Record, batches, records
 
-# Spark's workers cannot import this module: its classes travel whole.
+# Spark's workers cannot import these modules: their classes travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
+cloudpickle.register_pickle_by_value(fault_points)
 
 SOURCE = "duramen_with_faults"
-
-
-class InjectedError(DuramenError):
-    """A failure that a test put in the sink's way."""
-
-
-class FaultPoints(Points):
-    """Does at a point what the file of that name in `folder` says, once, in whichever process gets there first.
-
-    raise; kill (this process); kill PID; kill PID SECONDS (that much later, while the sink goes on).
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = str(folder)
-
-    def reach(self, point: str) -> None:
-        place = os.path.join(self.folder, point)
-        taken = f"{place}.taken-{os.getpid()}"
-        try:
-            os.rename(place, taken)
-        except FileNotFoundError:
-            return
-        action, *numbers = Path(taken).read_text().split()
-        Path(taken).rename(f"{place}.done")
-        if action == "raise":
-            raise InjectedError(f"injected at {point}")
-        victim = int(numbers[0]) if numbers else os.getpid()
-        if len(numbers) > 1:
-            threading.Timer(float(numbers[1]), _kill, [victim]).start()
-        else:
-            _kill(victim)
-
-    def set(self, point: str, action: str) -> None:
-        """Arm a point; atomically, for it may be passed right now."""
-        new = Path(self.folder, f"{point}.new")
-        new.write_text(action)
-        new.rename(Path(self.folder, point))
-
-    def fired(self, point: str) -> bool:
-        return Path(self.folder, f"{point}.done").exists()
-
-    def clear(self, point: str) -> None:
-        for ending in ("", ".done"):
-            Path(self.folder, point + ending).unlink(missing_ok=True)
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+BEFORE_PLAN = "before-plan-"
+"""Driver, with the topic's name: all that came before is in the checkpoint, and nothing of the next batch."""
 
 
 def register(spark: SparkSession, points: Points) -> None:
-    """Make `format(SOURCE)` the sink with these points."""
+    """Make `format(SOURCE)` the source of streams and the sink with these points."""
+
+    class PlannedAtPoints(DuramenStreamReader):
+        point = ""
+
+        def latestOffset(self, start: Any, limit: Any) -> Any:  # noqa: N802
+            points.reach(self.point)
+            return super().latestOffset(start, limit)
 
     class Faulty(DataSource):
         @classmethod
         def name(cls) -> str:
             return SOURCE
+
+        def schema(self) -> str:
+            return DuramenDataSource(self.options).schema()
+
+        def streamReader(self, schema: StructType) -> Any:  # noqa: N802
+            reader = PlannedAtPoints(self.options, schema)
+            reader.point = BEFORE_PLAN + self.options["subscribe"]
+            return reader
 
         def writer(self, schema: StructType, overwrite: bool) -> Any:
             return batch_writer(self.options, schema, overwrite, points)

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fault_points import FaultPoints
+from held_node import COMMITTED, PARTLY_MOVED, HeldNode
 from kafka.partitioner.default import murmur2
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from sink_lab import SOURCE, FaultPoints, create_topic, read_all, register, values
+from sink_lab import SOURCE, create_topic, read_all, register, values
 
 from duramen.client import ANY, Cluster
 from duramen.spark.sink_calls import SinkCalls
@@ -20,7 +22,9 @@ from duramen.spark.sink_points import AFTER_COMMIT, AFTER_STAGE, BEFORE_COMMIT, 
 from duramen.wire.messages import API
 from serving import Served
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+PATIENCE_S = 240
 
 ROWS = 50
 """A micro-batch of the rate source: batch n holds the values [n * ROWS, (n + 1) * ROWS)."""
@@ -57,7 +61,7 @@ def lab(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     (folder / "points").mkdir()
     points = FaultPoints(folder / "points")
     register(spark, points)
-    node = Served(folder)
+    node = HeldNode(folder)
     node.start()
     yield Lab(spark, node, points, folder)
     node.kill()
@@ -65,7 +69,7 @@ def lab(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def until_batch(query: StreamingQuery, number: int) -> None:
     """Wait until the query has finished batch `number`, and stop it."""
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + PATIENCE_S
     while (query.lastProgress or {"batchId": -1})["batchId"] < number:
         assert query.isActive, query.exception()
         assert time.monotonic() < give_up
@@ -75,7 +79,7 @@ def until_batch(query: StreamingQuery, number: int) -> None:
 
 def failure(query: StreamingQuery) -> str:
     with pytest.raises(PySparkException):
-        query.awaitTermination(60)
+        query.awaitTermination(PATIENCE_S)
     return str(query.exception())
 
 
@@ -170,13 +174,18 @@ def test_a_commit_that_fails_before_or_after_it_took_effect(lab: Lab, point: str
     assert_each_once(values(lab.node.bootstrap, topic))
 
 
-def test_a_node_that_dies_under_a_commit_has_it_or_has_it_not(lab: Lab) -> None:
-    topic = lab.topic("node")
-    query = lab.start(topic, "node")
-    assert lab.node.process is not None
-    lab.points.set(BEFORE_COMMIT, f"kill {lab.node.process.pid} 0.01")
-    lab.node.process.wait(60)
-    lab.node.process = None
+@pytest.mark.parametrize("point", [COMMITTED, PARTLY_MOVED])
+def test_a_node_that_dies_between_commit_and_moving_goes_on_with_it(lab: Lab, point: str) -> None:
+    topic = lab.topic(point)
+    lab.points.set(point, "hold")
+    query = lab.start(topic, point)
+    give_up = time.monotonic() + PATIENCE_S
+    while lab.points.held(point) is None:
+        assert query.isActive, query.exception()
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+    lab.node.kill()
+    lab.points.clear(point)
     lab.node.start()
     until_batch(query, (query.lastProgress or {"batchId": 0})["batchId"] + 2)
     assert_each_once(values(lab.node.bootstrap, topic))

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from duramen.client import CONTROLLER, EARLIEST, LATEST, Cluster
 from duramen.model import TopicPartition
-from duramen.spark.sink_points import BEFORE_COMMIT
+from duramen.spark.sink_points import ALL, BEFORE_COMMIT
 from duramen.wire.batch import batches, records
 from duramen.wire.messages import API
 from serving import Served
@@ -116,7 +116,10 @@ class Outcome:
             f"{self.histories} histories, {self.rows} rows, {sum(self.kills.values())} kill -9 of the node, "
             f"{sum(self.injected.values())} injected failures, {self.fenced} times a superseded driver was refused"
         )
-        lines = [done, f"kills: {dict(sorted(self.kills.items()))}", f"injected: {dict(sorted(self.injected.items()))}"]
+        lines = [done, f"{'point':16}{'kill -9':>9}{'some ms later':>15}{'failure':>9}"]
+        for point in ALL:
+            at_once, later = self.kills[point], self.kills[f"{point} + some ms"]
+            lines.append(f"{point:16}{at_once:9}{later:15}{self.injected[point]:9}")
         return "\n".join([*lines, *(self.wrong or ["every row is in the log exactly once"])])
 
 

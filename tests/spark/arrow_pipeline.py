@@ -1,0 +1,109 @@
+"""The pipeline that is killed: a topic, a stream into another, a table that follows it; and the driver that runs it.
+
+    PYTHONPATH=tests:tests/spark python -m arrow_pipeline FOLDER BOOTSTRAP MASTER ROWS
+
+Input record `o` of partition `p` has the value `p:o`. The stream hands it on, the table is the history of the second
+topic, so every row of either is traced to the record it came from.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import fault_points
+import pyarrow as pa
+from fault_points import FaultPoints
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from sink_lab import SOURCE, register
+
+from duramen.pipelines import Pipeline, Topic
+from duramen.pipelines.cluster import Node
+from duramen.pipelines.connector import DuramenConnector
+from duramen.pipelines.offsets import Offsets
+from duramen.pipelines.runner import Runner
+from duramen.pipelines.session import session
+
+NUMBERS, COPIED = "numbers", "copied"
+"""The topics; the steps are called `copy` and `kept`."""
+TABLE_TASK = "table-task"
+"""Task of the table's batch: its rows are read from the topic, the driver has none of them."""
+BATCH_PLANNED, BATCH_COMPUTED, BATCH_APPLIED = "batch planned", "batch computed", "batch applied"
+"""Marks of the runner, on the driver: see `Runner`."""
+TRIGGER = "200 milliseconds"
+
+cloudpickle.register_pickle_by_value(fault_points)
+
+
+def declared(folder: Path, bootstrap: str, rows: int, points: FaultPoints) -> Pipeline:
+    """rows: the most in a batch; 0: no limit."""
+    pipeline = Pipeline("arrows", bootstrap=bootstrap, folder=folder / "pipeline")
+    limit = {"maxOffsetsPerTrigger": str(rows)} if rows else {}
+
+    def at_point(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            points.reach(TABLE_TASK)
+            yield batch
+
+    @pipeline.stream(Topic(NUMBERS, options=limit), to=COPIED)
+    def copy(numbers: DataFrame) -> DataFrame:
+        return numbers
+
+    @pipeline.history(Topic(COPIED, options=limit))
+    def kept(copied: DataFrame) -> DataFrame:
+        number = copied.selectExpr("cast(value as string) number", "_cause")
+        return number.mapInArrow(at_point, number.schema)
+
+    return pipeline
+
+
+class PointsConnector(DuramenConnector):
+    """Reads and writes through the data source with faults."""
+
+    def read(self, spark: SparkSession, topic: Topic, start: Offsets) -> DataFrame:
+        options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic.name, "startingOffsets": "earliest"}
+        return spark.readStream.format(SOURCE).options(**options, **topic.options).load()
+
+    def write(self, records: DataFrame, topic: str, sink: str, like: str) -> DataStreamWriter:
+        Node(self.bootstrap).create_like(topic, like)
+        options = {"kafka.bootstrap.servers": self.bootstrap, "topic": topic, "sinkId": sink}
+        return records.writeStream.format(SOURCE).options(**options)
+
+
+def drive(folder: Path, bootstrap: str, master: str, rows: int) -> None:
+    """Run until the file `stop` is there, or, without a limit of rows, until everything is done."""
+    spark = session("arrows", master, {"spark.driver.memory": "1g"})
+    spark.sparkContext.setLogLevel("OFF")
+    points = FaultPoints(folder / "points")
+    register(spark, points)
+    java = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    (folder / "driver.new").write_text(f"{java}")
+    (folder / "driver.new").rename(folder / "driver")
+    threading.Thread(target=_die_with, args=[java], daemon=True).start()
+    runner = Runner(declared(folder, bootstrap, rows, points), spark, PointsConnector(bootstrap), points.reach)
+    tell = lambda progress: print(progress.line(), flush=True)  # noqa: E731
+    say = lambda said: print(said, flush=True)  # noqa: E731
+    steps = ("copy", "kept")
+    if rows:
+        runner.run(steps, tell, say, trigger=TRIGGER, until=(folder / "stop").exists)
+    else:
+        for step in steps:
+            runner.run([step], tell, say, available_now=True)
+    spark.stop()
+
+
+def _die_with(java: int) -> None:
+    """A driver is two processes: when Java's half is killed, ours has nothing more to do."""
+    stat = Path(f"/proc/{java}/stat")
+    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
+        threading.Event().wait(0.05)
+    os._exit(9)
+
+
+if __name__ == "__main__":
+    drive(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]))
