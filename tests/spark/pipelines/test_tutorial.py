@@ -67,7 +67,7 @@ def command(line: str, capsys: pytest.CaptureFixture[str]) -> str:
     if words[:2] != ["duramen", "spark"]:
         folder = os.path.dirname(DURAMEN)
         path = {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
-        subprocess.run(["sh", "-c", line], check=True, timeout=60, env=path, capture_output=True)
+        subprocess.run(["sh", "-c", line], check=True, timeout=200, env=path, capture_output=True)
         return ""
     capsys.readouterr()
     code = main(words[1:])
@@ -118,6 +118,12 @@ def test_the_tour(
     assert "delays is v2 now" in said["duramen spark swap tour.py delays v2"]
     assert main(["spark", "run", "tour.py", "--once"]) == 0
     assert said["duramen spark rollback tour.py delays"].startswith("delays is v1 now")
+    assert main(["spark", "init", "started"]) == 0
+    capsys.readouterr()
+    assert main(["spark", "dry-run", "started.py"]) == 0
+    planned = capsys.readouterr().out
+    assert "latest: table v1\n  reads     events\n  writes    started-tables/latest/v1/table\n" in planned
+    assert max(map(len, planned.splitlines())) <= 80
     with Cluster(node.bootstrap) as cluster:
         ends = cluster.list_offsets({TopicPartition("flights-copy", p): LATEST for p in range(3)})
     assert sum(end.offset for end in ends.values()) == 5

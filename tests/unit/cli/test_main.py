@@ -26,7 +26,7 @@ def every_command() -> Iterator[tuple[str, ...]]:
         yield (name,)
         command = program.get_command(context, name)
         if isinstance(command, click.Group):
-            yield from ((name, inner) for inner in command.commands)
+            yield from ((name, inner) for inner in command.list_commands(context))
 
 
 @pytest.mark.parametrize("path", [(), *every_command()], ids=" ".join)
