@@ -82,8 +82,8 @@ _LISTENERS = (
         "socket.send.buffer.bytes",
         "int",
         "102400",
-        "Send buffer (SO_SNDBUF) of each connection; -1 lets the system choose, which costs more processor time on a "
-        "short way and is faster on a long one, where a buffer's worth leaves per round trip.",
+        "Send buffer (SO_SNDBUF) of each connection, 65536 at least; -1 lets the system choose, which costs more "
+        "processor time on a short way and is faster on a long one, where a buffer's worth leaves per round trip.",
         unit="bytes",
         low=-1,
     ),

@@ -147,6 +147,16 @@ class SocketTransport:
             return -1
 
     def send(self, parts: Sequence[Part]) -> int:
+        if len(parts) == 1 and type(only := parts[0]) is bytes and len(only) < SHORT_BYTES:
+            # A small reply, as most are.
+            if not self._rest:
+                self._turns.short_at = time.monotonic()
+            try:
+                sent = self._socket.send(only)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            self._rest = sent < len(only)
+            return sent
         size = 0
         for part in parts:
             size += part.length if type(part) is FileSpan else len(part)
@@ -295,8 +305,8 @@ class SocketNetwork:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.setblocking(False)
             if self._send_buffer_bytes > 0:
-                # Accepted connections inherit it.
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+                # Accepted connections inherit it. With less than it hands over at once sendfile stands still.
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, max(self._send_buffer_bytes, SENDFILE_BYTES))
             sock.bind((host, port))
             sock.listen(1024)
         except OSError:
