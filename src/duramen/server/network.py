@@ -38,6 +38,7 @@ MAX_UNSENT_BYTES = 8 * 1024 * 1024
 
 
 _SIZE = Struct(">i")
+SIZE_BYTES = _SIZE.size
 
 
 class ProtocolError(DuramenError):
@@ -172,9 +173,18 @@ class Connection:
             self._take_frames(held, len(held))
         budget = RECEIVE_TURN_BYTES
         while budget > 0 and not self.closed and not self.muted:
-            if self._buffer is None:
-                received = self._receive_scratch()
+            if self._buffer is None and self._usual > SCRATCH_BYTES:
+                received, room = self._receive_size()
+            elif self._buffer is None:
                 room = SCRATCH_BYTES
+                received = self.transport.recv_into(receiver.scratch_view)
+                if received > 0:
+                    try:
+                        self._take_frames(receiver.scratch_view, received)
+                    finally:
+                        # Also when a later frame was garbage: what came before it may be on its way to the disk.
+                        if receiver.scratch_kept:
+                            receiver.retire_scratch()
             else:
                 received, room = self._receive_frame()
             if received == 0:
@@ -185,19 +195,6 @@ class Connection:
             budget -= received
             if received < room:
                 return
-
-    def _receive_scratch(self) -> int:
-        receiver = self._receiver
-        view = receiver.scratch_view
-        received = self.transport.recv_into(view)
-        if received > 0:
-            try:
-                self._take_frames(view, received)
-            finally:
-                # Also when a later frame was garbage: what came before it may be on its way to the disk.
-                if receiver.scratch_kept:
-                    receiver.retire_scratch()
-        return received
 
     def _take_frames(self, view: memoryview, received: int) -> None:
         """Handle the whole frames in view[:received] and set aside the rest."""
@@ -238,6 +235,19 @@ class Connection:
     def _first_bytes(self, need: int) -> int:
         return min(need, max(UNPROVEN_BYTES, min(self._usual, FIRST_GROWTH_BYTES)))
 
+    def _receive_size(self) -> tuple[int, int]:
+        """The size of a frame that is probably large: what follows is then received where it stays."""
+        begun = memoryview(bytearray(SIZE_BYTES))
+        received = self.transport.recv_into(begun)
+        size = 0
+        if received == SIZE_BYTES:
+            (size,) = _SIZE.unpack(begun)
+            if not 0 < size <= self._receiver.max_frame_bytes:
+                self._refuse_size(size)
+        if received > 0:
+            self._start_frame(SIZE_BYTES + size, begun[:received])
+        return received, SIZE_BYTES
+
     def _receive_frame(self) -> tuple[int, int]:
         receiver = self._receiver
         buffer = self._buffer
@@ -265,7 +275,7 @@ class Connection:
         if self._filled == self._need:
             self._buffer = None
             self.frame_started = None
-            self._usual = self._need
+            self._usual = max(self._need, self._usual // 2)  # small ones between large ones do not make it forget
             receiver.pool.release(buffer)
             receiver.on_frame(self, memoryview(buffer)[4 : self._need])
         return received, room

@@ -19,7 +19,8 @@ from duramen.storage.scan import scan
 from duramen.wire.checksum import crc32c
 from duramen.wire.seal import BLOCK_BYTES, Seal, Sides, decode_seal
 
-_READ_BYTES = 16 * BLOCK_BYTES
+_READ_BYTES = 4 * BLOCK_BYTES
+"""Read at once: what stays in a processor's own cache until it is summed up."""
 SEALING = ".sealing"
 """Suffix of the seal of an active segment, which covers its beginning."""
 GROW_BYTES = 64 << 20

@@ -26,6 +26,7 @@ class Wire:
         self.arrived: list[bytes] = []
         self.sent = bytearray()
         self.takes = 1 << 60
+        self.rooms: list[int] = []
         self.reader: Callable[[], None] | None = None
         self.writer: Callable[[], None] | None = None
         self.closed = False
@@ -33,6 +34,7 @@ class Wire:
     def recv_into(self, view: memoryview) -> int:
         if not self.arrived:
             return -1
+        self.rooms.append(len(view))
         data = self.arrived[0][: len(view)]
         view[: len(data)] = data
         rest = self.arrived[0][len(data) :]
@@ -203,6 +205,27 @@ def test_a_frame_arrives_whole_however_it_is_cut() -> None:
         server.deliver(wire, stream[:cut])
         server.deliver(wire, stream[cut:])
         assert [bytes(asked.view) for asked in server.asked] == [content, b"next!"], cut
+
+
+def test_a_large_frame_behind_a_large_one_is_received_where_it_stays() -> None:
+    first, second = payload(1, 600_000), payload(2, 700_000)
+    begins = len(frames(first))
+    for cut in (begins + more for more in (1, 2, 3, 4, 5, SCRATCH_BYTES, len(second))):
+        server = Server()
+        wire, connection = server.connect()
+        stream = frames(first, second, b"small", second)
+        server.deliver(wire, stream[:begins])
+        wire.rooms.clear()
+        server.deliver(wire, stream[begins:cut])
+        server.deliver(wire, stream[cut:])
+        assert [bytes(asked.view) for asked in server.asked] == [first, second, b"small", second], cut
+        assert SCRATCH_BYTES not in wire.rooms, cut
+        for _ in range(4):
+            server.deliver(wire, frames(b"small"))
+        assert wire.rooms[-1] == SCRATCH_BYTES
+        server.deliver(wire, frames(first))
+        server.deliver(wire, struct.pack(">i", -1))
+        assert connection.closed
 
 
 def test_without_buffer_memory_reading_pauses_until_there_is_some() -> None:
