@@ -106,13 +106,13 @@ def test_what_was_aborted_is_told_to_those_who_read_committed(cluster: Cluster, 
     create(cluster, "transactions")
     tp = TopicPartition("transactions", 0)
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "t", "linger.ms": 0})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     for value, commit in ((b"kept", True), (b"dropped", False), (b"too", True)):
         producer.begin_transaction()
         producer.produce(tp.topic, value, partition=0)
-        assert producer.flush(20) == 0
-        (producer.commit_transaction if commit else producer.abort_transaction)(30)
-    deadline = time.monotonic() + 30
+        assert producer.flush(60) == 0
+        (producer.commit_transaction if commit else producer.abort_transaction)(60)
+    deadline = time.monotonic() + 100
     committed = cluster.fetch(tp, 0, isolation=READ_COMMITTED)
     while committed.next_offset < 6:  # Kafka answers before the markers are in the log
         assert time.monotonic() < deadline

@@ -49,11 +49,14 @@ class Torture:
         self.generation = 0
         self.load: Load | None = None
 
-    def run(self, kills: int, seconds_max: float, show: bool) -> None:
+    def run(self, kills: int, seconds_max: float, show: bool, acknowledged_min: int = 0) -> None:
+        """So many kills, and more while fewer records than that were acknowledged."""
         self.node.start()
         began = time.monotonic()
         try:
-            while self.kills < kills and not self.broken and time.monotonic() - began < seconds_max:
+            while not self.broken and time.monotonic() - began < seconds_max:
+                if self.kills >= kills and self.acknowledged_now() >= acknowledged_min:
+                    break
                 if self.load is None or self.kills % KILLS_PER_GENERATION == 0:
                     self._next_generation()
                 self._one_kill()
