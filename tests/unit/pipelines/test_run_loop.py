@@ -1,0 +1,166 @@
+"""A run lets go of a step that is swapped, between two batches, and goes on behind it. No Spark: the queries are ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duramen import pipelines
+from duramen.pipelines.layout import BusyError, Current, StepFolder
+from duramen.pipelines.queries import QueryFailedError
+from duramen.pipelines.runner import Runner, Terms, _Loop
+from duramen.swaps import Cut
+
+
+class Query:
+    """A streaming query; `busy` while a batch goes on."""
+
+    def __init__(self) -> None:
+        self.isActive = True
+        self.busy = False
+        self.recentProgress: list[Any] = []
+
+    @property
+    def status(self) -> dict[str, bool]:
+        return {"isTriggerActive": self.busy}
+
+    def stop(self) -> None:
+        self.isActive = False
+
+    def exception(self) -> None:
+        return None
+
+
+class Running:
+    """As `queries.Running`."""
+
+    def __init__(self, plan: Any) -> None:
+        self.plan = plan
+        self.query = Query()
+        self.restarts = 0
+        self.begun = 1
+
+    def restart(self) -> None:
+        self.query = Query()
+        self.begun += 1
+
+    def news(self) -> Iterator[Any]:
+        return iter(())
+
+
+class Plan:
+    def __init__(self, runner: StepRunner, name: str) -> None:
+        self.step = runner.pipeline.step(name)
+        folder = runner.folder(name)
+        self.version = folder.version(folder.current().version)
+        self.generation = 0
+
+
+class StepRunner(Runner):
+    """A runner whose queries are ours."""
+
+    def __init__(self, pipeline: pipelines.Pipeline) -> None:
+        self.pipeline = pipeline
+        self.connector = self  # type: ignore[assignment]
+        self.published: list[Sequence[Cut]] = []
+        self.started: list[Running] = []
+
+    def publish(self, topic: str, cuts: Sequence[Cut]) -> None:
+        self.published.append(cuts)
+
+    def patient_plan(self, name: str, version: str | None, say: Any) -> Any:
+        return Plan(self, name)
+
+    def start(self, plan: Any, available_now: bool, trigger: str, accept: bool = False) -> Any:
+        plan.version.describe({"fingerprint": plan.step.fingerprint})
+        self.started.append(Running(plan))
+        return self.started[-1]
+
+    def behind_cut(self, plan: Any) -> None:
+        return None
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> StepRunner:
+    pipeline = pipelines.Pipeline("tour", folder=tmp_path)
+
+    @pipeline.stream(pipelines.Topic("flights"), to="late")
+    def late(flights: Any) -> Any:
+        return flights
+
+    return StepRunner(pipeline)
+
+
+def batches(folder: StepFolder, kind: str, *numbers: int) -> None:
+    place = folder.version("v1").checkpoint(0) / kind
+    place.mkdir(parents=True, exist_ok=True)
+    for number in numbers:
+        (place / str(number)).touch()
+
+
+def test_a_step_is_let_go_of_between_two_batches_and_taken_up_again(runner: StepRunner) -> None:
+    said: list[str] = []
+    folder = runner.folder("late")
+    with _Loop(runner, Terms(None, False, "1 second", False, None), lambda _: None, said.append) as loop:
+        loop.begin("late")
+        (one,) = runner.started
+        batches(folder, "offsets", 0, 1)
+        batches(folder, "commits", 0)
+        with folder.hold():
+            one.query.busy = True
+            loop.turn()
+            assert one.query.isActive, "a batch goes on"
+            one.query.busy = False
+            loop.turn()
+            assert (one.begun, one.query.isActive) == (2, True), "cut off inside of a batch: first that one"
+            with pytest.raises(BusyError), folder.version("v1").locked():
+                pass
+            batches(folder, "commits", 1)
+            loop.turn()
+            assert not one.query.isActive
+            with folder.version("v1").locked():
+                loop.turn()
+                assert len(runner.started) == 1, "while it is held, it waits"
+            assert loop.busy
+        loop.turn()
+        assert said == ["late goes on as v1"]
+        assert len(runner.started) == 2
+    assert not runner.started[-1].query.isActive
+
+
+def test_other_logic_ends_the_step_unless_the_file_has_it(runner: StepRunner, tmp_path: Path) -> None:
+    said: list[str] = []
+    fresh = pipelines.Pipeline("tour", folder=tmp_path)
+
+    @fresh.stream(pipelines.Topic("flights"), to="late")
+    def late(flights: Any) -> Any:
+        return flights.where("delay > 5")
+
+    folder = runner.folder("late")
+    cuts = (Cut("late", {0: 3}, "late.v2", {0: 2}),)
+    for reload, expected in (
+        (None, "late is v2 now, which other code made than this run has: run again for it"),
+        (lambda: fresh, "late goes on as v2"),
+    ):
+        folder.point(Current())
+        with _Loop(runner, Terms(None, False, "1 second", False, reload), lambda _: None, said.append) as loop:
+            loop.begin("late")
+            folder.version("v2").describe({"fingerprint": fresh.step("late").fingerprint})
+            folder.point(Current("v2", "v1", cuts))
+            loop.turn()
+            assert said[-1] == expected
+            assert loop.busy == (reload is not None)
+    assert runner.published == [cuts], "whoever goes on tells the node of the cut"
+
+
+def test_a_query_that_fails_for_good_ends_the_run_by_name(runner: StepRunner) -> None:
+    with _Loop(runner, Terms(None, False, "1 second", False, None), lambda _: None, lambda _: None) as loop:
+        loop.begin("late")
+        query = runner.started[0].query
+        query.isActive = False
+        query.exception = lambda: RuntimeError("duramen.errors.CorruptLogError: flights-0 is damaged")  # type: ignore[assignment,method-assign,return-value]
+        with pytest.raises(QueryFailedError, match="late: flights-0 is damaged"):
+            loop.turn()
