@@ -1,4 +1,4 @@
-"""A run lets go of a step that is swapped, between two batches, and goes on behind it. No Spark: the queries are ours."""
+"""A run lets go of a step that is swapped, between two batches, and goes on behind it; no Spark needed."""
 
 from __future__ import annotations
 
