@@ -25,6 +25,10 @@ DURABILITY_TITLES: Mapping[Durability, str] = {
 }
 
 
+HEATED_PER_SECOND = 100_000
+"""More one-record requests than either broker answers in a second: what they write goes to memory that was in use."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """One number drawn from a round. `aim` bounds Duramen / Kafka, `limit` bounds Duramen's own value."""
@@ -160,6 +164,7 @@ def _single(
             "acks": "all",
             "seconds": seconds,
         },
+        heat_mib=int(size * HEATED_PER_SECOND * seconds) >> 20,
         full_only=full_only,
     )
 

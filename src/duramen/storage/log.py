@@ -191,7 +191,7 @@ class Log(LogState):
                 position + size > self.config.segment_bytes
                 or last - segment.base_offset > MAX_RELATIVE
                 or timestamp - segment.first_timestamp > self._roll_after_ms
-                or len(segment.index) >= self._rolls_at_entries  # type: ignore[arg-type]
+                or len(segment.index.offsets) >= self._rolls_at_entries  # type: ignore[union-attr]
             ):
                 if segment.dormant is not None:
                     segment_loading.wake(self)
