@@ -102,17 +102,21 @@ def test_a_node_that_is_killed_under_a_query(kafka: KafkaFormat, tmp_path: Path)
         assert {bytes(row.value) for row in own.load(copy).collect()} == {b"v%d" % number for number in range(500)}
 
 
-def test_continuous_processing(kafka: KafkaFormat, tmp_path: Path) -> None:
-    """Spark's other engine: tasks that stay and poll, offsets of every epoch; it goes on after a stop.
+@pytest.mark.parametrize(
+    "trigger", [{"continuous": "1 second"}, {"realTime": "6 seconds"}], ids=lambda each: next(iter(each))
+)
+def test_tasks_that_stay_and_poll(kafka: KafkaFormat, tmp_path: Path, trigger: dict[str, str]) -> None:
+    """Continuous processing and real-time mode, which goes by Spark's Kafka source only; both go on after a stop.
 
-    Its tasks take both cores, so that nothing else may be asked of Spark meanwhile.
+    Their tasks take both cores, so that nothing else may be asked of Spark meanwhile.
     """
-    source, copy = kafka.fill("continuous", 2), kafka.node.create("continuous-copy", 2)
+    name = next(iter(trigger))
+    source, copy = kafka.fill(f"stay-{name}", 2), kafka.node.create(f"stay-{name}-copy", 2)
     for last in (20, 30):
         wanted = {b"v%d" % number for number in range(last)}
-        writer = kafka.stream(source).writeStream.format("kafka").option("topic", copy)
+        writer = kafka.stream(source).writeStream.format("kafka").option("topic", copy).outputMode("update")
         writer = writer.option("kafka.bootstrap.servers", kafka.node.bootstrap)
-        query = writer.option("checkpointLocation", str(tmp_path)).trigger(continuous="1 second").start()
+        query = writer.option("checkpointLocation", str(tmp_path)).trigger(**trigger).start()
         try:
             waited(lambda: {each.value() for each in kafka.consumed(copy)} == wanted, "records are missing")  # noqa: B023
             assert query.exception() is None
