@@ -158,7 +158,7 @@ class Bench:
 
 def measure(options: argparse.Namespace, folder: Path, jars: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    scale = 10 if options.small else 1
+    scale = 10 if options.small else 2
     with contextlib.ExitStack() as stack:
         brokers: list[BrokerProcess] = [DuramenBroker(folder / "duramen"), KafkaPeer(folder / "kafka")]
         for broker in brokers:
