@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
+from typing import Any
 
 from duramen.sim.plan import Plan
 from duramen.storage import scrubbing
+from duramen.storage.directory import DirectorySettings
+from duramen.storage.journal_ring import JournalLimits
 
 SHARES = {"scrubber": 0.5, "snapshots": 0.5, "checkpoints": 0.4}
 """Share of the worlds in which each is often at work."""
+
+FEW_ENTRIES = 0.05
+"""Share of the worlds whose journal is full now and then."""
 
 FIRST_SCRUB_DELAY_MS = 500
 """A simulated node does not live for the minute after which scrubbing would begin."""
@@ -32,6 +39,31 @@ def background(seed: int, plan: Plan) -> dict[str, str]:
     if "checkpoints" in chosen:
         settings["log.flush.offset.checkpoint.interval.ms"] = random.choice(("500", "2000"))
     return settings
+
+
+@contextlib.contextmanager
+def few_entries(seed: int, plan: Plan) -> Iterator[None]:
+    """In some worlds the journal takes very few entries in this block, far fewer than a setting may ask for.
+
+    Then it is full again and again: writers have to wait, and batches are refused.
+    """
+    random = Random(f"entries of {seed}")
+    drawn = random.random() < FEW_ENTRIES
+    if "few entries" not in plan.features and not (plan.churn and drawn):
+        yield
+        return
+    bound = random.choice((16, 24, 40))
+    before: Any = DirectorySettings.__dict__["journal_limits"]
+
+    def bounded(settings: DirectorySettings) -> JournalLimits:
+        limits: JournalLimits = before.fget(settings)
+        return replace(limits, entries=bound)
+
+    setattr(DirectorySettings, "journal_limits", property(bounded))  # noqa: B010 - mypy knows it as read-only
+    try:
+        yield
+    finally:
+        setattr(DirectorySettings, "journal_limits", before)  # noqa: B010
 
 
 @contextlib.contextmanager

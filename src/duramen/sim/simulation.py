@@ -15,7 +15,7 @@ from duramen.partition.settings import directory_settings
 from duramen.ports import World
 from duramen.server.broker import Broker
 from duramen.server.relocation import RelocationRules
-from duramen.sim.background import background, scrubbing_soon
+from duramen.sim.background import background, few_entries, scrubbing_soon
 from duramen.sim.churn import Hardener, Recreator, trim
 from duramen.sim.client import Actor, Client, Script
 from duramen.sim.compacting import COMPACTED, KeyedProducer, check_fold, watch_compaction
@@ -230,7 +230,7 @@ class Simulation:
 
     def run(self) -> Result:
         """From the first start to the last verdict; InvariantViolated where a promise is broken."""
-        with probed(self.coverage.hit), scrubbing_soon():
+        with probed(self.coverage.hit), scrubbing_soon(), few_entries(self.seed, self.plan):
             try:
                 self._live()
                 self._verdict()

@@ -97,13 +97,10 @@ def _next_part(original: Any, hit: Hit) -> Any:
     return wrapped
 
 
-def _ensure_next_part(original: Any, hit: Hit) -> Any:
-    def wrapped(ring: PartRing, **options: Any) -> Any:
-        try:
-            return original(ring, **options)
-        except KafkaError:
-            hit("journal full, batch refused")
-            raise
+def _full(original: Any, hit: Hit) -> Any:
+    def wrapped(ring: PartRing) -> Any:
+        hit("journal full, batch refused")
+        return original(ring)
 
     return wrapped
 
@@ -438,7 +435,7 @@ PROBES = (
     Probe(Snapshots, "_remove", _snapshots_removed, ("metadata log cut at a snapshot",)),
     Probe(snapshots, "find_snapshots", _snapshots_found, ("metadata snapshot cut, dropped by the start",)),
     Probe(PartRing, "_next_part", _next_part, ("journal lap finished", "journal went on in its next part")),
-    Probe(PartRing, "_ensure_next_part", _ensure_next_part, ("journal full, batch refused",)),
+    Probe(PartRing, "_full", _full, ("journal full, batch refused",)),
     Probe(Growth, "run", _grown, ("journal grew",)),
     Probe(Journal, "take_idle_mark", _idle_mark, ("mark of an idle journal",)),
     Probe(Journal, "_open_extent", _extent, ("batch bypassed the journal",)),

@@ -68,7 +68,9 @@ def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int, known
             segment.next_offset = later
             believed = clean and known is None  # by Kafka, or by a release whose checkpoint is gone
             if not ((clean or later <= recovery_point) and closed_indexes_fit(segment, believed=believed)):
-                load_rolled(log, segment, None if clean else known, walk)
+                # Of Kafka's logs nobody knows whether they ever had what is not there.
+                needed_from = start_offset if known is not None or not clean else later
+                load_rolled(log, segment, None if clean else known, walk, needed_from=needed_from)
             segment.release_files()
         log.active = log.segments[-1]
         load_active(log, log.active, known, walk, clean=clean)

@@ -5,12 +5,14 @@ What can be believed is: then nothing of the segment is read. The rest is read a
 
 from __future__ import annotations
 
+import posixpath
 from typing import TYPE_CHECKING
 
 from duramen.errors import CorruptLogError, DuramenError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import ActiveState, LogPoint, read_file
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
+from duramen.storage.repairing import gap_behind
 from duramen.storage.scan import CHUNK_BYTES, crc_of, header_at
 from duramen.storage.segment import INDEX, TIME_INDEX, Segment, bounds_from_seal, checked_file
 from duramen.wire.batch import CONTROL, CRC_START, HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC
@@ -33,13 +35,22 @@ class Walk:
         self.markers = False
 
 
-def load_rolled(log: Log, segment: Segment, known: LogPoint | None, walk: Walk) -> None:
-    """A rolled segment whose side files cannot be believed as they are: they are made again behind what can."""
+def load_rolled(log: Log, segment: Segment, known: LogPoint | None, walk: Walk, *, needed_from: int) -> None:
+    """A rolled segment whose side files cannot be believed as they are: they are made again behind what can.
+
+    needed_from: offsets from here on have to be there, unless compaction or a repair has taken them. CorruptLogError.
+    """
     end = segment.next_offset
     if not _resume(log, segment, known, walk):
         rebuild(log, segment, walk)
     if segment.next_offset > end:
         raise CorruptLogError(segment.path, 0, segment.size, "it overlaps the next segment", end)
+    if segment.next_offset < end and needed_from < end:
+        directory, name = posixpath.split(log.path)
+        gap = gap_behind(log.disk, directory, name, segment.next_offset, end)
+        if gap is not None:
+            what = f"it ends at offset {gap[0]}, the next segment begins at {end}"
+            raise CorruptLogError(segment.path, segment.size, segment.size, what, gap[0])
     segment.next_offset = end
     for path, position, data in segment.pending_index_writes(final=True):
         _write(log, path, position, data)

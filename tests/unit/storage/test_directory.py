@@ -146,6 +146,41 @@ def test_a_log_that_lost_whole_batches_is_offline_and_no_offset_is_used_again(
     assert append(log, b"next") == 20
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_finished_segment_that_lost_whole_batches_is_no_gap_that_nobody_notices(left: int, clean: bool) -> None:
+    """Without a seal: then only where the next segment begins tells that something is missing."""
+    disk, directory, log = fresh()
+    fill(directory, log, 30)
+    checkpoint(directory)
+    segment = log.segments[1]
+    assert not segment.sealed
+    first, following = segment.base_offset, log.segments[2].base_offset
+    size = segment.size // (following - first)
+    if clean:
+        directory.close(clean=True)
+    else:
+        disk.kill()
+        disk.power_on()
+    file = disk.open(segment.path, write=True)
+    file.truncate(left * size)
+    file.sync()
+    file.close()
+    directory = start(disk)
+    (offline,) = directory.offline.values()
+    assert f"it ends at offset {first + left}, the next segment begins at {following}" in str(offline.error)
+    directory.close(clean=True)
+    apply(disk, survey_directory(disk, "/data"))
+    directory = start(disk)
+    (log,) = directory.logs.values()
+    assert set(read_all(log)) == set(range(30)) - set(range(first + left, following))
+    assert append(log, b"next") == 30
+    commit(directory)
+    directory.close(clean=False)
+    disk.end_process()
+    assert start(disk).offline == {}
+
+
 @pytest.mark.parametrize("lost", ["duramen-checkpoint", "recovery-point-offset-checkpoint"])
 def test_a_torn_roll_that_was_never_acknowledged_is_cut_though_a_checkpoint_is_lost(lost: str) -> None:
     """Either checkpoint says up to where a torn batch is damage: behind that the journal has what was acknowledged."""
