@@ -10,6 +10,7 @@ import os
 from collections.abc import Generator
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
@@ -22,6 +23,10 @@ UNITS = "tests/unit/"
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 # PySpark gives a worker 15 s to come to the JVM's socket, which a loaded machine needs.
 os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", "120")
+
+# How long an example takes says something about the machine.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 class ByFile(LoadScopeScheduling):
