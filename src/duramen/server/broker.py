@@ -34,7 +34,7 @@ from duramen.server.producer_ids import ProducerIdSource
 from duramen.server.relocation import RelocationRules
 from duramen.server.segment_access import SegmentAccess
 from duramen.server.sinks import Sinks
-from duramen.storage.damage import Damage
+from duramen.storage.damage import Damage, remedy_of
 from duramen.storage.directory import LogDirectory
 from duramen.storage.log import Log
 from duramen.storage.repairing import losses
@@ -322,7 +322,8 @@ class Broker:
         self.report("scrubbed", directory=directory.path, bytes=scrubber.round_bytes, ms=took_ms, damaged=damaged)
 
     def _directory_failed(self, directory: Any, error: BaseException) -> None:
-        self._report("error", "directory-failed", {"directory": directory.path, "error": error})
+        told = {"directory": directory.path, "error": error, "remedy": remedy_of(error)}
+        self._report("error", "directory-failed", told)
         failure = StorageError(f"{directory.path}: {error}")
         self.coordinators.directory_failed(failure)
         self.sinks.directory_failed(failure)

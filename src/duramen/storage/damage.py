@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import posixpath
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,6 +16,12 @@ from duramen.storage.scan import scan
 
 MOST_FINDINGS = 1000
 """Findings a directory remembers; more are only counted."""
+
+
+def remedy_of(failure: BaseException) -> str:
+    """What to do about the error that fenced a directory."""
+    full = isinstance(failure, OSError) and failure.errno in (errno.ENOSPC, errno.EDQUOT)
+    return "free space on its volume, then restart the node" if full else "mend its disk, then restart the node"
 
 
 class Damage(NamedTuple):

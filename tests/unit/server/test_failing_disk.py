@@ -74,7 +74,9 @@ def test_a_disk_that_fails_refuses_writes_and_serves_reads(operation: str, errno
     described = line.call(35, 4, topics=None).results[0]
     assert (described.error_code, described.topics) == (KAFKA_STORAGE_ERROR, [])
     assert (described.total_bytes, described.usable_bytes) == (-1, -1)
-    assert [event for event, _ in server.events].count("directory-failed") >= 1
+    told = [fields["remedy"] for event, fields in server.events if event == "directory-failed"]
+    assert ["free space" in remedy for remedy in told] == [errno == 28] * len(told)
+    assert told
     without_acks = server.connect()
     without_acks.ask_produce("t", b"refused", acks=0)
     assert without_acks.closed

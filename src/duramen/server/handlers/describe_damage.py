@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode
 from duramen.server.authorizer import CLUSTER_NAME
+from duramen.storage.damage import remedy_of
 from duramen.wire.messages.describe_damage import DescribeDamageResponse
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def _directory(directory: LogDirectory) -> Any:
     return DescribeDamageResponse.DamageDirectory(
         log_dir=directory.path,
         error_code=int(ErrorCode.NONE if failure is None else ErrorCode.KAFKA_STORAGE_ERROR),
-        error_message=None if failure is None else str(failure),
+        error_message=None if failure is None else f"{failure}; {remedy_of(failure)}",
         scrub_bytes_per_second=scrubber.bytes_per_second,
         scrub_rounds=scrubber.rounds,
         scrub_under_way=scrubber.under_way,
