@@ -36,6 +36,8 @@ from duramen.wire.messages import API
 
 PARTITIONS = 4
 BATCH_BYTES = 64 << 10
+WARM_BATCHES = 10
+"""Of each source, before those that count: what comes first in a JVM is slow, whoever it is."""
 DISTINCT = 16
 """Batches that are really different; the log repeats them."""
 SCHEMA = pa.schema(
@@ -156,7 +158,7 @@ def compare(
 
 
 def empty_batches(spark: SparkSession, bootstrap: str, folder: Path, rounds: int) -> dict[str, float]:
-    """Milliseconds of one micro-batch with a single new row, beside the file source's."""
+    """Milliseconds of one micro-batch with a single new row, beside the file source's; the two take turns."""
     (folder / "in").mkdir()
     with Cluster(bootstrap) as cluster:
         create_topic(cluster, "trickle", 1)
@@ -171,17 +173,28 @@ def empty_batches(spark: SparkSession, bootstrap: str, folder: Path, rounds: int
         log = spark.readStream.format("duramen").option("kafka.bootstrap.servers", bootstrap)
         log = log.option("subscribe", "trickle").option("startingOffsets", "earliest").load()
         files = spark.readStream.text(str(folder / "in"))
-        found = {}
-        for name, frame, feed in (("duramen", log, one_record), ("files", files, one_file)):
-            query = frame.writeStream.format("noop").option("checkpointLocation", str(folder / name)).start()
-            for number in range(rounds + 3):
+        sources = {"duramen": (log, one_record), "files": (files, one_file)}
+        queries = {
+            name: frame.writeStream.format("noop").option("checkpointLocation", str(folder / name)).start()
+            for name, (frame, _) in sources.items()
+        }
+        found: dict[str, list[int]] = {name: [] for name in sources}
+        for number in range(rounds + WARM_BATCHES):
+            for name, (_, feed) in sources.items():
                 feed(number)
-                query.processAllAvailable()
-            durations = [each["batchDuration"] for each in query.recentProgress if each["numInputRows"]]
+                queries[name].processAllAvailable()
+                if number >= WARM_BATCHES:
+                    done = [each for each in queries[name].recentProgress if each["numInputRows"]]
+                    found[name].append(done[-1]["batchDuration"])
+        for query in queries.values():
             query.stop()
-            found[name] = statistics.median(durations[3:])
-    print(f"one row a micro-batch: {found['duramen']} ms, file source {found['files']} ms", flush=True)
-    return found
+    medians = {name: statistics.median(each) for name, each in found.items()}
+    ratio = statistics.median(a / b for a, b in zip(found["duramen"], found["files"], strict=True))
+    print(
+        f"one row a micro-batch: {medians['duramen']} ms, file source {medians['files']} ms, ratio {ratio:.2f}",
+        flush=True,
+    )
+    return {**medians, "ratio": round(ratio, 2)}
 
 
 def main() -> None:
@@ -215,7 +228,7 @@ def main() -> None:
         try:
             for size in (100, 1000):
                 found[f"{size} B"] = compare(spark, broker.bootstrap, size, folder, options)
-            found["micro_batch_ms"] = empty_batches(spark, broker.bootstrap, folder, options.rounds * 2)
+            found["micro_batch_ms"] = empty_batches(spark, broker.bootstrap, folder, options.rounds * 4)
         finally:
             spark.stop()
             broker.stop()
