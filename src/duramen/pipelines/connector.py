@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from duramen.client import Cluster
-from duramen.pipelines.cluster import SECONDS_MAX, Node
+from duramen.pipelines.cluster import Node
 from duramen.pipelines.declaration import Topic
 from duramen.pipelines.offsets import Offsets
 from duramen.swaps import Cut, SwapLog
@@ -35,7 +35,7 @@ class Connector(Protocol):
 class DuramenConnector:
     """Topics of a node."""
 
-    def __init__(self, bootstrap: str, patience_s: float = SECONDS_MAX) -> None:
+    def __init__(self, bootstrap: str, patience_s: float = 5.0) -> None:
         """patience_s: how long the node may be away when it is asked for swaps."""
         self.bootstrap = bootstrap
         self.patience_s = patience_s

@@ -121,17 +121,19 @@ class Queries:
         except PySparkException as failure:
             raise QueryFailedError(f"{name}: {reason(failure)}") from None
 
-    def patient_plan(self, name: str, version: str | None, say: Say) -> Plan:
-        """The plan; tried again while the failure is of the kind that passes."""
-        for wait in RESTART_SECONDS:
+    def patient_plan(self, name: str, version: str | None, say: Say, until: Callable[[], bool]) -> Plan | None:
+        """The plan; tried again while the failure is of the kind that passes. None when told to stop meanwhile."""
+        for wait in (*RESTART_SECONDS, *RESTART_SECONDS[-1:] * 3):
+            if until():
+                return None
             try:
                 return self.plan(name, version)
             except (PySparkException, NetworkError, DeadlineError) as failure:
                 if isinstance(failure, PySparkException) and not may_pass(str(failure)):
                     raise QueryFailedError(f"{name}: {reason(failure)}") from None
                 say(f"{name}: {reason(failure)}; again in {wait} s")
-                time.sleep(wait)
-        return self.plan(name, version)
+                rest(wait, until)
+        return None if until() else self.plan(name, version)
 
     def cuts(self, topic: Topic) -> Sequence[Cut]:
         """The swaps of a source: of a stream of this pipeline from its folder, of any other topic from the node."""
@@ -262,6 +264,13 @@ class Queries:
         about = plan.version.about() or {}
         plan.version.describe({**about, "generation": plan.generation + 1})
         return self.plan(plan.step.name, plan.version.name)
+
+
+def rest(seconds: float, until: Callable[[], bool]) -> None:
+    """Sleep, or less when told to stop."""
+    end = time.monotonic() + seconds
+    while not until() and (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, 0.1))
 
 
 def may_pass(text: str) -> bool:

@@ -25,7 +25,9 @@ from duramen.pipelines.queries import (
     may_pass,
     nowhere,
     reason,
+    rest,
 )
+from duramen.swaps import Cut
 
 __all__ = ["Mark", "QueryFailedError", "Runner", "Say", "nowhere", "reason"]
 
@@ -44,7 +46,8 @@ class Terms(NamedTuple):
     available_now: bool
     trigger: str
     accept: bool
-    reload: Callable[[], Pipeline] | None
+    reload: Callable[[], Pipeline] | None = None
+    until: Callable[[], bool] = lambda: False
 
 
 class Runner(Queries):
@@ -68,7 +71,7 @@ class Runner(Queries):
         reload: gives the pipeline as its file is now. By that a step that is swapped meanwhile goes on in its new
         version; without, it ends.
         """
-        with _Loop(self, Terms(version, available_now, trigger, accept, reload), tell, say) as loop:
+        with _Loop(self, Terms(version, available_now, trigger, accept, reload, until), tell, say) as loop:
             for name in names:
                 loop.begin(name)
             while loop.busy and not until():
@@ -108,8 +111,10 @@ class _Loop:
         terms, runner = self._terms, self._runner
         step = runner.pipeline.step(name)
         if isinstance(step, StreamStep) and (cuts := runner.folder(name).current().cuts):
-            runner.connector.publish(step.to, cuts)  # whoever swapped may have died before the node knew
-        plan = runner.patient_plan(name, terms.version, self._say)
+            self._publish(step, cuts)
+        plan = runner.patient_plan(name, terms.version, self._say, terms.until)
+        if plan is None:
+            return
         lock = self._locks[name] = ExitStack()
         lock.enter_context(plan.version.locked())
         try:
@@ -117,6 +122,13 @@ class _Loop:
         except BaseException:
             lock.close()
             raise
+
+    def _publish(self, step: StreamStep, cuts: Sequence[Cut]) -> None:
+        """Let the node tell the cuts: whoever swapped may have died before it did."""
+        try:
+            self._runner.connector.publish(step.to, cuts)
+        except (NetworkError, DeadlineError) as error:
+            self._say(f"{step.name}: the node was not told of the swaps of {step.to}: {error}")
 
     def turn(self) -> None:
         """Look at every query once."""
@@ -213,7 +225,7 @@ class _Loop:
             raise QueryFailedError(f"{one.plan.step.name}: {told}")
         wait = RESTART_SECONDS[min(one.restarts, len(RESTART_SECONDS) - 1)]
         self._say(f"{one.plan.step.name}: {told}; again in {wait} s")
-        time.sleep(wait)
+        rest(wait, self._terms.until)
         restarts = one.restarts + 1
         one.restart()
         one.restarts = restarts

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from duramen import pipelines
+from duramen.errors import DeadlineError
 from duramen.pipelines.layout import BusyError, Current, StepFolder
-from duramen.pipelines.queries import QueryFailedError
+from duramen.pipelines.queries import Queries, QueryFailedError
 from duramen.pipelines.runner import Runner, Terms, _Loop
 from duramen.swaps import Cut
 
@@ -71,7 +72,7 @@ class StepRunner(Runner):
     def publish(self, topic: str, cuts: Sequence[Cut]) -> None:
         self.published.append(cuts)
 
-    def patient_plan(self, name: str, version: str | None, say: Any) -> Any:
+    def patient_plan(self, name: str, version: str | None, say: Any, until: Any) -> Any:
         return Plan(self, name)
 
     def start(self, plan: Any, available_now: bool, trigger: str, accept: bool = False) -> Any:
@@ -164,3 +165,16 @@ def test_a_query_that_fails_for_good_ends_the_run_by_name(runner: StepRunner) ->
         query.exception = lambda: RuntimeError("duramen.errors.CorruptLogError: flights-0 is damaged")  # type: ignore[assignment,method-assign,return-value]
         with pytest.raises(QueryFailedError, match="late: flights-0 is damaged"):
             loop.turn()
+
+
+def test_a_node_that_is_away_does_not_keep_a_run_from_ending(runner: StepRunner) -> None:
+    asked: list[str] = []
+
+    def away(name: str, version: str | None = None) -> Any:
+        asked.append(name)
+        raise DeadlineError("Metadata: not done within 5 s")
+
+    runner.plan = away  # type: ignore[method-assign]
+    told: list[str] = []
+    assert Queries.patient_plan(runner, "late", None, told.append, lambda: bool(told)) is None
+    assert (asked, len(told)) == (["late"], 1)
