@@ -203,7 +203,7 @@ class Connection:
         while received - position >= 4 and not self.muted:
             (size,) = _SIZE.unpack_from(view, position)
             if not 0 < size <= receiver.max_frame_bytes:
-                self._refuse_size(size)
+                _refuse_size(size, receiver)
             if received - position - 4 < size:
                 break
             if size > KEPT_BY_REFERENCE_BYTES:
@@ -219,12 +219,6 @@ class Connection:
             (size,) = _SIZE.unpack_from(view, position) if left >= 4 else (0,)
             self._start_frame(4 + size, view[position:received])
 
-    def _refuse_size(self, size: int) -> None:
-        raise ProtocolError(
-            f"a frame of {size} bytes was announced, the limit is {self._receiver.max_frame_bytes}"
-            " (socket.request.max.bytes)"
-        )
-
     def _start_frame(self, need: int, begun: memoryview) -> None:
         self._need = need
         self._filled = len(begun)
@@ -239,12 +233,8 @@ class Connection:
         """The size of a frame that is probably large: what follows is then received where it stays."""
         begun = memoryview(bytearray(SIZE_BYTES))
         received = self.transport.recv_into(begun)
-        size = 0
-        if received == SIZE_BYTES:
-            (size,) = _SIZE.unpack(begun)
-            if not 0 < size <= self._receiver.max_frame_bytes:
-                self._refuse_size(size)
         if received > 0:
+            size = _announced(begun, self._receiver) if received == SIZE_BYTES else 0
             self._start_frame(SIZE_BYTES + size, begun[:received])
         return received, SIZE_BYTES
 
@@ -265,10 +255,7 @@ class Connection:
             return received, room
         self._filled += received
         if self._need <= 4 and self._filled >= 4:
-            (size,) = _SIZE.unpack_from(buffer, 0)
-            if not 0 < size <= receiver.max_frame_bytes:
-                self._refuse_size(size)
-            self._need = 4 + size
+            self._need = 4 + _announced(buffer, receiver)
             if self._first_bytes(self._need) > len(buffer):
                 self._grow(buffer, self._first_bytes(self._need))
             return received, received  # the rest of the frame is probably there already
@@ -397,6 +384,20 @@ class Connection:
         for callback in callbacks:
             callback()
         self._receiver.on_closed(self, reason)
+
+
+def _announced(begun: bytearray | memoryview, receiver: Receiver) -> int:
+    """The size of the frame that begins with these bytes; ProtocolError when it cannot be."""
+    (size,) = _SIZE.unpack_from(begun)
+    if not 0 < size <= receiver.max_frame_bytes:
+        _refuse_size(size, receiver)
+    return int(size)
+
+
+def _refuse_size(size: int, receiver: Receiver) -> None:
+    raise ProtocolError(
+        f"a frame of {size} bytes was announced, the limit is {receiver.max_frame_bytes} (socket.request.max.bytes)"
+    )
 
 
 def drop_sent(parts: list[Part], sent: int) -> None:
