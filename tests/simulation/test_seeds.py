@@ -47,6 +47,12 @@ def test_the_seeds_differ_and_the_nodes_do_die() -> None:
     assert sum(result.deaths for result in results) > len(results)
 
 
+def test_a_world_whose_journal_takes_few_entries_refuses_batches_and_goes_on() -> None:
+    result = simulate(1, Plan(calm=True, features=("few entries",)))
+    assert result.states["journal full, batch refused"] > 0
+    assert result.states["append refused: KAFKA_STORAGE_ERROR"] > 0
+
+
 def test_no_order_comes_from_a_hash() -> None:
     digests = set()
     for hash_seed in ("0", "1", "2"):

@@ -24,12 +24,13 @@ from duramen.server.handlers.commit_staged import CommitCall
 from duramen.server.handlers.fetch import FetchCall
 from duramen.sim.network import SimNetwork
 from duramen.sim.plan import Plan
-from duramen.storage import housekeeping, kinds, reads
+from duramen.storage import housekeeping, kinds, reads, segment_loading
 from duramen.storage.directory import LogDirectory
 from duramen.storage.journal import Journal
 from duramen.storage.journal_reader import JournalEntry
 from duramen.storage.log import Log
 from duramen.storage.offset_map import OffsetMap
+from duramen.storage.opening import Opening
 from duramen.storage.producers import Duplicate, ProducerStates
 from duramen.storage.recovery import PartitionRecovery
 from duramen.storage.recovery_plan import Plan as RecoveryPlan
@@ -97,6 +98,11 @@ class JournalReplay(Guard):
             original(plan, [entry for entry in entries if own or entry.kind != kinds.BATCH])
 
         return fold
+
+    def parts(self) -> list[tuple[Any, str, Any]]:
+        """Nor is a log left offline that ends before its rolls say it does, or has a gap: that would notice."""
+        unnoticed = (Opening, "_is_whole"), (segment_loading, "gap_behind")
+        return [*super().parts(), *((owner, name, lambda *arguments: None) for owner, name in unnoticed)]
 
 
 class EpochBump(Guard):
