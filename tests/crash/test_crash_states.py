@@ -14,7 +14,7 @@ ABOUT = 215
 """States of each write path in `make test`; `make crash-states` opens all of them."""
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_what_crashes_leave_keeps_every_promise() -> None:
     distinct: set[bytes] = set()
     for task in tasks(seeds=1):

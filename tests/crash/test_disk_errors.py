@@ -6,7 +6,7 @@ import pytest
 from tests.crash.disk_errors import carry_out, clearing_up, one_of_each, report, survey
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_every_disk_call_of_the_code_base_fails_once() -> None:
     found = survey()
     results = [carry_out(case) for case in one_of_each(found)]

@@ -130,3 +130,18 @@ def batch(
 ) -> bytearray:
     """A record batch of these values."""
     return build_batch([(key, value, (), timestamp + n) for n, value in enumerate(values)], **header_fields)
+
+
+def let_in(port: int) -> Raw:
+    """A connection that is served, as soon as the server knows that an earlier one is gone."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        raw = Raw(port)
+        try:
+            assert raw.call(API_VERSIONS, 3, client_software_name="a", client_software_version="b").error_code == 0
+        except OSError:
+            raw.socket.close()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        else:
+            return raw

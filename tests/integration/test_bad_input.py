@@ -27,6 +27,7 @@ from rawclient import (
     batch,
     frame,
     header,
+    let_in,
     sized,
 )
 
@@ -573,31 +574,16 @@ def test_a_connection_that_ends_while_its_fetch_is_parked(served: Served, other:
         assert other.produce("calm", [b"wakes nobody"]).error_code == 0
 
 
-def let_in(server: Served) -> Raw:
-    """A connection that is served, as soon as the server knows that an earlier one is gone."""
-    deadline = time.monotonic() + 60
-    while True:
-        raw = Raw(server.port)
-        try:
-            assert raw.call(API_VERSIONS, 3, client_software_name="a", client_software_version="b").error_code == 0
-        except OSError:
-            raw.socket.close()
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        else:
-            return raw
-
-
 def test_limits_of_connections(tmp_path: Path) -> None:
     settings = {"max.connections": "5", "max.connections.per.ip": "3", "connections.max.idle.ms": "2500"}
     server = Served(tmp_path, settings)
     server.start()
     try:
-        raws = [let_in(server) for _ in range(3)]
+        raws = [let_in(server.port) for _ in range(3)]
         with Raw(server.port) as fourth:
             assert fourth.is_closed()
         raws[0].socket.close()
-        with let_in(server) as again:
+        with let_in(server.port) as again:
             assert again.is_closed(), "idle for longer than connections.max.idle.ms"
         for raw in raws:
             raw.socket.close()
