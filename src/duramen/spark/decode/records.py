@@ -17,6 +17,8 @@ from duramen.spark.decode.varints import Bytes, Ints, broken, varint, varints, v
 _PART: Final = 7
 _NARROW: Final = 24
 """With fewer batches than this in a step, plain Python is faster than numpy."""
+_NARROW_FAST: Final = 8
+"""The same for the steps that check nothing."""
 
 
 class Fields(NamedTuple):
@@ -112,12 +114,12 @@ def _walk_fast(
     batch after as many jumps as it has records has met all of them. Positions are written step by step, and brought
     into the order of the rows at the end.
     """
-    if len(count) < _NARROW or np.any(count < 1):
+    if len(count) < _NARROW_FAST or np.any(count < 1):
         return None
     pairs = np.ndarray((len(arena) - 1,), "<u2", arena.data, strides=(1,))
     order = np.argsort(-count, kind="stable")
     widths = (len(count) - np.cumsum(np.bincount(count)))[:-1]
-    steps = int(np.count_nonzero(widths >= _NARROW))
+    steps = int(np.count_nonzero(widths >= _NARROW_FAST))
     left = int(widths[steps]) if steps < len(widths) else 0
     lines = np.zeros(steps + 1, np.int64)
     np.cumsum(widths[:steps], out=lines[1:])
