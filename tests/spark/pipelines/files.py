@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +29,7 @@ _ARROW = pa.schema(
         ("timestamp", pa.timestamp("us", tz="UTC")),
     ]
 )
+_FIRST_CHANGED = 1_700_000_000
 
 
 class FileTopics:
@@ -56,8 +58,12 @@ class FileTopics:
                 }
             )
         (self.folder / topic).mkdir(parents=True, exist_ok=True)
-        name = f"{len(list((self.folder / topic).glob('*.parquet'))):04}.parquet"
-        pq.write_table(pa.Table.from_pylist(rows, schema=_ARROW), self.folder / topic / name)
+        number = len(list((self.folder / topic).glob("*.parquet")))
+        hidden, shown = (self.folder / topic / f"{mark}{number:04}.parquet" for mark in ("_", ""))
+        pq.write_table(pa.Table.from_pylist(rows, schema=_ARROW), hidden)
+        # Spark takes files by the millisecond of their last change, and two of the same in any order.
+        os.utime(hidden, (_FIRST_CHANGED + number,) * 2)
+        hidden.rename(shown)
 
     def read(self, spark: SparkSession, topic: Topic, start: Offsets) -> DataFrame:
         (self.folder / topic.name).mkdir(parents=True, exist_ok=True)
