@@ -317,10 +317,7 @@ class Log(LogState):
         return LogSync(self, unsynced, syncing.collect(self, final=full, full=snapshot), full=full)
 
     def complete_sync(self, job: LogSync) -> None:
-        """The job has run: recovery starts behind it. A page-cache log has nothing else that makes it durable.
-
-        OSError when a truncation overtook the job, and what it wrote cannot be taken back.
-        """
+        """The job has run: recovery starts behind it, and a page-cache log is durable up to there. OSError."""
         if job.apply():
             self.recovery_point = max(self.recovery_point, job.end_offset)
             if not self.stable:

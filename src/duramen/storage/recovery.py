@@ -354,31 +354,32 @@ class PartitionRecovery:
                 self._dirty_names = True
         path = self._file(LEADER_EPOCHS)
         before = read_epochs(self._disk, path)
-        known = before if before is not None else self._stored_epochs(end)
+        known = before if before is not None else _stored_epochs(self._disk, self._path, end)
         after = [each for each in fold_epochs(known, self._plan.epochs) if each[1] <= end.offset]
         if after != before:
             replace_file(self._disk, path, encode_epochs(after), durable_name=False)
             self._dirty_names = True
 
-    def _stored_epochs(self, end: Point) -> list[tuple[int, int]]:
-        """The leader epochs again, from the batches, after their checkpoint was lost."""
-        epochs: list[tuple[int, int]] = []
-        for base in sorted(filter_bases(self._disk.list_directory(self._path))):
-            file = self._disk.open(self._file(log_name(base)))
-            try:
-                for _, header, ok in scan(file, 0, file.size(), crc=False):
-                    if not ok or header is None or header.base_offset >= end.offset:
-                        break
-                    if not epochs or header.leader_epoch > epochs[-1][0]:
-                        epochs.append((header.leader_epoch, header.base_offset))
-            finally:
-                file.close()
-        return epochs
-
 
 def filter_bases(names: list[str]) -> list[int]:
     """Base offsets of the segments among a directory's names."""
     return [base for base in map(parse_base, names) if base is not None]
+
+
+def _stored_epochs(disk: Disk, path: str, end: Point) -> list[tuple[int, int]]:
+    """The leader epochs again, from the batches, after their checkpoint was lost."""
+    epochs: list[tuple[int, int]] = []
+    for base in sorted(filter_bases(disk.list_directory(path))):
+        file = disk.open(posixpath.join(path, log_name(base)))
+        try:
+            for _, header, ok in scan(file, 0, file.size(), crc=False):
+                if not ok or header is None or header.base_offset >= end.offset:
+                    break
+                if not epochs or header.leader_epoch > epochs[-1][0]:
+                    epochs.append((header.leader_epoch, header.base_offset))
+        finally:
+            file.close()
+    return epochs
 
 
 def fold_epochs(epochs: list[tuple[int, int]], changes: list[tuple[int, int]]) -> list[tuple[int, int]]:

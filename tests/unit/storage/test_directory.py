@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from duramen.cli.repair import apply, survey_directory
 from duramen.errors import CorruptLogError, DirectoryLockedError, FencedDirectoryError, KafkaError, StorageError
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk
@@ -107,112 +106,6 @@ def test_what_is_gone_since_a_clean_stop_is_said_once() -> None:
     assert damage.startswith("/data/first-0: it is missing; it went up to offset 20")
     directory.close(clean=True)
     assert start(disk).recovery.damage == []
-
-
-@pytest.mark.parametrize("lost", [[], ["duramen-checkpoint"]])
-@pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("left", [0, 2])
-def test_a_log_that_lost_whole_batches_is_offline_and_no_offset_is_used_again(
-    left: int, clean: bool, lost: list[str]
-) -> None:
-    """A file cut between two batches looks like a shorter log; only a checkpoint tells."""
-    disk, directory, log = fresh()
-    fill(directory, log, 20)
-    checkpoint(directory)
-    last = log.active.path
-    size = log.active.size // (20 - log.active.base_offset)
-    if clean:
-        directory.close(clean=True)
-    else:
-        disk.power_cut()
-        disk.power_on()
-    file = disk.open(last, write=True)
-    file.truncate(left * size)
-    file.sync()
-    file.close()
-    for name in lost:
-        disk.remove(f"/data/{name}")
-    for stops_cleanly in (True, False, True):  # and no later start takes what is left for all there was
-        directory = start(disk)
-        assert directory.logs == {}
-        (offline,) = directory.offline.values()
-        assert last in str(offline.error)
-        assert offline.point.recovery_point == 20
-        directory.close(clean=stops_cleanly)
-        disk.end_process()
-    apply(disk, survey_directory(disk, "/data"))
-    (log,) = start(disk).logs.values()
-    assert log.end_offset == 20
-    assert append(log, b"next") == 20
-
-
-@pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("left", [0, 1])
-def test_a_finished_segment_that_lost_whole_batches_is_no_gap_that_nobody_notices(left: int, clean: bool) -> None:
-    """Without a seal: then only where the next segment begins tells that something is missing."""
-    disk, directory, log = fresh()
-    fill(directory, log, 30)
-    checkpoint(directory)
-    segment = log.segments[1]
-    assert not segment.sealed
-    first, following = segment.base_offset, log.segments[2].base_offset
-    size = segment.size // (following - first)
-    if clean:
-        directory.close(clean=True)
-    else:
-        disk.kill()
-        disk.power_on()
-    file = disk.open(segment.path, write=True)
-    file.truncate(left * size)
-    file.sync()
-    file.close()
-    directory = start(disk)
-    (offline,) = directory.offline.values()
-    assert f"it ends at offset {first + left}, the next segment begins at {following}" in str(offline.error)
-    directory.close(clean=True)
-    apply(disk, survey_directory(disk, "/data"))
-    directory = start(disk)
-    (log,) = directory.logs.values()
-    assert set(read_all(log)) == set(range(30)) - set(range(first + left, following))
-    assert append(log, b"next") == 30
-    commit(directory)
-    directory.close(clean=False)
-    disk.end_process()
-    assert start(disk).offline == {}
-
-
-@pytest.mark.parametrize("lost", ["duramen-checkpoint", "recovery-point-offset-checkpoint"])
-def test_a_torn_roll_that_was_never_acknowledged_is_cut_though_a_checkpoint_is_lost(lost: str) -> None:
-    """Either checkpoint says up to where a torn batch is damage: behind that the journal has what was acknowledged."""
-    disk, directory, log = fresh()
-    fill(directory, log, 5)
-    checkpoint(directory)
-    segment = log.active.path
-    disk.power_cut()
-    disk.power_on()
-    file = disk.open(segment, write=True)
-    size = file.size()
-    file.pwritev([bytes(500)], size)  # a batch of which only the length got to the disk
-    file.sync()
-    file.close()
-    following = disk.open("/data/first-0/00000000000000000006.log", create=True, write=True)
-    following.sync()
-    following.close()
-    disk.sync_directory("/data/first-0")
-    disk.remove(f"/data/{lost}")
-    directory = start(disk)
-    assert directory.offline == {}
-    (log,) = directory.logs.values()
-    assert (log.end_offset, log.active.size) == (5, size)
-    assert append(log, b"next") == 5
-    commit(directory)
-    disk.end_process()
-    file = disk.open(segment, write=True)
-    file.pwritev([bytes(50)], 20)  # what was synced is damage
-    file.close()
-    disk.remove(f"/data/{lost}")
-    directory = start(disk)
-    assert list(directory.logs) == []
 
 
 SIDE_FILES = [
