@@ -31,6 +31,10 @@ ELSEWHERE = {
 """Blocks that are not run here, by how they begin, and what runs them."""
 
 
+CHECKPOINT = "flights-copy-checkpoint"
+"""Relative to the folder in which the JVM was started, which is not the test's."""
+
+
 class Block(NamedTuple):
     """A fenced block of the page: its language and note, its text."""
 
@@ -102,7 +106,9 @@ def test_the_tour(
         elif block.kind == "python":
             with redirect_stdout(StringIO()) as out:
                 snippet = tmp_path / "snippet.py"
-                snippet.write_text(block.text.replace("127.0.0.1:9092", node.bootstrap))
+                snippet.write_text(
+                    block.text.replace("127.0.0.1:9092", node.bootstrap).replace(CHECKPOINT, f"{tmp_path}/copy")
+                )
                 runpy.run_path(str(snippet))
             printed = out.getvalue()
             shown.append(printed)
