@@ -109,7 +109,7 @@ def test_a_topic_that_is_being_written(kafka: KafkaFormat) -> None:
 
     def write() -> None:
         producer, number = Producer({"bootstrap.servers": kafka.node.bootstrap, "linger.ms": 2}), 0
-        while not stop.is_set():
+        while not stop.wait(0.02):
             for _ in range(20):
                 producer.produce(topic, b"v%d" % number, partition=0)
                 number += 1
@@ -120,8 +120,8 @@ def test_a_topic_that_is_being_written(kafka: KafkaFormat) -> None:
     writer.start()
     try:
         seen = -1
-        for _ in range(6):
-            rows = kafka.load(topic).collect()
+        for _ in range(4):
+            rows = kafka.load(topic).select("value").collect()
             once(rows, len(rows))
             assert len(rows) >= seen
             seen = len(rows)
