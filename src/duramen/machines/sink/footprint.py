@@ -24,6 +24,6 @@ def oldest_staged(sinks: Collection[Sink]) -> tuple[str, int, Staged] | None:
     places = ((staged.first_offset, sink.id, handle) for sink in sinks for handle, staged in sink.staged.items())
     first, sink_id, handle = min(places, default=(-1, "", -1))
     needed = (sink.oldest_needed() for sink in sinks)
-    if first < 0 or first != min(offset for offset in needed if offset is not None):
+    if first < 0 or first != min((offset for offset in needed if offset is not None), default=-1):
         return None
     return sink_id, handle, next(sink.staged[handle] for sink in sinks if sink.id == sink_id)
