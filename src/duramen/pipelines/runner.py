@@ -218,10 +218,11 @@ class _Loop:
     def _again(self, one: Running) -> bool:
         """Start a query again that failed for what may pass; False when it ended well. QueryFailedError otherwise."""
         failure = one.query.exception()
-        if failure is None:
+        if failure is None and self._is_done(one):
             return False
-        told = reason(failure)
-        if one.restarts >= RESTARTS_MAX or not may_pass(str(failure)):
+        # A thread of Spark that died by an error of the JVM leaves a query that ended and tells no reason.
+        told = "its query ended and told no reason" if failure is None else reason(failure)
+        if one.restarts >= RESTARTS_MAX or not (failure is None or may_pass(str(failure))):
             raise QueryFailedError(f"{one.plan.step.name}: {told}")
         wait = RESTART_SECONDS[min(one.restarts, len(RESTART_SECONDS) - 1)]
         self._say(f"{one.plan.step.name}: {told}; again in {wait} s")
@@ -230,6 +231,12 @@ class _Loop:
         one.restart()
         one.restarts = restarts
         return True
+
+    def _is_done(self, one: Running) -> bool:
+        """Whether a query that ended without an error has done what it was begun for."""
+        if self._terms.until():
+            return True
+        return self._terms.available_now and not unfinished(one.plan.version.checkpoint(one.plan.generation))
 
     def _end(self, name: str) -> None:
         """Stop a query that still runs; it ends its batch or gives it up, which a later run does again."""

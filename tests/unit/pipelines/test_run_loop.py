@@ -12,7 +12,7 @@ from duramen import pipelines
 from duramen.errors import DeadlineError
 from duramen.pipelines.layout import BusyError, Current, StepFolder
 from duramen.pipelines.queries import Queries, QueryFailedError
-from duramen.pipelines.runner import Runner, Terms, _Loop
+from duramen.pipelines.runner import RESTARTS_MAX, Runner, Terms, _Loop
 from duramen.swaps import Cut
 
 
@@ -178,3 +178,29 @@ def test_a_node_that_is_away_does_not_keep_a_run_from_ending(runner: StepRunner)
     told: list[str] = []
     assert Queries.patient_plan(runner, "late", None, told.append, lambda: bool(told)) is None
     assert (asked, len(told)) == (["late"], 1)
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_query_that_dies_without_a_reason_is_begun_again(
+    runner: StepRunner, available_now: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duramen.pipelines.runner.RESTART_SECONDS", (0.0,))
+    said: list[str] = []
+    folder = runner.folder("late")
+    with _Loop(runner, Terms(None, available_now, "1 second", False, None), lambda _: None, said.append) as loop:
+        loop.begin("late")
+        (one,) = runner.started
+        batches(folder, "offsets", 0)
+        one.query.isActive = False
+        loop.turn()
+        assert (one.begun, loop.busy) == (2, True), "a thread of the JVM died inside of a batch"
+        assert said == ["late: its query ended and told no reason; again in 0.0 s"]
+        batches(folder, "commits", 0)
+        one.query.isActive = False
+        loop.turn()
+        assert loop.busy != available_now, "all that was there is done; a run that goes on never is"
+        one.restarts = RESTARTS_MAX
+        one.query.isActive = False
+        if not available_now:
+            with pytest.raises(QueryFailedError, match="late: its query ended and told no reason"):
+                loop.turn()
