@@ -31,6 +31,7 @@ from duramen.swaps.cuts import topics_of
 
 CHOOSES_TOPICS = {"assign", "subscribe", "subscribepattern"}
 """Options that name other topics than the source's own: its swaps are not theirs."""
+CAUSES_MAX = 16
 RESTART_SECONDS = (0.5, 1, 2, 4, 8)
 Say = Callable[[str], None]
 Mark = Callable[[str], None]
@@ -129,7 +130,7 @@ class Queries:
             try:
                 return self.plan(name, version)
             except (PySparkException, NetworkError, DeadlineError) as failure:
-                if isinstance(failure, PySparkException) and not may_pass(str(failure)):
+                if isinstance(failure, PySparkException) and not may_pass(failure):
                     raise QueryFailedError(f"{name}: {reason(failure)}") from None
                 say(f"{name}: {reason(failure)}; again in {wait} s")
                 rest(wait, until)
@@ -273,9 +274,21 @@ def rest(seconds: float, until: Callable[[], bool]) -> None:
         time.sleep(min(left, 0.1))
 
 
-def may_pass(text: str) -> bool:
+def _told(failure: BaseException) -> str:
+    """All that Spark's error says, and each of its causes behind it: where Spark gives up a write because its end was
+    refused, only a cause says why."""
+    texts: list[str] = []
+    cause: BaseException | None = failure
+    while cause is not None and len(texts) < CAUSES_MAX:
+        texts.append(str(cause))
+        cause = getattr(cause, "_cause", None)
+    return "\n".join(texts)
+
+
+def may_pass(failure: BaseException) -> bool:
     """Whether a failure is of the kind that a node which is away for a while causes, or a machine too busy to start
     a worker in the ten seconds that Spark gives it."""
+    text = _told(failure)
     signs = (
         "NetworkException",
         "NETWORK_EXCEPTION",
@@ -291,7 +304,7 @@ def may_pass(text: str) -> bool:
 
 def reason(failure: PySparkException | BaseException) -> str:
     """The cause at the bottom of Spark's error, in one line."""
-    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
+    lines = [line.strip() for line in _told(failure).splitlines() if line.strip()]
     for line in reversed(lines):
         if line.startswith("duramen.") or "Error: " in line.split("(")[0]:
             return line.partition(": ")[2][:500] if line.startswith("duramen.") else line[:500]

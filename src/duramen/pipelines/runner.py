@@ -222,7 +222,7 @@ class _Loop:
             return False
         # A thread of Spark that died by an error of the JVM leaves a query that ended and tells no reason.
         told = "its query ended and told no reason" if failure is None else reason(failure)
-        if one.restarts >= RESTARTS_MAX or not (failure is None or may_pass(str(failure))):
+        if one.restarts >= RESTARTS_MAX or not (failure is None or may_pass(failure)):
             raise QueryFailedError(f"{one.plan.step.name}: {told}")
         wait = RESTART_SECONDS[min(one.restarts, len(RESTART_SECONDS) - 1)]
         self._say(f"{one.plan.step.name}: {told}; again in {wait} s")

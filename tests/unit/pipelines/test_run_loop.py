@@ -167,6 +167,19 @@ def test_a_query_that_fails_for_good_ends_the_run_by_name(runner: StepRunner) ->
             loop.turn()
 
 
+def test_a_cause_says_why_a_write_was_given_up(runner: StepRunner) -> None:
+    given_up, refused = RuntimeError("[WRITE_FAILED] Writing job failed."), RuntimeError("Caused in the driver")
+    refused._cause = RuntimeError("duramen.errors.FencedError: another run writes as sink late")  # type: ignore[attr-defined]
+    given_up._cause = refused  # type: ignore[attr-defined]
+    with _Loop(runner, Terms(None, False, "1 second", False, None), lambda _: None, lambda _: None) as loop:
+        loop.begin("late")
+        query = runner.started[0].query
+        query.isActive = False
+        query.exception = lambda: given_up  # type: ignore[assignment,method-assign,return-value]
+        with pytest.raises(QueryFailedError, match="late: another run writes as sink late"):
+            loop.turn()
+
+
 def test_a_node_that_is_away_does_not_keep_a_run_from_ending(runner: StepRunner) -> None:
     asked: list[str] = []
 
