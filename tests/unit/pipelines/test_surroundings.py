@@ -103,7 +103,10 @@ def test_the_master_is_the_one_given_or_the_one_that_spark_is_configured_with(
     assert chosen_master("spark://given:1") == "spark://given:1"
 
 
-def test_a_master_that_does_not_answer_is_told_before_spark_asks_for_a_minute(tmp_path: Path) -> None:
+def test_a_master_that_does_not_answer_is_told_before_spark_asks_for_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duramen.pipelines.doctor.SparkSession.getActiveSession", lambda: None)  # of another test
     with socket.socket() as one, socket.socket() as other:
         one.bind(("127.0.0.1", 0))  # taken, and nobody listens
         other.bind(("127.0.0.1", 0))
