@@ -17,6 +17,7 @@ import pytest
 from rawclient import FETCH, Raw
 
 from duramen.page_cache import PAGE_BYTES, count_call
+from duramen.storage.reads import RECENT_BYTES
 from duramen.wire.batch import batches, records
 from duramen.wire.messages import API
 from serving import Served, only_duramen
@@ -35,7 +36,7 @@ def value(number: int) -> bytes:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    """A node with a log of 28 MB in several segments, and a hot window that it all fits in."""
+    """A node with a log of 28 MB in several segments, and a hot window that it all fits in; other logs grew since."""
     settings = {"log.segment.bytes": str(9 * MIB), "log.retention.ms": "-1", "duramen.scrub.bytes.per.second": "0"}
     settings["log.flush.offset.checkpoint.interval.ms"] = "500"  # a checkpoint comes before a seal
     server = Served(tmp_path, settings)
@@ -44,8 +45,12 @@ def served(tmp_path: Path) -> Iterator[Served]:
         with Raw(server.port) as raw:
             raw.create_topic("deep", duramen_ack_durability="page-cache")
             raw.create_topic("tail", duramen_ack_durability="page-cache")
+            raw.create_topic("other", duramen_ack_durability="page-cache")
             for number in range(BATCHES):
                 assert raw.produce("deep", [value(number)]).error_code == 0
+            other = value(BATCHES)
+            for _ in range(RECENT_BYTES // len(other) + 1):
+                assert raw.produce("other", [other]).error_code == 0
         yield server
     finally:
         server.stop()

@@ -5,6 +5,9 @@ end of a log. While nobody else is served, cold reads run at full speed. While s
 next one begins when the bytes of the last have been paid for at `duramen.cold.read.bytes.per.second`. Replies wait in
 the order of their requests; a connection has one at most, so readers take turns. The more of them wait, the less each
 brings, and none waits for its payment longer than `PATIENCE_SECONDS`: a delay must not become a client's time-out.
+
+Recent bytes that the machine took out of memory are no such reads: they are read at once and stay in memory, as those
+who follow the end need them. And nobody is held back for what was served to himself.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from duramen.ports import Timer, World
 if TYPE_CHECKING:
     from duramen.server.network import Connection
 
+RECENT_LANE = "recent"
 LANES = ("cold-0", "cold-1")
 """Replies whose cold bytes are read at the same time: more would only share the disk and take turns in Python."""
 
@@ -77,7 +81,9 @@ class ColdReads:
         self.bytes_per_second = bytes_per_second
         """While others are served; 0 never holds anybody back."""
         self.busy_at = float("-inf")
-        """When somebody was served last who reads nothing from the disk."""
+        """When somebody was served last who reads nothing from the disk, the latest of them aside."""
+        self._latest: Connection | None = None
+        self._latest_at = float("-inf")
         self.bytes_read = 0
         self.waited_seconds = 0.0
         """What replies waited for their turn, all together."""
@@ -90,8 +96,15 @@ class ColdReads:
 
     # ---- what requests ask -----------------------------------------------------------------------------------
 
-    def submit(self, connection: Connection, work: Callable[[], Any], done: Done) -> None:
-        """Run `work` off the loop when its turn has come, then `done`; neither if the connection has ended by then."""
+    def submit(self, connection: Connection, work: Callable[[], Any], done: Done, *, recent: bool = False) -> None:
+        """Run `work` off the loop when its turn has come, then `done`; neither if the connection has ended by then.
+
+        recent: it only brings back what was in memory a moment ago: its turn is now.
+        """
+        if recent:
+            self.served(connection)
+            self._executor.submit(RECENT_LANE, work, done)
+            return
         now = self._clock.monotonic()
         connection.read_cold_at = now
         self._waiting.append(_Waiting(connection, work, done, now))
@@ -101,21 +114,22 @@ class ColdReads:
         """A reply with records from memory leaves: for somebody else, unless it is one of those who read old data."""
         now = connection.last_active
         if now - connection.read_cold_at > BUSY_SECONDS:
-            self.busy_at = now
+            if connection is not self._latest:
+                self.busy_at = max(self.busy_at, self._latest_at)
+                self._latest = connection
+            self._latest_at = now
 
-    @property
-    def reply_bytes(self) -> int:
-        """How many cold bytes a reply may bring now."""
-        if not self._is_paced(self._clock.monotonic()):
+    def reply_bytes(self, connection: Connection | None) -> int:
+        """How many cold bytes a reply to this connection may bring now."""
+        if not self._is_paced(connection, self._clock.monotonic()):
             return REPLY_BYTES
         share = int(self.bytes_per_second * ROUND_SECONDS) // (len(self._waiting) + 1)
         return min(PACED_REPLY_BYTES, max(LEAST_REPLY_BYTES, share))
 
-    @property
-    def debt_ms(self) -> int:
+    def debt_ms(self, connection: Connection | None) -> int:
         """For how many milliseconds no cold read will begin: what a client may as well wait before it asks again."""
         now = self._clock.monotonic()
-        return max(0, round((self._due - now) * 1000)) if self._is_paced(now) else 0
+        return max(0, round((self._due - now) * 1000)) if self._is_paced(connection, now) else 0
 
     def __len__(self) -> int:
         """Replies that wait."""
@@ -123,14 +137,16 @@ class ColdReads:
 
     # ---- turns -----------------------------------------------------------------------------------------------
 
-    def _is_paced(self, now: float) -> bool:
-        return self.bytes_per_second > 0 and now - self.busy_at < BUSY_SECONDS
+    def _is_paced(self, reader: Connection | None, now: float) -> bool:
+        """Whether somebody else than the reader is being served."""
+        busy_at = self.busy_at if reader is not None and reader is self._latest else max(self.busy_at, self._latest_at)
+        return self.bytes_per_second > 0 and now - busy_at < BUSY_SECONDS
 
     def _start(self) -> None:
         """Begin what may begin now, and come back when more may."""
         while self._waiting and self._idle:
             now = self._clock.monotonic()
-            if self._is_paced(now):
+            if self._is_paced(self._waiting[0].connection, now):
                 if len(self._idle) < len(LANES):
                     return
                 due = min(self._due, self._waiting[0].since + PATIENCE_SECONDS)
@@ -158,7 +174,7 @@ class ColdReads:
 
         self._executor.submit(lane, waiting.work, finished)
 
-    def pay(self, size: int) -> None:
+    def pay(self, connection: Connection | None, size: int) -> None:
         """So many bytes came from the disk: the next read waits until they are paid for."""
         now = self._clock.monotonic()
         self.bytes_read += size
@@ -166,7 +182,7 @@ class ColdReads:
         if now - began >= METER_SECONDS:
             self._metered = now, self._arrived()
             self._arriving = (self._metered[1] - before) / (now - began)
-        if self._is_paced(now):
+        if self._is_paced(connection, now):
             rate = max(self.bytes_per_second, CATCHING_UP * self._arriving)
             self._due = max(self._due, now - CREDIT_SECONDS) + size / rate
 

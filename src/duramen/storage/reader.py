@@ -17,6 +17,7 @@ from duramen.storage.open_files import OpenFiles
 from duramen.storage.reads import (
     SPAN_BYTES,
     ColdRead,
+    DroppedError,
     HotWindow,
     LogRead,
     Pending,
@@ -133,12 +134,13 @@ class Reader:
         bound = min(end, segment.next_offset)
         self.files.used(segment, LOG)
         start: int | None = None
+        recent = False
         try:
             start = self._locate(segment, offset)
             return self._span(segment, start, self._locate(segment, bound), offset, bound, room, first)
-        except WouldBlockError:
-            pass
-        return self._from_memory(segment, start, offset, room, bound, first, active)
+        except WouldBlockError as error:
+            recent = isinstance(error, DroppedError)
+        return self._from_memory(segment, start, offset, room, bound, first, active, recent)
 
     def _span(self, segment: Segment, start: int, stop: int, offset: int, bound: int, room: int, first: bool) -> Piece:
         """A span of hot bytes from start up to stop, cut behind the last batch that still fits into `room`.
@@ -146,22 +148,14 @@ class Reader:
         Raises WouldBlockError when some of them are not hot, or not in memory any more.
         """
         file = segment.open_file()
-        self._assure(segment, file, start, min(stop, start + room))
+        self._hot.assure(segment, file, start, min(stop, start + room))
         if stop - start > room:
             stop, bound = self._fit(segment, start, start + room, offset, first)
             if stop > start + room:
-                self._assure(segment, file, start, stop)
+                self._hot.assure(segment, file, start, stop)
         if stop <= start:
             return Piece(None, 0, bound)
         return Piece(FileSpan(file, start, stop - start), stop - start, bound)
-
-    def _assure(self, segment: Segment, file: File, start: int, stop: int) -> None:
-        """WouldBlockError unless these bytes are hot, and in memory."""
-        if not self._hot.covers(segment, start, stop):
-            raise WouldBlockError
-        if start < stop and not file.resident(start, stop - start):
-            self._hot.forget(segment, start, stop)  # what comes back from the disk has to be verified
-            raise WouldBlockError
 
     def _fit(self, segment: Segment, start: int, limit: int, offset: int, first: bool) -> tuple[int, int]:
         """(end position, next offset) of the batches from `start` that end at or before `limit`."""
@@ -260,7 +254,10 @@ class Reader:
             inside = position - chunk_start
             if inside + HEADER_SIZE > len(chunk):
                 length = min(_PEEK_BYTES, segment.flushed - position)
-                chunk = peek(position, length)
+                try:
+                    chunk = peek(position, length)
+                except WouldBlockError:
+                    raise self._hot.missing(segment, position) from None
                 chunk_start, inside = position, 0
             try:
                 header = parse_header(chunk, inside)
@@ -270,8 +267,9 @@ class Reader:
             position += header.size
 
     def _from_memory(
-        self, segment: Segment, start: int | None, offset: int, room: int, bound: int, first: bool, active: bool
-    ) -> Piece:
+        self, segment: Segment, start: int | None, offset: int, room: int, bound: int, first: bool, active: bool,
+        recent: bool,
+    ) -> Piece:  # fmt: skip
         """Bytes outside the hot window: verified here if they are few and in memory, else a Pending."""
         file = segment.open_file()
         if not active:
@@ -289,7 +287,7 @@ class Reader:
             file, segment.path, segment.flushed, segment.base_offset, seal, index_file, segment.index_entries,
             hint, offset, bound, room, first,
         )  # fmt: skip
-        pending = Pending(plan, self._hot.buffers, self._checked_in(segment, file, offset))
+        pending = Pending(plan, self._hot.buffers, self._checked_in(segment, file, offset), recent=recent)
         if min(room, segment.flushed - max(hint, 0)) > SPAN_BYTES:
             return Piece(pending, pending.size, bound)  # checking so much would hold the loop
         try:

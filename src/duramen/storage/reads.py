@@ -31,6 +31,8 @@ SPAN_BYTES = 64 * 1024
 BUFFER_BYTES = COLD_BYTES + READ_AHEAD_BYTES + 2 * BLOCK_BYTES
 """A read of COLD_BYTES with what belongs to it: the read-ahead, and the rest of its first and last sealed blocks."""
 KEPT_BUFFERS = 8
+RECENT_BYTES = 64 << 20
+"""Of what was written or verified last, how much belongs in memory even where the machine dropped it."""
 
 Fetch = Callable[[int, int], memoryview]
 """(position, length) -> exactly these bytes of the segment; WouldBlock when they are not in memory."""
@@ -40,6 +42,10 @@ ReadIndex = Callable[[int, int], "bytes | memoryview"]
 
 class WouldBlockError(Exception):
     """The bytes are not in memory, and this thread must not wait for them."""
+
+
+class DroppedError(WouldBlockError):
+    """The bytes are among the last, and the machine has taken them out of memory all the same."""
 
 
 class ColdRead(NamedTuple):
@@ -74,12 +80,16 @@ class Pending:
     """A piece of a reply that must be read off the loop.
 
     size: most bytes it can bring, a single batch above that aside. on_checked: told of what was found, on the loop.
+    recent: it is among the last that were written; others will want it, too, so it stays in memory once it is read.
     """
 
-    __slots__ = ("_buffers", "_bytes_read", "_on_checked", "found", "plan", "size")
+    __slots__ = ("_buffers", "_bytes_read", "_on_checked", "found", "plan", "recent", "size")
 
-    def __init__(self, plan: ReadPlan, buffers: ReadBuffers, on_checked: Callable[[ColdRead], bool]) -> None:
+    def __init__(
+        self, plan: ReadPlan, buffers: ReadBuffers, on_checked: Callable[[ColdRead], bool], *, recent: bool = False
+    ) -> None:
         self.plan = plan
+        self.recent = recent
         self.size = min(plan.max_bytes, plan.size - max(plan.hint, 0), COLD_BYTES)
         self.found: ColdRead | None = None
         self._bytes_read = 0
@@ -95,11 +105,16 @@ class Pending:
         self.size = min(self.size, most)
 
     def run(self) -> ColdRead:
-        """Read and check; any thread. OSError, CorruptLogError. The page cache stays as it was."""
+        """Read and check; any thread. OSError, CorruptLogError. The page cache stays as it was, unless it is recent."""
         plan = self.plan
         buffers = self._buffers
 
         def fetch(position: int, length: int) -> memoryview:
+            if self.recent:
+                data = plan.file.pread(length, position)
+                if len(data) != length:
+                    raise _cut(plan, position, length)
+                return memoryview(data)
             buffer = buffers.view(length)
             if plan.file.read_cold(buffer, position) != length:
                 raise _cut(plan, position, length)
@@ -144,14 +159,16 @@ class HotWindow:
     Kept per grain of a file as one run of bytes, so that memory follows the limit and not the number of writes.
     """
 
-    __slots__ = ("_grains", "buffers", "files", "generation", "limit_bytes", "size")
+    __slots__ = ("_added", "_grains", "buffers", "files", "generation", "limit_bytes", "size")
 
     def __init__(self, limit_bytes: int = 256 << 20, most_files: int = -1) -> None:
         self.limit_bytes = limit_bytes
-        self._grains: OrderedDict[tuple[Segment, int], tuple[int, int]] = OrderedDict()
+        self._grains: OrderedDict[tuple[Segment, int], tuple[int, int, int]] = OrderedDict()
+        """(first byte, end, count of `_added` behind them) of each."""
+        self._added = 0
         self.size = 0
         self.generation = 0
-        """Counts what was forgotten."""
+        """Counts what was forgotten because it changed."""
         self.buffers = ReadBuffers()
         self.files = OpenFiles(most_files)
         """Whose bytes they are: shared, as the window is."""
@@ -163,16 +180,17 @@ class HotWindow:
             number = start // GRAIN_BYTES
             stop = min(end, (number + 1) * GRAIN_BYTES)
             key = (segment, number)
-            low, high = grains.get(key, (start, start))
+            low, high, _ = grains.get(key, (start, start, 0))
             if stop < low or start > high:
                 self.size -= high - low
                 del grains[key]  # another run of the same grain: the younger one counts
                 low = high = start
-            grains[key] = (min(low, start), max(high, stop))
+            self._added += stop - start
+            grains[key] = (min(low, start), max(high, stop), self._added)
             self.size += max(low - start, 0) + max(stop - high, 0)
             start = stop
         while self.size > self.limit_bytes:
-            _, (low, high) = grains.popitem(last=False)
+            _, (low, high, _) = grains.popitem(last=False)
             self.size -= high - low
 
     def covers(self, segment: Segment, start: int, end: int) -> bool:
@@ -181,17 +199,39 @@ class HotWindow:
         while start < end:
             number = start // GRAIN_BYTES
             stop = min(end, (number + 1) * GRAIN_BYTES)
-            low, high = grains.get((segment, number), (0, 0))
+            low, high, _ = grains.get((segment, number), (0, 0, 0))
             if start < low or stop > high:
                 return False
             start = stop
         return True
 
+    def assure(self, segment: Segment, file: File, start: int, stop: int) -> None:
+        """WouldBlockError unless these bytes are hot, and in memory."""
+        if not self.covers(segment, start, stop):
+            raise WouldBlockError
+        if start < stop and not file.resident(start, stop - start):
+            error = self.missing(segment, start)
+            self.drop(segment, start, stop)
+            raise error
+
+    def missing(self, segment: Segment, position: int) -> WouldBlockError:
+        """What it means that hot bytes from here on are not in memory."""
+        return DroppedError() if self.is_recent(segment, position) else WouldBlockError()
+
+    def is_recent(self, segment: Segment, position: int) -> bool:
+        """Whether this byte is hot and among the last RECENT_BYTES."""
+        _, _, behind = self._grains.get((segment, position // GRAIN_BYTES), (0, 0, -RECENT_BYTES))
+        return self._added - behind < RECENT_BYTES
+
     def forget(self, segment: Segment, start: int, end: int) -> None:
-        """These bytes are no longer what they were, or no longer in memory."""
+        """These bytes are no longer what they were."""
         self.generation += 1
+        self.drop(segment, start, end)
+
+    def drop(self, segment: Segment, start: int, end: int) -> None:
+        """These bytes are no longer in memory: what comes back from the disk has to be verified."""
         for number in range(start // GRAIN_BYTES, -(-end // GRAIN_BYTES)):
-            low, high = self._grains.pop((segment, number), (0, 0))
+            low, high, _ = self._grains.pop((segment, number), (0, 0, 0))
             self.size -= high - low
 
 

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.partition.partition_world import Lanes
 from tests.unit.server.broker_world import Agenda, InProcess, Line
 
+from duramen.model import TopicPartition
 from duramen.server.cold_reads import (
     BUSY_SECONDS,
     LANES,
@@ -52,7 +53,7 @@ class Pace:
         def done(result: Any, error: BaseException | None) -> None:
             assert error is None
             self.log.append((name, self.clock.monotonic()))
-            self.reads.pay(size)
+            self.reads.pay(None, size)
 
         someone: Any = client or Client()
         self.reads.submit(someone, lambda: None, done)
@@ -86,8 +87,8 @@ def test_alone_nobody_waits_and_two_read_at_a_time() -> None:
     assert sorted(lane for lane, _, _ in pace.lanes.waiting) == sorted(LANES)
     pace.pass_seconds(0.05, busy=False)
     assert pace.log == [(name, 0.0) for name in "abcd"]
-    assert pace.reads.debt_ms == 0
-    assert pace.reads.reply_bytes == REPLY_BYTES
+    assert pace.reads.debt_ms(None) == 0
+    assert pace.reads.reply_bytes(None) == REPLY_BYTES
     assert pace.reads.bytes_read == 4 * MIB
 
 
@@ -99,7 +100,7 @@ def test_beside_others_one_reads_at_a_time_when_the_last_is_paid_for() -> None:
     assert len(pace.lanes.waiting) == 1
     pace.pass_seconds(0.5)
     assert pace.names == ["a"]
-    assert 0 < pace.reads.debt_ms <= 1000
+    assert 0 < pace.reads.debt_ms(None) <= 1000
     pace.pass_seconds(2)
     assert pace.log == [("a", 0.0), ("b", pytest.approx(1, abs=0.06)), ("c", pytest.approx(2, abs=0.06))]
     assert pace.reads.waited_seconds == pytest.approx(3, abs=0.2)
@@ -168,9 +169,9 @@ def test_a_wait_for_payment_ends_before_clients_give_up_and_many_readers_get_les
     assert pace.names == ["a"]
     pace.pass_seconds(1)
     assert pace.names == ["a", "b", "c"]
-    assert pace.reads.reply_bytes == LEAST_REPLY_BYTES
+    assert pace.reads.reply_bytes(None) == LEAST_REPLY_BYTES
     pace.reads.bytes_per_second = 32 * MIB
-    assert pace.reads.reply_bytes == PACED_REPLY_BYTES
+    assert pace.reads.reply_bytes(None) == PACED_REPLY_BYTES
 
 
 def test_a_reply_from_memory_counts_as_somebody_else_unless_it_goes_to_a_reader_of_old_data() -> None:
@@ -178,9 +179,26 @@ def test_a_reply_from_memory_counts_as_somebody_else_unless_it_goes_to_a_reader_
     reader = Client()
     pace.ask("a", reader)
     pace.reads.served(reader)  # type: ignore[arg-type]
-    assert pace.reads.reply_bytes == REPLY_BYTES
+    assert pace.reads.reply_bytes(None) == REPLY_BYTES
     pace.reads.served(Client())  # type: ignore[arg-type]
-    assert pace.reads.reply_bytes == PACED_REPLY_BYTES
+    assert pace.reads.reply_bytes(None) == PACED_REPLY_BYTES
+
+
+def test_nobody_is_held_back_for_what_was_served_to_himself() -> None:
+    pace = Pace()
+    reader, other = Client(), Client()
+    for at in (0.0, 0.5):
+        reader.last_active = at
+        pace.reads.served(reader)  # type: ignore[arg-type]
+    pace.clock.now_ms = 600
+    pace.ask("a", reader)
+    pace.ask("b", reader)
+    pace.pass_seconds(0.05, busy=False)
+    assert pace.names == ["a", "b"], "alone, although his last reply came from memory"
+    other.last_active = 0.7
+    pace.reads.served(other)  # type: ignore[arg-type]
+    assert pace.reads.reply_bytes(reader) == PACED_REPLY_BYTES  # type: ignore[arg-type]
+    assert pace.reads.reply_bytes(other) == PACED_REPLY_BYTES, "the reader was served half a second ago"  # type: ignore[arg-type]
 
 
 def test_a_stop_leaves_nothing_behind() -> None:
@@ -284,3 +302,39 @@ def test_a_reader_that_leaves_while_it_waits(served: InProcess) -> None:
     assert found is not None
     assert found[0] == [5]
     assert len(served.broker.cold_reads) == 0
+
+
+def test_recent_records_that_the_machine_dropped_come_at_once_and_stay(
+    served: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone: set[str] = set()
+    resident: Callable[[CrashFile, int, int], bool] = CrashFile.resident
+    pread: Callable[[CrashFile, int, int], bytes] = CrashFile.pread
+    monkeypatch.setattr(
+        CrashFile, "resident", lambda file, at, size: file.path not in gone and resident(file, at, size)
+    )
+
+    def brings_back(file: CrashFile, size: int, at: int) -> bytes:
+        gone.discard(file.path)
+        return pread(file, size, at)
+
+    monkeypatch.setattr(CrashFile, "pread", brings_back)
+    reader, follower, producer = served.connect(), served.connect(), served.connect()
+    for _ in range(2):
+        producer.produce("new", VALUE)
+    path = served.broker.store.partitions[TopicPartition("new", 0)].log.active.path
+    reader.ask_fetch("old", 0, most=len(VALUE))
+    reader.ask_fetch("old", 1, most=len(VALUE))
+    served.run()
+    assert answer(reader) is not None
+    assert answer(reader) is None, "old records wait for their turn"
+    gone.add(path)
+    cold_before = served.broker.cold_reads.bytes_read
+    follower.ask_fetch("new", 0, most=MIB)
+    served.run()
+    assert answer(follower) == ([0, 1], 0)
+    assert not gone, "they are in memory again"
+    assert served.broker.cold_reads.bytes_read == cold_before, "and nobody pays for them"
+    follower.ask_fetch("new", 0, most=MIB)
+    served.run()
+    assert answer(follower) == ([0, 1], 0)

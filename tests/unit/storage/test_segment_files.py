@@ -19,7 +19,7 @@ from duramen.storage.index import (
     decode_offset_index,
     decode_time_index,
 )
-from duramen.storage.reads import GRAIN_BYTES, HotWindow
+from duramen.storage.reads import GRAIN_BYTES, RECENT_BYTES, HotWindow
 from duramen.storage.scan import CHUNK_BYTES, scan
 from duramen.storage.seal import compute_seal
 from duramen.storage.segment import Segment, file_name, parse_base, parse_name
@@ -209,3 +209,17 @@ def test_the_hot_window_never_claims_what_was_not_added(
         assert hot <= added
         assert len(hot) * unit <= window.limit_bytes
         assert window.size == len(hot) * unit
+
+
+def test_what_was_written_last_is_recent_and_what_lies_behind_it_is_not() -> None:
+    window = HotWindow(4 * RECENT_BYTES)
+    early, late = Segment(RealDisk(), "d", 0), Segment(RealDisk(), "d", 9)
+    window.add(early, 0, 100)
+    assert window.is_recent(early, 50)
+    window.add(late, 0, RECENT_BYTES - 1)
+    assert window.is_recent(early, 50)
+    window.add(late, RECENT_BYTES - 1, RECENT_BYTES)
+    assert not window.is_recent(early, 50)
+    assert window.covers(early, 0, 100), "hot it stays"
+    window.drop(late, 0, RECENT_BYTES)
+    assert not window.is_recent(late, 0)

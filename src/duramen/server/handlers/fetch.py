@@ -17,6 +17,7 @@ from duramen.model import TopicPartition
 from duramen.partition.partition import READ_COMMITTED, Partition, Read
 from duramen.partition.positions import epoch_end
 from duramen.ports import Part, Timer
+from duramen.server.cold_reads import REPLY_BYTES
 from duramen.server.fetch_sessions import FetchPlan, Target
 from duramen.storage.reads import Pending
 from duramen.wire.frame import part_size
@@ -55,6 +56,11 @@ class Answer:
     def is_cold(self) -> bool:
         """Whether some of its bytes are still to be read, off the loop."""
         return self.read is not None and any(type(part) is Pending for part in self.read.parts)
+
+    @property
+    def is_recent(self) -> bool:
+        """Whether what is still to be read was in memory a moment ago."""
+        return self.read is not None and all(part.recent for part in self.read.parts if type(part) is Pending)
 
     def leave_out(self) -> None:
         """Its records wait for the next request."""
@@ -143,13 +149,15 @@ class FetchCall:
     def _read_all(self) -> tuple[list[Answer], int, bool]:
         """(answers, bytes found, whether something must be told at once)."""
         total = cold = 0
+        most_cold = self.request.broker.cold_reads.reply_bytes(self.request.connection)
         urgent = False
         answers = []
         for target in self.plan.targets:
             answer = self._read_one(target, self._most - total, at_least_one=total == 0)
             if answer.read is not None and answer.is_cold:
                 cold += answer.read.size
-                if cold > self.request.broker.cold_reads.reply_bytes and cold > answer.read.size:
+                most = REPLY_BYTES if answer.is_recent else most_cold
+                if cold > most and cold > answer.read.size:
                     answer.leave_out()
             if answer.read is not None:
                 total += answer.read.size
@@ -248,20 +256,24 @@ class FetchCall:
         # Cold bytes are memory until they are sent: one such reply at a time for a connection.
         connection.mute("cold")
         cold_reads = self.request.broker.cold_reads
-        most = cold_reads.reply_bytes
-        for part in pending:
-            part.limit(most)
+        recent = all(part.recent for part in pending)
+        if not recent:
+            most = cold_reads.reply_bytes(connection)
+            for part in pending:
+                part.limit(most)
 
         def warmed(failures: list[tuple[Answer, BaseException]] | None, error: BaseException | None) -> None:
             if error is not None:
                 failures = [(answer, error) for answer in cold]
             for answer, failure in failures or ():
                 self._damaged(answer.target, answer.data, failure)
-            cold_reads.pay(sum(part.complete() for part in pending))
-            self._send(answers, cold_reads.debt_ms)
+            brought = sum(part.complete() for part in pending)
+            if not recent:
+                cold_reads.pay(connection, brought)
+            self._send(answers, 0 if recent else cold_reads.debt_ms(connection))
             connection.unmute("cold")
 
-        cold_reads.submit(connection, lambda: self._read_cold(cold), warmed)
+        cold_reads.submit(connection, lambda: self._read_cold(cold), warmed, recent=recent)
 
     def _read_cold(self, cold: list[Answer]) -> list[tuple[Answer, BaseException]]:
         """Off the loop: replace what is not in memory by verified bytes; damage stays with its partition."""
