@@ -25,7 +25,7 @@ RECENT_LANE = "recent"
 LANES = ("cold-0", "cold-1")
 """Replies whose cold bytes are read at the same time: more would only share the disk and take turns in Python."""
 
-BUSY_SECONDS = 5.0
+BUSY_SECONDS = 1.0
 """How long others count as being served after a produce request or a reply from memory."""
 
 CATCHING_UP = 2

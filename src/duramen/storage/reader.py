@@ -257,7 +257,7 @@ class Reader:
                 try:
                     chunk = peek(position, length)
                 except WouldBlockError:
-                    raise self._hot.missing(segment, position) from None
+                    raise DroppedError if self._hot.is_recent(segment, position) else WouldBlockError from None
                 chunk_start, inside = position, 0
             try:
                 header = parse_header(chunk, inside)

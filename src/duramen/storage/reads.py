@@ -210,13 +210,10 @@ class HotWindow:
         if not self.covers(segment, start, stop):
             raise WouldBlockError
         if start < stop and not file.resident(start, stop - start):
-            error = self.missing(segment, start)
+            recent = self.is_recent(segment, start)
             self.drop(segment, start, stop)
-            raise error
-
-    def missing(self, segment: Segment, position: int) -> WouldBlockError:
-        """What it means that hot bytes from here on are not in memory."""
-        return DroppedError() if self.is_recent(segment, position) else WouldBlockError()
+            # Not by a name: the error and this frame would keep each other, and all that callers hold.
+            raise DroppedError if recent else WouldBlockError
 
     def is_recent(self, segment: Segment, position: int) -> bool:
         """Whether this byte is hot and among the last RECENT_BYTES."""
