@@ -62,7 +62,7 @@ class SinkRun:
         life.asked += values
 
         def told(reply: Any) -> None:
-            if self._run._accepted(reply.error_code, "a commit of a sink"):
+            if self._run._accepted(reply.error_code, "a commit of a sink") and handles:
                 first = reply.topics[0].partitions[0].base_offset
                 life.stored |= {first + index: value for index, value in enumerate(values)}
 

@@ -181,6 +181,8 @@ def lost_side_files(run: Session) -> None:
     filled(run)
     run.checkpoint()
     run.keep_house(NOW)
+    for promise in run.promises.values():
+        promise.lost_epochs = True
     for clean in (True, False):
         if clean:
             run.stop()

@@ -44,6 +44,7 @@ from duramen.storage.checkpoints import (
 from duramen.storage.journal_reader import HELD_BYTES, JournalContents, read_journal
 from duramen.storage.recovery import PartitionRecovery, RecoveryReport
 from duramen.storage.recovery_plan import LogKey, Plan, Point, make_plans
+from duramen.storage.scrub_progress import PROGRESS as SCRUB_PROGRESS
 from duramen.storage.segment import log_name, parse_base
 from duramen.storage.segment_lists import NOTHING_WANTED, Wanted
 from duramen.storage.vouching import DELETE_SUFFIX, check_identity, read_vouched, restore
@@ -62,6 +63,7 @@ _TEMPORARIES = frozenset(
         META_PROPERTIES,
         CLEAN_SHUTDOWN,
         FORGONE,
+        SCRUB_PROGRESS,
     )
 )
 """What a crash leaves of a file that was being replaced. Not all of them are written again by every start."""
