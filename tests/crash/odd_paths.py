@@ -53,6 +53,9 @@ def reads(run: Session) -> None:
     """Records just written, in memory and not in memory, with and without seals; look-ups by time."""
     filled(run)
     _read_all(run)
+    run.disk.cold = True  # type: ignore[attr-defined]
+    _read_all(run)  # what was written last, and the machine took out of memory
+    run.disk.cold = False  # type: ignore[attr-defined]
     run.keep_house(NOW)
     run.stop()
     run.disk.end_process()
