@@ -42,7 +42,7 @@ def replaced(topic: str, *, fail: bool) -> None:
     what = f"topic {topic} was deleted and made anew since this query read it: its offsets are other records now"
     if fail:
         raise TopicReplacedError(
-            f"{what}. Start the query with a new checkpoint (a pipeline: `duramen spark reprocess`), or set "
-            "failOnDataLoss to false to read the new topic from its first record"
+            f"{what}. Start the query again, a stream with a new checkpoint (a pipeline: `duramen spark reprocess`), "
+            "or set failOnDataLoss to false: a stream then reads the new topic from its first record"
         )
     _log.warning("%s; it is read from its first record", what)

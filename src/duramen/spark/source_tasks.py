@@ -83,8 +83,9 @@ class _Fetching:
                 timeout_s=settings.poll_timeout_s,
             )
         except TopicReplacedError:
-            replaced(self._split.topic, fail=settings.fail_on_data_loss)
-            self._decoder.skip_to(self._split.end)
+            if settings.fail_on_data_loss:
+                replaced(self._split.topic, fail=True)
+            self._lost_to_the_end(offset, "the topic was deleted and made anew since this was planned")
         except KafkaError as error:
             if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._out_of_range(offset)

@@ -88,6 +88,20 @@ def test_between_plan_and_task_and_between_end_and_plan(node: LogNode) -> None:
     query.stop()
 
 
+def test_what_was_planned_of_a_topic_that_is_gone_is_passed_over_by_name(
+    node: LogNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = node.create("passed")
+    fill(node, topic, b"old", 5)
+    batch = DuramenReader(options(node, topic, failOnDataLoss="false"), SCHEMA)
+    planned = batch.partitions()
+    make_anew(node, topic, 8)
+    assert values(batch, planned) == []
+    assert "offsets 0 to 4 of passed-0" in caplog.text
+    assert "made anew" in caplog.text
+    assert values(batch, batch.partitions()) == [b"new"] * 8
+
+
 def test_a_checkpoint_without_ids_goes_on_and_gets_them(node: LogNode) -> None:
     topic = node.create("older")
     fill(node, topic, b"old", 5)
