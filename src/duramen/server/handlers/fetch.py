@@ -149,14 +149,14 @@ class FetchCall:
     def _read_all(self) -> tuple[list[Answer], int, bool]:
         """(answers, bytes found, whether something must be told at once)."""
         total = cold = 0
-        most_cold = self.request.broker.cold_reads.reply_bytes(self.request.connection)
         urgent = False
         answers = []
         for target in self.plan.targets:
             answer = self._read_one(target, self._most - total, at_least_one=total == 0)
             if answer.read is not None and answer.is_cold:
                 cold += answer.read.size
-                most = REPLY_BYTES if answer.is_recent else most_cold
+                request = self.request
+                most = REPLY_BYTES if answer.is_recent else request.broker.cold_reads.reply_bytes(request.connection)
                 if cold > most and cold > answer.read.size:
                     answer.leave_out()
             if answer.read is not None:
