@@ -186,7 +186,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--megabytes", type=int, default=400, help="what is read of each size of record")
     parser.add_argument("--small", action="store_true", help="a tenth of it, one round; nothing is stored")
-    parser.add_argument("--only", default="", help="read, write, or one of the four parts; nothing is stored")
+    parser.add_argument(
+        "--only", default="", help="read, write, or one of the four parts; only a run of everything is stored"
+    )
     options = parser.parse_args()
     if options.small:
         options.rounds, options.megabytes = 1, options.megabytes // 10
@@ -205,7 +207,7 @@ def main() -> int:
         facts |= {"machine": machine.describe(Path(place)), "rounds": options.rounds, "aims": AIMS}
         facts |= measure(options, Path(place), jars)
     facts["load_average_after"] = machine.describe(RESULTS)["load_average"]
-    if not (options.small or options.only):
+    if all(vars(options)[name] == parser.get_default(name) for name in vars(options)):
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H%M")
         path = RESULTS / f"{stamp}-{facts['commit'][:9]}-spark-connector.json"
         path.write_text(json.dumps(facts, indent=2) + "\n")

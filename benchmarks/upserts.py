@@ -201,7 +201,7 @@ def main() -> int:
             spark.stop()
             broker.stop()
         facts["load_average_after"] = machine.describe(folder)["load_average"]
-    complete = options.rounds >= ROUNDS and options.rows >= ROWS and options.stores == STORES
+    complete = all(vars(options)[name] == parser.get_default(name) for name in vars(options))
     place = RESULTS if complete else PARTIAL_RESULTS
     place.mkdir(parents=True, exist_ok=True)
     stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H%M")

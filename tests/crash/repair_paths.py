@@ -39,7 +39,7 @@ part's header, too; a batch, while the segments still have what the journal had.
 
 def repair_journal(seed: int) -> tuple[Tape, int]:
     """A session, a power cut, a damaged journal, and the repair; returns its tape and where the repair begins."""
-    harm = HARMS[seed % len(HARMS)]
+    harm = HARMS[(seed - 1) % len(HARMS)]
     session = Session(seed)
     session.start()
     for number in (1, 2):

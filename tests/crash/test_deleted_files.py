@@ -14,7 +14,7 @@ import pytest
 from tests.crash.node_run import NodeRun, check_node
 from tests.crash.odd_paths import rolled_back
 from tests.crash.promises import Promises, check_log, require, view_of
-from tests.crash.session import DATA, NOW, Session, open_directory
+from tests.crash.session import NOW, Session, open_directory
 from tests.crash.states import State, final_states
 from tests.crash.tape import TapeDisk, Tree
 from tests.crash.write_paths import compaction
@@ -176,10 +176,12 @@ def node_states() -> Iterator[State]:
 
 
 def test_a_node_loses_no_topic_no_position_and_no_record_with_any_of_them() -> None:
+    tried = 0
     for state in node_states():
         for kind in sorted(kinds(state.tree) - DATA_KINDS):
+            tried += 1
             try:
                 check_node(state._replace(tree=without(state.tree, kind)))
             except (AssertionError, OSError, DuramenError) as error:
                 raise AssertionError(f"{state.origin}, without {kind}: {error}") from error
-    assert DATA.strip("/") in state.tree
+    assert tried > 10

@@ -574,18 +574,27 @@ def test_a_connection_that_ends_while_its_fetch_is_parked(served: Served, other:
         assert other.produce("calm", [b"wakes nobody"]).error_code == 0
 
 
-def test_limits_of_connections(tmp_path: Path) -> None:
-    settings = {"max.connections": "5", "max.connections.per.ip": "3", "connections.max.idle.ms": "2500"}
-    server = Served(tmp_path, settings)
+@pytest.mark.parametrize("limit", ["max.connections", "max.connections.per.ip"])
+def test_limits_of_connections(tmp_path: Path, limit: str) -> None:
+    server = Served(tmp_path, {limit: "3"})
     server.start()
     try:
         raws = [let_in(server.port) for _ in range(3)]
-        with Raw(server.port) as fourth:
-            assert fourth.is_closed()
+        with pytest.raises(OSError), Raw(server.port) as fourth:
+            fourth.call(API_VERSIONS, 3, client_software_name="a", client_software_version="b")
         raws[0].socket.close()
-        with let_in(server.port) as again:
-            assert again.is_closed(), "idle for longer than connections.max.idle.ms"
+        raws[0] = let_in(server.port)
         for raw in raws:
             raw.socket.close()
+    finally:
+        server.stop()
+
+
+def test_an_idle_connection_is_closed(tmp_path: Path) -> None:
+    server = Served(tmp_path, {"connections.max.idle.ms": "500"})
+    server.start()
+    try:
+        with let_in(server.port) as idle:
+            assert idle.is_closed()
     finally:
         server.stop()

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from serving import Served, free_port, only_duramen
 
 SECONDS = 40.0
+LAG = "duramen_loop_lag_seconds"
 PAUSES = ("duramen_gc_pause_seconds", "duramen_checkpoint_seconds", "duramen_checkpoint_pause_seconds")
 
 
@@ -46,13 +47,12 @@ def test_collections_and_checkpoints_under_load_show_in_the_metrics(tmp_path: Pa
                 producer.produce("loaded", b"%d" % number + bytes(500))
             assert producer.flush(30) == 0
             after = samples(port)
-            grown = [name for name in PAUSES if after[f"{name}_count"] > before[f"{name}_count"]]
-            if len(grown) == len(PAUSES):
+            grown = [name for name in (*PAUSES, LAG) if after[f"{name}_count"] > before[f"{name}_count"]]
+            if len(grown) > len(PAUSES):
                 break
             assert time.monotonic() < end, f"only {grown} grew"
         for name in PAUSES:
             assert after[f"{name}_sum"] > 0
-        assert after["duramen_loop_lag_seconds_count"] >= before["duramen_loop_lag_seconds_count"]
         assert node.stop() == 0, node.log()
     finally:
         node.kill()

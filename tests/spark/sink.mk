@@ -2,7 +2,7 @@
 # Kills of each victim at each arrow of a real pipeline; of executor JVMs on a local cluster.
 SINK_ROUNDS ?= 3
 SINK_CLUSTER_ROUNDS ?= 1
-# Without Spark: kills of the node, and failures injected at named points.
+# Without Spark: kills of the node, and failures injected at named points; the kills of the whole pipeline come on top.
 SINK_KILLS ?= 40
 SINK_FAILURES ?= 300
 SINK_SEED ?= 1

@@ -112,6 +112,7 @@ def test_a_swap_while_the_run_goes_on(spark: SparkSession, tmp_path: Path) -> No
     wait_for(lambda: "distance goes on as v2" in said, run, reader)
     topics.append("flights", [("N22", {"miles": 22})])
     wait_for(lambda: pipelines.open_table(before, "distance").rows().num_rows == 21, run, reader)
+    wait_for(lambda: seen[-1] == {3}, run, reader)
     with folder.hold(), pytest.raises(BusyError, match="swaps distance now"):
         work.rollback()
     work.rollback()

@@ -334,10 +334,12 @@ def test_recent_records_that_the_machine_dropped_come_at_once_and_stay(
     cold_before = served.broker.cold_reads.bytes_read
     gc.collect()
     gc.disable()
-    follower.ask_fetch("new", 0, most=MIB)
-    served.run()
-    kept = [found for found in gc.get_objects() if isinstance(found, WouldBlockError)]
-    gc.enable()
+    try:
+        follower.ask_fetch("new", 0, most=MIB)
+        served.run()
+        kept = [found for found in gc.get_objects() if isinstance(found, WouldBlockError)]
+    finally:
+        gc.enable()
     assert not kept, "with its frames it would keep every record of the reply"
     assert answer(follower) == ([0, 1], 0)
     assert not gone, "they are in memory again"
