@@ -119,6 +119,12 @@ class ColdReads:
                 self._latest = connection
             self._latest_at = now
 
+    def forget(self, connection: Connection) -> None:
+        """The connection has ended: that somebody was served counts on, who it was does not."""
+        if connection is self._latest:
+            self.busy_at = max(self.busy_at, self._latest_at)
+            self._latest = None
+
     def reply_bytes(self, connection: Connection | None) -> int:
         """How many cold bytes a reply to this connection may bring now."""
         if not self._is_paced(connection, self._clock.monotonic()):

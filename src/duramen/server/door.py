@@ -111,6 +111,7 @@ class Door:
             else:
                 self._by_host.pop(host, None)
             self._broker.metrics.connections_closed += 1
+        self._broker.cold_reads.forget(connection)
         if reason != "closed by the peer":
             self._broker.report("connection-closed", peer=connection.transport.peer, reason=reason)
         self.receiver.feed_starved()

@@ -84,6 +84,7 @@ class Line:
 
     def close(self) -> None:
         self.closed = True
+        self._reader = None
 
     # ---- the client's side -----------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from duramen.server.cold_reads import (
     REPLY_BYTES,
     ColdReads,
 )
+from duramen.server.network import Connection
 from duramen.sim.disk import CrashDisk, CrashFile
 from duramen.storage.reads import WouldBlockError
 from duramen.wire.batch import batches
@@ -203,6 +205,20 @@ def test_nobody_is_held_back_for_what_was_served_to_himself() -> None:
     assert pace.reads.reply_bytes(other) == PACED_REPLY_BYTES, "the reader was served half a second ago"  # type: ignore[arg-type]
 
 
+def test_who_has_gone_is_forgotten_but_not_that_he_was_served() -> None:
+    pace = Pace()
+    reader, follower = Client(), Client()
+    pace.reads.served(follower)  # type: ignore[arg-type]
+    pace.reads.forget(reader)  # type: ignore[arg-type]
+    pace.reads.forget(follower)  # type: ignore[arg-type]
+    gone = weakref.ref(follower)
+    del follower
+    assert gone() is None, "for as long as nobody else is served"
+    assert pace.reads.reply_bytes(reader) == PACED_REPLY_BYTES  # type: ignore[arg-type]
+    pace.pass_seconds(BUSY_SECONDS, busy=False)
+    assert pace.reads.reply_bytes(reader) == REPLY_BYTES  # type: ignore[arg-type]
+
+
 def test_a_stop_leaves_nothing_behind() -> None:
     pace = Pace()
     pace.reads.busy_at = 0.0
@@ -304,6 +320,17 @@ def test_a_reader_that_leaves_while_it_waits(served: InProcess) -> None:
     assert found is not None
     assert found[0] == [5]
     assert len(served.broker.cold_reads) == 0
+
+
+def test_a_connection_that_has_ended_is_let_go(served: InProcess) -> None:
+    follower, producer = served.connect(), served.connect()
+    producer.produce("new", b"a")
+    assert len(follower.fetch("new", 0).records) > 0
+    next(there for there in served.broker.door.connections if there.transport is follower).close("test")
+    served.run()
+    gc.collect()
+    kept = [found for found in gc.get_objects() if type(found) is Connection and found.transport is follower]
+    assert not kept, "the last that was served, for as long as nobody else is"
 
 
 def test_recent_records_that_the_machine_dropped_come_at_once_and_stay(
