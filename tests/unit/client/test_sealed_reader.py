@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import shutil
 import time
 from pathlib import Path
 
@@ -193,20 +194,40 @@ def chill(path: str, seconds: float = 10.0) -> None:
         time.sleep(0.05)
 
 
+HOT_AT, HOT_BYTES = 6 << 20, 2 << 20
+HOT_PAGES = HOT_BYTES // PAGE_BYTES
+
+
+def warm(path: str) -> int:
+    """Bring a part of the file into memory, and nothing else of it; how many pages of it are there then."""
+    chill(path)
+    with open(path, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
+        file.seek(HOT_AT)
+        assert len(file.read(HOT_BYTES)) == HOT_BYTES
+    return pages_in_memory(path)
+
+
 @pytest.mark.parametrize("flag", [True, False])
 def test_the_page_cache_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: bool) -> None:
+    """The machine may take pages at any time. It took them if a file that nobody reads lost its own, too; and the
+    reader did if they are gone each time, three times of three in which that other file kept its own."""
     if not flag:  # where the kernel or the file system has no reads past the cache
         monkeypatch.setattr("duramen.page_cache.uncached_flag", lambda: None)
     segment = write_segment(tmp_path, 0, [60_000] * 300)
-    chill(segment.path)
-    hot = 2 << 20
-    with open(segment.path, "rb", buffering=0) as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
-        file.seek(6 << 20)
-        assert len(file.read(hot)) == hot
-    before = pages_in_memory(segment.path)
-    assert before < 2 * hot // PAGE_BYTES
-    with SealedReader(segment) as reader:
-        assert sum(len(piece.data) for piece in reader.read()) == segment.size_bytes
-    after = pages_in_memory(segment.path)
-    assert 0.8 * before <= after <= before + segment.size_bytes // PAGE_BYTES // 20
+    beside = shutil.copyfile(segment.path, tmp_path / "beside")
+    lost: list[tuple[int, int]] = []
+    for _ in range(10):
+        warm(str(beside))
+        before = warm(segment.path)
+        assert before < 2 * HOT_PAGES
+        with SealedReader(segment) as reader:
+            assert sum(len(piece.data) for piece in reader.read()) == segment.size_bytes
+        after = pages_in_memory(segment.path)
+        assert after <= before + segment.size_bytes // PAGE_BYTES // 20
+        if after >= 0.8 * HOT_PAGES:
+            return
+        if pages_in_memory(str(beside)) >= 0.8 * HOT_PAGES:
+            lost.append((before, after))
+            assert len(lost) < 3, f"pages in memory before and after: {lost}"
+    pytest.skip("this machine takes pages out of memory all the time")
