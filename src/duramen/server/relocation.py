@@ -66,11 +66,14 @@ class Relocation:
         sinks = self._coordinator.machine.sinks.values()
         if self._busy or self._clock.monotonic() < self._not_before:
             return
+        needed = needed_bytes(sinks)
+        enough = needed + max(self._rules.idle_bytes, needed)
+        if self._coordinator.staging.log.size < enough:
+            return  # as mostly: nobody has to look through all that is staged
         oldest = oldest_staged(sinks)
         if oldest is None or self._clock.wall_ms() - oldest[2].staged_ms < self._rules.settled_ms:
             return
-        needed = needed_bytes(sinks)
-        if self._held_up(oldest[2].first_offset) - needed >= max(self._rules.idle_bytes, needed):
+        if self._held_up(oldest[2].first_offset) >= enough:
             self._busy = True
             _Move(self, *oldest).read()
 
@@ -117,7 +120,16 @@ class _Move:
         self._batches: list[bytearray] = []
         self._recorded: Callable[[], None] = _nothing
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it is still staged; else it was committed or given up meanwhile."""
+        sink = self._owner.coordinator.machine.sinks.get(self._sink_id)
+        return sink is not None and sink.staged.get(self._handle) == self._staged
+
     def read(self) -> None:
+        if not self.is_wanted:
+            self._owner.ended(None)
+            return
         if self._reader.is_over:
             self._store()
             return
@@ -132,7 +144,7 @@ class _Move:
         if error is not None:
             if not isinstance(error, DuramenError | OSError):
                 raise error
-            self._owner.ended(error)
+            self._owner.ended(error if self.is_wanted else None)
             return
         chunk.complete()
         self._reader.took(chunk)
@@ -141,10 +153,6 @@ class _Move:
 
     def _store(self) -> None:
         owner = self._owner
-        sink = owner.coordinator.machine.sinks.get(self._sink_id)
-        if sink is None or sink.staged.get(self._handle) != self._staged:
-            owner.ended(None)  # committed or given up meanwhile
-            return
         views = [memoryview(batch) for batch in self._batches]
         self._recorded = owner.coordinator.store([views], owner.clock.wall_ms(), self._stored)
 

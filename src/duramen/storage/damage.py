@@ -20,7 +20,8 @@ MOST_FINDINGS = 1000
 
 def remedy_of(failure: BaseException) -> str:
     """What to do about the error that fenced a directory."""
-    full = isinstance(failure, OSError) and failure.errno in (errno.ENOSPC, errno.EDQUOT)
+    cause = failure if isinstance(failure, OSError) else failure.__cause__
+    full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
     return "free space on its volume, then restart the node" if full else "mend its disk, then restart the node"
 
 

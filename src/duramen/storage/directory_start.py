@@ -134,6 +134,7 @@ def prepare(
     try:
         checkpoint = read_checkpoint(disk, path)
         clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
+        contents.check_readable()
         forgo = forgo and contents.damage is not None and not clean
         if contents.damage is not None and not clean and not forgo:
             # Before anything is put right: what the damaged entries said of creations and deletions is not known.
@@ -356,6 +357,7 @@ def _recover(
     forgo: bool = False,
 ) -> list[Ready]:
     contents, report = state.contents, state.report
+    journaled = contents.generation >= 0 and not forgo
     trusted = checkpoint.logs if checkpoint is not None and not contents.empty and contents.generation >= 0 else {}
     plans = make_plans(contents.entries, trusted)
     report.entries_replayed = len(contents.entries)
@@ -394,7 +396,7 @@ def _recover(
         known = trusted.get(partition.key)
         if known is not None and (forgo or plan.created or plan.truncated):
             known = None
-        recovery = PartitionRecovery(disk, partition.path, plan, contents.parts, known)
+        recovery = PartitionRecovery(disk, partition.path, plan, contents.parts, known, journaled=journaled)
         ready.append(Ready(partition, plan.start, 0, known, recovery, Wanted((), plan.cut, tuple(plan.merged))))
     return ready
 

@@ -32,6 +32,7 @@ SUFFIX: Final = ".part"
 TEMPORARY: Final = ".new"
 
 ENTRY_MAGIC: Final = 0xD03A4A45
+ENTRY_START: Final = ENTRY_MAGIC.to_bytes(4, "big")
 PART_MAGIC: Final = b"DURJRNL\x01"
 
 _LEAD = struct.Struct(">II")
@@ -116,18 +117,20 @@ def parse_part_name(name: str) -> tuple[int, int] | None:
 
 
 def encode_part_header(header: PartHeader) -> bytes:
-    """The header block, HEADER_BLOCK bytes."""
+    """The header block, HEADER_BLOCK bytes: the header twice, so that a lost sector does not take the seed with it."""
     body = _PART.pack(PART_MAGIC, header.generation, header.number, header.seed, HEADER_BLOCK)
-    return (body + _CRC.pack(crc32c(body))).ljust(HEADER_BLOCK, b"\x00")
+    return (body + _CRC.pack(crc32c(body))).ljust(HEADER_BLOCK // 2, b"\x00") * 2
 
 
 def decode_part_header(block: bytes) -> PartHeader | None:
-    """Inverse of `encode_part_header`; None when the block is not a part's header."""
-    size = _PART.size
-    if len(block) < HEADER_BLOCK or block[:8] != PART_MAGIC or _CRC.unpack_from(block, size)[0] != crc32c(block[:size]):
+    """Inverse of `encode_part_header`; None when the block has no intact header of a part."""
+    if len(block) < HEADER_BLOCK:
         return None
-    _, generation, number, seed, _ = _PART.unpack_from(block)
-    return PartHeader(generation, number, seed)
+    for copy in (block, block[HEADER_BLOCK // 2 :]):
+        magic, generation, number, seed, _ = _PART.unpack_from(copy)
+        if magic == PART_MAGIC and _CRC.unpack_from(copy, _PART.size)[0] == crc32c(copy[: _PART.size]):
+            return PartHeader(generation, number, seed)
+    return None
 
 
 def part_seed(block: bytes) -> int:

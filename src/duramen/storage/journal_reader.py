@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from duramen.errors import CorruptLogError
+from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Buffer, Disk, File
 from duramen.storage import kinds
 from duramen.storage.journal_format import (
@@ -20,6 +20,7 @@ from duramen.storage.journal_format import (
     ENTRY,
     ENTRY_MAGIC,
     ENTRY_SIZE,
+    ENTRY_START,
     EXTENT_SIZE,
     HEADER_BLOCK,
     KINDS,
@@ -116,6 +117,8 @@ class JournalContents:
     names: list[str] = field(default_factory=list)
     parts: list[JournalPart] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
+    keyless: str = ""
+    """Path of a part with entries that nobody can check: its header is lost, and no other part has the seed."""
     entries: list[JournalEntry] = field(default_factory=list)
     next_lsn: int = 1
     checkpoint_lsn: int = 1
@@ -124,6 +127,14 @@ class JournalContents:
     empty: bool = False
     torn_entries: int = 0
     damage: CorruptLogError | None = None
+
+    def check_readable(self) -> None:
+        """StorageError when nobody can tell what the journal holds."""
+        if self.keyless:
+            raise StorageError(
+                f"{self.keyless}: this is not a readable journal part: its first block is damaged, and with it the "
+                "seed of its entries' checksums is lost; restore it from a copy"
+            )
 
     def close(self) -> None:
         """Close the part files."""
@@ -158,7 +169,9 @@ def read_journal(disk: Disk, directory: str, hold: int = 0) -> JournalContents:
             if header is None:
                 what = "not a journal part's header"
                 unreadable = unreadable or CorruptLogError(part.file.path, 0, HEADER_BLOCK, what)
-                seed = _seed_of(view, [*likely, part_seed(block)])
+                seed, fits = _seed_of(view, [*likely, part_seed(block)])
+                if not fits and not likely:
+                    contents.keyless = part.file.path
             else:
                 seed = header.seed
             contents.seeds.append(seed)
@@ -174,10 +187,16 @@ def read_journal(disk: Disk, directory: str, hold: int = 0) -> JournalContents:
     return contents
 
 
-def _seed_of(view: memoryview, likely: list[int]) -> int:
-    """The one of these seeds that fits a part's first entry; the first one when none does."""
-    fitting = (seed for seed in likely if decode_entry(view, HEADER_BLOCK, seed) is not None)
-    return next(fitting, likely[0])
+def _seed_of(view: memoryview, likely: list[int]) -> tuple[int, bool]:
+    """(the one of these seeds that fits some entry of a part, else the first one; whether it fits or there is none)."""
+    data = bytes(view)
+    first = at = data.find(ENTRY_START, HEADER_BLOCK)
+    while at >= 0:
+        for seed in likely:
+            if decode_entry(view, at, seed) is not None:
+                return seed, True
+        at = data.find(ENTRY_START, at + 1)
+    return likely[0], first < 0
 
 
 def scan_part(view: memoryview, seed: int, part: int) -> PartScan:

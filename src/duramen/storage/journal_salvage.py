@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 from duramen.ports import Disk
 from duramen.storage import kinds
 from duramen.storage.checkpoints import read_file, replace_file
-from duramen.storage.journal_format import ENTRY_MAGIC, HEADER_BLOCK, decode_entry, decode_extent
+from duramen.storage.journal_format import ENTRY_START, HEADER_BLOCK, decode_entry, decode_extent
 from duramen.storage.journal_reader import JournalContents
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.repairing import LOSSES, LOST
 
-_MAGIC = ENTRY_MAGIC.to_bytes(4, "big")
 _COPY_BYTES = 1 << 20
 _DELTA = slice(23, 27)
 """Where a record batch keeps its last offset delta."""
@@ -39,18 +38,19 @@ class JournalLoss(NamedTuple):
 
 
 def survey_journal(disk: Disk, directory: str, contents: JournalContents) -> JournalLoss:
-    """Read the parts of a damaged journal once more. OSError."""
+    """Read the parts of a damaged journal once more. OSError, StorageError when nobody can tell what they hold."""
+    contents.check_readable()
     lsns: set[int] = set()
     ends: dict[LogKey, int] = {}
     paths = tuple(posixpath.join(directory, name) for name in contents.names)
     for path, seed in zip(paths, contents.seeds, strict=True):
         raw = read_part(disk, path)
         view = memoryview(raw)
-        at = raw.find(_MAGIC, HEADER_BLOCK)
+        at = raw.find(ENTRY_START, HEADER_BLOCK)
         while at >= 0:
             entry = decode_entry(view, at, seed)
             if entry is None or entry.lsn < contents.next_lsn or entry.kind == kinds.MARK:
-                at = raw.find(_MAGIC, at + 1)
+                at = raw.find(ENTRY_START, at + 1)
                 continue
             lsns.add(entry.lsn)
             data = view[at + entry.length - entry.data_length : at + entry.length]
@@ -62,7 +62,7 @@ def survey_journal(disk: Disk, directory: str, contents: JournalContents) -> Jou
             if end >= 0:
                 key = entry.topic_id, entry.partition
                 ends[key] = max(ends.get(key, -1), end)
-            at = raw.find(_MAGIC, at + entry.length)
+            at = raw.find(ENTRY_START, at + entry.length)
     last = max(contents.durable_lsn, contents.next_lsn - 1)
     intact = sum(lsn <= last for lsn in lsns)
     return JournalLoss(paths, str(contents.damage), contents.next_lsn, last, intact, ends)

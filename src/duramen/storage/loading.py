@@ -32,7 +32,7 @@ from duramen.storage.segment import (
     file_name,
     parse_name,
 )
-from duramen.storage.segment_loading import Walk, closed_indexes_fit, load_active, load_rolled
+from duramen.storage.segment_loading import Walk, check_gap, closed_indexes_fit, load_active, load_rolled
 
 if TYPE_CHECKING:
     from duramen.storage.log import Log
@@ -71,6 +71,9 @@ def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int, known
                 # Of Kafka's logs nobody knows whether they ever had what is not there.
                 needed_from = start_offset if known is not None or not clean else later
                 load_rolled(log, segment, None if clean else known, walk, needed_from=needed_from)
+            elif known is not None and known.state is None and (seal := segment.load_seal()) is not None:
+                # It was left offline, or repaired: what is missing is still missing, however sound the seals are.
+                check_gap(log, segment, seal.last_offset + 1, later, needed_from=start_offset)
             segment.release_files()
         log.active = log.segments[-1]
         load_active(log, log.active, known, walk, clean=clean)

@@ -68,6 +68,7 @@ class PartitionRecovery:
     """Recovers one partition directory by its plan, on any thread. parts: the journal's parts, by number.
 
     known: from where on the log is going to be read when it is opened; side files that speak of what lies before stay.
+    journaled: the journal is whole, so what was acknowledged and is not synced is in it.
     """
 
     def __init__(
@@ -77,7 +78,10 @@ class PartitionRecovery:
         plan: Plan,
         parts: Sequence[JournalPart],
         known: LogPoint | None = None,
+        *,
+        journaled: bool = True,
     ) -> None:
+        self._journaled = journaled
         self._kept_base = known.segment_base if known is not None and known.state is not None else -1
         self._disk = disk
         self._path = path
@@ -163,8 +167,8 @@ class PartitionRecovery:
             if plan.accept_to is not None and (base, 0) > plan.accept_to.place:
                 break
             if base > start.segment_base and base != end.offset:
-                if strict and self.synced is None:
-                    what = f"nobody knows what offsets {end.offset}..{base - 1} were: checkpoints are lost"
+                if strict and not (self._journaled and self.synced is not None):
+                    what = f"nobody knows what offsets {end.offset}..{base - 1} were"
                     raise CorruptLogError(self._file(log_name(base)), 0, 0, what, end.offset)
                 break
             position = start.position if base == start.segment_base else 0
@@ -186,8 +190,8 @@ class PartitionRecovery:
         return end
 
     def _is_synced(self, offset: int) -> bool:
-        """Whether it may have been acknowledged: what was, and lies behind the last checkpoint, is in the journal."""
-        return self.synced is None or offset < self.synced
+        """Whether it may have been acknowledged; what was, behind the last checkpoint, is in a whole journal."""
+        return self.synced is None or not self._journaled or offset < self.synced
 
     def _accept_segment(
         self, base: int, position: int, offset: int, tail: int | None, stop_at: Point | None, *, exact: bool

@@ -45,16 +45,21 @@ def load_rolled(log: Log, segment: Segment, known: LogPoint | None, walk: Walk, 
         rebuild(log, segment, walk)
     if segment.next_offset > end:
         raise CorruptLogError(segment.path, 0, segment.size, "it overlaps the next segment", end)
-    if segment.next_offset < end and needed_from < end:
-        directory, name = posixpath.split(log.path)
-        gap = gap_behind(log.disk, directory, name, segment.next_offset, end)
-        if gap is not None:
-            what = f"it ends at offset {gap[0]}, the next segment begins at {end}"
-            raise CorruptLogError(segment.path, segment.size, segment.size, what, gap[0])
+    check_gap(log, segment, segment.next_offset, end, needed_from=needed_from)
     segment.next_offset = end
     for path, position, data in segment.pending_index_writes(final=True):
         _write(log, path, position, data)
     segment.close_indexes()
+
+
+def check_gap(log: Log, segment: Segment, end: int, following: int, *, needed_from: int) -> None:
+    """CorruptLogError unless a segment that ends at `end` may be followed by one that begins at `following`."""
+    if end < following and needed_from < following:
+        directory, name = posixpath.split(log.path)
+        gap = gap_behind(log.disk, directory, name, end, following)
+        if gap is not None:
+            what = f"it ends at offset {gap[0]}, the next segment begins at {following}"
+            raise CorruptLogError(segment.path, segment.size, segment.size, what, gap[0])
 
 
 def closed_indexes_fit(segment: Segment, *, believed: bool) -> bool:

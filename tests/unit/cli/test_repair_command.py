@@ -22,6 +22,7 @@ from duramen.storage import forgoing
 from duramen.storage.checkpoints import encode_offsets, replace_file
 from duramen.storage.directory import LogDirectory
 from duramen.storage.forgoing import Forgone, decode_forgone, encode_forgone, forgo_journal, read_forgone, settle
+from duramen.storage.journal_format import HEADER_BLOCK
 from duramen.storage.journal_reader import read_journal
 from duramen.storage.journal_salvage import survey_journal
 from duramen.storage.log import Log
@@ -438,6 +439,7 @@ def test_an_unreadable_header_of_the_journal_costs_nothing(capsys: pytest.Captur
     disk = CrashDisk()
     values, part = journaled(disk)
     disk.damage(part, 0)
+    disk.damage(part, HEADER_BLOCK // 2)
     with pytest.raises(CorruptLogError, match="duramen log repair /data --journal"):
         start(disk)
     with pytest.raises(StorageError, match="--journal"):
@@ -456,6 +458,7 @@ def test_an_unreadable_header_after_a_clean_stop_is_told_and_made_again() -> Non
     records, _ = filled(disk)
     (part,) = [path for path in disk.contents() if path.endswith(".part")]
     disk.damage(part, 9)
+    disk.damage(part, HEADER_BLOCK // 2 + 9)
     directory, log = opened(disk)
     assert [what for what in directory.recovery.damage if part in what]
     assert read_all(log) == records

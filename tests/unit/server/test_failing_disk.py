@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from tests.unit.server.broker_world import InProcess
 
-from duramen.errors import ErrorCode
+from duramen.errors import ErrorCode, KafkaError
 from duramen.sim.disk import CrashDisk, CrashFile
+from duramen.storage.damage import remedy_of
 from duramen.wire.batch import batches
 from duramen.wire.messages import API
 
@@ -88,6 +89,13 @@ def test_a_disk_that_fails_refuses_writes_and_serves_reads(operation: str, errno
     entry = line.fetch("t", 0)
     assert (entry.error_code, offsets(entry)[0]) == (0, 0)
     assert line.produce("t", b"again").error_code == 0
+
+
+@pytest.mark.parametrize("number", [5, 28])
+def test_a_full_volume_is_told_as_one_though_the_error_of_the_disk_is_the_cause_of_ours(number: int) -> None:
+    failure = KafkaError(KAFKA_STORAGE_ERROR, "the journal cannot be written")
+    failure.__cause__ = OSError(number, "")
+    assert ("free space" in remedy_of(failure)) == (number == 28)
 
 
 def test_admin_requests_on_a_failed_disk_are_answered() -> None:

@@ -144,6 +144,20 @@ def test_an_abort_that_overtakes_the_copy_leaves_nothing(world: World) -> None:
     assert world.log_start == end
 
 
+def test_what_is_given_up_while_it_is_read_in_pieces_is_no_failure(world: World) -> None:
+    assert world.gone.abort(0).error_code == 0
+    world.gone.stage(1, ("t", 0, b"".join(batch("y" * 600_000) for _ in range(4))))  # more than is read at once
+    world.work(8)
+    world.server.lanes.held.add("staging")
+    world.grow_old()
+    assert world.gone.abort(1).error_code == 0
+    world.server.pass_ms(3000)  # the log behind it begins
+    world.server.lanes.held.clear()
+    world.server.run()
+    assert [event for event, _ in world.server.events if event == "staging-not-moved"] == []
+    assert world.moved == 0
+
+
 def test_a_power_cut_between_any_two_steps_changes_nothing(world: World) -> None:
     world.work(8)
     server, seen = world.server, []

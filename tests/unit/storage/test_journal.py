@@ -383,8 +383,13 @@ def test_names_and_headers_that_are_no_journal() -> None:
     disk.make_directories("/d")
     file = disk.open("/d/duramen-journal-00000000-0000.part", create=True, write=True)
     block = bytearray(encode_part_header(PartHeader(0, 0, 1)))
-    block[9] ^= 1
     file.pwritev([block], 0)
+    for at in (9, HEADER_BLOCK // 2 + 9):  # the header is there twice
+        contents = read_journal(disk, "/d")
+        contents.close()
+        assert contents.damage is None
+        block[at] ^= 1
+        file.pwritev([block], 0)
     contents = read_journal(disk, "/d")
     contents.close()
     assert contents.damage is not None

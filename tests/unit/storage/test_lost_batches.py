@@ -15,7 +15,7 @@ from duramen.storage.log import Log
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 
-from storage_workload import FIRST, append, checkpoint, commit, read_all, small, start
+from storage_workload import FIRST, append, checkpoint, commit, housekeep, read_all, small, start
 
 
 def fresh() -> tuple[CrashDisk, LogDirectory, Log]:
@@ -136,3 +136,27 @@ def test_a_torn_roll_that_was_never_acknowledged_is_cut_though_a_checkpoint_is_l
     disk.remove(f"/data/{lost}")
     directory = start(disk)
     assert list(directory.logs) == []
+
+
+def test_a_log_with_a_gap_stays_offline_over_clean_stops_though_what_is_left_is_sealed() -> None:
+    disk, directory, log = fresh()
+    fill(directory, log, 60)
+    checkpoint(directory)
+    housekeep(directory)
+    missing = log.segments[2]
+    assert [segment.sealed for segment in log.segments[:-1]] == [True] * (len(log.segments) - 1)
+    disk.kill()
+    disk.power_on()
+    stem = missing.path.removesuffix(".log")
+    for path in [path for path in disk.contents() if path.startswith(stem)]:
+        disk.remove(path)
+    for name in ("duramen-checkpoint", "recovery-point-offset-checkpoint"):
+        disk.remove(f"/data/{name}")
+    told = set()
+    for stops_cleanly in (True, True, False, True):
+        directory = start(disk)
+        assert directory.logs == {}
+        told |= {str(offline.error) for offline in directory.offline.values()}
+        directory.close(clean=stops_cleanly)
+        disk.end_process()
+    assert all(str(missing.base_offset) in each for each in told), told

@@ -1,0 +1,121 @@
+"""Journals that are gone or not readable: what segments hold is not cut on the word of a checkpoint alone."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from duramen.errors import StorageError
+from duramen.model import TopicPartition
+from duramen.sim.disk import CrashDisk
+from duramen.storage.directory import LogDirectory
+from duramen.storage.forgoing import forgo_journal
+from duramen.storage.journal_format import HEADER_BLOCK
+from duramen.storage.journal_reader import read_journal
+from duramen.storage.journal_salvage import survey_journal
+from duramen.storage.log import Log
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
+
+from storage_workload import FIRST, SECOND, SeededEntropy, append, checkpoint, commit, read_all, small, start
+
+
+def grow(directory: LogDirectory, log: Log, count: int) -> None:
+    for _ in range(count):
+        append(log, b"v" * 300)
+        commit(directory)
+
+
+def overwrite(disk: CrashDisk, path: str, position: int, data: bytes) -> None:
+    file = disk.open(path, write=True)
+    file.pwritev([data], position)
+    file.sync()
+    file.close()
+
+
+def parts(disk: CrashDisk) -> list[str]:
+    return [f"/data/{name}" for name in disk.list_directory("/data") if name.endswith(".part")]
+
+
+def test_without_a_journal_nothing_sound_is_cut_behind_damage() -> None:
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TopicPartition("first", 0), FIRST, small())
+    log.assign_epoch(0)
+    grow(directory, log, 3)
+    checkpoint(directory)
+    grow(directory, log, 37)
+    damaged = log.segments[1].path
+    disk.kill()
+    disk.power_on()
+    overwrite(disk, damaged, 0, bytes(600))
+    for path in parts(disk):
+        disk.remove(path)
+    before = {path: data for path, data in disk.contents().items() if path.endswith(".log")}
+    directory = start(disk)
+    assert directory.logs == {}
+    (offline,) = directory.offline.values()
+    assert damaged in str(offline.error)
+    directory.close(clean=False)
+    disk.end_process()
+    assert {path: data for path, data in disk.contents().items() if path.endswith(".log")} == before
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_journal_of_which_nobody_has_the_seed_is_no_empty_one(clean: bool) -> None:
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TopicPartition("first", 0), FIRST, small())
+    log.assign_epoch(0)
+    grow(directory, log, 5)
+    disk.power_cut()
+    disk.power_on()
+    (part,) = parts(disk)
+    whole = disk.contents()[part][:HEADER_BLOCK]
+    overwrite(disk, part, 0, bytes(512))
+    if clean:  # a broker of Kafka's was here: what that says of our journal is told, too
+        disk.open("/data/.kafka_cleanshutdown", create=True, write=True).close()
+        with pytest.raises(StorageError, match="the journal is older than the logs"):
+            start(disk)
+    else:
+        directory = start(disk.copy(Random(1)))
+        assert [len(read_all(log)) for log in directory.logs.values()] == [5]  # the header is there twice
+    disk.end_process()
+    overwrite(disk, part, 0, bytes(HEADER_BLOCK))
+    with pytest.raises(StorageError, match=rf"{re.escape(part)}: .* not a readable journal part.* restore it"):
+        start(disk)
+    disk.end_process()
+    overwrite(disk, part, 0, whole)
+    if not clean:
+        assert [len(read_all(log)) for log in start(disk).logs.values()] == [5]
+
+
+def test_without_a_journal_what_lies_behind_damage_is_kept_of_a_log_that_no_checkpoint_knows() -> None:
+    """Its CREATE entry is among what is damaged, so the segments are all that speaks of it."""
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TopicPartition("first", 0), FIRST, small())
+    log.assign_epoch(0)
+    grow(directory, log, 3)
+    checkpoint(directory)
+    log = directory.create_log(TopicPartition("second", 0), SECOND, small())
+    log.assign_epoch(0)
+    grow(directory, log, 40)
+    commit(directory)
+    middle = log.segments[1]
+    first, following = middle.base_offset, log.segments[2].base_offset
+    disk.kill()
+    disk.power_on()
+    overwrite(disk, middle.path, 0, bytes(600))
+    part = min(path for path in parts(disk) if SECOND in disk.contents()[path])  # with its CREATE entry
+    overwrite(disk, part, disk.contents()[part].index(SECOND), bytes(16))
+    contents = read_journal(disk, "/data")
+    contents.close()
+    forgo_journal(disk, "/data", survey_journal(disk, "/data", contents), SeededEntropy())
+    log = next(log for log in start(disk).logs.values() if log.topic_id == SECOND)
+    assert set(read_all(log)).issuperset(set(range(40)) - set(range(first, following)))
+    assert append(log, b"next") == 40
