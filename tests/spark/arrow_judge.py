@@ -33,7 +33,8 @@ class Judge:
         self.bootstrap = bootstrap
         self.pipeline = arrow_pipeline.declared(folder, bootstrap, 1, FaultPoints(folder / "points"))
         self._seen: set[tuple[int, int]] = set()
-        self._positions = [0] * PARTITIONS
+        self._copied: list[list[str]] = [[] for _ in range(PARTITIONS)]
+        """Values of the copied topic, by partition and offset."""
         self._ends: list[int] = []
 
     def fill(self, count: int) -> None:
@@ -83,9 +84,11 @@ class Judge:
         return -1 if last is None else last.batch
 
     def look(self, after: str) -> None:
-        """What the copied topic has agrees with the checkpoint. AssertionError says after what it does not."""
+        """What topic and table have agrees with the checkpoints. AssertionError says after what it does not."""
         done = committed(self.checkpoint(_COPY))
+        in_table = self._table()
         self._read(after)
+        self._compare_table(in_table, after)
         number = self._last(_COPY, "offsets")
         planned = batch_end(self.checkpoint(_COPY), number) if number >= 0 else Offsets()
         for partition in range(PARTITIONS):
@@ -96,25 +99,50 @@ class Judge:
             assert not lost, f"after {after}: {NUMBERS}-{partition}: lost {sorted(lost)[:5]}"
             assert not early, f"after {after}: {NUMBERS}-{partition}: nobody planned {sorted(early)[:5]}"
 
+    def _table(self) -> list[dict[int, str]]:
+        """The table's values by partition and offset of the copied topic: all that its checkpoint says, none twice."""
+        done = committed(self.checkpoint(_KEPT))
+        found: list[dict[int, str]] = [{} for _ in range(PARTITIONS)]
+        if self._applied() >= 0:
+            rows = open_table(self.pipeline, _KEPT).rows()
+            causes = zip(rows["_partition"].to_pylist(), rows["_offset"].to_pylist(), strict=True)
+            for (partition, offset), number in zip(causes, rows["number"].to_pylist(), strict=True):
+                assert offset not in found[partition], f"{COPIED}-{partition}@{offset} is in the table twice"
+                found[partition][offset] = number
+        for partition, values in enumerate(found):
+            end = done.end(COPIED, partition)
+            assert len(values) >= end, f"{COPIED}-{partition}: {end} are in the checkpoint, {len(values)} in the table"
+        return found
+
+    def _compare_table(self, in_table: list[dict[int, str]], after: str) -> None:
+        """The table is a beginning of the copied topic, without a gap."""
+        for partition, values in enumerate(in_table):
+            copied = dict(enumerate(self._copied[partition][: len(values)]))
+            wrong = sorted({offset for offset, _ in values.items() ^ copied.items()})
+            assert not wrong, f"after {after}: {COPIED}-{partition}: the table differs at {wrong[:5]}"
+
     def _read(self, after: str) -> None:
         with Cluster(self.bootstrap) as cluster:
             for partition in range(PARTITIONS):
                 tp = TopicPartition(COPIED, partition)
+                copied = self._copied[partition]
                 end = cluster.list_offsets({tp: LATEST})[tp].offset
-                while self._positions[partition] < end:
-                    data = cluster.fetch(tp, self._positions[partition], 8 << 20, 1).data
+                while len(copied) < end:
+                    data = cluster.fetch(tp, len(copied), 8 << 20, 1).data
                     for at, header in batches(data):
                         for record in records(data[at : at + header.size], header, max_bytes=1 << 24):
-                            self._take(record.value or b"", f"{COPIED}-{partition}@{record.offset} after {after}")
-                        self._positions[partition] = header.next_offset
+                            where = f"{COPIED}-{partition}@{record.offset} after {after}"
+                            assert record.offset == len(copied), f"{where}: {len(copied)} is missing"
+                            copied.append((record.value or b"").decode())
+                            self._take(copied[-1], where)
 
-    def _take(self, value: bytes, where: str) -> None:
-        partition, offset = map(int, value.split(b":"))
+    def _take(self, value: str, where: str) -> None:
+        partition, offset = map(int, value.split(":"))
         assert (partition, offset) not in self._seen, f"{where}: {value!r} is there twice"
         self._seen.add((partition, offset))
 
-    def end(self) -> None:
-        """Topic and table have every record of the input once, and each row of the table is traced."""
+    def end(self) -> str:
+        """Topic and table have every record of the input once, and each row of the table is traced; says how many."""
         self._read("the end")
         expected = {(partition, offset) for partition in range(PARTITIONS) for offset in range(self._ends[partition])}
         assert self._seen == expected, f"lost in the end: {sorted(expected - self._seen)[:5]}"
@@ -125,3 +153,4 @@ class Judge:
         assert found == wanted, f"table: lost {list(lost)[:5]}, doubled {list(doubled)[:5]}"
         causes = set(zip(rows["_partition"].to_pylist(), rows["_offset"].to_pylist(), strict=True))
         assert len(causes) == rows.num_rows, "two rows of the table come from one record"
+        return f"{len(expected):,} records in; topic and table have each of them once"

@@ -1,21 +1,17 @@
 """A pipeline is killed at every arrow: source, stage, commit, materialise, table commit, checkpoint, next batch.
 
-    PYTHONPATH=tests:tests/spark python -m arrow_kills --rounds 3 --seed 1
-
 A real node, a real Spark, two queries: a topic into a topic by the staged commit, and that one into a table. Somebody
 is held at a named point on an arrow; while it stands there, the victim gets SIGKILL; then whoever is left goes on. A
 kill counts if the victim was alive before and is gone afterwards, and whoever was held still stood there. After each
-one the second topic has the input's records, once each, as far as the checkpoint says; at the end everything has.
+one topic and table have the input's records, once each, as far as the checkpoints say; at the end both have all of
+them. `spark_torture` runs it and counts (`make torture-spark`).
 """
 
 from __future__ import annotations
 
-import argparse
 import random
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -38,6 +34,8 @@ ROWS = 40
 PATIENCE_S = 400.0
 FAILED_MAX = 10
 """Drivers that end by themselves: a query is started again by its own driver, so there is hardly one."""
+RECORDS, RECORDS_PER_ROUND = 30_000, 1000
+"""Of the input: so many that it does not run out before the last round."""
 LOCAL, CLUSTER = "local[2,4]", "local-cluster[2,1,1024]"
 
 DRIVER, WORKER, JVM, NODE, FAILURE = "driver", "Python worker", "executor JVM", "node", "failure"
@@ -74,29 +72,33 @@ def rounds_of(count: int, victims: tuple[str, ...]) -> list[Round]:
     ]
 
 
-def failures() -> list[Round]:
-    """One failure at each point outside of the node."""
+def failures(count: int) -> list[Round]:
+    """So many at each point outside of the node."""
     return [
-        Round(arrow, point, FAILURE) for arrow, points in ARROWS.items() for point in points if points[point] != NODE
+        Round(arrow, point, FAILURE)
+        for arrow, points in ARROWS.items()
+        for point in points
+        for _ in range(count)
+        if points[point] != NODE
     ]
 
 
 class Drivers:
     """The driver's processes, one life after the other."""
 
-    def __init__(self, folder: Path, bootstrap: str) -> None:
+    def __init__(self, folder: Path, bootstrap: str, master: str) -> None:
         self.folder = folder
         self.bootstrap = bootstrap
+        self.master = master
         self.process: subprocess.Popen[bytes] | None = None
         self.java = 0
         self.lives = 0
         self.failed = 0
         """Those that ended by themselves."""
-        self.master = LOCAL
         self.log = folder / "driver.log"
 
     def ensure(self) -> None:
-        """There is one, on the master that is wanted."""
+        """There is one."""
         if self.process is not None and self.process.poll() is None:
             return
         if self.process is not None:
@@ -152,28 +154,31 @@ class Drivers:
 class Torture:
     """A folder, a node, drivers, and what was done to them."""
 
-    def __init__(self, folder: Path, seed: int, records: int) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, seed: int, rounds: list[Round], master: str) -> None:
+        self.rounds = rounds
         self.random = random.Random(seed)
         (folder / "points").mkdir()
         self.points = FaultPoints(folder / "points")
         self.keeper = Keeper(HeldNode(folder))
-        self.drivers = Drivers(folder, self.keeper.node.bootstrap)
+        self.drivers = Drivers(folder, self.keeper.node.bootstrap, master)
         self.judge = Judge(folder, self.keeper.node.bootstrap)
         self.done: Counter[tuple[str, str]] = Counter()
-        self.at: Counter[tuple[str, str]] = Counter()
-        self.judge.fill(records)
+        """Kills by arrow and victim."""
+        self.failed: Counter[str] = Counter()
+        """Injected failures by point."""
+        self.judge.fill(RECORDS + RECORDS_PER_ROUND * len(rounds))
         self._began = time.monotonic()
 
     def close(self) -> None:
         self.drivers.end()
         self.keeper.close()
 
-    def run(self, rounds: list[Round], master: str) -> None:
-        """In any order. AssertionError when somebody does not get somewhere, or a record is lost or doubled."""
-        self.drivers.stop()
-        self.drivers.master = master
-        waiting = self.random.sample(rounds, len(rounds))
+    def run(self) -> str:
+        """The rounds in any order, then the rest of the input; what the last judgement says.
+
+        AssertionError when somebody does not get somewhere, or a record is lost or doubled.
+        """
+        waiting = self.random.sample(self.rounds, len(self.rounds))
         while waiting:
             self.drivers.ensure()
             if self.random.random() < 0.3:  # not only the first batch of a driver's life
@@ -185,19 +190,18 @@ class Torture:
                 continue
             self.judge.look(str(one))
 
-    def finish(self) -> None:
-        """All the rest, and the last judgement."""
         self.drivers.ensure()
         self.drivers.stop()
-        self.drivers.master = LOCAL
         assert self.drivers.drain() == 0, self._told("the last driver failed")
-        self.judge.end()
+        lives = f"{self.drivers.lives} lives of a driver, {self.drivers.failed} of which ended by themselves"
+        return f"{self.judge.end()}; {lives}"
 
     def _once(self, one: Round) -> bool:
         arrow, point, victim = one
         if victim == FAILURE:
             self.points.set(point, "raise")
             self._until(lambda: self.points.fired(point), f"a failure at {point}")
+            self.failed[point] += 1
         else:
             self.points.set(point, "hold")
             self._until(lambda: self.points.held(point), f"somebody at {point}")
@@ -210,12 +214,10 @@ class Torture:
             self.points.clear(point)
             if not killed:
                 return False
+            self.done[(arrow, victim)] += 1
         self.points.clear(point)
-        self.done[(arrow, victim)] += 1
-        self.at[(point, victim)] += 1
-        passed = time.monotonic() - self._began
-        told = f"{victim} at {point}, {arrow}; {self.judge.batches()} batches"
-        print(f"{passed:5.0f} s {self.done.total():4} {told}", flush=True)
+        passed, count = time.monotonic() - self._began, self.done.total() + self.failed.total()
+        print(f"{passed:5.0f} s {count:4} {victim} at {point}, {arrow}; {self.judge.batches()} batches", flush=True)
         return True
 
     def _kill(self, victim: str, held: int) -> list[int]:
@@ -244,59 +246,3 @@ class Torture:
 
     def _told(self, wrong: str) -> str:
         return f"{wrong}\n{self.drivers.told()}"
-
-    def report(self) -> str:
-        """What happened, as tables."""
-        columns = [*VICTIMS, FAILURE]
-        kills = sum(count for (_, victim), count in self.done.items() if victim != FAILURE)
-        ended = f"{self.drivers.lives} lives of a driver, {self.drivers.failed} of which ended by themselves"
-        lines = [f"{kills} kill -9 at named arrows, {ended}; by arrow and victim:"]
-        lines += table(ARROWS, columns, self.done)
-        lines += ["by point:", *table([p for points in ARROWS.values() for p in points], columns, self.at)]
-        return "\n".join(lines)
-
-
-def table(rows: object, columns: list[str], counts: Counter[tuple[str, str]]) -> list[str]:
-    """Lines of a table of counts."""
-    lines = [f"{'':30}" + "".join(f"{column:>15}" for column in columns)]
-    for row in rows:  # type: ignore[attr-defined]
-        lines.append(f"{row:30}" + "".join(f"{counts[(row, column)]:15}" for column in columns))
-    return lines
-
-
-def torture(folder: Path, rounds: int, cluster_rounds: int, seed: int, victims: tuple[str, ...]) -> str:
-    """The whole of it; the report. AssertionError when something is wrong."""
-    local = rounds_of(rounds, victims) + failures()
-    cluster = rounds_of(cluster_rounds, (JVM,))
-    what = Torture(folder, seed, 30_000 + 1000 * (len(local) + len(cluster)))
-    try:
-        what.run(local, LOCAL)
-        if cluster:
-            what.run(cluster, CLUSTER)
-        what.finish()
-        short = [row for row in ARROWS for victim in victims if what.done[(row, victim)] < rounds]
-        assert not short, f"too few kills at {short}"
-        return what.report()
-    except BaseException:
-        print(what.report(), flush=True)
-        raise
-    finally:
-        what.close()
-
-
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--rounds", type=int, default=3, help="of each victim at each arrow")
-    options.add_argument("--cluster-rounds", type=int, default=1, help="of executor JVMs, on a local cluster")
-    options.add_argument("--victims", nargs="+", choices=LOCAL_VICTIMS, default=LOCAL_VICTIMS)
-    options.add_argument("--seed", type=int, default=1)
-    given = options.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # cleans up as Ctrl-C does
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        print(torture(Path(folder), given.rounds, given.cluster_rounds, given.seed, tuple(given.victims)))
-    print(f"every record is in the topic and in the table exactly once; {time.monotonic() - began:.0f} s")
-
-
-if __name__ == "__main__":
-    main()
