@@ -161,7 +161,7 @@ def dry_run_command(
             to = plan.step.to if isinstance(plan.step, StreamStep) else str(plan.version.table)
             columns = [f"{field.name} {field.dataType.simpleString()}" for field in plan.rows.schema]
             listed = ", ".join(column for column in columns if not column.startswith("_"))
-            found.append((name, plan.step.kind, plan.version.name, plan.topic.name, to, listed))
+            found.append((name, plan.step.kind, plan.version.name, plan.reading.topic, to, listed))
     headings = ("step", "kind", "version", "reads", "writes", "columns")
     if as_json:
         print_json([dict(zip(headings, row, strict=True)) for row in found])

@@ -19,8 +19,11 @@ from duramen.swaps import Cut, SwapLog
 class Connector(Protocol):
     """Opens topics of one cluster for Spark."""
 
-    def read(self, spark: SparkSession, topic: Topic, start: Offsets) -> DataFrame:
-        """The topic as a stream with the columns of Spark's Kafka source, from `start`, elsewhere from the earliest."""
+    def read(self, spark: SparkSession, topic: Topic, start: Offsets, until: Offsets | None) -> DataFrame:
+        """The topic as a stream with the columns of Spark's Kafka source, from `start`, elsewhere from the earliest.
+
+        until: nothing from there on is read, nor of a partition that is not in it.
+        """
 
     def write(self, records: DataFrame, topic: str, sink: str, like: str) -> DataStreamWriter:
         """A writer of `key` and `value` into the topic. sink: names it for exactly-once; like: what it resembles."""
@@ -40,20 +43,24 @@ class DuramenConnector:
         self.bootstrap = bootstrap
         self.patience_s = patience_s
 
-    def read(self, spark: SparkSession, topic: Topic, start: Offsets) -> DataFrame:
-        """See Connector. The topic's own options win."""
+    def read(self, spark: SparkSession, topic: Topic, start: Offsets, until: Offsets | None) -> DataFrame:
+        """See Connector. The topic's own options win, but for where a step goes on behind a cut."""
+        given = dict(topic.options)
         begin = {p: end for (_, p), end in start.of(topic.name)}
         if begin:
             # -2 is Kafka's number for the earliest: where partitions begin that came after the cut.
             begin = {p: begin.get(p, -2) for (_, p), _ in Node(self.bootstrap).ends(topic.name)}
+            given = {name: value for name, value in given.items() if not name.lower().startswith("starting")}
         options = {
             "kafka.bootstrap.servers": self.bootstrap,
             "subscribe": topic.name,
             "startingOffsets": json.dumps({topic.name: {str(p): at for p, at in begin.items()}})
             if begin
             else "earliest",
-            **topic.options,
+            **given,
         }
+        if until is not None:
+            options["untilOffsets"] = json.dumps(until.to_json())
         return spark.readStream.format("duramen").options(**options).load()
 
     def write(self, records: DataFrame, topic: str, sink: str, like: str) -> DataStreamWriter:

@@ -160,6 +160,12 @@ def committed(checkpoint: Path) -> Offsets:
     return batch_end(checkpoint, max(done)) if done else Offsets()
 
 
+def planned(checkpoint: Path) -> Offsets:
+    """Where the last batch that was begun ends; nothing before the first."""
+    begun = [int(path.name) for path in (checkpoint / "offsets").glob("*") if path.name.isdigit()]
+    return batch_end(checkpoint, max(begun)) if begun else Offsets()
+
+
 def unfinished(checkpoint: Path) -> bool:
     """Whether a batch was planned whose end is not noted: its rows may be written or not."""
     planned, done = (

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, cast
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -17,17 +19,18 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from duramen.errors import ConfigError, DeadlineError, DuramenError, NetworkError
+from duramen.errors import ConfigError, DeadlineError, DuramenError, KafkaError, NetworkError
+from duramen.pipelines.chain import Reading, readings
 from duramen.pipelines.changelog import TRACE
+from duramen.pipelines.cluster import UnreachableError
 from duramen.pipelines.columns import decode, encode, traced
 from duramen.pipelines.connector import Connector
 from duramen.pipelines.declaration import STORES, EffectStep, Pipeline, Step, StreamStep, TableStep, Topic
-from duramen.pipelines.layout import StepFolder, VersionFolder, batch_end, committed, query_id
+from duramen.pipelines.layout import StepFolder, VersionFolder, batch_end, committed, planned, query_id, unfinished
 from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.progress import Progress, Written, progress_of
 from duramen.pipelines.store import Store
 from duramen.swaps import Cut
-from duramen.swaps.cuts import topics_of
 
 CHOOSES_TOPICS = {"assign", "subscribe", "subscribepattern"}
 """Options that name other topics than the source's own: its swaps are not theirs."""
@@ -35,6 +38,7 @@ CAUSES_MAX = 16
 RESTART_SECONDS = (0.5, 1, 2, 4, 8)
 Say = Callable[[str], None]
 Mark = Callable[[str], None]
+_T = TypeVar("_T")
 
 
 class QueryFailedError(DuramenError):
@@ -42,13 +46,17 @@ class QueryFailedError(DuramenError):
 
 
 class Plan(NamedTuple):
-    """One step as it will run: its input, its rows before they are written, where it begins."""
+    """One step as it will run: its input, and its rows before they are written."""
 
     step: Step
     version: VersionFolder
-    generation: int
-    topic: Topic
+    reading: Reading
     rows: DataFrame
+
+    @property
+    def checkpoint(self) -> Path:
+        """Spark's, of the topic that is read."""
+        return self.version.checkpoint(self.reading.generation)
 
 
 class Running:
@@ -97,14 +105,14 @@ class Queries:
     def folder(self, step: str) -> StepFolder:
         return StepFolder(self.pipeline.folder, step)
 
-    def plan(self, name: str, version: str | None = None) -> Plan:
-        """What would run. Analyses the function; starts nothing and writes nothing."""
+    def plan(self, name: str, version: str | None = None, upto: Offsets | None = None) -> Plan:
+        """What would run. Analyses the function; starts nothing and writes nothing. upto: where its reading stops."""
         step = self.pipeline.step(name)
         folder = self.folder(name)
         place = folder.version(version or folder.current().version)
-        about = place.about() or {}
-        generation, topic, start = self._source(step, about)
-        records = self.connector.read(self.spark, topic, start)
+        reading = self.reading(step, place)
+        topic = replace(step.source, name=reading.topic)
+        records = self.connector.read(self.spark, topic, reading.start, reading.end(upto))
         rows = decode(records, step.source)
         if not isinstance(step, EffectStep):
             given = step.function(rows)
@@ -113,7 +121,7 @@ class Queries:
             rows = traced(given, name) if isinstance(step, TableStep) else encode(given, name, step.key)  # type: ignore[attr-defined]
         if isinstance(step, TableStep):
             step.shape.check(self._own_schema(rows))
-        return Plan(step, place, generation, topic, rows)
+        return Plan(step, place, reading, rows)
 
     def sound_plan(self, name: str) -> Plan:
         """The plan. QueryFailedError with the reason in one line where Spark finds the function wrong."""
@@ -121,20 +129,6 @@ class Queries:
             return self.plan(name)
         except PySparkException as failure:
             raise QueryFailedError(f"{name}: {reason(failure)}") from None
-
-    def patient_plan(self, name: str, version: str | None, say: Say, until: Callable[[], bool]) -> Plan | None:
-        """The plan; tried again while the failure is of the kind that passes. None when told to stop meanwhile."""
-        for wait in (*RESTART_SECONDS, *RESTART_SECONDS[-1:] * 3):
-            if until():
-                return None
-            try:
-                return self.plan(name, version)
-            except (PySparkException, NetworkError, DeadlineError) as failure:
-                if isinstance(failure, PySparkException) and not may_pass(failure):
-                    raise QueryFailedError(f"{name}: {reason(failure)}") from None
-                say(f"{name}: {reason(failure)}; again in {wait} s")
-                rest(wait, until)
-        return None if until() else self.plan(name, version)
 
     def cuts(self, topic: Topic) -> Sequence[Cut]:
         """The swaps of a source: of a stream of this pipeline from its folder, of any other topic from the node."""
@@ -144,26 +138,9 @@ class Queries:
             return ()
         return self.connector.cuts(topic.name)
 
-    def _source(self, step: Step, about: dict[str, object]) -> tuple[int, Topic, Offsets]:
-        """Which topic the step reads now, after how many cuts, and from where when its checkpoint is new."""
-        topic = step.source
-        cuts = self.cuts(topic)
-        generation = cast(int, about.get("generation", len(cuts)))
-        if generation > len(cuts):
-            raise ConfigError(
-                f"{step.name} goes on behind {generation} swaps of {topic.name}, and the node knows {len(cuts)}: is it "
-                "another node? --bootstrap names the right one"
-            )
-        if not cuts:
-            return 0, topic, Offsets()
-        # A version that began before the cut goes on behind it; one that begins after it reads all there is.
-        continued = generation > cast(int, about.get("first_generation", generation))
-        start = Offsets()
-        if continued:
-            cut = cuts[generation - 1]
-            start = Offsets({(cut.new, partition): at for partition, at in cut.start.items()})
-        name = topics_of(topic.name, cuts)[generation]
-        return generation, Topic(**{**topic.__dict__, "name": name}), start
+    def reading(self, step: Step, version: VersionFolder) -> Reading:
+        """Which topic a version of the step reads now, from where when its checkpoint is new, and up to which cut."""
+        return readings(step.name, step.source.name, self.cuts(step.source), version.about() or {})[0]
 
     def _own_schema(self, rows: DataFrame) -> pa.Schema:
         found = to_arrow_schema(rows.schema)
@@ -175,12 +152,14 @@ class Queries:
         return STORES[step.store](plan.version.table, step.shape, self._own_schema(plan.rows))
 
     def start(self, plan: Plan, available_now: bool, trigger: str, accept: bool = False) -> Running:
-        """Start the query of a plan. ConfigError when another logic made what is there."""
+        """Start the query of a plan. ConfigError when another logic made what is there, QueryFailedError where a batch
+        of it lies behind the cut of its topic."""
+        _check_cut(plan)
         self._describe(plan, accept)
         written: dict[int, Written] = {}
         writer = self._writer(plan, written)
         writer = writer.queryName(f"{self.pipeline.name}.{plan.step.name}.{plan.version.name}")
-        writer = writer.option("checkpointLocation", str(plan.version.checkpoint(plan.generation)))
+        writer = writer.option("checkpointLocation", str(plan.checkpoint))
         writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=trigger)
         return Running(plan, writer.start, written)
 
@@ -192,11 +171,11 @@ class Queries:
                 f"{plan.step.name} {plan.version.name} was made by other logic than the code has now: "
                 "`duramen spark reprocess` builds it anew beside the old one; --accept-change goes on with mixed rows"
             )
-        first = (about or {}).get("first_generation", plan.generation)
+        first = (about or {}).get("first_generation", plan.reading.generation)
         to = self.output_topic(plan) if isinstance(plan.step, StreamStep) else None
         told = {
             "fingerprint": plan.step.fingerprint,
-            "generation": plan.generation,
+            "generation": plan.reading.generation,
             "first_generation": first,
             "to": to,
         }
@@ -213,10 +192,10 @@ class Queries:
     def _writer(self, plan: Plan, written: dict[int, Written]) -> DataStreamWriter:
         step = plan.step
         if isinstance(step, StreamStep):
-            sink = f"{self.pipeline.name}.{step.name}.{plan.version.name}.{plan.generation}"
+            sink = f"{self.pipeline.name}.{step.name}.{plan.version.name}.{plan.reading.generation}"
             to = self.output_topic(plan)
             # A version beside the first has its partitions, so that a key goes on where it was.
-            return self.connector.write(plan.rows, to, sink, plan.topic.name if to == step.to else step.to)
+            return self.connector.write(plan.rows, to, sink, plan.reading.topic if to == step.to else step.to)
         if isinstance(step, TableStep):
             mode = "update" if step.aggregate else "append"
             return plan.rows.writeStream.outputMode(mode).foreachBatch(self._fold(plan, written))
@@ -225,7 +204,7 @@ class Queries:
     def _fold(self, plan: Plan, written: dict[int, Written]) -> Callable[[DataFrame, int], None]:
         """What the driver does with each batch of a table."""
         store = self.store(plan)
-        checkpoint = plan.version.checkpoint(plan.generation)
+        checkpoint = plan.checkpoint
         aggregate = cast(TableStep, plan.step).aggregate
 
         def fold(rows: DataFrame, batch: int) -> None:
@@ -247,24 +226,50 @@ class Queries:
 
         return fold
 
-    def behind_cut(self, plan: Plan) -> Plan | None:
-        """The plan in the next topic, when all up to the cut of this one is done. QueryFailedError beyond it."""
-        cuts = self.cuts(plan.step.source)
-        if plan.generation >= len(cuts):
-            return None
-        cut = cuts[plan.generation]
-        done = committed(plan.version.checkpoint(plan.generation))
-        until = Offsets({(cut.old, partition): at for partition, at in cut.until.items()})
-        if done.behind(until):
-            return None
-        if beyond := until.behind(done.of(cut.old)):
-            raise QueryFailedError(
-                f"{plan.step.name} {plan.version.name} has read {beyond} records of {cut.old} that lie behind its cut: "
-                "build it anew with `duramen spark reprocess`"
-            )
+    def is_read(self, plan: Plan) -> bool:
+        """Whether all up to the topic's cut is worked in."""
+        until = plan.reading.until
+        return until is not None and not unfinished(plan.checkpoint) and not committed(plan.checkpoint).behind(until)
+
+    def move_on(self, plan: Plan) -> bool:
+        """Note that the step goes on in the next topic; False where this one is not read to its cut.
+
+        For a plan that knows the cut, and while its query stands still: a batch that goes on would not be seen.
+        QueryFailedError where one lies behind the cut.
+        """
+        _check_cut(plan)
+        if not self.is_read(plan):
+            return False
         about = plan.version.about() or {}
-        plan.version.describe({**about, "generation": plan.generation + 1})
-        return self.plan(plan.step.name, plan.version.name)
+        plan.version.describe({**about, "generation": plan.reading.generation + 1})
+        return True
+
+
+def _check_cut(plan: Plan) -> None:
+    """QueryFailedError where a batch was begun that lies behind the cut: its rows may be written or not."""
+    if beyond := plan.reading.beyond(planned(plan.checkpoint)):
+        raise QueryFailedError(
+            f"{plan.step.name} {plan.version.name} has begun to read {beyond} records of {plan.reading.topic} that lie "
+            "behind its cut: build it anew with `duramen spark reprocess`"
+        )
+
+
+def patiently(name: str, call: Callable[[], _T], say: Say, until: Callable[[], bool]) -> _T | None:
+    """What the call gives; tried again while its failure is of the kind that passes. None when told to stop meanwhile.
+
+    QueryFailedError with the reason in one line where it does not pass.
+    """
+    for wait in (*RESTART_SECONDS, *RESTART_SECONDS[-1:] * 3, None):
+        if until():
+            return None
+        try:
+            return call()
+        except (PySparkException, NetworkError, DeadlineError, UnreachableError, KafkaError) as failure:
+            if wait is None or not may_pass(failure):
+                raise QueryFailedError(f"{name}: {reason(failure)}") from None
+            say(f"{name}: {reason(failure)}; again in {wait} s")
+            rest(wait, until)
+    return None
 
 
 def rest(seconds: float, until: Callable[[], bool]) -> None:
@@ -288,6 +293,8 @@ def _told(failure: BaseException) -> str:
 def may_pass(failure: BaseException) -> bool:
     """Whether a failure is of the kind that a node which is away for a while causes, or a machine too busy to start
     a worker in the ten seconds that Spark gives it."""
+    if isinstance(failure, DuramenError):
+        return failure.retriable or isinstance(failure, NetworkError | DeadlineError | UnreachableError)
     text = _told(failure)
     signs = (
         "NetworkException",

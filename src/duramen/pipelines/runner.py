@@ -13,7 +13,8 @@ from typing import NamedTuple, Self
 
 from duramen.errors import DeadlineError, DuramenError, NetworkError
 from duramen.pipelines.declaration import Pipeline, StreamStep
-from duramen.pipelines.layout import unfinished
+from duramen.pipelines.layout import BusyError, unfinished
+from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.progress import Progress
 from duramen.pipelines.queries import (
     RESTART_SECONDS,
@@ -24,10 +25,10 @@ from duramen.pipelines.queries import (
     Say,
     may_pass,
     nowhere,
+    patiently,
     reason,
     rest,
 )
-from duramen.swaps import Cut
 
 __all__ = ["Mark", "QueryFailedError", "Runner", "Say", "nowhere", "reason"]
 
@@ -48,6 +49,7 @@ class Terms(NamedTuple):
     accept: bool
     reload: Callable[[], Pipeline] | None = None
     until: Callable[[], bool] = lambda: False
+    upto: Offsets | None = None
 
 
 class Runner(Queries):
@@ -63,15 +65,17 @@ class Runner(Queries):
         available_now: bool = False,
         trigger: str = "1 second",
         accept: bool = False,
+        upto: Offsets | None = None,
         until: Callable[[], bool] = lambda: False,
         reload: Callable[[], Pipeline] | None = None,
     ) -> None:
         """Run the steps until everything available is done, or until told.
 
+        upto: nothing of the topics from there on is read.
         reload: gives the pipeline as its file is now. By that a step that is swapped meanwhile goes on in its new
         version; without, it ends.
         """
-        with _Loop(self, Terms(version, available_now, trigger, accept, reload, until), tell, say) as loop:
+        with _Loop(self, Terms(version, available_now, trigger, accept, reload, until, upto), tell, say) as loop:
             for name in names:
                 loop.begin(name)
             while loop.busy and not until():
@@ -91,6 +95,7 @@ class _Loop:
         self._locks: dict[str, ExitStack] = {}
         self._held_since: dict[str, float] = {}
         self._waiting: list[str] = []
+        self._told_busy: set[str] = set()
         self._next_cuts = 0.0
 
     def __enter__(self) -> Self:
@@ -108,27 +113,52 @@ class _Loop:
 
     def begin(self, name: str) -> None:
         """Start the step's query. BusyError when another process runs it, ConfigError when other logic made it."""
-        terms, runner = self._terms, self._runner
-        step = runner.pipeline.step(name)
-        if isinstance(step, StreamStep) and (cuts := runner.folder(name).current().cuts):
-            self._publish(step, cuts)
-        plan = runner.patient_plan(name, terms.version, self._say, terms.until)
-        if plan is None:
-            return
-        lock = self._locks[name] = ExitStack()
-        lock.enter_context(plan.version.locked())
-        try:
-            self._running[name] = runner.start(plan, terms.available_now, terms.trigger, terms.accept)
-        except BaseException:
-            lock.close()
-            raise
+        self._start(name, self._take(name))
 
-    def _publish(self, step: StreamStep, cuts: Sequence[Cut]) -> None:
-        """Let the node tell the cuts: whoever swapped may have died before it did."""
+    def _take(self, name: str) -> str:
+        """Lock the version that the step works on, and name it: a swap may have come before the lock. BusyError."""
+        folder = self._runner.folder(name)
+        while True:
+            version = self._terms.version or folder.current().version
+            lock = ExitStack()
+            lock.enter_context(folder.version(version).locked())
+            if self._terms.version is not None or folder.current().version == version:
+                self._locks[name] = lock
+                return version
+            lock.close()
+
+    def _start(self, name: str, version: str) -> None:
+        """Start the query of a version that is locked. Told to stop meanwhile, or failing, it lets go of the lock."""
+        terms, runner = self._terms, self._runner
+
+        def begun() -> Running:
+            self._publish(name)
+            return runner.start(
+                runner.plan(name, version, terms.upto), terms.available_now, terms.trigger, terms.accept
+            )
+
         try:
+            running = patiently(name, begun, self._say, lambda: terms.until() or self._asked_for(name))
+        except BaseException:
+            self._locks.pop(name).close()
+            raise
+        if running is not None:
+            self._running[name] = running
+            return
+        self._locks.pop(name).close()
+        if self._asked_for(name):
+            self._waiting.append(name)
+
+    def _publish(self, name: str) -> None:
+        """Let the node tell the cuts of a stream before it writes: whoever swapped may have died before that, and what
+        is written behind a cut that readers do not know is read twice."""
+        step, cuts = self._runner.pipeline.step(name), self._runner.folder(name).current().cuts
+        if isinstance(step, StreamStep) and cuts:
             self._runner.connector.publish(step.to, cuts)
-        except (NetworkError, DeadlineError) as error:
-            self._say(f"{step.name}: the node was not told of the swaps of {step.to}: {error}")
+
+    def _asked_for(self, name: str) -> bool:
+        """Whether somebody swaps the step, and this run is one that lets go of it."""
+        return self._terms.version is None and not self._terms.available_now and self._runner.folder(name).held
 
     def turn(self) -> None:
         """Look at every query once."""
@@ -159,7 +189,7 @@ class _Loop:
         if self._terms.version is not None or self._terms.available_now:
             return False
         swapped = folder.current().version != one.plan.version.name
-        if not swapped and not folder.held:
+        if not swapped and not self._asked_for(name):
             self._held_since.pop(name, None)
             return False
         since = self._held_since.setdefault(name, time.monotonic())
@@ -168,8 +198,7 @@ class _Loop:
         one.query.stop()
         for progress in one.news():
             self._tell(progress)
-        checkpoint = one.plan.version.checkpoint(one.plan.generation)
-        if isinstance(one.plan.step, StreamStep) and not swapped and unfinished(checkpoint):
+        if isinstance(one.plan.step, StreamStep) and not swapped and unfinished(one.plan.checkpoint):
             # Its rows may be in the topic or not, so nobody can tell where to cut: first the batch, then the swap.
             one.restart()
             self._held_since[name] = time.monotonic()
@@ -182,7 +211,16 @@ class _Loop:
     def _resume(self, name: str) -> None:
         """Go on with the step after a swap, or after one that came to nothing."""
         runner = self._runner
-        version = runner.folder(name).current().version
+        try:
+            version = self._take(name)
+        except BusyError as error:
+            # Whoever it is, a swap that began just now or another run, the other steps go on.
+            if name not in self._told_busy:
+                self._say(f"{error}; {name} waits for it")
+            self._told_busy.add(name)
+            self._waiting.append(name)
+            return
+        self._told_busy.discard(name)
         about = runner.folder(name).version(version).about() or {}
         made_by = about.get("fingerprint")
         if made_by != runner.pipeline.step(name).fingerprint and self._terms.reload is not None:
@@ -194,23 +232,31 @@ class _Loop:
                 if made_by == fresh.fingerprint:
                     runner.pipeline.steps[name] = fresh
         if made_by != runner.pipeline.step(name).fingerprint and not self._terms.accept:
+            self._locks.pop(name).close()
             self._say(f"{name} is {version} now, which other code made than this run has: run again for it")
             return
         self._say(f"{name} goes on as {version}")
-        self.begin(name)
+        self._start(name, version)
 
     def _follows(self, name: str, one: Running) -> bool:
-        """Whether the step's topic was read to its cut, and the step goes on in the next one."""
+        """Whether the step's topic has a cut that its query did not know, or was read to its cut: it is begun again."""
         try:
-            followed = self._runner.behind_cut(one.plan)
+            reading = self._runner.reading(one.plan.step, one.plan.version)
         except (NetworkError, DeadlineError):
             return False  # a node that is away is the query's to tell of
-        if followed is None:
+        if reading.until is None:
+            return False
+        plan = one.plan._replace(reading=reading)
+        if one.plan.reading.until is not None and not self._runner.is_read(plan):
             return False
         one.query.stop()
-        self._say(f"{name}: {one.plan.topic.name} is read to its cut, going on in {followed.topic.name}")
-        terms = self._terms
-        self._running[name] = self._runner.start(followed, terms.available_now, terms.trigger, terms.accept)
+        for progress in one.news():
+            self._tell(progress)
+        # Only now, for the query may have begun a batch meanwhile. If it lies behind the cut, starting refuses.
+        if self._runner.move_on(plan):
+            self._say(f"{name}: {reading.topic} is read to its cut")
+        del self._running[name]
+        self._start(name, one.plan.version.name)
         return True
 
     # ---- ends ------------------------------------------------------------------------------------------------
@@ -236,7 +282,7 @@ class _Loop:
         """Whether a query that ended without an error has done what it was begun for."""
         if self._terms.until():
             return True
-        return self._terms.available_now and not unfinished(one.plan.version.checkpoint(one.plan.generation))
+        return self._terms.available_now and not unfinished(one.plan.checkpoint)
 
     def _end(self, name: str) -> None:
         """Stop a query that still runs; it ends its batch or gives it up, which a later run does again."""

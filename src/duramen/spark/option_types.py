@@ -130,6 +130,11 @@ def offsets(given: str) -> int | TopicOffsets:
     return _by_partition(given, 'earliest, latest, or JSON as {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}', EARLIEST)
 
 
+def ends(given: str) -> TopicOffsets:
+    """Offsets by topic and partition."""
+    return _by_partition(given, 'JSON as {"topicA":{"0":23,"1":5}}', 0)
+
+
 def timestamps(given: str) -> TopicOffsets:
     """Timestamps (ms since 1970) by topic and partition."""
     return _by_partition(given, 'JSON as {"topicA":{"0":1000,"1":1000}}, in milliseconds since 1970', 0)

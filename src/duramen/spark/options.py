@@ -92,6 +92,13 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("maxBytesPerTrigger", kind.size, None, "most stored bytes of one micro-batch, about", queries=(STREAM,)),
     Option("targetPartitionBytes", kind.size, 64 << 20, "about how many stored bytes one Spark partition reads"),
     Option(
+        "untilOffsets",
+        kind.ends,
+        None,
+        "where reading stops, as JSON: nothing from these offsets on is read, and nothing of partitions not named",
+        queries=(STREAM,),
+    ),
+    Option(
         "readFrom",
         kind.one_of("auto", "broker", "storage"),
         "auto",

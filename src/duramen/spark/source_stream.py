@@ -48,6 +48,7 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = arrow_schema(schema, self._options)
         self._limits = limits(self._options)
         self._cluster: Cluster | None = None
+        self._until = _bound(self._options["untilOffsets"])
         self._target: Positions | None = None
         self._latest: Positions | None = None
         self._ids: dict[str, TopicId] = {}
@@ -188,12 +189,20 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             end = {tp: min(end[tp], self._target[tp]) for tp in end if tp in self._target}
             end = {tp: max(offset, min(begin.get(tp, 0), self._latest[tp])) for tp, offset in end.items()}
+        if self._until is not None:
+            # What was read beyond it stays read: offsets never go back.
+            end = {
+                tp: min(at, max(self._until.get(tp, 0), begin.get(tp, 0)))
+                for tp, at in end.items()
+                if tp in self._until or tp in begin
+            }
         return end
 
     def _must_wait(self, waiting: int) -> bool:
-        """Whether too little is there for `minOffsetsPerTrigger`, which an available-now query does not wait for."""
+        """Whether too little is there for `minOffsetsPerTrigger`; a query that ends somewhere does not wait for it."""
         least = self._limits.min_offsets
-        if least is None or self._target is not None or waiting >= least:
+        bounded = self._target is not None or self._until is not None
+        if least is None or bounded or waiting >= least:
             return False
         return (time.monotonic() - self._last_trigger) * 1000 < self._limits.max_delay_ms
 
@@ -208,3 +217,9 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 known = layout(self._cluster, begin, moved, share).curves
                 end = by_bytes(begin, end, self._limits.max_bytes, known)
         return end
+
+
+def _bound(given: Mapping[str, Mapping[int, int]] | None) -> Positions | None:
+    if given is None:
+        return None
+    return {TopicPartition(topic, number): at for topic, each in given.items() for number, at in each.items()}

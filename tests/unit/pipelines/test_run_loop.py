@@ -10,8 +10,10 @@ import pytest
 
 from duramen import pipelines
 from duramen.errors import DeadlineError
+from duramen.pipelines.chain import Reading
 from duramen.pipelines.layout import BusyError, Current, StepFolder
-from duramen.pipelines.queries import Queries, QueryFailedError
+from duramen.pipelines.offsets import Offsets
+from duramen.pipelines.queries import QueryFailedError, patiently
 from duramen.pipelines.runner import RESTARTS_MAX, Runner, Terms, _Loop
 from duramen.swaps import Cut
 
@@ -57,7 +59,11 @@ class Plan:
         self.step = runner.pipeline.step(name)
         folder = runner.folder(name)
         self.version = folder.version(folder.current().version)
-        self.generation = 0
+        self.reading = Reading(0, "flights", Offsets(), None)
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.version.checkpoint(self.reading.generation)
 
 
 class StepRunner(Runner):
@@ -68,20 +74,21 @@ class StepRunner(Runner):
         self.connector = self  # type: ignore[assignment]
         self.published: list[Sequence[Cut]] = []
         self.started: list[Running] = []
+        self.source_cuts: Sequence[Cut] = ()
 
     def publish(self, topic: str, cuts: Sequence[Cut]) -> None:
         self.published.append(cuts)
 
-    def patient_plan(self, name: str, version: str | None, say: Any, until: Any) -> Any:
+    def plan(self, name: str, version: str | None = None, upto: Any = None) -> Any:
         return Plan(self, name)
+
+    def cuts(self, topic: Any) -> Sequence[Cut]:
+        return self.source_cuts
 
     def start(self, plan: Any, available_now: bool, trigger: str, accept: bool = False) -> Any:
         plan.version.describe({"fingerprint": plan.step.fingerprint})
         self.started.append(Running(plan))
         return self.started[-1]
-
-    def behind_cut(self, plan: Any) -> None:
-        return None
 
 
 @pytest.fixture
@@ -187,9 +194,8 @@ def test_a_node_that_is_away_does_not_keep_a_run_from_ending(runner: StepRunner)
         asked.append(name)
         raise DeadlineError("Metadata: not done within 5 s")
 
-    runner.plan = away  # type: ignore[method-assign]
     told: list[str] = []
-    assert Queries.patient_plan(runner, "late", None, told.append, lambda: bool(told)) is None
+    assert patiently("late", lambda: away("late"), told.append, lambda: bool(told)) is None
     assert (asked, len(told)) == (["late"], 1)
 
 

@@ -144,6 +144,11 @@ def test_options_of_one_kind_of_query_are_refused_in_the_other() -> None:
         parse({**SERVERS, "endingOffsets": "latest"}, STREAM)
     with pytest.raises(ConfigError, match="maxOffsetsPerTrigger has no meaning in a batch query"):
         parse({**SERVERS, "maxOffsetsPerTrigger": "5"}, BATCH)
+    with pytest.raises(ConfigError, match="untilOffsets has no meaning in a batch query"):
+        parse({**SERVERS, "untilOffsets": '{"a":{"0":5}}'}, BATCH)
+    for text in ("latest", '{"a":{"0":-1}}'):
+        with pytest.raises(ConfigError, match="untilOffsets must be JSON as"):
+            parse({**SERVERS, "untilOffsets": text}, STREAM)
 
 
 def test_the_servers_have_an_alias_and_must_be_there() -> None:

@@ -258,6 +258,29 @@ def test_available_now_ends_where_the_log_ended_then(node: LogNode) -> None:
     query.stop()
 
 
+def test_nothing_is_read_beyond_the_offsets_where_reading_stops(node: LogNode) -> None:
+    topic = node.create("until", 3)
+    for partition in range(3):
+        node.append(topic, partition, records(10))
+    until = '{"until":{"0":4,"1":15}}'  # the third is not named
+    query = stream(node, topic, untilOffsets=until, minOffsetsPerTrigger=1000)
+    end = query.latestOffset(query.initialOffset(), query.getDefaultReadLimit())
+    assert plain(end) == {"until": {"0": 4, "1": 10, "2": 0}}
+    assert [offset for offset, _ in rows(query, query.partitions(query.initialOffset(), end))] == [
+        *range(4),
+        *range(10),
+    ]
+    node.append(topic, 1, records(10))
+    end = query.latestOffset(end, query.getDefaultReadLimit())
+    assert plain(end) == {"until": {"0": 4, "1": 15, "2": 0}}
+    assert query.latestOffset(end, query.getDefaultReadLimit()) == end
+    beyond = {"until": {"0": 7, "1": 15}}  # an earlier run, which was not bounded, went further
+    assert plain(query.latestOffset(beyond, ReadAllAvailable())) == beyond
+    query.prepareForTriggerAvailableNow()
+    assert plain(query.latestOffset({"until": {"0": 0, "1": 0}}, ReadAllAvailable())) == {"until": {"0": 4, "1": 15}}
+    query.stop()
+
+
 def test_a_partition_that_comes_later_is_read_from_its_start(node: LogNode) -> None:
     topic = node.create("grows")
     node.append(topic, 0, records(2))

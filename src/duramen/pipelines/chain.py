@@ -1,0 +1,59 @@
+"""Which topic of a chain of swaps a step reads: from where, and up to which cut. Depends on its arguments alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from duramen.errors import ConfigError
+from duramen.pipelines.offsets import Offsets
+from duramen.swaps import Cut
+from duramen.swaps.cuts import topics_of
+
+
+class Reading(NamedTuple):
+    """One topic of a chain, as a step reads it.
+
+    start: where a new checkpoint begins, elsewhere at the earliest; until: the topic's cut, None where it has none.
+    """
+
+    generation: int
+    topic: str
+    start: Offsets
+    until: Offsets | None
+
+    def beyond(self, ends: Offsets) -> int:
+        """How many offsets below `ends` lie behind the cut."""
+        return 0 if self.until is None else self.until.behind(ends.of(self.topic))
+
+    def end(self, upto: Offsets | None) -> Offsets | None:
+        """Where reading stops, at the cut or at `upto`, whichever comes first; None where neither is."""
+        if self.until is None or upto is None:
+            return upto if self.until is None else self.until
+        return Offsets({place: min(end, upto.end(*place)) for place, end in self.until})
+
+
+def readings(step: str, topic: str, cuts: Sequence[Cut], about: Mapping[str, Any]) -> list[Reading]:
+    """What a version of a step reads and will read: the topic that it is in, and those behind the cuts.
+
+    about: what the version's folder tells. A version that began before a cut goes on behind it; one that begins after
+    it reads all there is. ConfigError where it goes on behind more cuts than there are.
+    """
+    generation: int = about.get("generation", len(cuts))
+    first: int = about.get("first_generation", generation)
+    if generation > len(cuts):
+        raise ConfigError(
+            f"{step} goes on behind {generation} swaps of {topic}, and the node knows {len(cuts)}: is it "
+            "another node? --bootstrap names the right one"
+        )
+    names = topics_of(topic, cuts)
+    found = []
+    for number in range(generation, len(names)):
+        start, until = Offsets(), None
+        if number > first:
+            cut = cuts[number - 1]
+            start = Offsets({(cut.new, partition): at for partition, at in cut.start.items()})
+        if number < len(cuts):
+            until = Offsets({(names[number], partition): at for partition, at in cuts[number].until.items()})
+        found.append(Reading(number, names[number], start, until))
+    return found

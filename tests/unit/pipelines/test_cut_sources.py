@@ -1,0 +1,286 @@
+"""A step whose topic is swapped reads it to the cut and goes on behind it; one that swaps tells the node first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from duramen import pipelines
+from duramen.errors import DeadlineError, ErrorCode, KafkaError, NetworkError
+from duramen.pipelines.chain import readings
+from duramen.pipelines.connector import DuramenConnector
+from duramen.pipelines.layout import BusyError, Current, StepFolder
+from duramen.pipelines.offsets import Offsets
+from duramen.pipelines.queries import Plan, QueryFailedError
+from duramen.pipelines.runner import Runner, Terms, _Loop
+from duramen.swaps import Cut
+
+CUT = Cut("flights", {0: 7, 1: 3}, "flights.v2", {0: 5, 1: 2})
+Ends = dict[int, int]
+
+
+class Query:
+    """A streaming query that does what the test tells it, in its checkpoint as Spark would."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.isActive = True
+        self.recentProgress: list[Any] = []
+        self.status = {"isTriggerActive": False}
+        self.as_it_stops: Callable[[], None] = lambda: None
+
+    def batch(self, ends: Ends, done: bool = True) -> None:
+        for kind in ("offsets", "commits") if done else ("offsets",):
+            place = self.plan.checkpoint / kind
+            place.mkdir(parents=True, exist_ok=True)
+            told = json.dumps({self.plan.reading.topic: {str(p): at for p, at in ends.items()}})
+            (place / str(len(list(place.iterdir())))).write_text(f"v1\n{{}}\n{told}")
+
+    def stop(self) -> None:
+        self.as_it_stops()
+        self.as_it_stops = lambda: None
+        self.isActive = False
+
+    def exception(self) -> None:
+        return None
+
+
+class StepRunner(Runner):
+    """A runner whose queries, and whose node, are ours."""
+
+    def __init__(self, pipeline: pipelines.Pipeline) -> None:
+        self.pipeline = pipeline
+        self.connector = self  # type: ignore[assignment]
+        self.chain: Sequence[Cut] = ()
+        self.away: list[Exception] = []
+        self.published: list[Sequence[Cut]] = []
+        self.queries: list[Query] = []
+
+    def cuts(self, topic: pipelines.Topic) -> Sequence[Cut]:
+        return self.chain
+
+    def publish(self, topic: str, cuts: Sequence[Cut]) -> None:
+        if self.away:
+            raise self.away.pop()
+        self.published.append(cuts)
+
+    def plan(self, name: str, version: str | None = None, upto: Offsets | None = None) -> Plan:
+        step = self.pipeline.step(name)
+        place = self.folder(name).version(version or self.folder(name).current().version)
+        return Plan(step, place, self.reading(step, place), MagicMock())
+
+    def _writer(self, plan: Plan, written: Any) -> Any:
+        def start() -> Query:
+            self.queries.append(Query(plan))
+            return self.queries[-1]
+
+        writer = MagicMock()
+        writer.queryName.return_value.option.return_value.trigger.return_value.start = start
+        return writer
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> StepRunner:
+    pipeline = pipelines.Pipeline("tour", folder=tmp_path)
+
+    @pipeline.stream(pipelines.Topic("flights"), to="late")
+    def late(flights: Any) -> Any:
+        return flights
+
+    return StepRunner(pipeline)
+
+
+def looping(runner: StepRunner, said: list[str] | None = None, **terms: Any) -> _Loop:
+    given: dict[str, Any] = {"version": None, "available_now": False, "trigger": "1 second", "accept": False, **terms}
+    return _Loop(runner, Terms(**given), lambda _: None, (said if said is not None else []).append)
+
+
+def look(loop: _Loop) -> None:
+    """One turn in which the node is asked for cuts."""
+    loop._next_cuts = 0.0
+    loop.turn()
+
+
+def generation(runner: StepRunner) -> int:
+    found: int = (runner.folder("late").version("v1").about() or {})["generation"]
+    return found
+
+
+# ---- reading to a cut ------------------------------------------------------------------------------------------------
+
+
+def test_a_query_is_begun_again_with_the_cut_and_then_behind_it(runner: StepRunner) -> None:
+    with looping(runner) as loop:
+        loop.begin("late")
+        runner.queries[0].batch({0: 4, 1: 3})
+        look(loop)
+        assert len(runner.queries) == 1
+        runner.chain = [CUT]
+        look(loop)
+        first, second = runner.queries
+        assert not first.isActive
+        assert second.plan.reading.until == Offsets({("flights", 0): 7, ("flights", 1): 3})
+        look(loop)
+        assert runner.queries == [first, second], "it goes on to the cut"
+        second.batch({0: 7, 1: 3})
+        look(loop)
+        third = runner.queries[2]
+        assert not second.isActive
+        assert third.plan.reading.topic == "flights.v2"
+        assert third.plan.reading.start == Offsets({("flights.v2", 0): 5, ("flights.v2", 1): 2})
+        assert third.plan.reading.until is None
+        assert third.plan.checkpoint != second.plan.checkpoint
+        look(loop)
+        assert len(runner.queries) == 3
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_batch_that_was_begun_behind_the_cut_is_refused_by_name(runner: StepRunner, done: bool) -> None:
+    with looping(runner) as loop:
+        loop.begin("late")
+        (query,) = runner.queries
+        query.batch({0: 7, 1: 3})  # just up to the cut, and the next one while it is stopped
+        query.as_it_stops = lambda: query.batch({0: 9, 1: 4}, done)
+        runner.chain = [CUT]
+        with pytest.raises(QueryFailedError, match="late v1 has begun to read 3 records of flights that lie behind"):
+            look(loop)
+    assert generation(runner) == 0
+    with looping(runner) as loop, pytest.raises(QueryFailedError, match="behind its cut"):
+        loop.begin("late")
+    (query.plan.checkpoint / "commits" / "1").touch()
+    with looping(runner) as loop, pytest.raises(QueryFailedError, match="behind its cut"):
+        loop.begin("late")
+    assert len(runner.queries) == 1
+    with runner.folder("late").version("v1").locked():
+        """Nobody holds it."""
+
+
+def test_a_batch_that_was_cut_off_is_finished_before_the_step_goes_on(runner: StepRunner) -> None:
+    with looping(runner) as loop:
+        loop.begin("late")  # before the swap, so that it reads the old topic
+    runner.queries.clear()
+    runner.chain = [CUT]
+    with looping(runner) as loop:
+        loop.begin("late")
+        runner.queries[0].batch({0: 7, 1: 3})
+        runner.queries[0].as_it_stops = lambda: runner.queries[0].batch({0: 7, 1: 3}, done=False)
+        look(loop)
+        assert (len(runner.queries), generation(runner)) == (2, 0)
+        assert runner.queries[1].plan.reading.topic == "flights"
+        (runner.queries[1].plan.checkpoint / "commits" / "1").touch()
+        look(loop)
+        assert (len(runner.queries), generation(runner)) == (3, 1)
+
+
+def test_a_step_in_the_middle_of_a_chain_has_a_start_and_an_end() -> None:
+    back = Cut("flights.v2", {0: 9}, "flights", {0: 8})
+    found = readings("late", "flights", [CUT, back], {"generation": 0, "first_generation": 0})
+    assert [each.topic for each in found] == ["flights", "flights.v2", "flights"]
+    assert (found[1].start.end("flights.v2", 0), found[1].until) == (5, Offsets({("flights.v2", 0): 9}))
+    assert (found[2].start, found[2].until) == (Offsets({("flights", 0): 8}), None)
+    assert found[1].beyond(Offsets({("flights.v2", 0): 11, ("flights", 0): 99})) == 2
+    assert found[1].end(Offsets({("flights.v2", 0): 7})) == Offsets({("flights.v2", 0): 7})
+    assert found[1].end(Offsets({("flights.v2", 0): 10})) == found[1].until
+    assert found[2].end(Offsets({("flights", 0): 10})) == Offsets({("flights", 0): 10})
+    (last,) = readings("late", "flights", [CUT, back], {})
+    assert (last.generation, last.topic, last.start) == (2, "flights", Offsets()), "who begins now reads all of it"
+
+
+def test_the_source_is_told_where_to_begin_behind_a_cut_and_where_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "duramen.pipelines.connector.Node", lambda _: MagicMock(ends=lambda t: Offsets({(t, 0): 9, (t, 1): 9}))
+    )
+    spark, start = MagicMock(), Offsets({("flights.v2", 0): 5})
+    topic = pipelines.Topic("flights.v2", options={"StartingOffsets": "latest", "maxOffsetsPerTrigger": "10"})
+
+    def options(start: Offsets, until: Offsets | None) -> dict[str, str]:
+        DuramenConnector("node:1").read(spark, topic, start, until)
+        found: dict[str, str] = spark.readStream.format.return_value.options.call_args.kwargs
+        return found
+
+    bounded = options(start, Offsets({("flights.v2", 0): 8}))
+    assert json.loads(bounded["startingOffsets"]) == {"flights.v2": {"0": 5, "1": -2}}
+    assert "StartingOffsets" not in bounded, "a group that began at the end goes on at the cut"
+    assert json.loads(bounded["untilOffsets"]) == {"flights.v2": {"0": 8}}
+    assert bounded["maxOffsetsPerTrigger"] == "10"
+    free = options(Offsets(), None)
+    assert free["StartingOffsets"] == "latest"
+    assert "untilOffsets" not in free
+
+
+# ---- telling the node ------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_written_before_the_node_knows_the_cuts(runner: StepRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("duramen.pipelines.queries.RESTART_SECONDS", (0.0,))
+    folder = runner.folder("late")
+    folder.version("v2").describe({"fingerprint": runner.pipeline.step("late").fingerprint})
+    folder.point(Current("v2", "v1", (CUT,)))
+    said: list[str] = []
+    passing = [NetworkError("gone"), DeadlineError("not done"), KafkaError(ErrorCode.NOT_CONTROLLER)]
+    runner.away = [*passing]
+    with looping(runner, said) as loop:
+        loop.begin("late")
+        assert (runner.published, len(runner.queries), len(said)) == ([(CUT,)], 1, 3)
+    runner.away = [NetworkError("gone")] * 100
+    with looping(runner) as loop, pytest.raises(QueryFailedError, match="late: gone"):
+        loop.begin("late")
+    runner.away = [KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not allowed"), NetworkError("not asked again")]
+    with looping(runner) as loop, pytest.raises(QueryFailedError, match="late: not allowed"):
+        loop.begin("late")
+    assert len(runner.queries) == 1
+    with folder.version("v2").locked():
+        """Nobody holds it."""
+
+
+def test_a_step_that_cannot_begin_is_let_go_of_for_a_swap(runner: StepRunner) -> None:
+    folder, said = runner.folder("late"), list[str]()
+    folder.point(Current("v1", None, (CUT,)))
+    runner.away = [NetworkError("gone")] * 100
+    with looping(runner, said) as loop, folder.hold():
+        loop.begin("late")
+        assert loop.busy
+        with folder.version("v1").locked():
+            loop.turn()
+    assert (runner.queries, said) == ([], [])
+
+
+# ---- locks -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_swap_just_before_the_lock_is_seen(runner: StepRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    look_up = StepFolder.current
+
+    def swapped_behind_our_back(folder: StepFolder) -> Current:
+        monkeypatch.undo()
+        found = look_up(folder)
+        folder.point(Current("v2", "v1"))
+        return found
+
+    monkeypatch.setattr(StepFolder, "current", swapped_behind_our_back)
+    with looping(runner) as loop:
+        loop.begin("late")
+        assert [query.plan.version.name for query in runner.queries] == ["v2"]
+        with runner.folder("late").version("v1").locked(), pytest.raises(BusyError):
+            loop.begin("late")
+
+
+def test_another_process_that_takes_the_step_after_a_swap_does_not_end_the_run(runner: StepRunner) -> None:
+    folder, said = runner.folder("late"), list[str]()
+    with looping(runner, said) as loop:
+        loop.begin("late")
+        with folder.hold():
+            loop.turn()
+            loop.turn()
+        with folder.version("v1").locked():
+            loop.turn()
+            loop.turn()
+            assert said == ["another process runs late v1; stop it first; late waits for it"]
+            assert (len(runner.queries), loop.busy) == (1, True)
+        loop.turn()
+        assert (len(runner.queries), said[-1]) == (2, "late goes on as v1")
