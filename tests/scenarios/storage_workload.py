@@ -66,6 +66,22 @@ def append(log: Log, value: bytes) -> int:
     return offset
 
 
+def one_log() -> tuple[CrashDisk, LogDirectory, Log]:
+    """A started directory on a disk of its own, with an empty log."""
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TopicPartition("first", 0), FIRST, small())
+    log.assign_epoch(0)
+    return disk, directory, log
+
+
+def fill(directory: LogDirectory, log: Log, count: int, size: int = 300) -> None:
+    """So many records of `size` bytes, each committed by itself."""
+    for _ in range(count):
+        append(log, b"v" * size)
+        commit(directory)
+
+
 def commit(directory: LogDirectory) -> None:
     """Run group commits until nothing is queued."""
     while (group := directory.take_group()) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any
 
 from tests.unit.partition.partition_world import Lanes, Numbers, joined
@@ -219,3 +220,11 @@ class InProcess:
                 timer.callback()
             self.run()
         self.clock.now_ms = end
+
+
+def after_power_cut(server: InProcess, seed: int = 0, **settings: str) -> InProcess:
+    """A broker on the same directory after a power cut now; the server itself goes on."""
+    disk = server.disk.copy(Random(seed))
+    disk.power_cut()
+    disk.power_on()
+    return InProcess(disk, **settings)

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.unit.server.broker_world import NOW, InProcess
+from tests.unit.server.broker_world import NOW, InProcess, after_power_cut
 from tests.unit.server.sink_client import Sink
 
 from duramen.wire.batch import batches, build_batch, records
@@ -69,13 +69,6 @@ def check(server: InProcess, written: Written) -> int:
     return len(found)
 
 
-def power_cut(server: InProcess, seed: int) -> InProcess:
-    disk = server.disk.copy(Random(seed))
-    disk.power_cut()
-    disk.power_on()
-    return InProcess(disk, **SETTINGS)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_a_compacted_topic_has_every_batch_once_over_compaction_and_power_cuts(seed: int) -> None:
     server, written = InProcess(**SETTINGS), Written(seed)
@@ -95,7 +88,7 @@ def test_a_compacted_topic_has_every_batch_once_over_compaction_and_power_cuts(s
                 server.lanes.held.discard("journal")
                 server.lanes.step()
                 server.lanes.held.add("journal")
-            server = power_cut(server, batch_id)
+            server = after_power_cut(server, batch_id, **SETTINGS)
             sink = Sink(server)
             assert sink.commit(batch_id, *handles).state == 2
         assert sink.commit(batch_id, *handles).already_committed
@@ -105,4 +98,4 @@ def test_a_compacted_topic_has_every_batch_once_over_compaction_and_power_cuts(s
     server.pass_ms(10_000)
     left = check(server, written)
     assert left < written.count / 4
-    assert check(power_cut(server, seed), written) == left
+    assert check(after_power_cut(server, seed, **SETTINGS), written) == left

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
-from tests.unit.server.broker_world import InProcess
+from tests.unit.server.broker_world import InProcess, after_power_cut
 from tests.unit.server.sink_client import Sink, batch, values
 
 from duramen.model import STAGING_TOPIC, TopicPartition
@@ -14,6 +12,7 @@ from duramen.server.relocation import RelocationRules
 
 MIB = 1 << 20
 SETTLED_MS = 60_000
+ONE_LOG = {"duramen_sink_topic_num_partitions": "1"}
 LEFT = ["left", "alone", "long"]
 
 
@@ -21,7 +20,7 @@ class World:
     """A broker with one staging log of small segments, and a sink whose driver staged something and went."""
 
     def __init__(self) -> None:
-        self.server = InProcess(duramen_sink_topic_num_partitions="1", log_segment_delete_delay_ms="0")
+        self.server = InProcess(**ONE_LOG, log_segment_delete_delay_ms="0")
         self.server.broker.relocation_rules = RelocationRules(2 * MIB, SETTLED_MS, 5000)
         self.server.connect().create_topic("t")
         self.server.connect().create_topic("u")
@@ -59,14 +58,6 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(catalog, "SINK_SEGMENT_BYTES", MIB)
     return World()
-
-
-def restarted(server: InProcess, seed: int = 0) -> InProcess:
-    """The same directory after a power cut now."""
-    disk = server.disk.copy(Random(seed))
-    disk.power_cut()
-    disk.power_on()
-    return InProcess(disk, duramen_sink_topic_num_partitions="1")
 
 
 def committed_by(server: InProcess, world: World) -> list[str]:
@@ -129,7 +120,7 @@ def test_a_commit_that_overtakes_the_copy_is_carried_out_from_the_old_place(worl
     assert world.moved == 0
     assert values(world.server, "t") == LEFT
     world.server.pass_ms(3000)
-    assert values(restarted(world.server), "t") == LEFT
+    assert values(after_power_cut(world.server, **ONE_LOG), "t") == LEFT
 
 
 def test_an_abort_that_overtakes_the_copy_leaves_nothing(world: World) -> None:
@@ -166,7 +157,7 @@ def test_a_power_cut_between_any_two_steps_changes_nothing(world: World) -> None
     for step in range(12):
         server.pass_ms(1000)
         seen.append((world.moved, world.log_start > 8))
-        assert committed_by(restarted(server, step), world) == LEFT, seen
+        assert committed_by(after_power_cut(server, step, **ONE_LOG), world) == LEFT, seen
         # One group of the journal becomes durable.
         server.lanes.held.discard("journal")
         server.lanes.step()

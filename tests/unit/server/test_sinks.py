@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.unit.server.broker_world import NOW, InProcess
+from tests.unit.server.broker_world import NOW, InProcess, after_power_cut
 from tests.unit.server.sink_client import DESCRIBE, LIST, RELEASE, STAGE, Sink, batch, code, values
 
 from duramen.model import FIRST_SINK_PRODUCER_ID, SINK_STATE_TOPIC, STAGING_TOPIC, TopicPartition
@@ -22,14 +22,6 @@ def server() -> InProcess:
     server = InProcess()
     server.connect().create_topic("t")
     return server
-
-
-def restarted(server: InProcess, seed: int = 0) -> InProcess:
-    """The same directory after a power cut now."""
-    disk = server.disk.copy(Random(seed))
-    disk.power_cut()
-    disk.power_on()
-    return InProcess(disk)
 
 
 def jump(server: InProcess, milliseconds: int) -> None:
@@ -77,7 +69,7 @@ def test_a_superseded_run_is_refused_for_ever(server: InProcess) -> None:
     assert Sink(server, run_id="old").epoch == old.epoch
     new = Sink(server, run_id="new")
     assert new.epoch == old.epoch + 1
-    for attempt in (server, restarted(server)):
+    for attempt in (server, after_power_cut(server)):
         again = Sink(attempt, run_id="old")
         assert code(again.claimed.error_code) == "PRODUCER_FENCED"
         again.epoch = old.epoch
@@ -164,7 +156,7 @@ def test_a_batch_without_records_is_committed_too(server: InProcess) -> None:
 def test_staging_outlives_a_crash_and_is_invisible(server: InProcess) -> None:
     sink = Sink(server)
     handle = sink.handle(0, "t", "a")
-    after = restarted(server)
+    after = after_power_cut(server)
     assert values(after, "t") == []
     fetched = after.connect().fetch(STAGING_TOPIC, 0)
     assert code(fetched.error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
@@ -183,7 +175,7 @@ def test_a_commit_before_a_crash_is_carried_out_after_it(server: InProcess) -> N
     answer = sink.committed()
     assert (code(answer.error_code), answer.state) == ("REQUEST_TIMED_OUT", 1)
     assert values(server, "t") == []
-    after = restarted(server)
+    after = after_power_cut(server)
     after.pass_ms(2000)
     assert values(after, "t") == ["a", "b", "c"]
     assert Sink(after).commit(0, *handles).already_committed
@@ -205,7 +197,7 @@ def test_what_is_there_already_is_not_written_twice() -> None:
             server.lanes.held.discard("journal")
             server.lanes.step()
             server.lanes.held.add("journal")
-        after = restarted(server)
+        after = after_power_cut(server)
         after.pass_ms(3000)
         again = Sink(after)
         answer = again.commit(0, *handles)
@@ -318,7 +310,7 @@ def test_a_page_cache_topic_gets_its_share_again_after_a_power_cut() -> None:
     assert values(server, "t") == ["a", "b"]
     server.pass_ms(3000)
     assert [each.state for each in sink.describe().batches] == [1], "its staging is needed until the sync"
-    after = restarted(server)
+    after = after_power_cut(server)
     after.pass_ms(3000)
     assert values(after, "t") == ["a", "b"]
     after.pass_ms(3000)
@@ -547,7 +539,7 @@ def test_what_the_log_holds_is_what_is_known(server: InProcess) -> None:
         sink.handle(1000, "t", "waits")
     server.pass_ms(3000)
     before = {c.state.tp: c.machine.sinks for c in server.broker.sinks.coordinators()}
-    after = restarted(server)
+    after = after_power_cut(server)
     after.pass_ms(10)
     assert {c.state.tp: c.machine.sinks for c in after.broker.sinks.coordinators()} == before
     assert any(before.values())

@@ -90,8 +90,7 @@ class Bench:
             self.log.close()
         else:
             self.log.flush()
-            for segment in self.log.segments:
-                segment.close()
+            self.close()
         point = self.log.recovery_point if recovery_point is None else recovery_point
         self.log = Log.open(
             self.disk,
@@ -105,6 +104,11 @@ class Bench:
             recovery_point=point,
         )
         return self.log
+
+    def close(self) -> None:
+        """Its files, as they are."""
+        for segment in self.log.segments:
+            segment.close()
 
     def bytes_of(self, read: LogRead) -> bytes:
         """The read's bytes, fetched as a transport would."""
@@ -123,6 +127,18 @@ class Bench:
     ) -> bytes:
         bound = self.log.end_offset if end is None else end
         return self.bytes_of(self.log.read(offset, max_bytes, bound, at_least_one=at_least_one))
+
+    def whole(self, start: int, step: int, end: int | None = None) -> list[int]:
+        """Base offsets met by a consumer that reads `step` bytes at a time."""
+        bound = self.log.end_offset if end is None else end
+        seen: list[int] = []
+        offset = start
+        while offset < bound:
+            headers = [header for _, header in batches(self.read(offset, step, bound))]
+            assert headers, offset
+            seen += [header.base_offset for header in headers]
+            offset = headers[-1].next_offset
+        return seen
 
     def offsets(self, data: bytes) -> list[int]:
         return [header.base_offset for _, header in batches(data)]

@@ -30,7 +30,9 @@ from storage_workload import (
     append,
     checkpoint,
     commit,
+    fill,
     housekeep,
+    one_log,
     read_all,
     small,
     start,
@@ -40,25 +42,11 @@ TP = TopicPartition("first", 0)
 LOG0 = "/data/first-0/00000000000000000000.log"
 
 
-def fill(directory: LogDirectory, log: Log, count: int, size: int = 300) -> None:
-    for _ in range(count):
-        append(log, b"v" * size)
-        commit(directory)
-
-
 def cut(disk: CrashDisk) -> LogDirectory:
     """Power fails, and the directory starts again."""
     disk.power_cut()
     disk.power_on()
     return start(disk)
-
-
-def fresh() -> tuple[CrashDisk, LogDirectory, Log]:
-    disk = CrashDisk()
-    directory = start(disk)
-    log = directory.create_log(TP, FIRST, small())
-    log.assign_epoch(0)
-    return disk, directory, log
 
 
 def test_an_empty_directory_becomes_one_with_an_identity() -> None:
@@ -77,7 +65,7 @@ def test_an_empty_directory_becomes_one_with_an_identity() -> None:
 
 
 def test_a_clean_stop_leaves_what_kafka_expects() -> None:
-    disk, directory, log = fresh()
+    disk, directory, log = one_log()
     fill(directory, log, 5)
     log.advance_start(2)
     directory.close(clean=True)
@@ -97,7 +85,7 @@ def test_a_clean_stop_leaves_what_kafka_expects() -> None:
 
 
 def test_what_is_gone_since_a_clean_stop_is_said_once() -> None:
-    disk, directory, log = fresh()
+    disk, directory, log = one_log()
     fill(directory, log, 20)
     directory.close(clean=True)
     disk.remove("/data/first-0")
@@ -131,7 +119,7 @@ SIDE_FILES = [
 @pytest.mark.parametrize("gone", SIDE_FILES)
 def test_any_side_file_can_be_deleted(gone: str, clean: bool) -> None:
     """Nothing acknowledged is lost, renumbered or brought back, whichever checkpoint or index is removed."""
-    disk, directory, log = fresh()
+    disk, directory, log = one_log()
     fill(directory, log, 20)
     log.advance_start(3)
     checkpoint(directory)
@@ -161,7 +149,7 @@ def test_any_side_file_can_be_deleted(gone: str, clean: bool) -> None:
 
 
 def test_the_log_start_survives_without_its_checkpoint_through_ours() -> None:
-    disk, directory, log = fresh()
+    disk, directory, log = one_log()
     fill(directory, log, 20)
     log.advance_start(9)
     directory.close(clean=True)
@@ -175,7 +163,7 @@ def test_the_log_start_survives_without_its_checkpoint_through_ours() -> None:
 
 
 def test_another_node_or_cluster_is_refused_by_name() -> None:
-    disk, directory, _ = fresh()
+    disk, directory, _ = one_log()
     directory.close(clean=True)
     for settings, text in (
         (DirectorySettings(node_id=7), "belongs to node 0, not to 7"),
@@ -187,7 +175,7 @@ def test_another_node_or_cluster_is_refused_by_name() -> None:
 
 
 def test_a_topic_that_was_created_again_inherits_nothing() -> None:
-    disk, directory, log = fresh()
+    disk, directory, log = one_log()
     fill(directory, log, 12)
     log.advance_start(8)
     checkpoint(directory)
@@ -201,7 +189,7 @@ def test_a_topic_that_was_created_again_inherits_nothing() -> None:
 
 
 def test_a_deleted_log_goes_from_disk_and_stays_gone() -> None:
-    disk, directory, log = fresh()
+    disk, directory, log = one_log()
     fill(directory, log, 3)
     name = directory.delete_log(log)
     assert name.endswith("-delete")
@@ -215,7 +203,7 @@ def test_a_deleted_log_goes_from_disk_and_stays_gone() -> None:
 
 
 def test_a_journaled_deletion_is_carried_out_at_the_next_start() -> None:
-    disk, directory, log = fresh()
+    disk, directory, log = one_log()
     fill(directory, log, 3)
     disk.fault = lambda call: OSError(errno.EIO, "no") if call.operation == "rename" else None
     with pytest.raises(StorageError, match="cannot be deleted"):
@@ -228,7 +216,7 @@ def test_a_journaled_deletion_is_carried_out_at_the_next_start() -> None:
 
 
 def test_truncated_records_do_not_come_back() -> None:
-    disk, directory, log = fresh()
+    disk, directory, log = one_log()
     fill(directory, log, 20)
     checkpoint(directory)
     fill(directory, log, 3)
@@ -247,7 +235,7 @@ def test_truncated_records_do_not_come_back() -> None:
 
 
 def test_a_checkpoint_after_a_truncation_trusts_only_what_is_left() -> None:
-    disk, directory, log = fresh()
+    disk, directory, log = one_log()
     fill(directory, log, 10)
     checkpoint(directory)
     log.truncate_to(4)
@@ -262,7 +250,7 @@ def test_a_checkpoint_after_a_truncation_trusts_only_what_is_left() -> None:
 
 
 def test_extents_are_checked_at_recovery() -> None:
-    disk, directory, log = fresh()
+    disk, directory, log = one_log()
     append(log, b"a" * 8000)
     commit(directory)
     disk.power_cut()
@@ -284,7 +272,7 @@ def test_extents_are_checked_at_recovery() -> None:
 
 
 def test_a_missing_partition_directory_is_damage_unless_it_was_deleted() -> None:
-    disk, directory, log = fresh()
+    disk, directory, log = one_log()
     fill(directory, log, 2)
     disk.power_cut()
     disk.power_on()
@@ -294,7 +282,7 @@ def test_a_missing_partition_directory_is_damage_unless_it_was_deleted() -> None
 
 
 def test_journal_damage_stops_the_start_and_names_the_way_out() -> None:
-    disk, directory, log = fresh()
+    disk, directory, log = one_log()
     fill(directory, log, 4)
     assert directory.journal.take_idle_mark() is None, "`commit` has written one"
     (part,) = [path for path in disk.contents() if path.endswith(".part")]
@@ -347,7 +335,7 @@ def test_old_message_formats_are_refused_by_name(magic: int) -> None:
 
 
 def test_what_kafka_wrote_after_our_clean_stop_is_kept() -> None:
-    disk, directory, log = fresh()
+    disk, directory, log = one_log()
     fill(directory, log, 3)
     directory.close(clean=True)
     data = build_batch([(None, b"kafka's", [], 5000)], base_offset=3, leader_epoch=0)
@@ -363,7 +351,7 @@ def test_what_kafka_wrote_after_our_clean_stop_is_kept() -> None:
 
 
 def test_a_journal_older_than_kafkas_clean_stop_is_not_replayed() -> None:
-    disk, directory, log = fresh()
+    disk, directory, log = one_log()
     fill(directory, log, 3)
     disk.power_cut()
     disk.power_on()
@@ -374,7 +362,7 @@ def test_a_journal_older_than_kafkas_clean_stop_is_not_replayed() -> None:
 
 
 def test_a_failed_sync_fences_writes_and_leaves_reads() -> None:
-    disk, directory, log = fresh()
+    disk, directory, log = one_log()
     fill(directory, log, 3)
     append(log, b"never acknowledged")
     group = directory.take_group()
@@ -418,7 +406,7 @@ def test_a_full_disk_refuses_writes_and_loses_nothing() -> None:
 
 
 def test_a_long_run_stays_within_the_journals_bounds() -> None:
-    disk, directory, log = fresh()
+    disk, directory, log = one_log()
     for number in range(400):
         append(log, b"v" * 1500)
         commit(directory)
@@ -439,7 +427,7 @@ def test_a_long_run_stays_within_the_journals_bounds() -> None:
 
 
 def test_a_partition_directory_without_an_id_stops_the_start() -> None:
-    disk, directory, log = fresh()
+    disk, directory, log = one_log()
     fill(directory, log, 2)
     directory.close(clean=True)
     disk.remove("/data/first-0/partition.metadata")
@@ -551,7 +539,7 @@ def test_page_cache_records_count_once_recovery_would_find_them() -> None:
 
 
 def test_a_leader_epoch_without_records_survives() -> None:
-    disk, directory, log = fresh()
+    disk, directory, log = one_log()
     fill(directory, log, 2)
     log.assign_epoch(6)
     commit(directory)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,34 +15,7 @@ from duramen.sim.disk import CrashDisk
 from duramen.storage.log import Log
 from duramen.storage.logconfig import PlainLogConfig
 from duramen.storage.seal import read_growing
-from duramen.wire.batch import ABORT, COMMIT, batches, build_batch, build_marker, parse_header
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path, segment_bytes=5000, index_interval_bytes=300)
-    yield made
-    close(made)
-
-
-def close(bench: Bench) -> None:
-    for segment in bench.log.segments:
-        segment.close()
-
-
-def whole(bench: Bench, start: int, step: int, end: int | None = None) -> list[int]:
-    """Base offsets met by a consumer that reads `step` bytes at a time."""
-    bound = bench.log.end_offset if end is None else end
-    seen: list[int] = []
-    offset = start
-    while offset < bound:
-        found = bench.log.read(offset, step, bound, at_least_one=True)
-        headers = [header for _, header in batches(bench.bytes_of(found))]
-        assert headers, offset
-        seen += [header.base_offset for header in headers]
-        offset = headers[-1].next_offset
-    return seen
-
+from duramen.wire.batch import ABORT, COMMIT, build_batch, build_marker, parse_header
 
 # ---- damage --------------------------------------------------------------------------------------------------------
 
@@ -120,7 +92,7 @@ def test_missing_and_damaged_indexes_are_made_again(bench: Bench, suffix: str, h
         else:
             path.write_bytes(b"\x7f" * len(content))
     bench.reopen(clean=clean, recovery_point=0)
-    assert whole(bench, 0, 700) == list(range(100))
+    assert bench.whole(0, 700) == list(range(100))
     for offset in (0, 1, 50, 99):
         found = bench.log.offset_for_timestamp(1000 + 10 * offset, 100)
         assert found is not None

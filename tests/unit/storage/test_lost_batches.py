@@ -8,28 +8,10 @@ from pathlib import Path
 import pytest
 
 from duramen.cli.repair import apply, survey_directory
-from duramen.model import TopicPartition
-from duramen.sim.disk import CrashDisk
-from duramen.storage.directory import LogDirectory
-from duramen.storage.log import Log
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 
-from storage_workload import FIRST, append, checkpoint, commit, housekeep, read_all, small, start
-
-
-def fresh() -> tuple[CrashDisk, LogDirectory, Log]:
-    disk = CrashDisk()
-    directory = start(disk)
-    log = directory.create_log(TopicPartition("first", 0), FIRST, small())
-    log.assign_epoch(0)
-    return disk, directory, log
-
-
-def fill(directory: LogDirectory, log: Log, count: int) -> None:
-    for _ in range(count):
-        append(log, b"v" * 300)
-        commit(directory)
+from storage_workload import append, checkpoint, commit, fill, housekeep, one_log, read_all, start
 
 
 @pytest.mark.parametrize("lost", [[], ["duramen-checkpoint"]])
@@ -39,7 +21,7 @@ def test_a_log_that_lost_whole_batches_is_offline_and_no_offset_is_used_again(
     left: int, clean: bool, lost: list[str]
 ) -> None:
     """A file cut between two batches looks like a shorter log; only a checkpoint tells."""
-    disk, directory, log = fresh()
+    disk, directory, log = one_log()
     fill(directory, log, 20)
     checkpoint(directory)
     last = log.active.path
@@ -73,7 +55,7 @@ def test_a_log_that_lost_whole_batches_is_offline_and_no_offset_is_used_again(
 @pytest.mark.parametrize("left", [0, 1])
 def test_a_finished_segment_that_lost_whole_batches_is_no_gap_that_nobody_notices(left: int, clean: bool) -> None:
     """Without a seal: then only where the next segment begins tells that something is missing."""
-    disk, directory, log = fresh()
+    disk, directory, log = one_log()
     fill(directory, log, 30)
     checkpoint(directory)
     segment = log.segments[1]
@@ -107,7 +89,7 @@ def test_a_finished_segment_that_lost_whole_batches_is_no_gap_that_nobody_notice
 @pytest.mark.parametrize("lost", ["duramen-checkpoint", "recovery-point-offset-checkpoint"])
 def test_a_torn_roll_that_was_never_acknowledged_is_cut_though_a_checkpoint_is_lost(lost: str) -> None:
     """Either checkpoint says up to where a torn batch is damage: behind that the journal has what was acknowledged."""
-    disk, directory, log = fresh()
+    disk, directory, log = one_log()
     fill(directory, log, 5)
     checkpoint(directory)
     segment = log.active.path
@@ -139,7 +121,7 @@ def test_a_torn_roll_that_was_never_acknowledged_is_cut_though_a_checkpoint_is_l
 
 
 def test_a_log_with_a_gap_stays_offline_over_clean_stops_though_what_is_left_is_sealed() -> None:
-    disk, directory, log = fresh()
+    disk, directory, log = one_log()
     fill(directory, log, 60)
     checkpoint(directory)
     housekeep(directory)

@@ -12,22 +12,14 @@ import pytest
 from duramen.errors import StorageError
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk
-from duramen.storage.directory import LogDirectory
 from duramen.storage.forgoing import forgo_journal
 from duramen.storage.journal_format import HEADER_BLOCK
 from duramen.storage.journal_reader import read_journal
 from duramen.storage.journal_salvage import survey_journal
-from duramen.storage.log import Log
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 
-from storage_workload import FIRST, SECOND, SeededEntropy, append, checkpoint, commit, read_all, small, start
-
-
-def grow(directory: LogDirectory, log: Log, count: int) -> None:
-    for _ in range(count):
-        append(log, b"v" * 300)
-        commit(directory)
+from storage_workload import SECOND, SeededEntropy, append, checkpoint, commit, fill, one_log, read_all, small, start
 
 
 def overwrite(disk: CrashDisk, path: str, position: int, data: bytes) -> None:
@@ -42,13 +34,10 @@ def parts(disk: CrashDisk) -> list[str]:
 
 
 def test_without_a_journal_nothing_sound_is_cut_behind_damage() -> None:
-    disk = CrashDisk()
-    directory = start(disk)
-    log = directory.create_log(TopicPartition("first", 0), FIRST, small())
-    log.assign_epoch(0)
-    grow(directory, log, 3)
+    disk, directory, log = one_log()
+    fill(directory, log, 3)
     checkpoint(directory)
-    grow(directory, log, 37)
+    fill(directory, log, 37)
     damaged = log.segments[1].path
     disk.kill()
     disk.power_on()
@@ -67,11 +56,8 @@ def test_without_a_journal_nothing_sound_is_cut_behind_damage() -> None:
 
 @pytest.mark.parametrize("clean", [False, True])
 def test_a_journal_of_which_nobody_has_the_seed_is_no_empty_one(clean: bool) -> None:
-    disk = CrashDisk()
-    directory = start(disk)
-    log = directory.create_log(TopicPartition("first", 0), FIRST, small())
-    log.assign_epoch(0)
-    grow(directory, log, 5)
+    disk, directory, log = one_log()
+    fill(directory, log, 5)
     disk.power_cut()
     disk.power_on()
     (part,) = parts(disk)
@@ -96,15 +82,12 @@ def test_a_journal_of_which_nobody_has_the_seed_is_no_empty_one(clean: bool) -> 
 
 def test_without_a_journal_what_lies_behind_damage_is_kept_of_a_log_that_no_checkpoint_knows() -> None:
     """Its CREATE entry is among what is damaged, so the segments are all that speaks of it."""
-    disk = CrashDisk()
-    directory = start(disk)
-    log = directory.create_log(TopicPartition("first", 0), FIRST, small())
-    log.assign_epoch(0)
-    grow(directory, log, 3)
+    disk, directory, log = one_log()
+    fill(directory, log, 3)
     checkpoint(directory)
     log = directory.create_log(TopicPartition("second", 0), SECOND, small())
     log.assign_epoch(0)
-    grow(directory, log, 40)
+    fill(directory, log, 40)
     commit(directory)
     middle = log.segments[1]
     first, following = middle.base_offset, log.segments[2].base_offset

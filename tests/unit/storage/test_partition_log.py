@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,33 +20,7 @@ from duramen.storage.disk import RealDisk
 from duramen.storage.log import Log
 from duramen.storage.logconfig import PlainLogConfig
 from duramen.storage.reads import HotWindow, Pending
-from duramen.wire.batch import batches, build_batch
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path, segment_bytes=5000, index_interval_bytes=300)
-    yield made
-    close(made)
-
-
-def close(bench: Bench) -> None:
-    for segment in bench.log.segments:
-        segment.close()
-
-
-def whole(bench: Bench, start: int, step: int, end: int | None = None) -> list[int]:
-    """Base offsets met by a consumer that reads `step` bytes at a time."""
-    bound = bench.log.end_offset if end is None else end
-    seen: list[int] = []
-    offset = start
-    while offset < bound:
-        found = bench.log.read(offset, step, bound, at_least_one=True)
-        headers = [header for _, header in batches(bench.bytes_of(found))]
-        assert headers, offset
-        seen += [header.base_offset for header in headers]
-        offset = headers[-1].next_offset
-    return seen
+from duramen.wire.batch import build_batch
 
 
 def test_a_new_directory_is_kafkas(bench: Bench) -> None:
@@ -92,7 +65,7 @@ def test_segments_roll_by_size(bench: Bench) -> None:
     assert all(segment.size <= 5000 for segment in bench.log.segments)
     rolls = [entry for entry in bench.journal.entries if entry[0] == kinds.ROLL]
     assert [entry[1] for entry in rolls] == [segment.base_offset for segment in bench.log.segments[1:]]
-    assert whole(bench, 0, 700) == list(range(120))
+    assert bench.whole(0, 700) == list(range(120))
 
 
 def test_segments_roll_by_record_time(tmp_path: Path) -> None:
@@ -100,14 +73,14 @@ def test_segments_roll_by_record_time(tmp_path: Path) -> None:
     for timestamp in (1000, 1100, 1101, 900, 1202):
         bench.append(b"v", timestamp=timestamp)
     assert [segment.base_offset for segment in bench.log.segments] == [0, 2, 4]
-    close(bench)
+    bench.close()
 
 
 def test_segments_roll_when_an_index_is_full(tmp_path: Path) -> None:
     bench = Bench(tmp_path, index_interval_bytes=0, segment_index_bytes=60)
     bench.fill(12)
     assert [segment.base_offset for segment in bench.log.segments] == [0, 5, 10]
-    close(bench)
+    bench.close()
 
 
 def test_segments_roll_before_relative_offsets_overflow(bench: Bench) -> None:
@@ -131,8 +104,8 @@ def test_every_way_of_reading_gives_every_batch_once(bench: Bench, way: str, ste
         cold(bench)
     if way == "pool":
         without_nowait(bench)
-    assert whole(bench, 0, step) == list(range(100))
-    assert whole(bench, 37, step, 61) == list(range(37, 61))
+    assert bench.whole(0, step) == list(range(100))
+    assert bench.whole(37, step, 61) == list(range(37, 61))
 
 
 def test_hot_bytes_leave_as_spans_and_cold_ones_do_not(bench: Bench) -> None:
@@ -224,8 +197,8 @@ def test_against_a_list(tmp_path: Path, data: st.DataObject) -> None:
             best = bench.log.max_timestamp_offset(end)
             assert best is not None
             assert best.offset == end - 1
-    assert whole(bench, 0, 900) == [base for base, _ in model]
-    close(bench)
+    assert bench.whole(0, 900) == [base for base, _ in model]
+    bench.close()
 
 
 def test_page_cache_logs_journal_a_mark_only(tmp_path: Path) -> None:
@@ -244,7 +217,7 @@ def test_page_cache_logs_journal_a_mark_only(tmp_path: Path) -> None:
     assert bench.journal.entries[-1][5] == b"stable"
     assert bench.append(b"c") > 0
     assert bench.journal.kinds()[-1] == kinds.BATCH
-    close(bench)
+    bench.close()
 
 
 def test_only_the_journal_makes_a_stable_log_durable(bench: Bench) -> None:
