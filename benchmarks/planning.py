@@ -22,27 +22,21 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from benchmarks.duramen_broker import DuramenBroker
-from duramen.client import CONTROLLER, LATEST, Cluster
+from benchmarks.topics import KEEPS_OLD_RECORDS, create_topic
+from duramen.client import LATEST, Cluster
 from duramen.client.segments import describe_segments, release_leases
 from duramen.model import TopicPartition
 from duramen.spark.source_batch import DuramenReader
 from duramen.spark.source_stream import DuramenStreamReader
 from duramen.wire.batch import build_batch
-from duramen.wire.messages import API
 
-CREATE_TOPICS = 19
 TOPIC = "planned"
 SCHEMA = StructType([StructField("value", BinaryType())])
 
 
 def fill(cluster: Cluster, partitions: int) -> list[TopicPartition]:
     """Create the topic and give every partition a batch."""
-    message = API[CREATE_TOPICS].request
-    kept = message.CreatableTopicConfig(name="retention.ms", value="-1")  # the records below are old
-    wanted = message.CreatableTopic(name=TOPIC, num_partitions=partitions, replication_factor=1, configs=[kept])
-    request = message.new(topics=[wanted], timeout_ms=120_000)
-    reply = cluster.call(CONTROLLER, CREATE_TOPICS, request, wait_s=120, timeout_s=150, resend=False)
-    assert reply.topics[0].error_code == 0, reply
+    create_topic(cluster, TOPIC, partitions, KEEPS_OLD_RECORDS)
     tps = [TopicPartition(TOPIC, number) for number in range(partitions)]
     for tp in tps:
         cluster.produce(tp, build_batch([(None, bytes(1000), (), 1_760_000_000_000)] * 10))

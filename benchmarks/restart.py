@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import machine
-from benchmarks.broker_process import LOOPBACK, BrokerProcess, free_port
-from benchmarks.duramen_broker import EXECUTABLE
+from benchmarks.duramen_broker import DuramenBroker
 from benchmarks.kafka_peer import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -30,23 +29,8 @@ GB = 1_000_000_000
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
 
-class Node(BrokerProcess):
+class Node(DuramenBroker):
     """`duramen serve` on the data of the benchmark."""
-
-    name = "Duramen"
-
-    def prepare(self) -> None:
-        super().prepare()
-        self._metrics_port = free_port()
-
-    def command(self) -> list[str]:
-        pairs = {
-            "listeners": f"PLAINTEXT://{self.bootstrap}",
-            "log.dirs": str(self.directory / "data"),
-            "metrics.listener": f"{LOOPBACK}:{self._metrics_port}",
-        }
-        words = [word for key, value in pairs.items() for word in ("--set", f"{key}={value}")]
-        return [str(EXECUTABLE), "serve", *words]
 
     def ready_ms(self) -> int:
         """What the node itself says of its last start, without the interpreter's."""

@@ -31,12 +31,13 @@ from benchmarks.connector_jars import connector_jars, connector_version
 from benchmarks.duramen_broker import DuramenBroker
 from benchmarks.kafka_peer import KafkaPeer, PeerUnavailableError, java_version, kafka_version
 from benchmarks.report import RESULTS
+from benchmarks.topics import create_topic
 from duramen.client import CONTROLLER, LATEST, Cluster
 from duramen.model import TopicPartition
 from duramen.wire.messages import API
 
 PARTITIONS = spark_read.PARTITIONS
-CREATE_TOPICS, DELETE_TOPICS = 19, 20
+DELETE_TOPICS = 20
 SYNCED = {"flush.messages": "1"}
 LARGE_BATCHES = {"kafka.batch.size": "1000000", "kafka.linger.ms": "50"}
 """What our sink does by itself."""
@@ -112,14 +113,9 @@ class Bench:
         """A new topic, which holds so many records afterwards and then is deleted."""
         self._topics += 1
         topic = f"out-{self._topics}"
-        create, delete = API[CREATE_TOPICS].request, API[DELETE_TOPICS].request
-        configs = [create.CreatableTopicConfig(name=name, value=value) for name, value in config.items()]
-        wanted = create.CreatableTopic(name=topic, num_partitions=PARTITIONS, replication_factor=1, configs=configs)
+        delete = API[DELETE_TOPICS].request
         with Cluster(bootstrap) as cluster:
-            reply = cluster.call(
-                CONTROLLER, CREATE_TOPICS, create.new(topics=[wanted], timeout_ms=60_000), resend=False
-            )
-            assert reply.topics[0].error_code == 0, reply
+            create_topic(cluster, topic, PARTITIONS, config)
             yield topic
             ends = cluster.list_offsets({TopicPartition(topic, number): LATEST for number in range(PARTITIONS)})
             written = sum(end.offset for end in ends.values())

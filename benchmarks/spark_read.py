@@ -28,11 +28,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.duramen_broker import DuramenBroker
-from duramen.client import CONTROLLER, Cluster
+from benchmarks.topics import KEEPS_OLD_RECORDS, create_topic
+from duramen.client import Cluster
 from duramen.model import TopicPartition
 from duramen.spark.decode import Decoder, Wanted
 from duramen.wire.batch import NewRecord, build_batch, stamp
-from duramen.wire.messages import API
 
 PARTITIONS = 4
 BATCH_BYTES = 64 << 10
@@ -73,21 +73,12 @@ def batches_of(size: int) -> list[bytearray]:
     return [build_batch(new_records(size, BATCH_BYTES // size, chance), compression=3) for _ in range(DISTINCT)]
 
 
-def create_topic(cluster: Cluster, topic: str, partitions: int) -> None:
-    """A topic that keeps its records whatever their timestamps are."""
-    message = API[19].request
-    kept = message.CreatableTopicConfig(name="retention.ms", value="-1")
-    wanted = message.CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1, configs=[kept])
-    reply = cluster.call(CONTROLLER, 19, message.new(topics=[wanted], timeout_ms=120_000), wait_s=120, resend=False)
-    assert reply.topics[0].error_code == 0, reply
-
-
 def fill(bootstrap: str, topic: str, size: int, megabytes: int) -> int:
     """Make the topic; how many records it got."""
     batches = batches_of(size)
     per_partition = (megabytes << 20) // BATCH_BYTES // PARTITIONS
     with Cluster(bootstrap) as cluster:
-        create_topic(cluster, topic, PARTITIONS)
+        create_topic(cluster, topic, PARTITIONS, KEEPS_OLD_RECORDS)
         for number in range(per_partition):
             for partition in range(PARTITIONS):
                 cluster.produce(TopicPartition(topic, partition), batches[(number + partition) % DISTINCT])
@@ -161,7 +152,7 @@ def empty_batches(spark: SparkSession, bootstrap: str, folder: Path, rounds: int
     """Milliseconds of one micro-batch with a single new row, beside the file source's; the two take turns."""
     (folder / "in").mkdir()
     with Cluster(bootstrap) as cluster:
-        create_topic(cluster, "trickle", 1)
+        create_topic(cluster, "trickle", 1, KEEPS_OLD_RECORDS)
 
         def one_record(number: int) -> None:
             cluster.produce(TopicPartition("trickle", 0), build_batch([(None, b"%d" % number, (), 1)]))

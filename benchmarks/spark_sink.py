@@ -29,16 +29,15 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks import machine
 from benchmarks.duramen_broker import DuramenBroker
 from benchmarks.report import RESULTS
-from duramen.client import CONTROLLER, Cluster
+from benchmarks.topics import create_topic
+from duramen.client import Cluster
 from duramen.spark.encode.columns import binary_column
 from duramen.spark.encode.records import Rows, encode
 from duramen.spark.partitioner import StickyPartitions, assign
 from duramen.wire.compression import NAMES
-from duramen.wire.messages import API
 
 KEY_BYTES = 8
 PARTITIONS = 4
-CREATE_TOPICS = 19
 SIZES = {"100 B": (92, 2_000_000), "1 KB": (1016, 400_000)}
 
 
@@ -86,15 +85,6 @@ def session(jars: Sequence[str] = ()) -> SparkSession:
     return spark
 
 
-def create_topic(bootstrap: str, name: str) -> None:
-    message = API[CREATE_TOPICS].request
-    wanted = message.CreatableTopic(name=name, num_partitions=PARTITIONS, replication_factor=1)
-    with Cluster(bootstrap) as cluster:
-        answer = cluster.call(CONTROLLER, CREATE_TOPICS, message.new(topics=[wanted], timeout_ms=30_000))
-    if answer.topics[0].error_code:
-        raise SystemExit(f"{name}: {answer.topics[0].error_message}")
-
-
 class Writers:
     """The ways of writing that are compared, each as a call that writes everything once."""
 
@@ -114,7 +104,8 @@ class Writers:
         def write() -> None:
             self._written += 1
             topic = f"out-{self._written}"
-            create_topic(self.bootstrap, topic)
+            with Cluster(self.bootstrap) as cluster:
+                create_topic(cluster, topic, PARTITIONS)
             given = {"kafka.bootstrap.servers": self.bootstrap, "topic": topic, **options}
             self.rows.write.format("duramen").mode("append").options(**given).save()
 

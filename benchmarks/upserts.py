@@ -30,19 +30,18 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks import machine
 from benchmarks.duramen_broker import DuramenBroker
 from benchmarks.report import PARTIAL_RESULTS, RESULTS
+from benchmarks.topics import create_topic
 from duramen import pipelines
-from duramen.client import CONTROLLER, Cluster
+from duramen.client import Cluster
 from duramen.model import TopicPartition
 from duramen.pipelines.connector import DuramenConnector
 from duramen.pipelines.progress import Progress
 from duramen.pipelines.runner import Runner
 from duramen.pipelines.session import session
 from duramen.wire.batch import NewRecord, build_batch
-from duramen.wire.messages import API
 
 PARTITIONS = 4
 PER_BATCH = 2000
-CREATE_TOPICS = 19
 WAIT_SECONDS = 600.0
 ROUNDS, ROWS, STORES = 7, 1_000_000, "delta,parquet"
 """A run of less is not kept among the results."""
@@ -58,10 +57,7 @@ class Feed:
         self._topic = topic
         self._chance = random.Random(topic)
         self.rows: Rows = {}
-        message = API[CREATE_TOPICS].request
-        wanted = message.CreatableTopic(name=topic, num_partitions=PARTITIONS, replication_factor=1)
-        answer = self._cluster.call(CONTROLLER, CREATE_TOPICS, message.new(topics=[wanted], timeout_ms=30_000))
-        assert not answer.topics[0].error_code, answer
+        create_topic(self._cluster, topic, PARTITIONS)
 
     def add(self, keys: list[int]) -> None:
         """A record for each key, in its partition, in order."""
