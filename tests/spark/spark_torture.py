@@ -31,6 +31,7 @@ FAILURES_MIN = 260
 SPARK, PLAYED = "real Spark", "Spark played"
 """A failure in a task or driver of Spark; one in the sink's code while `sink_histories` plays Spark's part. The node
 is a real one in both."""
+KINDS = (SPARK, PLAYED)
 LONG_TESTS = ("two_drivers.py", "speculation.py")
 
 
@@ -49,8 +50,11 @@ class Figures:
 
     def missing(self) -> list[str]:
         """The counts that are below their figures."""
-        wanted = [(f"{victim} at {arrow}", self.kills[(arrow, victim)]) for arrow in ARROWS for victim in VICTIMS]
-        found = [f"kills of {what}: {count} of {KILLS_EACH_MIN}" for what, count in wanted if count < KILLS_EACH_MIN]
+        found = []
+        for arrow in ARROWS:
+            few = [victim for victim in VICTIMS if self.kills[(arrow, victim)] < KILLS_EACH_MIN]
+            told = ", ".join(f"{victim} {self.kills[(arrow, victim)]} of {KILLS_EACH_MIN}" for victim in few)
+            found += [f"kills at {arrow}: {told}"] if few else []
         totals = (("kills", self.kills.total(), KILLS_MIN), ("failures", self.failures.total(), FAILURES_MIN))
         return found + [f"{what}: {count} of {least}" for what, count, least in totals if count < least]
 
@@ -69,9 +73,6 @@ class Figures:
             *(f"TOO FEW {told}" for told in self.missing()),
         ]
         return "\n".join(lines)
-
-
-KINDS = (SPARK, PLAYED)
 
 
 def table(rows: Iterable[str], columns: tuple[str, ...], counts: Counter[tuple[str, str]]) -> list[str]:

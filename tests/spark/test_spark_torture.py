@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from collections.abc import Iterator
@@ -12,11 +13,12 @@ import pyarrow as pa
 import pytest
 import spark_torture
 from arrow_kills import ARROWS, VICTIMS
-from arrow_pipeline import COPIED, NUMBERS
+from arrow_pipeline import COPIED, NUMBERS, PointsConnector
 from spark_torture import FAILURES_MIN, PLAYED, SPARK, Figures
 
 from duramen.client import Cluster
 from duramen.model import TopicPartition
+from duramen.pipelines.connector import DuramenConnector
 from duramen.pipelines.declaration import STORES
 from duramen.pipelines.offsets import Offsets
 from duramen.wire.batch import build_batch
@@ -39,10 +41,16 @@ def test_a_count_below_its_figure_is_named() -> None:
     figures.kills[(arrow, "executor JVM")] -= 1
     figures.failures[("before-stage", SPARK)] -= 1
     assert figures.missing() == [
-        f"kills of executor JVM at {arrow}: 2 of 3",
+        f"kills at {arrow}: executor JVM 2 of 3",
         f"failures: {FAILURES_MIN - 1} of {FAILURES_MIN}",
     ]
     assert "TOO FEW failures" in figures.summary()
+
+
+def test_the_tortured_pipeline_is_opened_as_the_others_are() -> None:
+    """The torture itself runs too long to notice in `make test` that it no longer begins."""
+    for name in ("read", "write"):
+        assert inspect.signature(getattr(PointsConnector, name)) == inspect.signature(getattr(DuramenConnector, name))
 
 
 @pytest.mark.parametrize(("few", "fails", "code"), [(False, False, 0), (True, False, 1), (False, True, 1)])
