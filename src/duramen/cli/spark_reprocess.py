@@ -55,9 +55,7 @@ def reprocess_command(
         took = None
         if swap:
             # The old version stands still meanwhile, so that this ends, however fast records come.
-            took = work.swap(
-                version, catch_up=lambda: runner.run([step], tell, note, version=version, available_now=True)
-            )
+            took = work.swap(version, catch_up=lambda: work.catch_up(runner, version, tell, note))
     if as_json:
         click.echo(json.dumps({**report.to_json(), "swapped": swap}, default=str))
     elif took is not None:

@@ -27,9 +27,14 @@ class Reading(NamedTuple):
         return 0 if self.until is None else self.until.behind(ends.of(self.topic))
 
     def end(self, upto: Offsets | None) -> Offsets | None:
-        """Where reading stops, at the cut or at `upto`, whichever comes first; None where neither is."""
+        """Where reading stops, at the cut or at `upto`, whichever comes first; None where neither is.
+
+        An `upto` that does not name this topic lies in a later one.
+        """
         if self.until is None or upto is None:
             return upto if self.until is None else self.until
+        if not upto.of(self.topic):
+            return self.until
         return Offsets({place: min(end, upto.end(*place)) for place, end in self.until})
 
 

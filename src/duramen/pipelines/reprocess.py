@@ -66,7 +66,7 @@ class Reprocessing:
         self.folder.note_reprocessing({"version": version, "from": current.version, "phase": "building"})
         self.mark("reprocessing noted")
         for _ in range(ROUNDS_MAX):
-            runner.run([self.step.name], tell, say, version=version, available_now=True)
+            self.catch_up(runner, version, tell, say)
             if self.behind(version) == 0:
                 break
         self.mark("caught up")
@@ -76,6 +76,24 @@ class Reprocessing:
             {"version": version, "from": current.version, "phase": "built", "report": report.to_json()}
         )
         return report
+
+    def catch_up(self, runner: Runner, version: str, tell: Callable[[Progress], None], say: Say) -> None:
+        """Work what is there into `version`; into a stream's no more than the current version has.
+
+        A cut is possible only where both have the same, and records may never rest. NotReadyError where the current
+        version has yet to go on behind a cut of its own source.
+        """
+        upto = None
+        if isinstance(self.step, StreamStep):
+            current = self.folder.current().version
+            there = (self.folder.version(current).about() or {}).get("generation", 0)
+            if runner.reading(self.step, self.folder.version(version)).generation > there:
+                raise NotReadyError(
+                    f"{self.step.name} {current} has not gone on behind the last swap of {self.step.source.name}, and "
+                    f"{version} begins there: `duramen spark run --once` first, with the code of {current}"
+                )
+            upto = self.contained(current)
+        runner.run([self.step.name], tell, say, version=version, available_now=True, upto=upto)
 
     def _check(self, version: str) -> None:
         if isinstance(self.step, EffectStep) and not self.step.replayable:
@@ -127,7 +145,8 @@ class Reprocessing:
             self._publish(current)
             return 0.0
         state = self.folder.reprocessing() or {}
-        if state.get("version") != version or state.get("phase") not in {"built", "swapped", *_BACK}:
+        built = state.get("version") == version and state.get("phase") in {"built", "swapped", *_BACK}
+        if not built and version != current.previous:  # that one was current before
             raise NotReadyError(
                 f"{self.step.name} {version} is not built: `duramen spark reprocess --version {version}` builds it, "
                 "and goes on where it was interrupted"
@@ -137,7 +156,7 @@ class Reprocessing:
                 catch_up()
             with self.folder.version(version).locked():
                 self._check_contents(current.version, version, allow_behind)
-                return self._switch(current, version, {**state, "phase": "swapped"})
+                return self._switch(current, version, {**state, "version": version, "phase": "swapped"})
 
     def rollback(self, allow_behind: int = 0) -> tuple[str, float]:
         """Make the previous version the current one again; its name and the seconds the switch took.
@@ -196,6 +215,7 @@ class Reprocessing:
         cuts = current.cuts
         if isinstance(self.step, StreamStep):
             cuts = (*cuts, self._cut(current.version, version))
+            self._publish(current)  # where the node has other cuts it refuses, and nothing has changed
         self.mark("about to switch")
         after = Current(version, current.version, cuts)
         self.folder.point(after)
@@ -206,8 +226,11 @@ class Reprocessing:
         return time.monotonic() - began
 
     def _publish(self, current: Current) -> None:
-        """Let the node tell the cuts of a stream. What is in the folder counts; a run tells it, too."""
-        if isinstance(self.step, StreamStep) and current.cuts:
+        """Let the node tell the cuts of a stream. What is in the folder counts; a run tells it, too.
+
+        SwapConflictError where the node has others.
+        """
+        if isinstance(self.step, StreamStep):
             with Cluster(self.pipeline.bootstrap, timeout_s=SECONDS_MAX) as cluster:
                 SwapLog(cluster).publish(self.step.to, current.cuts)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 
 from duramen.errors import DeadlineError, DuramenError, NetworkError
 from duramen.pipelines.declaration import Pipeline, StreamStep
-from duramen.pipelines.layout import BusyError, unfinished
+from duramen.pipelines.layout import BusyError, planned, unfinished
 from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.progress import Progress
 from duramen.pipelines.queries import (
@@ -95,6 +95,8 @@ class _Loop:
         self._locks: dict[str, ExitStack] = {}
         self._held_since: dict[str, float] = {}
         self._waiting: list[str] = []
+        self._finishing: set[str] = set()
+        """Steps that do one batch again and are then let go of."""
         self._told_busy: set[str] = set()
         self._next_cuts = 0.0
 
@@ -127,18 +129,26 @@ class _Loop:
                 return version
             lock.close()
 
-    def _start(self, name: str, version: str) -> None:
-        """Start the query of a version that is locked. Told to stop meanwhile, or failing, it lets go of the lock."""
+    def _start(self, name: str, version: str, batch: Offsets | None = None) -> None:
+        """Start the query of a version that is locked. Told to stop meanwhile, or failing, it lets go of the lock.
+
+        batch: the end of one that was broken off; it is done again, and none behind it, also when somebody swaps.
+        """
         terms, runner = self._terms, self._runner
+        if batch is not None:
+            self._finishing.add(name)
+
+        def stopped() -> bool:
+            return terms.until() or (batch is None and self._asked_for(name))
 
         def begun() -> Running:
             self._publish(name)
             return runner.start(
-                runner.plan(name, version, terms.upto), terms.available_now, terms.trigger, terms.accept
+                runner.plan(name, version, batch or terms.upto), terms.available_now, terms.trigger, terms.accept
             )
 
         try:
-            running = patiently(name, begun, self._say, lambda: terms.until() or self._asked_for(name))
+            running = patiently(name, begun, self._say, stopped)
         except BaseException:
             self._locks.pop(name).close()
             raise
@@ -189,22 +199,27 @@ class _Loop:
         if self._terms.version is not None or self._terms.available_now:
             return False
         swapped = folder.current().version != one.plan.version.name
-        if not swapped and not self._asked_for(name):
+        finishing = name in self._finishing
+        if not swapped and not finishing and not self._asked_for(name):
             self._held_since.pop(name, None)
             return False
+        if finishing and not one.query.isActive and unfinished(one.plan.checkpoint):
+            return False  # it failed, and is begun again as ever
         since = self._held_since.setdefault(name, time.monotonic())
-        if one.query.isActive and one.query.status["isTriggerActive"] and time.monotonic() - since < BATCH_SECONDS_MAX:
+        waits = finishing or time.monotonic() - since < BATCH_SECONDS_MAX
+        if one.query.isActive and one.query.status["isTriggerActive"] and waits:
             return True
         one.query.stop()
         for progress in one.news():
             self._tell(progress)
         if isinstance(one.plan.step, StreamStep) and not swapped and unfinished(one.plan.checkpoint):
             # Its rows may be in the topic or not, so nobody can tell where to cut: first the batch, then the swap.
-            one.restart()
-            self._held_since[name] = time.monotonic()
+            del self._running[name]
+            self._start(name, one.plan.version.name, planned(one.plan.checkpoint))
             return True
         self._end(name)
         self._held_since.pop(name, None)
+        self._finishing.discard(name)
         self._waiting.append(name)
         return True
 
@@ -256,6 +271,7 @@ class _Loop:
         if self._runner.move_on(plan):
             self._say(f"{name}: {reading.topic} is read to its cut")
         del self._running[name]
+        self._finishing.discard(name)
         self._start(name, one.plan.version.name)
         return True
 

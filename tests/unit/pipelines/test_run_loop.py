@@ -55,7 +55,8 @@ class Running:
 
 
 class Plan:
-    def __init__(self, runner: StepRunner, name: str) -> None:
+    def __init__(self, runner: StepRunner, name: str, upto: Any) -> None:
+        self.upto = upto
         self.step = runner.pipeline.step(name)
         folder = runner.folder(name)
         self.version = folder.version(folder.current().version)
@@ -74,13 +75,15 @@ class StepRunner(Runner):
         self.connector = self  # type: ignore[assignment]
         self.published: list[Sequence[Cut]] = []
         self.started: list[Running] = []
+        self.planned: list[Plan] = []
         self.source_cuts: Sequence[Cut] = ()
 
     def publish(self, topic: str, cuts: Sequence[Cut]) -> None:
         self.published.append(cuts)
 
     def plan(self, name: str, version: str | None = None, upto: Any = None) -> Any:
-        return Plan(self, name)
+        self.planned.append(Plan(self, name, upto))
+        return self.planned[-1]
 
     def cuts(self, topic: Any) -> Sequence[Cut]:
         return self.source_cuts
@@ -106,7 +109,7 @@ def batches(folder: StepFolder, kind: str, *numbers: int) -> None:
     place = folder.version("v1").checkpoint(0) / kind
     place.mkdir(parents=True, exist_ok=True)
     for number in numbers:
-        (place / str(number)).touch()
+        (place / str(number)).write_text(f'v1\n{{}}\n{{"flights":{{"0":{number + 1}}}}}')
 
 
 def test_a_step_is_let_go_of_between_two_batches_and_taken_up_again(runner: StepRunner) -> None:
@@ -123,19 +126,26 @@ def test_a_step_is_let_go_of_between_two_batches_and_taken_up_again(runner: Step
             assert one.query.isActive, "a batch goes on"
             one.query.busy = False
             loop.turn()
-            assert (one.begun, one.query.isActive) == (2, True), "cut off inside of a batch: first that one"
+            one, again = runner.started
+            assert (one.query.isActive, again.query.isActive) == (False, True), "cut off inside of a batch: first that"
+            assert [plan.upto for plan in runner.planned] == [None, Offsets({("flights", 0): 2})], "and none behind it"
+            again.query.busy = True
+            loop._held_since["late"] -= 1000
+            loop.turn()
+            assert again.query.isActive, "that one is waited for, as long as it takes"
+            again.query.busy = False
             with pytest.raises(BusyError), folder.version("v1").locked():
                 pass
             batches(folder, "commits", 1)
             loop.turn()
-            assert not one.query.isActive
+            assert not again.query.isActive
             with folder.version("v1").locked():
                 loop.turn()
-                assert len(runner.started) == 1, "while it is held, it waits"
+                assert len(runner.started) == 2, "while it is held, it waits"
             assert loop.busy
         loop.turn()
         assert said == ["late goes on as v1"]
-        assert len(runner.started) == 2
+        assert (len(runner.started), runner.planned[-1].upto) == (3, None)
     assert not runner.started[-1].query.isActive
 
 
