@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -17,12 +17,14 @@ from duramen.cli.connection import json_option
 from duramen.cli.output import note, pairs, print_field, print_json, shorter
 from duramen.cli.spark_pipeline import pipeline_argument, read_again, steps_of
 from duramen.errors import DeadlineError, NetworkError
+from duramen.pipelines.chain import Reading
 from duramen.pipelines.connector import DuramenConnector
-from duramen.pipelines.declaration import Pipeline, StreamStep
+from duramen.pipelines.declaration import Pipeline, Step, StreamStep
+from duramen.pipelines.layout import VersionFolder
+from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.progress import Progress
 from duramen.pipelines.runner import QueryFailedError, Runner
 from duramen.pipelines.session import await_executors, borrowed
-from duramen.swaps import Cut
 
 REACH_SECONDS = 2.0
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -130,14 +132,19 @@ def run_command(
             raise
 
 
-class _Unhurried(DuramenConnector):
-    """A node that is away is no reason not to look at the code: its topics then count as never swapped."""
+class DryRunner(Runner):
+    """Plans for who looks at the code: where reading would begin is not asked, and the node may be away.
 
-    def cuts(self, topic: str) -> Sequence[Cut]:
+    Then a step counts as reading what it read last.
+    """
+
+    def reading(self, step: Step, version: VersionFolder) -> Reading:
+        """See Queries."""
         try:
-            return super().cuts(topic)
+            return super().reading(step, version)._replace(start=Offsets())
         except (NetworkError, DeadlineError):
-            return ()
+            about = version.about() or {}
+            return Reading(about.get("generation", 0), about.get("reads", step.source.name), Offsets(), None)
 
 
 @click.command(
@@ -154,7 +161,7 @@ def dry_run_command(
 ) -> None:
     """Plan every step: its functions are called on its columns, nothing is read or written."""
     with borrowed(pipeline.name, master, conf) as spark:
-        runner = Runner(pipeline, spark, _Unhurried(pipeline.bootstrap, REACH_SECONDS))
+        runner = DryRunner(pipeline, spark, DuramenConnector(pipeline.bootstrap, REACH_SECONDS))
         found = []
         for name in steps_of(pipeline, steps):
             plan = runner.sound_plan(name)

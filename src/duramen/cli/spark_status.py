@@ -10,7 +10,9 @@ import click
 from duramen.cli.connection import json_option
 from duramen.cli.output import human_bytes, note, print_json, print_table
 from duramen.cli.spark_pipeline import pipeline_argument, steps_of
+from duramen.pipelines.chain import readings
 from duramen.pipelines.cluster import Node
+from duramen.pipelines.connector import DuramenConnector, cuts_of
 from duramen.pipelines.declaration import Pipeline, TableStep
 from duramen.pipelines.layout import StepFolder, committed
 from duramen.pipelines.reading import open_table
@@ -84,23 +86,28 @@ def _status(pipeline: Pipeline, name: str) -> dict[str, Any]:
 @click.argument("steps", nargs=-1, metavar="[STEP]...")
 @json_option
 def lag_command(pipeline: Pipeline, steps: tuple[str, ...], as_json: bool) -> int:
-    """Show per step and partition the records that its topic has and the step has not worked in."""
-    node = Node(pipeline.bootstrap)
+    """Show per step and partition the records that its topic has and the step has not worked in.
+
+    A step that has not read a topic to its cut lags behind that, and behind the topics that took over.
+    """
+    node, connector = Node(pipeline.bootstrap), DuramenConnector(pipeline.bootstrap)
     rows = []
     missing = False
     for name in steps_of(pipeline, steps):
-        folder = StepFolder(pipeline.folder, name)
+        folder, source = StepFolder(pipeline.folder, name), pipeline.steps[name].source
         version = folder.version(folder.current().version)
-        about = version.about() or {}
-        done = committed(version.checkpoint(about.get("generation", 0)))
-        topic = about.get("reads", pipeline.steps[name].source.name)
-        starts, ends = node.starts(topic), list(node.ends(topic))
-        if not ends:
-            missing = True
-            note(f"{name}: there is no topic {topic} at {pipeline.bootstrap}: `duramen topic list` shows what is there")
-        for (_, partition), end in ends:
-            at = max(done.end(topic, partition), starts.end(topic, partition))
-            rows.append((name, version.name, topic, partition, at, end, end - at))
+        for reading in readings(name, source.name, cuts_of(pipeline, source, connector), version.about() or {}):
+            topic = reading.topic
+            done = committed(version.checkpoint(reading.generation)).joined(reading.start)
+            starts, ends = node.starts(topic), list(node.ends(topic))
+            if not ends:
+                missing = True
+                told = "`duramen topic list` shows what is there"
+                note(f"{name}: there is no topic {topic} at {pipeline.bootstrap}: {told}")
+            for (_, partition), there in ends:
+                end = there if reading.until is None else reading.until.end(topic, partition)
+                at = max(done.end(topic, partition), starts.end(topic, partition))
+                rows.append((name, version.name, topic, partition, at, end, max(0, end - at)))
     headings = ("step", "version", "topic", "partition", "at", "end", "lag")
     if as_json:
         print_json([dict(zip(headings, row, strict=True)) for row in rows])

@@ -11,9 +11,13 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from duramen.client import Cluster
 from duramen.pipelines.cluster import Node
-from duramen.pipelines.declaration import Topic
+from duramen.pipelines.declaration import Pipeline, Topic
+from duramen.pipelines.layout import StepFolder
 from duramen.pipelines.offsets import Offsets
 from duramen.swaps import Cut, SwapLog
+
+CHOOSES_TOPICS = {"assign", "subscribe", "subscribepattern"}
+"""Options that name other topics than the source's own: its swaps are not theirs."""
 
 
 class Connector(Protocol):
@@ -33,6 +37,15 @@ class Connector(Protocol):
 
     def publish(self, topic: str, cuts: Sequence[Cut]) -> None:
         """Let the cluster tell these; nothing where it does already."""
+
+
+def cuts_of(pipeline: Pipeline, topic: Topic, connector: Connector) -> Sequence[Cut]:
+    """The swaps of a source: of a stream of this pipeline from its folder, of any other topic from the node."""
+    if topic.stream is not None:
+        return StepFolder(pipeline.folder, topic.stream).current().cuts
+    if CHOOSES_TOPICS & {name.lower() for name in topic.options}:
+        return ()
+    return connector.cuts(topic.name)
 
 
 class DuramenConnector:

@@ -24,7 +24,7 @@ from duramen.pipelines.chain import Reading, readings
 from duramen.pipelines.changelog import TRACE
 from duramen.pipelines.cluster import UnreachableError
 from duramen.pipelines.columns import decode, encode, traced
-from duramen.pipelines.connector import Connector
+from duramen.pipelines.connector import Connector, cuts_of
 from duramen.pipelines.declaration import STORES, EffectStep, Pipeline, Step, StreamStep, TableStep, Topic
 from duramen.pipelines.layout import StepFolder, VersionFolder, batch_end, committed, planned, query_id, unfinished
 from duramen.pipelines.offsets import Offsets
@@ -32,8 +32,6 @@ from duramen.pipelines.progress import Progress, Written, progress_of
 from duramen.pipelines.store import Store
 from duramen.swaps import Cut
 
-CHOOSES_TOPICS = {"assign", "subscribe", "subscribepattern"}
-"""Options that name other topics than the source's own: its swaps are not theirs."""
 CAUSES_MAX = 16
 RESTART_SECONDS = (0.5, 1, 2, 4, 8)
 Say = Callable[[str], None]
@@ -131,12 +129,8 @@ class Queries:
             raise QueryFailedError(f"{name}: {reason(failure)}") from None
 
     def cuts(self, topic: Topic) -> Sequence[Cut]:
-        """The swaps of a source: of a stream of this pipeline from its folder, of any other topic from the node."""
-        if topic.stream is not None:
-            return self.folder(topic.stream).current().cuts
-        if CHOOSES_TOPICS & {name.lower() for name in topic.options}:
-            return ()
-        return self.connector.cuts(topic.name)
+        """The swaps of a source, as they are now."""
+        return cuts_of(self.pipeline, topic, self.connector)
 
     def reading(self, step: Step, version: VersionFolder) -> Reading:
         """Which topic a version of the step reads now, from where when its checkpoint is new, and up to which cut."""
@@ -177,6 +171,7 @@ class Queries:
             "fingerprint": plan.step.fingerprint,
             "generation": plan.reading.generation,
             "first_generation": first,
+            "reads": plan.reading.topic,
             "to": to,
         }
         if told != about:

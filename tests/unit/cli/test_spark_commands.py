@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from duramen import pipelines
 from duramen.cli import spark_status
 from duramen.cli.main import main
-from duramen.cli.spark_run import tell_if_away
+from duramen.cli.spark_run import DryRunner, tell_if_away
+from duramen.errors import DeadlineError
+from duramen.pipelines.connector import DuramenConnector
+from duramen.pipelines.layout import StepFolder
 from duramen.pipelines.offsets import Offsets
+from duramen.swaps import Cut
 
 PIPELINE = """
 from duramen import pipelines
@@ -42,10 +49,64 @@ def test_the_lag_behind_a_topic_that_is_not_there_is_no_empty_table(
 ) -> None:
     monkeypatch.setattr("sys.path", sys.path.copy())
     monkeypatch.setattr(spark_status, "Node", Empty)
+    monkeypatch.setattr(DuramenConnector, "cuts", lambda *_: ())
     file = tmp_path / "typo.py"
     file.write_text(PIPELINE)
     assert main(["spark", "lag", str(file), "--folder", str(tmp_path)]) == 1
     assert "aircraft: there is no topic flihgts at" in capsys.readouterr().err
+
+
+class Grown(Empty):
+    """A node whose topics have seven records in each of two partitions."""
+
+    def ends(self, topic: str) -> Offsets:
+        return Offsets({(topic, partition): 7 for partition in range(2)})
+
+    def starts(self, topic: str) -> Offsets:
+        return Offsets({(topic, partition): 1 for partition in range(2)})
+
+
+def test_the_lag_is_counted_up_to_a_cut_and_behind_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = [Cut("flihgts", {0: 5, 1: 4}, "flihgts.v2", {0: 2, 1: 6})]
+    monkeypatch.setattr("sys.path", sys.path.copy())
+    monkeypatch.setattr(spark_status, "Node", Grown)
+    monkeypatch.setattr(DuramenConnector, "cuts", lambda *_: chain)
+    file, version = tmp_path / "typo.py", StepFolder(tmp_path, "aircraft").version("v1")
+    file.write_text(PIPELINE)
+
+    def lag() -> list[tuple[str, int, int, int, int]]:
+        assert main(["spark", "lag", str(file), "--folder", str(tmp_path), "--json"]) == 0
+        rows = json.loads(capsys.readouterr().out)
+        return [(row["topic"], row["partition"], row["at"], row["end"], row["lag"]) for row in rows]
+
+    assert lag() == [("flihgts.v2", 0, 1, 7, 6), ("flihgts.v2", 1, 1, 7, 6)], "who begins now reads the last topic"
+    version.describe({"generation": 0, "first_generation": 0})
+    for kind in ("offsets", "commits"):
+        (version.checkpoint(0) / kind).mkdir(parents=True)
+        (version.checkpoint(0) / kind / "0").write_text('v1\n{}\n{"flihgts":{"0":3,"1":4}}')
+    behind = [("flihgts.v2", 0, 2, 7, 5), ("flihgts.v2", 1, 6, 7, 1)]
+    assert lag() == [("flihgts", 0, 3, 5, 2), ("flihgts", 1, 4, 4, 0), *behind]
+    version.describe({"generation": 1, "first_generation": 0})
+    assert lag() == behind
+
+
+def test_a_dry_run_plans_without_the_node_what_was_read_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object) -> Sequence[Cut]:
+        raise DeadlineError("no node answered")
+
+    pipeline = pipelines.Pipeline("tour", folder=tmp_path)
+    pipeline.effect(pipelines.Topic("late"))(away)
+    step, version = pipeline.step("away"), StepFolder(tmp_path, "away").version("v1")
+    runner = DryRunner(pipeline, None, DuramenConnector("node:1"))  # type: ignore[arg-type]
+    monkeypatch.setattr(DuramenConnector, "cuts", away)
+    assert runner.reading(step, version).topic == "late"
+    version.describe({"generation": 1, "first_generation": 0, "reads": "late.v2"})
+    assert runner.reading(step, version).topic == "late.v2"
+    monkeypatch.setattr(DuramenConnector, "cuts", lambda *_: [Cut("late", {0: 1}, "late.v2", {0: 1})])
+    found = runner.reading(step, version)
+    assert (found.topic, found.start) == ("late.v2", Offsets()), "its partitions are not asked for"
 
 
 def test_a_run_says_at_once_that_nothing_listens(capsys: pytest.CaptureFixture[str]) -> None:
