@@ -290,6 +290,24 @@ def test_the_map_matches_the_tree() -> None:
     report(sorted(table.keys() - there), "in the folder table of ARCHITECTURE.md but not in the tree")
 
 
+def test_every_package_has_its_page() -> None:
+    pages = {name.removeprefix("docs/internals/") for name in tracked() if name.startswith("docs/internals/")}
+    packages = {name.split("/")[2] for name in python_files(LIBRARY) if name.count("/") > 2}
+    found = [package for package in packages if not any(re.match(rf"{package}(-.*)?\.md", page) for page in pages)]
+    report(sorted(found), "no page in docs/internals/")
+
+
+def test_the_pages_name_modules_that_exist() -> None:
+    names = tracked()
+    found = []
+    for page in names:
+        if page.startswith("docs/internals/"):
+            for named in re.findall(r"`((?:\w+/)*\w+\.py)`", source(page)):
+                if not any(name == named or name.endswith("/" + named) for name in names):
+                    found.append(f"{page}: {named}")
+    report(found, "a page names a module that is not there")
+
+
 def test_links_in_the_documents_lead_somewhere() -> None:
     found = []
     for name in tracked():
