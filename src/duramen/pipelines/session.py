@@ -15,7 +15,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from duramen.errors import DuramenError
-from duramen.pipelines import java
+from duramen.pipelines import java, jvm
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
 MASTER_SECONDS_MAX = 3.0
@@ -61,6 +61,7 @@ def session(name: str = "duramen", master: str | None = None, config: Mapping[st
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in (ours | given).items():
         builder = builder.config(key, value)
+    jvm.start({"spark.app.name": name, "spark.master": master, **ours, **given})
     # A column that is not there is an error of its own; PySpark logs it besides, with all frames of the JVM.
     PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     return builder.getOrCreate()
