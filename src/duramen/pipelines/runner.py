@@ -203,11 +203,10 @@ class _Loop:
         if not swapped and not finishing and not self._asked_for(name):
             self._held_since.pop(name, None)
             return False
-        if finishing and not one.query.isActive and unfinished(one.plan.checkpoint):
-            return False  # it failed, and is begun again as ever
+        if finishing and unfinished(one.plan.checkpoint):
+            return one.query.isActive  # one that failed is begun again as ever
         since = self._held_since.setdefault(name, time.monotonic())
-        waits = finishing or time.monotonic() - since < BATCH_SECONDS_MAX
-        if one.query.isActive and one.query.status["isTriggerActive"] and waits:
+        if one.query.isActive and one.query.status["isTriggerActive"] and time.monotonic() - since < BATCH_SECONDS_MAX:
             return True
         one.query.stop()
         for progress in one.news():
