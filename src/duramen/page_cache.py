@@ -17,12 +17,15 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 UNKNOWN_SHARE_BYTES = 256 << 20
 RESIDENCE_BYTES = 128 * 1024
 """Piece by which a cold read finds out what was in memory before it came, where it cannot read past the cache."""
+DIRECT_BYTES = 4096
+"""Direct reads begin at multiples of this, in the file and in memory, and end at them or with the file."""
 Counter = Callable[[int, int, int], int]
 """(descriptor, offset, length) -> how many pages of that range are in memory; OSError. Brings none in."""
 
 _CACHESTAT = 451
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _RWF_DONTCACHE = 0x80
+_DESCRIPTORS = "/proc/self/fd"
 
 
 class _Range(ctypes.Structure):
@@ -103,6 +106,23 @@ def uncached_flag() -> int | None:
     return _RWF_DONTCACHE if sys.platform.startswith("linux") and hasattr(os, "preadv") else None
 
 
+def direct_flag() -> int | None:
+    """The flag that opens a file past the page cache; file systems may refuse it. None where none can be reopened."""
+    return getattr(os, "O_DIRECT", None) if os.path.isdir(_DESCRIPTORS) else None
+
+
+def aligned(buffer: bytearray) -> memoryview:
+    """A buffer from its first multiple of DIRECT_BYTES in memory on."""
+    address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+    return memoryview(buffer)[-address % DIRECT_BYTES :]
+
+
+def room_for(length: int) -> memoryview:
+    """A new buffer of at least `length` bytes that is fit for direct reads: up to its end, or the file's."""
+    whole = length + -length % DIRECT_BYTES
+    return aligned(bytearray(whole + DIRECT_BYTES))[:whole]
+
+
 def memory_share() -> int:
     """A quarter of the machine's memory in bytes: file data which is likely to stay in memory for a while."""
     try:
@@ -147,6 +167,7 @@ class PastCache:
         self.scatter = scatter_call()
         self.count = count_call()
         self.uncached = uncached_flag()
+        self.direct = direct_flag()
 
     def resident(self, descriptor: int, offset: int, length: int) -> bool:
         """Whether all these bytes are in memory, as far as the system can tell; True where it cannot tell at all."""
@@ -158,6 +179,33 @@ class PastCache:
         if self.drop is not None:
             with suppress(OSError):
                 self.drop(descriptor, offset, length)
+
+    def read_settled(self, descriptor: int, buffer: memoryview, offset: int) -> int:
+        """`read_past` of a file that nobody writes and that is on the disk: without the page cache, where that can be.
+
+        Direct reads cost a fifth of the processor time. What is in memory for the greater part is copied from there.
+        On a file that is written they would wait for its writers, and these for them.
+        """
+        count = self.count
+        if self.direct is None or (count and 2 * count(descriptor, offset, len(buffer)) > pages(offset, len(buffer))):
+            return self.read_past(descriptor, buffer, offset)
+        try:
+            return self._read_directly(descriptor, buffer, offset, self.direct)
+        except OSError:  # refused by the file system, or for what is not aligned; a disk that fails does so again
+            return self.read_past(descriptor, buffer, offset)
+
+    def _read_directly(self, descriptor: int, buffer: memoryview, offset: int, flag: int) -> int:
+        direct = os.open(f"{_DESCRIPTORS}/{descriptor}", os.O_RDONLY | os.O_CLOEXEC | flag)
+        try:
+            done = 0
+            while done < len(buffer):
+                count = os.preadv(direct, [buffer[done:]], offset + done)
+                done += count
+                if count == 0 or done % DIRECT_BYTES:
+                    break  # the end of the file
+            return done
+        finally:
+            os.close(direct)
 
     def read_past(self, descriptor: int, buffer: memoryview, offset: int) -> int:
         """Fill `buffer` from the file, waiting for the disk; bytes read, less at the end of the file. OSError."""
@@ -180,7 +228,7 @@ class PastCache:
 
     def _read_and_drop(self, descriptor: int, buffer: memoryview, offset: int) -> int:
         """Where no flag keeps a read out of the cache: drop what was not there before."""
-        end = offset + len(buffer)
+        end = min(offset + len(buffer), os.fstat(descriptor).st_size)
         pieces = [(start, min(RESIDENCE_BYTES, end - start)) for start in range(offset, end, RESIDENCE_BYTES)]
         # What read-ahead brings in would look like somebody else's when its turn comes.
         if self.scatter is not None:

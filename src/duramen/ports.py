@@ -39,8 +39,12 @@ class File(Protocol):
     def resident(self, offset: int, length: int) -> bool:
         """Whether all these bytes are in memory, as far as the system can tell; True where it cannot tell at all."""
 
-    def read_cold(self, buffer: memoryview, offset: int) -> int:
-        """Fill `buffer`, waiting for the disk, and leave in memory only what was there before; less at the end."""
+    def read_cold(self, buffer: memoryview, offset: int, *, settled: bool = False) -> int:
+        """Fill `buffer`, waiting for the disk, and leave in memory only what was there before; less at the end.
+
+        settled: nobody writes this file any more, and all of it is on the disk. Best where the buffer and the offset are
+        multiples of DIRECT_BYTES.
+        """
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         """Write all buffers one after the other at `offset` and return the byte count; all or OSError."""

@@ -393,7 +393,7 @@ class TapeFile:
         """See ports.File."""
         return True
 
-    def read_cold(self, buffer: memoryview, offset: int) -> int:
+    def read_cold(self, buffer: memoryview, offset: int, *, settled: bool = False) -> int:
         """See ports.File."""
         return self.pread_nowait(buffer, offset)
 

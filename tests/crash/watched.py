@@ -187,10 +187,10 @@ class WatchedFile:
         self._watch.met("resident", self.path)
         return not self._disk.cold and self._inner.resident(offset, length)
 
-    def read_cold(self, buffer: memoryview, offset: int) -> int:
+    def read_cold(self, buffer: memoryview, offset: int, *, settled: bool = False) -> int:
         """See ports.File."""
         self._meet("read_cold")
-        return self._inner.read_cold(buffer, offset)
+        return self._inner.read_cold(buffer, offset, settled=settled)
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         """See ports.File; a write that fails has written its first half."""

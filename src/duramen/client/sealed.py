@@ -17,7 +17,7 @@ from duramen.client.segments import DescribedPartition, DescribedSegment
 from duramen.config.properties import parse_properties
 from duramen.errors import ConfigError, CorruptLogError, SegmentGoneError, StorageError, UnreachableStorageError
 from duramen.model import topic_id_text
-from duramen.page_cache import PastCache
+from duramen.page_cache import PastCache, room_for
 from duramen.wire.batch import LOG_OVERHEAD
 from duramen.wire.seal import BLOCK_BYTES, Seal, decode_seal
 
@@ -162,11 +162,12 @@ class SealedReader:
     def _checked(self, start: int, end: int) -> memoryview:
         """These bytes, read past the page cache and held against the seal."""
         first, last = self.seal.block_range(start, end)
-        buffer = memoryview(bytearray(last - first))
-        count = self._cache.read_past(self._descriptor, buffer, first)
+        room = room_for(last - first)
+        count = self._cache.read_settled(self._descriptor, room, first)
+        buffer = room[: last - first]
         path = self.segment.path
         try:
-            if count != last - first:
+            if count < last - first:
                 raise CorruptLogError(path, first + count, last, "the file is too short", self.segment.base_offset)
             self.seal.check(buffer, first, path, self.segment.base_offset)
         except CorruptLogError as error:

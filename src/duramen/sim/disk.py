@@ -384,14 +384,13 @@ class CrashFile:
         """See ports.File."""
         return self._inode.is_resident(offset, length)
 
-    def read_cold(self, buffer: memoryview, offset: int) -> int:
+    def read_cold(self, buffer: memoryview, offset: int, *, settled: bool = False) -> int:
         """See ports.File: what is in memory without waiting, the rest as a read and a drop."""
-        if self.pread_nowait(buffer, offset) == len(buffer):
-            return len(buffer)
-        data = self.pread(len(buffer), offset)
-        buffer[: len(data)] = data
-        self.drop_cache(offset, len(buffer))
-        return len(data)
+        length = max(0, min(len(buffer), len(self._inode.cache) - offset))
+        if self.pread_nowait(buffer[:length], offset) != length:
+            buffer[:length] = self.pread(length, offset)
+            self.drop_cache(offset, length)
+        return length
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         """See ports.File; on a full disk, and where the fault says so, a prefix is written before the error."""

@@ -105,8 +105,9 @@ class RealFile:
     def resident(self, offset: int, length: int) -> bool:
         return self._disk.resident(self.fileno(), offset, length)
 
-    def read_cold(self, buffer: memoryview, offset: int) -> int:
-        return self._disk.read_past(self.fileno(), buffer, offset)
+    def read_cold(self, buffer: memoryview, offset: int, *, settled: bool = False) -> int:
+        read = self._disk.read_settled if settled else self._disk.read_past
+        return read(self.fileno(), buffer, offset)
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         if len(buffers) > IOV_MAX:
@@ -172,7 +173,7 @@ class RealLock:
 class RealDisk(PastCache):
     """Files of this machine."""
 
-    __slots__ = ("count", "drop", "nowait", "scatter", "sync", "uncached", "write")
+    __slots__ = ("count", "direct", "drop", "nowait", "scatter", "sync", "uncached", "write")
 
     def __init__(self) -> None:
         super().__init__()

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, KafkaError
+from duramen.page_cache import DIRECT_BYTES, aligned, room_for
 from duramen.ports import Buffer, File, FileSpan
 from duramen.storage.index import StoredOffsetIndex
 from duramen.storage.open_files import OpenFiles
@@ -28,8 +29,8 @@ GRAIN_BYTES = 1 << 20
 """Piece of a file by which the hot window remembers and forgets."""
 SPAN_BYTES = 64 * 1024
 """From this size on, bytes are sent from where they lie; smaller ones are copied together with what surrounds them."""
-BUFFER_BYTES = COLD_BYTES + READ_AHEAD_BYTES + 2 * BLOCK_BYTES
-"""A read of COLD_BYTES with what belongs to it: the read-ahead, and the rest of its first and last sealed blocks."""
+BUFFER_BYTES = COLD_BYTES + READ_AHEAD_BYTES + 2 * (BLOCK_BYTES + DIRECT_BYTES)
+"""A read of COLD_BYTES with what belongs to it: the read-ahead, and the rest of its first and last blocks and pages."""
 KEPT_BUFFERS = 8
 RECENT_BYTES = 64 << 20
 """Of what was written or verified last, how much belongs in memory even where the machine dropped it."""
@@ -74,6 +75,8 @@ class ReadPlan(NamedTuple):
     at_least_one: bool
     piece: int = COLD_BYTES
     """Most bytes that are read at once, a single batch of more aside."""
+    settled: bool = False
+    """Nobody writes the file any more, and it is on the disk."""
 
 
 class Pending:
@@ -115,11 +118,12 @@ class Pending:
                 if len(data) != length:
                     raise _cut(plan, position, length)
                 return memoryview(data)
-            buffer = buffers.view(length)
-            if plan.file.read_cold(buffer, position) != length:
+            before = position % DIRECT_BYTES
+            buffer = buffers.view(before + length)
+            if plan.file.read_cold(buffer, position - before, settled=plan.settled) < before + length:
                 raise _cut(plan, position, length)
             self._bytes_read += length
-            return buffer
+            return buffer[before : before + length]
 
         try:
             self.found = extract(plan, fetch, _blocking(plan.index_file))
@@ -244,9 +248,9 @@ class ReadBuffers:
         self._buffers: deque[bytearray] = deque(maxlen=KEPT_BUFFERS)
 
     def view(self, length: int) -> memoryview:
-        """`length` bytes to read into."""
+        """At least `length` bytes to read into; see `room_for`."""
         if not SPAN_BYTES < length <= BUFFER_BYTES:
-            return fresh(length)
+            return room_for(length)
         for _ in range(KEPT_BUFFERS):
             try:
                 buffer = self._buffers.popleft()
@@ -258,10 +262,10 @@ class ReadBuffers:
                 self._buffers.append(buffer)
                 continue
             return self._lend(buffer, length)
-        return self._lend(bytearray(BUFFER_BYTES), length)
+        return self._lend(bytearray(BUFFER_BYTES + DIRECT_BYTES), length)
 
     def _lend(self, buffer: bytearray, length: int) -> memoryview:
-        view = memoryview(buffer)[:length]
+        view = aligned(buffer)[: length + -length % DIRECT_BYTES]
         self._buffers.append(buffer)
         return view
 

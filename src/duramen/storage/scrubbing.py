@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, StorageError
+from duramen.page_cache import room_for
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import read_file
 from duramen.storage.damage import Damage, Findings, damage_of, offsets_between
@@ -305,12 +306,9 @@ class Scrubber:
 
 
 def read_neutral(file: File, length: int, position: int) -> memoryview:
-    """Exactly these bytes; pages that were not in memory before are dropped again. CorruptLogError when too few."""
-    buffer = memoryview(bytearray(length))
-    if file.pread_nowait(buffer, position) == length:
-        return buffer
-    data = file.pread(length, position)
-    file.drop_cache(position, length)
-    if len(data) != length:
-        raise CorruptLogError(file.path, position + len(data), position + length, "the file is too short")
-    return memoryview(data)
+    """Exactly these bytes of a sealed segment; memory stays as it was. CorruptLogError when too few."""
+    room = room_for(length)
+    count = file.read_cold(room, position, settled=True)
+    if count < length:
+        raise CorruptLogError(file.path, position + count, position + length, "the file is too short")
+    return room[:length]

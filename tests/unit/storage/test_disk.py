@@ -249,6 +249,57 @@ def test_a_cold_read_leaves_the_page_cache_as_it_was(tmp_path: Path) -> None:
         file.close()
 
 
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_settled_file_is_read_without_the_page_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct: bool
+) -> None:
+    disk = RealDisk()
+    if not direct:
+        disk.direct = None
+    elif disk.direct is None or not takes_direct_reads(disk, tmp_path):
+        pytest.skip("no direct reads here")
+    file = disk.open(str(tmp_path / "f"), create=True)
+    data = os.urandom((1 << 20) + 12_345)
+    file.pwritev([data], 0)
+    file.sync()
+    if not evicted(file, len(data)):
+        pytest.skip("this file system keeps its pages")
+    disk.uncached = None
+    past = disk._read_and_drop
+    by_cache: list[int] = []
+
+    def read_and_drop(descriptor: int, buffer: memoryview, offset: int) -> int:
+        by_cache.append(offset)
+        return past(descriptor, buffer, offset)
+
+    monkeypatch.setattr(disk, "_read_and_drop", read_and_drop)
+    room = page_cache.aligned(bytearray(2 << 20))
+    places = [(0, 65_536, 65_536), (8192, 1 << 20, 1 << 20), (1 << 20, 16_384, 12_345), (2 << 20, 4096, 0)]
+    for offset, length, there in places:
+        buffer = room[:length]
+        assert file.read_cold(buffer, offset, settled=True) == there
+        assert buffer[:there] == data[offset : offset + there]
+        assert not any(file.resident(place, 1) for place in range(0, len(data), page_cache.PAGE_BYTES))
+    assert by_cache == ([] if direct else [offset for offset, _, _ in places])
+    by_cache.clear()
+    # What is not aligned is read as ever, and what somebody keeps in memory comes from there and stays.
+    assert file.read_cold(room[1:4097], 0, settled=True) == 4096
+    assert room[1:4097] == data[:4096]
+    file.pread(len(data), 0)
+    assert file.read_cold(room[:65_536], 0, settled=True) == 65_536
+    assert by_cache == [0, 0]
+    assert file.resident(0, 65_536)
+    file.close()
+
+
+def takes_direct_reads(disk: RealDisk, path: Path) -> bool:
+    try:
+        os.close(os.open(path / "probe", os.O_RDONLY | os.O_CREAT | (disk.direct or 0)))
+    except OSError:
+        return False
+    return True
+
+
 def evicted(file: RealFile, length: int) -> bool:
     """Drop all pages; some may be held for a moment by another processor's lists."""
     for _ in range(50):
