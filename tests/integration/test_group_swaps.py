@@ -143,3 +143,50 @@ def test_another_number_of_partitions_and_a_chain_of_somebody_else(node: Served)
     assert sorted(found[:-1]) == [("late", 0, b"a0"), ("late", 0, b"a1"), ("late", 1, b"b0"), ("late", 1, b"b1")]
     with Cluster(node.bootstrap) as cluster, pytest.raises(SwapConflictError, match="another pipeline"):
         SwapLog(cluster).publish("late", [Cut("late", {0: 1}, "elsewhere", {0: 0})])
+
+
+def test_a_swap_between_joining_and_the_first_records(node: Served) -> None:
+    """The member subscribes to the new topic in the callback that gives it the old one."""
+    create(node, 2, "late", "late.v2")
+    put(node, "late", 0, "a0")
+    put(node, "late.v2", 0, "replayed")
+    with GroupReader(node.bootstrap, "audit", "late") as reader:
+        swap(node, "late", "late.v2")
+        put(node, "late.v2", 0, "c0")
+        found = read(reader, upto=1) + read(reader)
+    assert found == [("late.v2", 0, b"replayed"), ("late.v2", 0, b"c0")], "a new group reads the last topic, whole"
+
+
+def test_a_topic_that_is_gone_once_it_is_read(node: Served) -> None:
+    """A commit says of it, too, that it was read; that it cannot be made there any more must not keep the rest back."""
+    create(node, 2, "late", "late.v2", "late.v3")
+    put(node, "late", 0, "a0")
+    put(node, "late", 1, "b0")
+    with GroupReader(node.bootstrap, "audit", "late") as reader:
+        found = [message.value() for message in reader.consume(1, SECONDS_MAX)]
+        swap(node, "late", "late.v2")
+        put(node, "late.v2", 0, "c0")
+        deadline = time.monotonic() + SECONDS_MAX
+        while len(found) < 3 and time.monotonic() < deadline:
+            found += [message.value() for message in reader.consume(10, 0.05)]
+        assert sorted(str(value) for value in found) == ["b'a0'", "b'b0'", "b'c0'"]
+        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        admin.delete_topics(["late"])["late"].result(20)
+        reader.commit()  # with the move out of the topic that is gone
+        put(node, "late.v2", 1, "d0")
+        swap(node, "late", "late.v2", "late.v3")
+        put(node, "late.v3", 1, "e0")
+        assert read(reader) == [("late.v2", 1, b"d0"), ("late.v3", 1, b"e0")]
+
+
+def test_a_member_leaves_that_was_never_asked_for_records(node: Served) -> None:
+    """It gets its partitions while it closes."""
+    create(node, 2, "late", "late.v2")
+    with GroupReader(node.bootstrap, "audit", "late"):
+        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        deadline = time.monotonic() + SECONDS_MAX
+        while time.monotonic() < deadline:
+            (group,) = admin.describe_consumer_groups(["audit"]).values()
+            if any(member.assignment and member.assignment.topic_partitions for member in group.result(20).members):
+                break
+        swap(node, "late", "late.v2")

@@ -4,16 +4,26 @@ The topics of a chain are counted: generation 0 is the topic that people name, g
 a rollback a topic is in the chain twice, so an offset alone does not say in which generation it was committed. Commits
 say it in their metadata; of several the one of the highest generation counts, and it is one record of the group's log:
 that is what makes a move from one topic to the next atomic.
+
+A commit that does not say it was made by another client, or by an operator with another tool. Readers write down the
+generation of those they find, so one that lies before its topic's cut while others lie behind it is new: somebody set
+the group back, and it counts. One at its cut or behind it only says that its topic is read.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from duramen.errors import StorageError
 
-_METADATA = "duramen-generation="
+Where = tuple[str, int]
+"""A partition: topic and number."""
+
+PASSED_OVER: Final = -1
+"""The generation of a commit that does not count any more: the group was set to a topic before it."""
+_METADATA: Final = re.compile(r"duramen-generation=(-1|[0-9]{1,9}) began=([0-9]{1,9})")
 
 
 class Cut(NamedTuple):
@@ -51,10 +61,25 @@ class Cut(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """A group's offset in one partition. generation: None where the commit does not say, as those of other readers."""
+    """A group's offset in one partition, and what the commit's metadata say; None where it is another client's.
+
+    generation: in which the commit was made. began: the generation in which the group began.
+    """
 
     offset: int
     generation: int | None = None
+    began: int | None = None
+
+    @property
+    def metadata(self) -> str:
+        """What `told_by` reads again."""
+        return "" if self.generation is None else f"duramen-generation={self.generation} began={self.began or 0}"
+
+    @classmethod
+    def told_by(cls, offset: int, metadata: str | None) -> Committed:
+        """A commit, as the group's coordinator tells it."""
+        match = _METADATA.fullmatch(metadata or "")
+        return cls(offset) if match is None else cls(offset, int(match[1]), int(match[2]))
 
 
 class Position(NamedTuple):
@@ -64,48 +89,41 @@ class Position(NamedTuple):
     offset: int | None
 
 
-def metadata_of(generation: int) -> str:
-    """What a commit says of its generation."""
-    return f"{_METADATA}{generation}"
-
-
-def generation_in(metadata: str | None) -> int | None:
-    """The generation that a commit's metadata name; None when they do not."""
-    text = (metadata or "").removeprefix(_METADATA)
-    return int(text) if metadata and metadata.startswith(_METADATA) and text.isdigit() else None
-
-
 def topics_of(topic: str, cuts: Sequence[Cut]) -> list[str]:
     """The topic of each generation."""
     return [cut.old for cut in cuts] + [cuts[-1].new] if cuts else [topic]
 
 
-def last_commits(names: Sequence[str], committed: Mapping[tuple[str, int], Committed]) -> dict[int, Position]:
-    """Of each partition the commit that counts. names: the topic of each generation."""
+def last_commits(topic: str, cuts: Sequence[Cut], committed: Mapping[Where, Committed]) -> dict[int, Position]:
+    """Of each partition the commit that counts."""
     found: dict[int, Position] = {}
-    for (topic, partition), spot in committed.items():
-        if topic in names:
-            position = Position(_generation(names, topic, spot), spot.offset)
-            if partition not in found or found[partition].generation < position.generation:
-                found[partition] = position
+    plain: dict[int, Position] = {}
+    for (_, partition), (position, said) in _counting(topic, cuts, committed).items():
+        which = found if said else plain
+        if partition not in which or which[partition].generation < position.generation:
+            which[partition] = position
+    for partition, position in plain.items():
+        said_last = found.get(partition)
+        if said_last is None or said_last.generation < position.generation or not _done(cuts, position, partition):
+            found[partition] = position
     return found
 
 
 def positions(
-    topic: str, cuts: Sequence[Cut], committed: Mapping[tuple[str, int], Committed], partitions: Iterable[int]
+    topic: str, cuts: Sequence[Cut], committed: Mapping[Where, Committed], partitions: Iterable[int]
 ) -> dict[int, Position]:
     """Where a group stands in each partition, by what it has committed in the topics of the chain.
 
-    A group without any commit begins in the last topic. Where the two topics of a cut have equally many partitions,
-    each moves by itself, for a key keeps its partition; otherwise all wait for the last of the old topic.
+    A group without any commit begins in the last topic; partitions without one are where the group began.
+    Where the two topics of a cut have equally many partitions, each moves by itself, for a key keeps its partition;
+    otherwise all wait for the last of the old topic.
     """
-    names = topics_of(topic, cuts)
-    last = last_commits(names, committed)
-    first = min((spot.generation for spot in last.values()), default=len(cuts))
+    last = last_commits(topic, cuts, committed)
+    first = beginning(topic, cuts, committed)
     wanted = {*partitions, *last, *(partition for cut in cuts for partition in (*cut.until, *cut.start))}
     at = {partition: last.get(partition, Position(first, None)) for partition in wanted}
     for generation, cut in enumerate(cuts):
-        done = {p for p, spot in at.items() if spot.generation > generation or _reached(spot, generation, cut, p)}
+        done = {p for p, spot in at.items() if spot.generation > generation or _done(cuts, spot, p)}
         alike = len(cut.until) == len(cut.start)
         if alike or done >= set(cut.until):
             for partition, spot in at.items():
@@ -114,12 +132,70 @@ def positions(
     return {partition: at[partition] for partition in sorted(at)}
 
 
-def _reached(spot: Position, generation: int, cut: Cut, partition: int) -> bool:
-    return spot.generation == generation and (spot.offset or 0) >= cut.until.get(partition, 0)
+def beginning(topic: str, cuts: Sequence[Cut], committed: Mapping[Where, Committed]) -> int:
+    """The generation in which the group began: its commits there may be gone since, by a rollback or with the topic."""
+    found = [len(cuts)]
+    for where, (position, _) in _counting(topic, cuts, committed).items():
+        began = committed[where].began
+        found.append(position.generation if began is None else min(began, position.generation))
+    return min(found)
 
 
-def _generation(names: Sequence[str], topic: str, spot: Committed) -> int:
-    told = spot.generation
-    if told is not None and told < len(names) and names[told] == topic:
-        return told
-    return names.index(topic)
+def commits_of(
+    topic: str, cuts: Sequence[Cut], partition: int, before: Position, at: Position, began: int
+) -> dict[Where, Committed]:
+    """What a reader commits that went from `before` to `at`; the old topics too, so that tools see no lag there."""
+    found = {}
+    for generation in range(before.generation, at.generation):
+        cut = cuts[generation]
+        found[(cut.old, partition)] = Committed(cut.until.get(partition, 0), generation, began)
+    found[(topics_of(topic, cuts)[at.generation], partition)] = Committed(at.offset or 0, at.generation, began)
+    return found
+
+
+def written_down(
+    topic: str, cuts: Sequence[Cut], committed: Mapping[Where, Committed], partition: int, generation: int
+) -> dict[Where, Committed]:
+    """Commits that have to be written anew so that the one of this generation counts, whatever is committed later.
+
+    Those that do not say a generation get one, those of a later one are passed over.
+    """
+    found = {}
+    began = min(generation, beginning(topic, cuts, committed))
+    for where, (position, said) in _counting(topic, cuts, committed).items():
+        if where[1] == partition and (not said or position.generation > generation):
+            told = position.generation if position.generation <= generation else PASSED_OVER
+            found[where] = Committed(committed[where].offset, told, began)
+    return found
+
+
+def _counting(
+    topic: str, cuts: Sequence[Cut], committed: Mapping[Where, Committed]
+) -> dict[Where, tuple[Position, bool]]:
+    """Of each commit in the chain that counts: what it says, and whether it says its generation itself."""
+    names = topics_of(topic, cuts)
+    found = {}
+    for where, (offset, told, _) in committed.items():
+        if where[0] in names and told != PASSED_OVER:
+            generation = _guessed(names, cuts, where, offset) if told is None else _told(names, where[0], told)
+            found[where] = Position(generation, offset), told is not None
+    return found
+
+
+def _told(names: Sequence[str], topic: str, told: int) -> int:
+    """The generation that a commit names, unless it was made in another chain."""
+    return told if told < len(names) and names[told] == topic else names.index(topic)
+
+
+def _guessed(names: Sequence[str], cuts: Sequence[Cut], where: Where, offset: int) -> int:
+    """A generation for a commit that says none: the first in which its topic has that offset, or else the last."""
+    visits = [generation for generation, name in enumerate(names) if name == where[0]]
+    for generation in visits:
+        if generation < len(cuts) and offset <= cuts[generation].until.get(where[1], 0):
+            return generation
+    return visits[-1]
+
+
+def _done(cuts: Sequence[Cut], spot: Position, partition: int) -> bool:
+    """Whether the topic of this generation is read to its cut."""
+    return spot.generation < len(cuts) and (spot.offset or 0) >= cuts[spot.generation].until.get(partition, 0)

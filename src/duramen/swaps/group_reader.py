@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from duramen.client import EARLIEST, LATEST, READ_COMMITTED, Cluster
 from duramen.errors import DuramenError
@@ -28,15 +28,17 @@ from duramen.swaps.cuts import (
     Committed,
     Cut,
     Position,
-    generation_in,
+    Where,
+    beginning,
+    commits_of,
     last_commits,
-    metadata_of,
     positions,
     topics_of,
+    written_down,
 )
-from duramen.swaps.swap_log import SwapConflictError, SwapLog
+from duramen.swaps.group_commits import read_commits, write_commits
+from duramen.swaps.swap_log import SwapConflictError, SwapLog, existing
 
-ANSWER_SECONDS_MAX: Final = 15.0
 LOOK_SECONDS: Final = 1.0
 """How often an idle reader asks for cuts, and a waiting one how far the others of its group are."""
 
@@ -51,7 +53,8 @@ class GroupReader:
     topic: the name that was first; later ones are found. start: where a group without offsets begins, "earliest" or
     "latest". settings: further ones of librdkafka. logger: where librdkafka's own lines go, instead of stderr.
 
-    Raises KafkaException (librdkafka's), CutLostError, and the errors of `client.Cluster`.
+    Raises KafkaException (librdkafka's), CutLostError, SwapConflictError, and the errors of `client.Cluster`. Whoever
+    asks again after an error gets what he would have got: no record is lost by it, and none comes twice.
     """
 
     def __init__(
@@ -67,23 +70,29 @@ class GroupReader:
         self.group = group
         self.topic = topic
         self._start = EARLIEST if start == "earliest" else LATEST
-        self._cluster = Cluster(bootstrap)
-        self._log = SwapLog(self._cluster)
-        self._cuts: tuple[Cut, ...] = self._log.cuts(topic)
-        self._given: set[tuple[str, int]] | None = None
+        self._cuts: tuple[Cut, ...] = ()
+        self._given: set[Where] | None = None
         """What the group's coordinator gave this member; None until it has."""
+        self._placed = False
+        """Whether everything below is that of `_given`."""
         self._at: dict[int, Position] = {}
         """Where each partition that was given is read next; its records before that were handed out."""
         self._others: dict[int, int] = {}
         """The generation in which the group stood in each partition, by its commits."""
+        self._began = 0
+        """The generation in which the group began."""
         self._saved: dict[int, Position] = {}
         """The commit that counts of each partition, as it was last known."""
+        self._unsure: dict[int, Position] = {}
+        """Commits that failed, and may have been made all the same."""
         self._handed: set[int] = set()
         """Partitions of which records were handed out that are not committed."""
-        self._active: dict[tuple[str, int], None] = {}
+        self._active: dict[Where, None] = {}
         """What librdkafka reads now."""
         self._ended: set[int] = set()
         """Partitions of the last topic whose end was seen."""
+        self._subscribed: list[str] = []
+        self._closed = False
         self._next_look = time.monotonic() + LOOK_SECONDS
         self._consumer = Consumer(
             {
@@ -99,8 +108,13 @@ class GroupReader:
             },
             **({} if logger is None else {"logger": logger}),
         )
-        self._subscribed: list[str] = []
-        self._subscribe()
+        self._cluster = Cluster(bootstrap)
+        self._log = SwapLog(self._cluster)
+        try:
+            self._learn()
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -112,8 +126,11 @@ class GroupReader:
 
     def close(self) -> None:
         """Leave the group. What was not committed comes again, to whoever gets its partition."""
-        self._consumer.close()
-        self._cluster.close()
+        self._closed = True
+        try:
+            self._consumer.close()
+        finally:
+            self._cluster.close()
 
     # ---- reading ---------------------------------------------------------------------------------------------
 
@@ -122,23 +139,38 @@ class GroupReader:
 
         A message may also be an error, as librdkafka gives them.
         """
-        if time.monotonic() >= self._next_look:
+        self._look()
+        before = dict(self._at), dict(self._saved), set(self._handed)
+        try:
+            given = self._consumer.consume(count, timeout)
+            if any(message.error() is None for message in given):
+                self._learn()
+            out = [message for message in given if self._take(message)]
+            self._handed |= {partition for message in out if (partition := message.partition()) is not None}
+            self._move()
+        except BaseException:
+            # The caller gets nothing of this: the next call goes back to where the last one left it.
+            self._at, self._saved, self._handed = before
+            self._placed = False
+            raise
+        return out
+
+    def _look(self) -> None:
+        """Go to where this member has to read, if that is not done, and see from time to time what the others do."""
+        if self._is_due or time.monotonic() >= self._next_look:
             self._learn()
-            if self._waits():
+            if self._is_due or self._waits():
                 self._place()
             self._next_look = time.monotonic() + LOOK_SECONDS
-        given = self._consumer.consume(count, timeout)
-        if any(message.error() is None for message in given):
-            self._learn()
-        out = [message for message in given if self._take(message)]
-        self._handed |= {partition for message in out if (partition := message.partition()) is not None}
-        self._move()
-        return out
+
+    @property
+    def _is_due(self) -> bool:
+        return self._given is not None and not self._placed
 
     @property
     def at_end(self) -> bool:
         """Whether all that was given to this member is read, for now."""
-        return self._given is not None and not self._waits() and self._at.keys() <= self._ended
+        return self._placed and not self._waits() and self._at.keys() <= self._ended
 
     def _waits(self) -> bool:
         """Whether a partition was given to this member of which an older topic is not read to its cut: by another
@@ -147,51 +179,46 @@ class GroupReader:
         last = {name: generation for generation, name in enumerate(names)}
         for topic, partition in self._given or ():
             at = self._at.get(partition)
-            if (at is None or self._done(partition, at)) and self._others[partition] < last.get(topic, 0):
+            if (at is None or self._done(partition, at)) and self._others.get(partition, 0) < last.get(topic, 0):
                 return True
         return False
 
     def commit(self) -> None:
         """Everything handed out so far is done: durable on return, with the moves from topic to topic in it."""
+        if self._is_due:
+            self._look()  # a partition that went to another member is not ours to commit
         self._commit({partition: at for partition, at in self._at.items() if at != self._saved.get(partition)})
         self._handed.clear()
 
-    def _commit(self, wanted: Mapping[int, Position]) -> None:
+    def _commit(self, wanted: Mapping[int, Position], more: Mapping[Where, Committed] | None = None) -> None:
         names = topics_of(self.topic, self._cuts)
-        offsets: dict[tuple[str, int], TopicPartition] = {}
+        offsets = dict(more or {})
         for partition, at in wanted.items():
-            saved = self._saved.get(partition, at)
-            for generation in range(saved.generation, at.generation):
-                cut = self._cuts[generation]  # so that tools see no lag on what is done with
-                _put(offsets, cut.old, partition, cut.until.get(partition, 0), generation)
-            _put(offsets, names[at.generation], partition, at.offset or 0, at.generation)
-        if not offsets:
-            return
-        answers: Any = self._consumer.commit(offsets=list(offsets.values()), asynchronous=False)
-        for answer in answers:
-            if answer.error is not None:
-                raise KafkaException(answer.error)
+            before = self._saved.get(partition, at)
+            offsets |= commits_of(self.topic, self._cuts, partition, before, at, self._began)
+        self._unsure.update(wanted)
+        write_commits(self._consumer, offsets, {(names[at.generation], partition) for partition, at in wanted.items()})
         self._saved.update(wanted)
+        for partition in wanted:
+            del self._unsure[partition]
 
     # ---- cuts ------------------------------------------------------------------------------------------------
 
     def _learn(self) -> None:
         """Ask for cuts. Those that are new may mean another topic to subscribe to."""
         found = self._log.cuts(self.topic)
-        if found != self._cuts:
-            if found[: len(self._cuts)] != self._cuts:
-                raise SwapConflictError(f"the swaps of {self.topic} at the node are others than a moment ago")
+        if found[: len(self._cuts)] != self._cuts:
+            raise SwapConflictError(f"the swaps of {self.topic} at the node are others than a moment ago")
+        if found != self._cuts or not self._subscribed:
+            self._subscribe(topics_of(self.topic, found))
             self._cuts = found
-            self._subscribe()
 
-    def _subscribe(self) -> None:
-        names = list(dict.fromkeys(topics_of(self.topic, self._cuts)))
-        known = self._cluster.metadata(names).topics
-        there = [name for name in names if name in known and not known[name].error]
-        wanted = there or names[-1:]
+    def _subscribe(self, names: list[str]) -> None:
+        there = existing(self._cluster, names)
+        wanted = list(dict.fromkeys(name for name in names if name in there)) or names[-1:]
         if wanted != self._subscribed:
-            self._subscribed = wanted
             self._consumer.subscribe(wanted, on_assign=self._assigned, on_revoke=self._revoked)
+            self._subscribed = wanted
 
     def _take(self, message: Message) -> bool:
         """Whether the message is for the caller; notes how far its partition is."""
@@ -242,18 +269,38 @@ class GroupReader:
     # ---- the group -------------------------------------------------------------------------------------------
 
     def _assigned(self, _consumer: Consumer, given: list[TopicPartition]) -> None:
-        self._given = {(place.topic, place.partition) for place in given}
-        self._place()
+        if not self._closed:  # librdkafka gives partitions while it closes, and answers nothing that is asked then
+            self._given = {(place.topic, place.partition) for place in given}
+            self._look()
 
     def _revoked(self, _consumer: Consumer, _taken: list[TopicPartition]) -> None:
         # What is known of the positions is kept: when nobody has committed meanwhile, this member goes on there.
-        self._given, self._active = None, {}
+        self._given, self._placed, self._active = None, False, {}
 
     def _place(self) -> None:
         """Begin, or go on, with every partition whose present topic was given to this member."""
+        self._placed = False
+        committed = self._committed()
+        last = last_commits(self.topic, self._cuts, committed)
+        mine = self._mine(committed, last)
+        starts = self._starts(mine)
+        mine |= {partition: Position(mine[partition].generation, offset) for partition, offset in starts.items()}
+        self._handed = {p for p in self._handed if p in mine and mine[p] == self._at.get(p)}
+        self._at, self._ended = mine, set()
+        self._began = beginning(self.topic, self._cuts, committed)
+        self._saved = {partition: spot for partition, spot in last.items() if partition in mine}
+        self._activate()
+        # Where a group begins, and in which generation others have committed, is written down: a later cut finds it.
+        begun = {p: spot for p, spot in mine.items() if p not in last and p not in self._handed}
+        told: dict[Where, Committed] = {}
+        for partition, spot in self._saved.items():
+            told |= written_down(self.topic, self._cuts, committed, partition, spot.generation)
+        self._commit(begun, told)
+        self._placed = True
+
+    def _mine(self, committed: Mapping[Where, Committed], last: Mapping[int, Position]) -> dict[int, Position]:
+        """Where this member reads: what it knows itself, unless the group has gone on, or back, without it."""
         names = topics_of(self.topic, self._cuts)
-        committed = self._committed(names)
-        last = last_commits(names, committed)
         given = sorted(self._given or ())
         spots = positions(self.topic, self._cuts, committed, {partition for _, partition in given})
         self._others = {partition: spot.generation for partition, spot in spots.items()}
@@ -261,8 +308,9 @@ class GroupReader:
         for topic, partition in given:
             spot = spots[partition]
             known = self._at.get(partition)
-            unchanged = last.get(partition) == self._saved.get(partition)
-            if known is not None and unchanged and known.generation >= spot.generation:
+            saved = last.get(partition)
+            ours = saved == self._saved.get(partition) or (saved is not None and saved == self._unsure.get(partition))
+            if known is not None and ours and known.generation >= spot.generation:
                 spot = known
             if names[spot.generation] == topic:
                 mine[partition] = spot
@@ -272,18 +320,14 @@ class GroupReader:
                     f"not to its cut at {self._cuts[spot.generation].until.get(partition, 0)}, and that topic is gone; "
                     f"`duramen group reset-offsets` in {names[-1]} goes on without"
                 )
-        new = {partition: spot for partition, spot in mine.items() if spot.offset is None}
-        starts = self._cluster.list_offsets(
-            {Place(names[spot.generation], partition): self._start for partition, spot in new.items()}, READ_COMMITTED
-        )
-        for place, found in starts.items():
-            mine[place.partition] = Position(mine[place.partition].generation, found.offset)
-        self._handed &= self._at.keys() & {p for p, spot in mine.items() if spot == self._at.get(p)}
-        self._at, self._ended = mine, set()
-        self._saved = {partition: spot for partition, spot in last.items() if partition in mine}
-        self._activate()
-        # Where a group begins is written down, so that a later cut finds it there.
-        self._commit({partition: mine[partition] for partition in new})
+        return mine
+
+    def _starts(self, mine: Mapping[int, Position]) -> dict[int, int]:
+        """Offsets where partitions begin of which nothing is committed."""
+        names = topics_of(self.topic, self._cuts)
+        wanted = {Place(names[spot.generation], p): self._start for p, spot in mine.items() if spot.offset is None}
+        found = self._cluster.list_offsets(wanted, READ_COMMITTED)
+        return {place.partition: at.offset for place, at in found.items()}
 
     def _activate(self) -> None:
         """Read what is to be read now, each partition from where it stands."""
@@ -294,20 +338,9 @@ class GroupReader:
             [TopicPartition(topic, partition, self._at[partition].offset or 0) for topic, partition in self._active]
         )
 
-    def _committed(self, names: list[str]) -> dict[tuple[str, int], Committed]:
-        known = self._cluster.metadata(names).topics
-        wanted = {(name, partition) for name in names if name in known for partition in known[name].partitions}
+    def _committed(self) -> dict[Where, Committed]:
+        names = topics_of(self.topic, self._cuts)
+        wanted = {(name, p) for name, topic in existing(self._cluster, names).items() for p in topic.partitions}
         wanted |= {(cut.old, partition) for cut in self._cuts for partition in cut.until}
-        asked = [TopicPartition(topic, partition) for topic, partition in sorted(wanted)]
-        answers = self._consumer.committed(asked, timeout=ANSWER_SECONDS_MAX) if asked else []
-        return {
-            (answer.topic, answer.partition): Committed(answer.offset, generation_in(answer.metadata))
-            for answer in answers
-            if answer.offset >= 0
-        }
-
-
-def _put(
-    offsets: dict[tuple[str, int], TopicPartition], topic: str, partition: int, offset: int, generation: int
-) -> None:
-    offsets[(topic, partition)] = TopicPartition(topic, partition, offset, metadata_of(generation))
+        wanted |= {(cut.new, partition) for cut in self._cuts for partition in cut.start}
+        return read_commits(self._consumer, wanted)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from duramen.client import CONTROLLER, EARLIEST, Cluster
+from duramen.client import CONTROLLER, EARLIEST, Cluster, TopicMetadata
 from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.model import TopicPartition
 from duramen.swaps.cuts import Cut
@@ -23,6 +23,16 @@ _PLACE: Final = TopicPartition(SWAPS_TOPIC, 0)
 _CREATE_TOPICS: Final = 19
 _BATCH_BYTES_MAX: Final = 64 << 20
 _GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+def existing(cluster: Cluster, topics: Sequence[str]) -> dict[str, TopicMetadata]:
+    """Those of the topics that are there. KafkaError where the cluster cannot tell, for that is not the same."""
+    while True:
+        found = cluster.metadata(topics).topics
+        unclear = [name for name, topic in found.items() if topic.error and topic.error not in _GONE]
+        if not unclear:
+            return {name: topic for name, topic in found.items() if not topic.error}
+        cluster.partitions(unclear[0])  # asks again while that may help, and says why not
 
 
 class SwapConflictError(DuramenError):
@@ -78,8 +88,7 @@ class SwapLog:
     def _refresh(self) -> None:
         """Read what is new, up to the end that the node tells with it."""
         if self._next is None:
-            found = self._cluster.metadata([SWAPS_TOPIC]).topics.get(SWAPS_TOPIC)
-            if found is None or found.error:
+            if SWAPS_TOPIC not in existing(self._cluster, [SWAPS_TOPIC]):
                 return
             self._next = 0
         while True:
