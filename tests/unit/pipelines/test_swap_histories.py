@@ -200,7 +200,8 @@ def ask_again(call: Callable[[], object]) -> None:
     try:
         call()
     except NotReadyError as error:
-        assert "already" in str(error)
+        if "already" not in str(error):
+            raise
 
 
 @pytest.mark.parametrize("asked_again", ["at once", "after a run", "not"])
@@ -315,15 +316,10 @@ def test_a_stream_is_swapped_beside_a_run_whose_records_never_rest(make: Callabl
     world.work("v1")
     work = Reprocessing(world.pipeline, "late")
     reader = Reader(world)
-    rounds: list[int] = []
-
-    def tell(_: object) -> None:
-        """A batch is done; meanwhile more has come, and the run works in some of it."""
+    rounds: list[str] = []
 
     class Live:
         """The runner that builds; beside it the run of v1 goes on until it lets go of the step."""
-
-        held = False
 
         def reading(self, step: Any, version: layout.VersionFolder) -> Any:
             return world.reading(step, version)
@@ -331,15 +327,16 @@ def test_a_stream_is_swapped_beside_a_run_whose_records_never_rest(make: Callabl
         def run(self, names: list[str], tell: Any, say: Any, *, version: str, available_now: bool, upto: Any) -> None:
             world.come(3)
             world.work(version, upto)
-            rounds.append(world.flights[0])
+            rounds.append(version)
             if not work.folder.held:
                 world.come(2)
                 world.work("v1")
                 world.come(5)
 
     live: Any = Live()
-    assert work.build(live, "v2", tell, quiet).behind > 0, "it does not catch up with a run that goes on"
-    work.swap("v2", catch_up=lambda: work.catch_up(live, "v2", tell, quiet))
+    assert work.build(live, "v2", quiet, quiet).behind > 0, "it does not catch up with a run that goes on"
+    assert 2 <= len(rounds) <= 4, "and sees that"
+    work.swap("v2", catch_up=lambda: work.catch_up(live, "v2", quiet, quiet))
     assert work.folder.current().version == "v2"
     world.work("v2")
     reader.check()
