@@ -16,6 +16,7 @@ from pathlib import Path
 
 import fault_points
 import pyarrow as pa
+from clusters import BRIEF
 from fault_points import FaultPoints
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
@@ -79,7 +80,7 @@ class PointsConnector(DuramenConnector):
 
 def drive(folder: Path, bootstrap: str, master: str, rows: int) -> None:
     """Run until the file `stop` is there, or, without a limit of rows, until everything is done."""
-    spark = session("arrows", master, {"spark.driver.memory": "1g"})
+    spark = session("arrows", master, BRIEF)
     spark.sparkContext.setLogLevel("OFF")
     points = FaultPoints(folder / "points")
     register(spark, points)

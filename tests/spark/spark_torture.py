@@ -32,6 +32,7 @@ SPARK, PLAYED = "real Spark", "Spark played"
 """A failure in a task or driver of Spark; one in the sink's code while `sink_histories` plays Spark's part. The node
 is a real one in both."""
 KINDS = (SPARK, PLAYED)
+PARTS = ("histories", "local", "cluster", "tests")
 LONG_TESTS = ("two_drivers.py", "speculation.py")
 
 
@@ -127,6 +128,7 @@ def main() -> None:
     options.add_argument("--played-kills", type=int, default=40, help="of the node, without Spark")
     options.add_argument("--played-failures", type=int, default=300, help="without Spark")
     options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts; then counts are missing")
     given = options.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # cleans up as Ctrl-C does
     figures = Figures()
@@ -134,16 +136,16 @@ def main() -> None:
     cluster = rounds_of(given.rounds, (JVM,))
     parts: dict[str, Callable[[], None]] = {
         "histories": lambda: histories(figures, given.played_kills, given.played_failures, given.seed),
-        "pipeline": lambda: pipeline(figures, local, LOCAL, given.seed),
-        "pipeline on a cluster": lambda: pipeline(figures, cluster, CLUSTER, given.seed),
+        "local": lambda: pipeline(figures, local, LOCAL, given.seed),
+        "cluster": lambda: pipeline(figures, cluster, CLUSTER, given.seed),
         "tests": lambda: long_tests(figures),
     }
     began = time.monotonic()
     try:
-        for name, part in parts.items():
+        for name in given.only:
             part_began = time.monotonic()
             try:
-                part()
+                parts[name]()
             except (AssertionError, DuramenError, OSError, subprocess.SubprocessError) as failure:
                 figures.wrong.append(f"{name}: {failure}")
             print(f"{name}: {time.monotonic() - part_began:.0f} s", flush=True)
