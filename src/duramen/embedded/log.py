@@ -26,7 +26,7 @@ from duramen.machines.metadata.commands import (
 )
 from duramen.model import INTERNAL_TOPICS, TopicPartition
 from duramen.partition.catalog import Catalog, silent
-from duramen.partition.partition import READ_COMMITTED, Appended, Partition
+from duramen.partition.partition import READ_COMMITTED, Appended, Partition, check_append
 from duramen.partition.positions import delete_records, list_offset
 from duramen.partition.settings import cleaner_settings, directory_settings
 from duramen.partition.store import Store
@@ -219,8 +219,8 @@ class Topic:
         """Append and return the records' offsets, in their order, once they are on stable storage.
 
         Without `partition` a key chooses it as Kafka's default partitioner does; records without a key go to one
-        partition per call, in turn. Records of one partition keep their order. Raises KafkaError when refused (nothing
-        of that partition's records was stored then) or when the disk failed (the outcome is unknown then).
+        partition per call, in turn. Records of one partition keep their order. Raises KafkaError when refused (none
+        was stored then, unless the message says how many) or when the disk failed (the outcome is unknown then).
         """
         return self.append_async(records, partition).result(timeout)
 
@@ -380,7 +380,16 @@ class _Appending:
             for positions in _chunks(rows, all_positions)
         ]
         with topic._turn:
+            try:
+                # All of the call before any of it is stored.
+                for home, _, batch in encoded if len(encoded) > 1 else ():
+                    check_append(topic._partition(home), memoryview(batch), -1, now)
+            except KafkaError as error:
+                self.future.set_exception(error)
+                return
             for home, positions, batch in encoded:
+                if self._error is not None:
+                    break
                 self._open += 1
                 topic._partition(home).append(memoryview(batch), -1, now, _BatchDone(self, positions))
             self.settled()
@@ -399,9 +408,17 @@ class _Appending:
         self._open -= 1
         if self._open == 0:
             if self._error is not None:
-                self.future.set_exception(self._error)
+                self.future.set_exception(self._told(self._error))
             else:
                 self.future.set_result(self._offsets)
+
+    def _told(self, error: KafkaError) -> KafkaError:
+        """The error of a call of which some batches were stored before another one was refused says so."""
+        stored = sum(offset >= 0 for offset in self._offsets)
+        if stored:
+            text = f"{error.message}; {stored:,} of this call's {len(self._offsets):,} records are stored all the same"
+            return KafkaError(error.code, text)
+        return error
 
 
 class _BatchDone:

@@ -359,6 +359,13 @@ class Partition:
         self.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} was closed"))
 
 
+def check_append(partition: Partition, view: memoryview, acks: int, now_ms: int) -> None:
+    """Raise the KafkaError with which `Partition.append` would refuse this batch as things are; nothing is changed."""
+    header = partition._admit(view, acks, now_ms)
+    if needs_rewriting(partition.config, header):
+        rewrite(bytearray(view), partition.config, now_ms)
+
+
 def append_staged(partition: Partition, view: memoryview, now_ms: int, done: Done) -> None:
     """Append a batch that was checked when it was staged, by a sink's coordinator; as `Partition.append` with acks -1.
 

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import duramen
 from duramen.embedded.records import murmur2, partition_for
+from duramen.partition.partition import Partition
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "kvstore.py"
 
@@ -114,6 +116,38 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     with duramen.open(tmp_path), pytest.raises(duramen.DirectoryLockedError):
         duramen.open(tmp_path)
     duramen.open(tmp_path).close()
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_call_of_several_batches_is_refused_as_a_whole(tmp_path: Path, policy: str) -> None:
+    rows = [duramen.Record(value=b"x" * 100_000, key=b"k")] * 20
+    bad = duramen.Record(value=b"x" * 3_000_000, key=b"k") if policy == "delete" else duramen.Record(value=b"keyless")
+    with duramen.open(tmp_path) as log:
+        topic = log.topic("a", configs={"cleanup.policy": policy})
+        with pytest.raises(duramen.KafkaError) as refused:
+            topic.append([*rows, bad])
+        assert refused.value.code.name == ("MESSAGE_TOO_LARGE" if policy == "delete" else "INVALID_RECORD")
+        assert topic.end_offset(0) == 0
+        assert topic.append(rows) == list(range(20))
+
+
+def test_a_call_of_which_some_batches_are_stored_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the journal has no room for the second batch: what comes behind the first is refused."""
+    append, batches = Partition.append, []
+
+    def refuse_second(self: Partition, view: memoryview, acks: int, now_ms: int, done: Any) -> None:
+        batches.append(view)
+        if len(batches) == 2:
+            done(duramen.KafkaError(duramen.ErrorCode.THROTTLING_QUOTA_EXCEEDED, "no room"))
+        else:
+            append(self, view, acks, now_ms, done)
+
+    with duramen.open(tmp_path) as log:
+        topic = log.topic("a")
+        monkeypatch.setattr(Partition, "append", refuse_second)
+        with pytest.raises(duramen.KafkaError, match="no room; 5 of this call's 15 records are stored all the same"):
+            topic.append([duramen.Record(value=b"x" * 100_000)] * 15)
+        assert topic.end_offset(0) == 5
 
 
 def test_refusals_say_what_is_wrong(tmp_path: Path) -> None:
