@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from duramen.client import CONTROLLER, EARLIEST, Cluster, TopicMetadata
+from duramen.client.metadata import error_code
 from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.model import TopicPartition
 from duramen.swaps.cuts import Cut
@@ -21,6 +22,10 @@ from duramen.wire.messages import API
 SWAPS_TOPIC: Final = "__duramen_swaps"
 _PLACE: Final = TopicPartition(SWAPS_TOPIC, 0)
 _CREATE_TOPICS: Final = 19
+_DESCRIBE_CONFIGS: Final = 32
+_INCREMENTAL_ALTER_CONFIGS: Final = 44
+_A_TOPIC: Final = 2
+_SET: Final = 0
 _BATCH_BYTES_MAX: Final = 64 << 20
 _GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
@@ -52,6 +57,11 @@ class SwapLog:
         self._refresh()
         return self._cuts.get(topic, ())
 
+    def chains(self) -> Mapping[str, tuple[Cut, ...]]:
+        """The chain of every topic that was swapped."""
+        self._refresh()
+        return {topic: cuts for topic, cuts in self._cuts.items() if cuts}
+
     def publish(self, topic: str, cuts: Sequence[Cut]) -> None:
         """Make this the chain of the topic; durable on return. Nothing where the node has it already.
 
@@ -59,31 +69,65 @@ class SwapLog:
         """
         there = self.cuts(topic)
         wanted = tuple(cuts)
-        if there == wanted:
-            return
         if there != wanted[: len(there)]:
             raise SwapConflictError(
                 f"the node has {len(there)} swaps of {topic} that are not the {len(wanted)} known here: does another "
                 "pipeline write this topic? Give the stream another topic"
             )
-        self._create()
+        if not wanted or (not self._prepare() and there == wanted):
+            return
         value = json.dumps([cut.to_json() for cut in wanted], separators=(",", ":")).encode()
         batch = build_batch([(topic.encode(), value, [], time.time_ns() // 1_000_000)])
         # The same value once more does no harm, so that a lost answer is asked for again.
         self._cluster.produce(_PLACE, batch, resend=True)
 
-    def _create(self) -> None:
+    def _prepare(self) -> bool:
+        """See to it that the topic is there and keeps what it acknowledges. Whether anything had to be done."""
+        wanted = {"cleanup.policy": "compact"}
+        if self._cluster.api_versions().is_duramen:  # whose own default may be the page cache
+            wanted["duramen.ack.durability"] = "stable"
+        if self._create(wanted):
+            return True
+        different = {name: value for name, value in wanted.items() if self._settings().get(name) != value}
+        if different:
+            self._alter(different)
+        return bool(different)
+
+    def _create(self, settings: Mapping[str, str]) -> bool:
+        """Whether the topic was not there."""
         message = API[_CREATE_TOPICS].request
-        configs = [message.CreatableTopicConfig(name="cleanup.policy", value="compact")]
+        configs = [message.CreatableTopicConfig(name=name, value=value) for name, value in settings.items()]
         topic = message.CreatableTopic(name=SWAPS_TOPIC, num_partitions=1, replication_factor=-1, configs=configs)
         request = message.new(topics=[topic], timeout_ms=15_000)
+        return not self._ask(_CREATE_TOPICS, request, "topics", ErrorCode.TOPIC_ALREADY_EXISTS).error_code
 
-        def code_of(response: Any) -> int:
-            return int(response.topics[0].error_code)
+    def _settings(self) -> dict[str, str]:
+        message = API[_DESCRIBE_CONFIGS].request
+        resource = message.DescribeConfigsResource(
+            resource_type=_A_TOPIC, resource_name=SWAPS_TOPIC, configuration_keys=None
+        )
+        found = self._ask(_DESCRIBE_CONFIGS, message.new(resources=[resource]), "results")
+        return {config.name: config.value for config in found.configs}
 
-        code = code_of(self._cluster.call(CONTROLLER, _CREATE_TOPICS, request, code_of=code_of))
-        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise KafkaError(ErrorCode(code), f"topic {SWAPS_TOPIC}: {ErrorCode(code).name}")
+    def _alter(self, settings: Mapping[str, str]) -> None:
+        message = API[_INCREMENTAL_ALTER_CONFIGS].request
+        configs = [
+            message.AlterableConfig(name=name, config_operation=_SET, value=value) for name, value in settings.items()
+        ]
+        resource = message.AlterConfigsResource(resource_type=_A_TOPIC, resource_name=SWAPS_TOPIC, configs=configs)
+        self._ask(_INCREMENTAL_ALTER_CONFIGS, message.new(resources=[resource]), "responses")
+
+    def _ask(self, key: int, request: Any, answers: str, *accepted: ErrorCode) -> Any:
+        """What the controller answers for the topic."""
+
+        def answer(response: Any) -> Any:
+            return getattr(response, answers)[0]
+
+        found = answer(self._cluster.call(CONTROLLER, key, request, code_of=lambda told: int(answer(told).error_code)))
+        code = error_code(found.error_code)
+        if code and code not in accepted:
+            raise KafkaError(code, f"topic {SWAPS_TOPIC}: {found.error_message or code.name}")
+        return found
 
     def _refresh(self) -> None:
         """Read what is new, up to the end that the node tells with it."""
@@ -96,7 +140,7 @@ class SwapLog:
                 fetched = self._cluster.fetch(_PLACE, self._next, max_wait_ms=0)
             except KafkaError as error:
                 if error.code in _GONE:
-                    self._next = None
+                    self._next, self._cuts = None, {}
                     return
                 if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
