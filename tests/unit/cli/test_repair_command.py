@@ -363,10 +363,9 @@ def test_a_damaged_journal_is_not_thrown_away() -> None:
         survey_directory(disk, "/data")
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_a_damaged_journal_is_put_aside_and_what_may_be_missing_is_named(kept: bool) -> None:
-    """kept: the segments have what the journal had, as after a kill; else a power cut took it from them."""
-    disk = CrashDisk()
+def journaled(disk: CrashDisk, *, kept: bool = False) -> tuple[list[bytes], str]:
+    """Six records in a journal; their values, and its part. kept: the segments have them, as after a kill; else a power
+    cut took them from there."""
     directory = start(disk)
     log = directory.create_log(TP, FIRST, small())
     log.assign_epoch(0)
@@ -377,16 +376,20 @@ def test_a_damaged_journal_is_put_aside_and_what_may_be_missing_is_named(kept: b
         append(log, value)
         commit(directory)
     commit(directory)
-    part = max(path for path in disk.contents() if path.endswith(".part"))
     disk.kill()
+    disk.power_on()
     if not kept:
-        file = log.path + "/00000000000000000000.log"
-        disk.power_on()
-        with_it = disk.open(file, write=True)
-        with_it.truncate(0)
-        with_it.close()
-    else:
-        disk.power_on()
+        file = disk.open(log.path + "/00000000000000000000.log", write=True)
+        file.truncate(0)
+        file.sync()
+        file.close()
+    return values, max(path for path in disk.contents() if path.endswith(".part"))
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_damaged_journal_is_put_aside_and_what_may_be_missing_is_named(kept: bool) -> None:
+    disk = CrashDisk()
+    values, part = journaled(disk, kept=kept)
     before = disk.contents()[part]
     at = before.index(values[2])
     scribble(disk, part, at, 20)
@@ -412,27 +415,6 @@ def test_a_damaged_journal_is_put_aside_and_what_may_be_missing_is_named(kept: b
     commit(directory)
     directory.close(clean=True)
     assert [each for each in findings(disk) if each.kind == "damage"] == []
-
-
-def journaled(disk: CrashDisk) -> tuple[list[bytes], str]:
-    """Six records that only the journal has, after a power cut; their values, and the journal's part."""
-    directory = start(disk)
-    log = directory.create_log(TP, FIRST, small())
-    log.assign_epoch(0)
-    commit(directory)
-    checkpoint(directory)
-    values = [b"%d" % number + b"v" * 300 for number in range(6)]
-    for value in values:
-        append(log, value)
-        commit(directory)
-    commit(directory)
-    disk.kill()
-    disk.power_on()
-    file = disk.open(log.path + "/00000000000000000000.log", write=True)
-    file.truncate(0)
-    file.sync()
-    file.close()
-    return values, max(path for path in disk.contents() if path.endswith(".part"))
 
 
 def test_an_unreadable_header_of_the_journal_costs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
