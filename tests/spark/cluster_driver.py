@@ -23,7 +23,7 @@ from duramen.pipelines.session import session
 
 
 def command(*words: str) -> None:
-    """A command of `duramen spark`; what it says goes to stderr with Spark's own words."""
+    """A command of `duramen spark`."""
     code = main(["spark", *words])
     if code:
         raise SystemExit(f"duramen spark {' '.join(words)} ended with {code}")
@@ -46,16 +46,17 @@ def copy(spark: SparkSession, bootstrap: str, name: str) -> dict[str, Any]:
 
 
 def run(bootstrap: str, name: str, master: str) -> dict[str, Any]:
-    """The pipeline by the command line; then, on a session, the doctor and a copy."""
+    """The pipeline and a copy; on a standalone master the command line begins a session of its own for the former."""
     pipeline = [str(Path(f"{name}.py")), "--once", "-b", bootstrap]
-    if not master.startswith("local"):
+    local = master.startswith("local")
+    if not local:
         settings = [word for key, value in BRIEF.items() for word in ("--conf", f"{key}={value}")]
         command("run", *pipeline, "--master", master, *settings)
-        return {}
     spark = session(name, master, BRIEF)
     try:
-        command("run", *pipeline)
-        command("doctor", "-b", bootstrap, "--folder", "tables")
+        if local:
+            command("run", *pipeline)
+            command("doctor", "-b", bootstrap, "--folder", "tables")
         return copy(spark, bootstrap, name)
     finally:
         spark.stop()

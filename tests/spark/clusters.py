@@ -6,25 +6,26 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyspark
+from driver_process import SHORT_LIVED_JAVA
 
 from duramen.pipelines import java
 
 READY_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 20.0
 LOCAL_CLUSTER = "local-cluster[2,1,1024]"
+LOOPBACK = "127.0.0.1"
 
-# What the last compiler of the JVM and Spark's generated code save in a long query, they cost many times over in these.
-_BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# What Spark's generated code saves in a long query, it costs many times over in these.
 BRIEF = {
     "spark.driver.memory": "1g",
     "spark.executor.memory": "512m",
-    "spark.driver.extraJavaOptions": _BRIEF_JAVA,
-    "spark.executor.extraJavaOptions": _BRIEF_JAVA,
+    "spark.driver.extraJavaOptions": SHORT_LIVED_JAVA,
+    "spark.executor.extraJavaOptions": SHORT_LIVED_JAVA,
     "spark.python.authenticate.socketTimeout": "120s",  # a worker has 15 s to come, which a loaded machine needs
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
@@ -42,31 +43,31 @@ class Standalone:
         environment: dict[str, str] = {**os.environ}
         java.prepare(environment)
         home = Path(pyspark.__file__).parent
-        daemon = f"-Dspark.master.rest.enabled=false {_BRIEF_JAVA}"
+        daemon = f"-Dspark.master.rest.enabled=false {SHORT_LIVED_JAVA}"
         self._environment = environment | {
             "SPARK_HOME": str(home),
-            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_IP": LOOPBACK,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": daemon,
         }
         self._program = str(home / "bin" / "spark-class")
         self.processes: list[subprocess.Popen[bytes]] = []
-        self._start("master", "master.Master", "--port", "0", "--webui-port", "0")
+        self._start("master", "master.Master", LOOPBACK, "--port", "0", "--webui-port", "0")
         self.url = self._awaited("master", r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")[0]
         """Which port it took is known from its log: one picked before might be another's by then."""
 
-    def work(self, workers: int) -> None:
-        """Start so many workers of one core each, and wait until the master knows them."""
-        for number in range(workers):
+    def work(self, hosts: Sequence[str]) -> None:
+        """Start a worker of one core under each of these names of this machine, and wait until the master has them."""
+        for number, host in enumerate(hosts):
             place = str(self._folder / f"work-{number}")
             room = ("--cores", "1", "--memory", "600m", "--work-dir", place)
-            self._start(f"worker-{number}", "worker.Worker", "--port", "0", "--webui-port", "0", *room, self.url)
-        self._awaited("master", "Registering worker", workers)
+            self._start(f"worker-{number}", "worker.Worker", host, "--port", "0", "--webui-port", "0", *room, self.url)
+        self._awaited("master", "Registering worker", len(hosts))
 
-    def _start(self, name: str, kind: str, *words: str) -> None:
+    def _start(self, name: str, kind: str, host: str, *words: str) -> None:
         with (self._folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                [self._program, f"org.apache.spark.deploy.{kind}", "--host", "127.0.0.1", *words],
+                [self._program, f"org.apache.spark.deploy.{kind}", "--host", host, *words],
                 env=self._environment,
                 cwd=self._folder,
                 stdin=subprocess.DEVNULL,
@@ -98,10 +99,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def standalone(folder: Path, workers: int = 2) -> Iterator[Standalone]:
-    """A master with workers; all of them are gone at the end."""
+def standalone(folder: Path, hosts: Sequence[str] = (LOOPBACK, LOOPBACK)) -> Iterator[Standalone]:
+    """A master with a worker under each name of this machine; all of them are gone at the end."""
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         found = Standalone(folder, stack)
-        found.work(workers)
+        found.work(hosts)
         yield found

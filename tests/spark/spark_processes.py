@@ -52,9 +52,9 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def executors(driver: int) -> list[int]:
-    """The executor JVMs of a local cluster, whose workers run in the driver's JVM."""
-    return [pid for pid in descendants(driver) if "CoarseGrainedExecutorBackend" in _command(pid)]
+def executors(root: int) -> list[int]:
+    """The executor JVMs below a standalone worker, or below a local cluster's driver, in whose JVM the workers are."""
+    return [pid for pid in descendants(root) if "CoarseGrainedExecutorBackend" in _command(pid)]
 
 
 def task_workers(driver: int) -> list[int]:

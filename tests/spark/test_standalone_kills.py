@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from sink_lab import read_all
+from spark_processes import executors, kill_9
 from tests.spark.clusters import BRIEF, Standalone, standalone
 from tests.spark.log_node import LogNode, log_node
 
@@ -92,21 +93,6 @@ class Run:
         self.process.wait()
 
 
-def executors(cluster: Standalone) -> list[int]:
-    """The processes that the workers have started for the driver."""
-    workers = {process.pid for process in cluster.processes[1:]}
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
-            command = (place / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if parent in workers and b"CoarseGrainedExecutorBackend" in command:
-            found.append(int(place.name))
-    return found
-
-
 def fly(node: LogNode, first: int) -> None:
     """Numbers from `first` on, each aircraft in its one partition."""
     for start in range(first, first + PER_ROUND, 50):
@@ -155,7 +141,7 @@ def test_whatever_is_killed_each_record_is_in_every_output_once(
     drivers = gone = 0
     with (
         log_node(tmp_path, log_retention_ms="-1", offsets_topic_num_partitions="1") as node,
-        standalone(tmp_path / "standalone", workers=2) as cluster,
+        standalone(tmp_path / "standalone") as cluster,
     ):
         for topic in ("flights", "copied"):
             node.create(topic, 2)
@@ -164,8 +150,8 @@ def test_whatever_is_killed_each_record_is_in_every_output_once(
             with killed(Run(tmp_path, node, cluster)) as run:
                 run.await_batches(1 + number)
                 if number % 2:
-                    os.kill(executors(cluster)[0], signal.SIGKILL)
-                    gone += 1
+                    there = [pid for worker in cluster.processes[1:] for pid in executors(worker.pid)]
+                    gone += len(kill_9(there[:1]))
                     run.await_batches(2)
                 run.kill()
                 drivers += 1
@@ -178,7 +164,7 @@ def test_whatever_is_killed_each_record_is_in_every_output_once(
 def test_the_doctor_asks_every_executor_and_names_a_master_that_is_not_there(tmp_path: Path) -> None:
     with (
         log_node(tmp_path, offsets_topic_num_partitions="1") as node,
-        standalone(tmp_path / "standalone", workers=2) as cluster,
+        standalone(tmp_path / "standalone") as cluster,
     ):
         settings = [word for key, value in BRIEF.items() for word in ("--conf", f"{key}={value}")]
         doctor = [DURAMEN, "spark", "doctor", "-b", node.bootstrap, *settings, "--master"]
