@@ -208,7 +208,7 @@ class Queries:
             last = store.last()
             if aggregate and batch == 0 and last is not None and last.sink != sink:
                 raise ConfigError(
-                    f"{plan.step.name} {plan.version.name} sums up, and its checkpoint is gone: "
+                    f"{plan.step.name} {plan.version.name} sums up, and its checkpoint is gone, or before a swap: "
                     "build it anew with `duramen spark reprocess`"
                 )
             if aggregate or store.applied(sink) < batch:

@@ -11,7 +11,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from duramen import pipelines
-from duramen.errors import DeadlineError, ErrorCode, KafkaError, NetworkError
+from duramen.errors import ConfigError, DeadlineError, ErrorCode, KafkaError, NetworkError
 from duramen.pipelines.chain import readings
 from duramen.pipelines.connector import DuramenConnector
 from duramen.pipelines.layout import BusyError, Current, StepFolder
@@ -189,6 +189,26 @@ def test_a_step_in_the_middle_of_a_chain_has_a_start_and_an_end() -> None:
     assert found[2].end(Offsets({("flights", 0): 10})) == Offsets({("flights", 0): 10})
     (last,) = readings("late", "flights", [CUT, back], {})
     assert (last.generation, last.topic, last.start) == (2, "flights", Offsets()), "who begins now reads all of it"
+
+
+def test_sums_do_not_go_on_behind_a_cut(runner: StepRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    @runner.pipeline.table(pipelines.Topic("flights"), keys=["tail"], aggregate=True)
+    def miles(flights: Any) -> Any:
+        return flights
+
+    store = MagicMock()
+    store.last.return_value.sink = "tour.miles.v1.of-the-first-topic"
+    monkeypatch.setattr(runner, "store", lambda _: store)
+    runner.chain = [CUT]
+    version = runner.folder("miles").version("v1")
+    version.describe({"generation": 1, "first_generation": 0})
+    plan = runner.plan("miles")
+    plan.checkpoint.mkdir(parents=True)
+    (plan.checkpoint / "metadata").write_text('{"id":"of-the-second"}')
+    runner.mark = lambda _: None
+    with pytest.raises(ConfigError, match="sums up, and its checkpoint is gone, or before a swap: build it anew"):
+        runner._fold(plan, {})(MagicMock(), 0)
+    store.apply.assert_not_called()
 
 
 def test_the_source_is_told_where_to_begin_behind_a_cut_and_where_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
