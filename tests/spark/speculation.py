@@ -6,24 +6,21 @@ master with two workers, which are told apart as 127.0.0.1 and localhost.
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
-import pyspark
 import pytest
-from driver_process import SinkDriver, environment, until
+from driver_process import SinkDriver, until
 from sink_driver import ROWS, SINK_ID, TOPIC
 from sink_lab import create_topic, values
-from spark_processes import alive, descendants, kill_9
+from spark_processes import alive
+from tests.spark.clusters import LOOPBACK, standalone
 
 from duramen.client import Cluster
-from duramen.pipelines import java
 from duramen.spark.sink_calls import SinkCalls
 from duramen.spark.sink_points import AFTER_STAGE, BEFORE_COMMIT
-from serving import Served, free_port
+from serving import Served
 
 pytestmark = pytest.mark.timeout(1500)
 
@@ -39,44 +36,20 @@ CONF = {
 }
 
 
-@contextmanager
-def standalone(folder: Path) -> Iterator[str]:
-    """A master's address; two workers with a core each."""
-    spark_class = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-    surroundings = environment()
-    java.prepare(surroundings)
-    master = f"spark://127.0.0.1:{(port := free_port())}"
-    deploy = "org.apache.spark.deploy"
-    commands = [[f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]
-    for host in ("127.0.0.1", "localhost"):
-        place = ["--host", host, "--webui-port", "0", "--work-dir", str(folder / host)]
-        commands.append([f"{deploy}.worker.Worker", *place, "--cores", "1", "--memory", "1g", master])
-    log_file = folder / "standalone.log"
-    with ExitStack() as running, log_file.open("wb") as log:
-        for command in commands:
-            process = subprocess.Popen(
-                [spark_class, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=surroundings
-            )
-            running.callback(_end, process)
-        until(lambda: log_file.read_text().count("Successfully registered") == 2, "two workers", log_file.read_text)
-        yield master
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    kill_9([*descendants(process.pid), process.pid])
-    process.wait()
-
-
 def test_the_share_of_the_slower_attempt_is_not_committed(tmp_path: Path) -> None:
     node = Served(tmp_path)
     node.start()
     try:
         create_topic(node.bootstrap, TOPIC, 1)
-        with standalone(tmp_path) as master, ExitStack() as running, Cluster(node.bootstrap) as cluster:
+        with (
+            standalone(tmp_path / "standalone", (LOOPBACK, "localhost")) as spark,
+            ExitStack() as running,
+            Cluster(node.bootstrap) as cluster,
+        ):
             folder = tmp_path / "driver"
             conf = [word for name, value in CONF.items() for word in ("--conf", f"{name}={value}")]
             calls = SinkCalls(cluster, SINK_ID, timeout_s=30, wait_s=15)
-            driver = SinkDriver(folder, node.bootstrap, "--master", master, "--tasks", str(TASKS), *conf)
+            driver = SinkDriver(folder, node.bootstrap, "--master", spark.url, "--tasks", str(TASKS), *conf)
             running.callback(driver.kill)
             driver.points.set(AFTER_STAGE, "hold")
             driver.points.set(BEFORE_COMMIT, "hold")
