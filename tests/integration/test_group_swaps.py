@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from duramen.client import LATEST, Cluster
@@ -190,3 +190,52 @@ def test_a_member_leaves_that_was_never_asked_for_records(node: Served) -> None:
             if any(member.assignment and member.assignment.topic_partitions for member in group.result(20).members):
                 break
         swap(node, "late", "late.v2")
+
+
+@pytest.mark.slow
+def test_an_operator_sets_the_group_to_another_place(node: Served) -> None:
+    """By our command and by other tools, whose commits do not say which visit of the topic is meant."""
+    create(node, 1, "late", "late.v2")
+    put(node, "late", 0, "a0", "a1")
+    put(node, "late.v2", 0, "replayed", "replayed")
+
+    def reset(*words: str) -> str:
+        asked = [DURAMEN, "group", "reset-offsets", "audit", *words, "--execute", "--bootstrap", node.bootstrap]
+        done = subprocess.run(asked, check=True, timeout=SECONDS_MAX, capture_output=True, text=True)
+        return done.stdout + done.stderr
+
+    def by_another(topic: str, offset: int) -> None:
+        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        asked = [ConsumerGroupTopicPartitions("audit", [TopicPartition(topic, 0, offset)])]
+        (done,) = admin.alter_consumer_group_offsets(asked).values()
+        done.result(20)
+
+    def again() -> list[bytes | None]:
+        with GroupReader(node.bootstrap, "audit", "late") as reader:
+            return [value for _, _, value in read(reader)]
+
+    assert again() == [b"a0", b"a1"]
+    swap(node, "late", "late.v2", partitions=(1, 1))
+    put(node, "late.v2", 0, "b0", "b1")
+    assert again() == [b"b0", b"b1"]
+    assert "go on behind it in late.v2" in reset("--topic", "late", "--to-offset", "1")
+    assert again() == [b"a1", b"b0", b"b1"]
+    assert again() == []
+    by_another("late", 1)
+    assert again() == [b"a1", b"b0", b"b1"]
+    reset("--topic", "late.v2", "--shift-by", "-1")
+    assert again() == [b"b1"]
+
+    put(node, "late", 0, "b0", "b1")
+    swap(node, "late", "late.v2", "late", partitions=(1, 1))
+    put(node, "late", 0, "c0")
+    assert again() == [b"c0"]
+    for set_back in (lambda: reset("--topic", "late", "--to-offset", "3"), lambda: by_another("late", 3)):
+        set_back()
+        assert again() == [b"b1", b"c0"], "in the topic that is current, though the group has read it before, too"
+    reset("--topic", "late", "--to-earliest")
+    assert again() == [b"a0", b"a1", b"b0", b"b1", b"c0"]
+    reset("--topic", "late.v2", "--to-offset", "3")
+    assert again() == [b"b1", b"c0"]
+    reset("--all-topics", "--to-latest")
+    assert again() == []

@@ -27,6 +27,10 @@ from duramen.cli.connection import (
 from duramen.cli.moments import time_option
 from duramen.cli.output import note, plural, print_json, print_table
 from duramen.cli.topic import confirm
+from duramen.client import Cluster as Client
+from duramen.swaps import Cut, SwapLog
+from duramen.swaps.cuts import Committed, Where, topics_of
+from duramen.swaps.resets import chain_with, reset_commits
 
 EPILOG = """\b
 Examples:
@@ -36,9 +40,6 @@ Examples:
   duramen group reset-offsets audit --topic flights --to-earliest --execute
   duramen group delete audit
 """
-
-Where = tuple[str, int]
-"""A partition: topic and number."""
 
 
 @click.group(epilog=EPILOG)
@@ -102,13 +103,22 @@ class GroupPosition(NamedTuple):
     member: str | None
 
 
-def committed_offsets(cluster: Cluster, admin: AdminClient, group: str) -> dict[Where, int]:
-    """A group's committed offset in each partition where it has one."""
+def commits(cluster: Cluster, admin: AdminClient, group: str) -> dict[Where, Committed]:
+    """What a group has committed in each partition where it has."""
     asked = [ConsumerGroupTopicPartitions(group)]
     timeout = cluster.timeout
     futures = call(cluster, group, lambda: admin.list_consumer_group_offsets(asked, request_timeout=timeout))
     found = wait(cluster, group, only(futures)).topic_partitions or []
-    return {(tp.topic, tp.partition): tp.offset for tp in found if tp.offset >= 0 and tp.error is None}
+    return {
+        (tp.topic, tp.partition): Committed.told_by(tp.offset, tp.metadata)
+        for tp in found
+        if tp.offset >= 0 and tp.error is None
+    }
+
+
+def committed_offsets(cluster: Cluster, admin: AdminClient, group: str) -> dict[Where, int]:
+    """A group's committed offset in each partition where it has one."""
+    return {place: told.offset for place, told in commits(cluster, admin, group).items()}
 
 
 def _positions(cluster: Cluster, admin: AdminClient, group: ConsumerGroupDescription) -> list[GroupPosition]:
@@ -242,19 +252,38 @@ def reset_offsets(
     (described,) = _describe(cluster, admin, [group])
     if described.members:
         raise click.ClickException(f"{group} has {plural(len(described.members), 'member')}; stop its consumers first.")
-    current = committed_offsets(cluster, admin, group)
+    told = commits(cluster, admin, group)
+    current = {place: commit.offset for place, commit in told.items()}
     chosen = sorted(current) if all_topics else _chosen(cluster, admin, topics)
     if not chosen:
         raise click.ClickException(f"{group} has committed no offsets; name the topics with --topic.")
     wanted = target.offsets(cluster, admin, group, chosen, current)
+    chains = _chains(cluster)
     if execute:
-        asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(*tp, offset) for tp, offset in wanted.items()])]
-        timeout = cluster.timeout
-        futures = call(cluster, group, lambda: admin.alter_consumer_group_offsets(asked, request_timeout=timeout))
-        for tp in wait(cluster, group, only(futures)).topic_partitions or []:
-            if tp.error is not None:
-                raise click.ClickException(f"{group}, {tp.topic}-{tp.partition}: {tp.error.str()}.")
+        _alter(cluster, admin, group, reset_commits(chains, told, wanted))
     _print_reset(group, wanted, current, execute=execute, as_json=as_json)
+    for topic in dict.fromkeys(topic for topic, _ in wanted):
+        chain = chain_with(chains, topic)
+        if chain is not None and topics_of(*chain)[-1] != topic:
+            note(f"{topic} was swapped: readers that follow swaps go on behind it in {topics_of(*chain)[-1]}")
+
+
+def _chains(cluster: Cluster) -> Mapping[str, tuple[Cut, ...]]:
+    """Which topics were swapped; nobody follows swaps through TLS or SASL."""
+    if not cluster.is_plaintext:
+        return {}
+    with Client(cluster.bootstrap, timeout_s=cluster.timeout) as client:
+        return SwapLog(client).chains()
+
+
+def _alter(cluster: Cluster, admin: AdminClient, group: str, wanted: Mapping[Where, Committed]) -> None:
+    places = [TopicPartition(*place, told.offset, told.metadata) for place, told in wanted.items()]
+    asked = [ConsumerGroupTopicPartitions(group, places)]
+    timeout = cluster.timeout
+    futures = call(cluster, group, lambda: admin.alter_consumer_group_offsets(asked, request_timeout=timeout))
+    for tp in wait(cluster, group, only(futures)).topic_partitions or []:
+        if tp.error is not None:
+            raise click.ClickException(f"{group}, {tp.topic}-{tp.partition}: {tp.error.str()}.")
 
 
 def _print_reset(
