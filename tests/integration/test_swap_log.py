@@ -95,3 +95,11 @@ def test_a_log_that_was_deleted_has_no_cuts(node: Served) -> None:
         assert log.cuts("late") == ()
         log.publish("late", CUTS)
         assert SwapLog(cluster).cuts("late") == tuple(CUTS)
+
+
+def test_a_chain_may_be_longer_than_a_record_usually_is(node: Served) -> None:
+    offsets = dict.fromkeys(range(10_000), 1 << 60)
+    cuts = [Cut(f"late.v{number}", offsets, f"late.v{number + 1}", offsets) for number in range(1, 6)]
+    with Cluster(node.bootstrap) as cluster:
+        SwapLog(cluster).publish("late.v1", cuts)
+        assert SwapLog(cluster).cuts("late.v1") == tuple(cuts)

@@ -94,6 +94,11 @@ def topics_of(topic: str, cuts: Sequence[Cut]) -> list[str]:
     return [cut.old for cut in cuts] + [cuts[-1].new] if cuts else [topic]
 
 
+def is_read(cuts: Sequence[Cut], spot: Position, partition: int) -> bool:
+    """Whether the topic of this generation is read to its cut."""
+    return spot.generation < len(cuts) and (spot.offset or 0) >= cuts[spot.generation].until.get(partition, 0)
+
+
 def last_commits(topic: str, cuts: Sequence[Cut], committed: Mapping[Where, Committed]) -> dict[int, Position]:
     """Of each partition the commit that counts."""
     found: dict[int, Position] = {}
@@ -104,7 +109,7 @@ def last_commits(topic: str, cuts: Sequence[Cut], committed: Mapping[Where, Comm
             which[partition] = position
     for partition, position in plain.items():
         said_last = found.get(partition)
-        if said_last is None or said_last.generation < position.generation or not _done(cuts, position, partition):
+        if said_last is None or said_last.generation < position.generation or not is_read(cuts, position, partition):
             found[partition] = position
     return found
 
@@ -123,7 +128,7 @@ def positions(
     wanted = {*partitions, *last, *(partition for cut in cuts for partition in (*cut.until, *cut.start))}
     at = {partition: last.get(partition, Position(first, None)) for partition in wanted}
     for generation, cut in enumerate(cuts):
-        done = {p for p, spot in at.items() if spot.generation > generation or _done(cuts, spot, p)}
+        done = {p for p, spot in at.items() if spot.generation > generation or is_read(cuts, spot, p)}
         alike = len(cut.until) == len(cut.start)
         if alike or done >= set(cut.until):
             for partition, spot in at.items():
@@ -194,8 +199,3 @@ def _guessed(names: Sequence[str], cuts: Sequence[Cut], where: Where, offset: in
         if generation < len(cuts) and offset <= cuts[generation].until.get(where[1], 0):
             return generation
     return visits[-1]
-
-
-def _done(cuts: Sequence[Cut], spot: Position, partition: int) -> bool:
-    """Whether the topic of this generation is read to its cut."""
-    return spot.generation < len(cuts) and (spot.offset or 0) >= cuts[spot.generation].until.get(partition, 0)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from duramen.swaps.cuts import Committed, Where
+from duramen.client import Cluster
+from duramen.swaps.cuts import Committed, Cut, Where, topics_of
+from duramen.swaps.swap_log import existing
 
 ANSWER_SECONDS_MAX: Final = 15.0
 
 
-def read_commits(consumer: Consumer, places: Iterable[Where]) -> dict[Where, Committed]:
-    """What the group has committed in these partitions; KafkaException where that is not known of one."""
-    asked = [TopicPartition(topic, partition) for topic, partition in sorted(places)]
+def read_commits(consumer: Consumer, cluster: Cluster, topic: str, cuts: Sequence[Cut]) -> dict[Where, Committed]:
+    """What the group has committed in the topics of a chain; KafkaException or KafkaError where that is not known."""
+    there = existing(cluster, topics_of(topic, cuts))
+    places = {(name, partition) for name, found in there.items() for partition in found.partitions}
+    places |= {(cut.old, partition) for cut in cuts for partition in cut.until}
+    places |= {(cut.new, partition) for cut in cuts for partition in cut.start}
+    asked = [TopicPartition(*place) for place in sorted(places)]
     answers = consumer.committed(asked, timeout=ANSWER_SECONDS_MAX) if asked else []
     _refuse(answers)
     return {

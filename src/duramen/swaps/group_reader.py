@@ -14,6 +14,7 @@ that was written behind a cut after the cut was published.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping
 from types import TracebackType
@@ -31,6 +32,7 @@ from duramen.swaps.cuts import (
     Where,
     beginning,
     commits_of,
+    is_read,
     last_commits,
     positions,
     topics_of,
@@ -137,9 +139,18 @@ class GroupReader:
     def consume(self, count: int = 500, timeout: float = 1.0) -> list[Message]:
         """The next records, at most `count`, in the order of each partition; none after `timeout` seconds.
 
-        A message may also be an error, as librdkafka gives them.
+        timeout: negative to wait for as long as it takes. A message may also be an error, as librdkafka gives them.
         """
-        self._look()
+        until = time.monotonic() + (timeout if timeout >= 0 else math.inf)
+        while True:
+            self._look()
+            left = max(0.0, until - time.monotonic())
+            # In a topic that was swapped nothing comes any more: nobody waits there for longer than from look to look.
+            found = self._next(count, min(left, LOOK_SECONDS))
+            if found or left <= LOOK_SECONDS:
+                return found
+
+    def _next(self, count: int, timeout: float) -> list[Message]:
         before = dict(self._at), dict(self._saved), set(self._handed)
         try:
             given = self._consumer.consume(count, timeout)
@@ -258,10 +269,7 @@ class GroupReader:
             self._commit({partition: self._at[partition] for partition in moved if partition not in self._handed})
 
     def _done(self, partition: int, at: Position) -> bool:
-        """Whether the topic of this generation is read to its cut."""
-        if at.generation == len(self._cuts):
-            return False
-        return (at.offset or 0) >= self._cuts[at.generation].until.get(partition, 0)
+        return is_read(self._cuts, at, partition)
 
     def _topic(self, at: Position) -> str:
         return topics_of(self.topic, self._cuts)[at.generation]
@@ -280,7 +288,7 @@ class GroupReader:
     def _place(self) -> None:
         """Begin, or go on, with every partition whose present topic was given to this member."""
         self._placed = False
-        committed = self._committed()
+        committed = read_commits(self._consumer, self._cluster, self.topic, self._cuts)
         last = last_commits(self.topic, self._cuts, committed)
         mine = self._mine(committed, last)
         starts = self._starts(mine)
@@ -337,10 +345,3 @@ class GroupReader:
         self._consumer.assign(
             [TopicPartition(topic, partition, self._at[partition].offset or 0) for topic, partition in self._active]
         )
-
-    def _committed(self) -> dict[Where, Committed]:
-        names = topics_of(self.topic, self._cuts)
-        wanted = {(name, p) for name, topic in existing(self._cluster, names).items() for p in topic.partitions}
-        wanted |= {(cut.old, partition) for cut in self._cuts for partition in cut.until}
-        wanted |= {(cut.new, partition) for cut in self._cuts for partition in cut.start}
-        return read_commits(self._consumer, wanted)

@@ -27,6 +27,7 @@ _INCREMENTAL_ALTER_CONFIGS: Final = 44
 _A_TOPIC: Final = 2
 _SET: Final = 0
 _BATCH_BYTES_MAX: Final = 64 << 20
+"""A chain is one record: a cut takes some 40 bytes for each partition."""
 _GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
@@ -83,7 +84,7 @@ class SwapLog:
 
     def _prepare(self) -> bool:
         """See to it that the topic is there and keeps what it acknowledges. Whether anything had to be done."""
-        wanted = {"cleanup.policy": "compact"}
+        wanted = {"cleanup.policy": "compact", "max.message.bytes": str(_BATCH_BYTES_MAX)}
         if self._cluster.api_versions().is_duramen:  # whose own default may be the page cache
             wanted["duramen.ack.durability"] = "stable"
         if self._create(wanted):

@@ -62,6 +62,8 @@ class Node:
         self.calls = 0
         self.fails = fails
         self.late = late
+        self.meanwhile: list[Callable[[], None]] = []
+        """What happens while members wait for records, one for each wait."""
         self.make("late", 2)
 
     def call(self, work: Callable[[], Any]) -> Any:
@@ -137,7 +139,10 @@ class FakeConsumer:
     def _assign(self, positions: dict[Where, int]) -> None:
         self.positions, self.told, self.assigned = positions, set(), True
 
-    def consume(self, count: int, _timeout: float) -> list[Taken]:
+    def consume(self, count: int, timeout: float) -> list[Taken]:
+        assert 0 <= timeout <= group_reader.LOOK_SECONDS, "nobody looks for cuts meanwhile"
+        if self.node.meanwhile:
+            self.node.meanwhile.pop(0)()
         self._serve()
         found: list[Taken] = []
 
@@ -450,6 +455,29 @@ def test_where_a_group_begins_is_written_down(install: Callable[[Node], Node]) -
     node.put("late.v2", 1, 1)
     with GroupReader("", "audit", "late", start="latest") as reader:
         assert sorted(everything(reader)) == sorted(node.due)
+
+
+@pytest.mark.parametrize("timeout", [60.0, -1.0])
+def test_who_waits_for_long_finds_a_swap(install: Callable[[Node], Node], timeout: float) -> None:
+    """In the old topic nothing comes any more that would end the wait."""
+    node = install(Node())
+    node.put("late", 1, 1)
+    node.make("late.v2", 2)
+    with GroupReader("", "audit", "late") as reader:
+        read = everything(reader)
+
+        def swapped() -> None:
+            node.swap("late.v2")
+            node.put("late.v2", 1, 0)
+
+        node.meanwhile = [lambda: None] * 3 + [swapped]
+        assert read + records(reader.consume(3, timeout)) == node.due
+
+
+def test_who_waits_for_nothing_gets_nothing(install: Callable[[Node], Node]) -> None:
+    install(Node())
+    with GroupReader("", "audit", "late") as reader:
+        assert [reader.consume(3, timeout) for timeout in (0.0, 2.5)] == [[], []]
 
 
 def test_a_chain_that_is_another_and_a_topic_that_is_gone_are_told(install: Callable[[Node], Node]) -> None:
