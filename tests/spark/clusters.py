@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import pyspark
-from driver_process import SHORT_LIVED_JAVA
+from driver_process import SHORT_LIVED_JAVA, home
 
 from duramen.pipelines import java
 
@@ -42,15 +41,14 @@ class Standalone:
         self._stack = stack
         environment: dict[str, str] = {**os.environ}
         java.prepare(environment)
-        home = Path(pyspark.__file__).parent
         daemon = f"-Dspark.master.rest.enabled=false {SHORT_LIVED_JAVA}"
         self._environment = environment | {
-            "SPARK_HOME": str(home),
+            "SPARK_HOME": home(),
             "SPARK_LOCAL_IP": LOOPBACK,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": daemon,
         }
-        self._program = str(home / "bin" / "spark-class")
+        self._program = str(Path(home(), "bin", "spark-class"))
         self.processes: list[subprocess.Popen[bytes]] = []
         self._start("master", "master.Master", LOOPBACK, "--port", "0", "--webui-port", "0")
         self.url = self._awaited("master", r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")[0]

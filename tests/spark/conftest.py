@@ -11,11 +11,13 @@ import pytest
 # The workers must run this interpreter, whatever `python3` on PATH is.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
+from driver_process import home
 from pyspark.sql import SparkSession
 
 from duramen.pipelines import java
 
 java.prepare(os.environ)
+os.environ.setdefault("SPARK_HOME", home())
 
 
 @pytest.fixture(scope="session")

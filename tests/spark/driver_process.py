@@ -24,7 +24,7 @@ SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @cache
-def _home() -> str:
+def home() -> str:
     """Spark's home without its zipped Python, which every worker would compile anew: the installed package is the same
     and starts in a quarter of the time."""
     home = tempfile.mkdtemp(prefix="spark-home-")
@@ -41,7 +41,7 @@ def environment() -> dict[str, str]:
     path = {"PYTHONPATH": ":".join([str(HERE.parent), str(HERE), str(HERE.parents[1]), *given])}
     # PySpark gives a worker 15 s to come to the JVM's socket, which a loaded machine needs.
     patient = {"JAVA_TOOL_OPTIONS": SHORT_LIVED_JAVA, "SPARK_AUTH_SOCKET_TIMEOUT": "120"}
-    return {**os.environ, **python, **path, **patient, "SPARK_HOME": _home()}
+    return {**os.environ, **python, **path, **patient, "SPARK_HOME": home()}
 
 
 def until(there: Callable[[], object], what: str, told: Callable[[], str] = str) -> None:
