@@ -15,6 +15,7 @@ from duramen.ports import Buffer, File, FileSpan
 from duramen.storage.index import StoredOffsetIndex
 from duramen.storage.open_files import OpenFiles
 from duramen.storage.reads import (
+    GRAIN_BYTES,
     SPAN_BYTES,
     ColdRead,
     DroppedError,
@@ -245,7 +246,8 @@ class Reader:
 
     def _headers(self, segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
         """The batches from `position` on; WouldBlockError where they are not hot, or not in memory any more."""
-        peek = nowait(segment.open_file())
+        file = segment.open_file()
+        peek = nowait(file)
         chunk = memoryview(b"")
         chunk_start = position
         while position < segment.flushed:
@@ -257,7 +259,8 @@ class Reader:
                 try:
                     chunk = peek(position, length)
                 except WouldBlockError:
-                    raise DroppedError if self._hot.is_recent(segment, position) else WouldBlockError from None
+                    around = position, min(position + GRAIN_BYTES, segment.flushed)
+                    raise DroppedError if self._hot.belongs(segment, file, *around) else WouldBlockError from None
                 chunk_start, inside = position, 0
             try:
                 header = parse_header(chunk, inside)

@@ -46,7 +46,7 @@ class WouldBlockError(Exception):
 
 
 class DroppedError(WouldBlockError):
-    """The bytes are among the last, and the machine has taken them out of memory all the same."""
+    """The bytes belong in memory (`HotWindow.belongs`), and the machine has taken some of them out all the same."""
 
 
 class ColdRead(NamedTuple):
@@ -83,7 +83,7 @@ class Pending:
     """A piece of a reply that must be read off the loop.
 
     size: most bytes it can bring, a single batch above that aside. on_checked: told of what was found, on the loop.
-    recent: it is among the last that were written; others will want it, too, so it stays in memory once it is read.
+    recent: it belongs in memory (`HotWindow.belongs`), so it stays there once it is read.
     """
 
     __slots__ = ("_buffers", "_bytes_read", "_on_checked", "found", "plan", "recent", "size")
@@ -214,10 +214,17 @@ class HotWindow:
         if not self.covers(segment, start, stop):
             raise WouldBlockError
         if start < stop and not file.resident(start, stop - start):
-            recent = self.is_recent(segment, start)
+            belongs = self.belongs(segment, file, start, stop)
             self.drop(segment, start, stop)
             # Not by a name: the error and this frame would keep each other, and all that callers hold.
-            raise DroppedError if recent else WouldBlockError
+            raise DroppedError if belongs else WouldBlockError
+
+    def belongs(self, segment: Segment, file: File, start: int, stop: int) -> bool:
+        """Whether bytes that are not all in memory belong there: the last ones, and those of which most still are."""
+        if self.is_recent(segment, start):
+            return True
+        places = range(start, stop, SPAN_BYTES)
+        return 2 * sum(file.resident(at, min(SPAN_BYTES, stop - at)) for at in places) > len(places)
 
     def is_recent(self, segment: Segment, position: int) -> bool:
         """Whether this byte is hot and among the last RECENT_BYTES."""

@@ -194,6 +194,26 @@ def test_bytes_that_left_memory_are_never_sent_from_the_file(monkeypatch: pytest
     assert [type(part) for part in bench.partition.read(0, 1 << 20, 0).parts] == [Pending]
 
 
+@pytest.mark.parametrize(("left", "belongs"), [(0.9, True), (0.6, True), (0.4, False), (0.0, False)])
+def test_a_hole_in_what_is_in_memory_is_filled_once(
+    monkeypatch: pytest.MonkeyPatch, left: float, belongs: bool
+) -> None:
+    """The machine takes a page here and there: what is mostly in memory is read back there, and leaves from the file."""
+    monkeypatch.setattr("duramen.storage.reads.RECENT_BYTES", 0)
+    bench = big()
+    (segment,) = bench.partition.log.segments
+    file = segment.open_file()
+    file.sync()
+    file.drop_cache(0, int((1 << 20) * (1 - left)))
+    (part,) = bench.partition.read(0, 1 << 20, 0).parts
+    assert isinstance(part, Pending)
+    assert part.recent == belongs
+    assert len(part.run().data) > 900_000
+    part.complete()
+    (part,) = bench.partition.read(0, 900_000, 0).parts
+    assert isinstance(part, FileSpan if belongs else Pending)
+
+
 def test_what_the_pool_has_checked_is_hot_if_it_is_in_memory() -> None:
     bench = sealed(CrashDisk())
     for cold in (True, False):
