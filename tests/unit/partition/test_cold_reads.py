@@ -198,7 +198,7 @@ def test_bytes_that_left_memory_are_never_sent_from_the_file(monkeypatch: pytest
 def test_a_hole_in_what_is_in_memory_is_filled_once(
     monkeypatch: pytest.MonkeyPatch, left: float, belongs: bool
 ) -> None:
-    """The machine takes a page here and there: what is mostly in memory is read back there, and leaves from the file."""
+    """The machine takes a page here and there: what is mostly in memory is read back, and leaves from the file."""
     monkeypatch.setattr("duramen.storage.reads.RECENT_BYTES", 0)
     bench = big()
     (segment,) = bench.partition.log.segments
