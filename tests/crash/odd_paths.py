@@ -16,6 +16,7 @@ from duramen.errors import CorruptLogError, DuramenError, KafkaError
 from duramen.model import TopicPartition
 from duramen.storage import cleaning
 from duramen.storage import log as log_of_a_partition
+from duramen.storage import reads as storage_reads
 from duramen.storage.checkpoints import CLEAN_SHUTDOWN, encode_clean_shutdown, replace_file
 from duramen.storage.creation import NewLog
 from duramen.storage.directory import DirectorySettings
@@ -52,9 +53,12 @@ def long_groups(run: Session) -> None:
 def reads(run: Session) -> None:
     """Records just written, in memory and not in memory, with and without seals; look-ups by time."""
     filled(run)
-    _read_all(run)
-    run.disk.cold = True  # type: ignore[attr-defined]
-    _read_all(run)  # what was written last, and the machine took out of memory
+    for recent_bytes in (0, 1 << 20):  # the machine took it out of memory: what is old, and what was written last
+        run.disk.cold = False  # type: ignore[attr-defined]
+        _read_all(run)
+        run.disk.cold = True  # type: ignore[attr-defined]
+        with patch.object(storage_reads, "RECENT_BYTES", recent_bytes):
+            _read_all(run)
     run.disk.cold = False  # type: ignore[attr-defined]
     run.keep_house(NOW)
     run.stop()
