@@ -81,7 +81,7 @@ _LISTENERS = (
     Setting(
         "socket.send.buffer.bytes",
         "int",
-        "102400",
+        "262144",
         "Send buffer (SO_SNDBUF) of each connection, 65536 at least; -1 lets the system choose, which costs more "
         "processor time on a short way and is faster on a long one, where a buffer's worth leaves per round trip.",
         unit="bytes",
