@@ -95,19 +95,24 @@ def kafka_jars() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def filled(node: Served) -> None:
-    """Two partitions, ten records of an idempotent producer in the first, and a group that has read seven of them."""
+    """Two partitions, and ten records of an idempotent producer in the first."""
     producer = Producer({"bootstrap.servers": node.bootstrap, "enable.idempotence": True})
     tool(TOPICS, "--bootstrap-server", node.bootstrap, "--create", "--topic", TOPIC, "--partitions", "2", timeout=90)
     for number in range(10):
         producer.produce(TOPIC, b"%d" % number, partition=0)
     assert producer.flush(20) == 0
+
+
+@pytest.fixture
+def group(node: Served, filled: None) -> None:
+    """It has read seven records, whatever the case before made of it."""
     consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": GROUP})
     consumer.commit(offsets=[TopicPartition(TOPIC, 0, 7)], asynchronous=False)
     consumer.close()
 
 
 @pytest.mark.parametrize("case", CASES if ALL else [name for name in CASES if name in SHORT])
-def test_tool(node: Served, filled: None, tmp_path: Path, case: str) -> None:
+def test_tool(node: Served, group: None, tmp_path: Path, case: str) -> None:
     classname, words, status, told = CASES[case]
     files = {
         "OFFSETS": {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "offset": 3}]},

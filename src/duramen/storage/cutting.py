@@ -50,6 +50,7 @@ def cut_memory(log: Log, offset: int) -> Cut:
     del log.segments[keep:]
     log.active = active
     active.seal = None
+    active.written_sums = None
     active.sealed = False
     active.size = active.flushed = position
     active.synced = min(active.synced, position) - 1  # the cut itself is to be synced, too

@@ -19,6 +19,7 @@ from duramen.storage.reads import HotWindow, LogRead
 from duramen.storage.seal import SealJob
 from duramen.storage.segment import Segment
 from duramen.storage.times import TimeLookup, Timestamped, max_timestamp_lookup, timestamp_lookup
+from duramen.storage.written_sums import SUMMED_BYTES, WrittenSums
 
 if TYPE_CHECKING:
     from duramen.storage.cutting import Cut
@@ -154,6 +155,10 @@ class LogState:
             segment.open_file().pwritev(queue, start)
             self._queue = []
             segment.flushed = segment.size
+            if segment.size - start >= SUMMED_BYTES:
+                if segment.written_sums is None:
+                    segment.written_sums = WrittenSums()
+                segment.written_sums.add(queue, start)
             self._unsnapshotted += segment.size - start
             self._reader.wrote(segment, start)
         self.dirty = False

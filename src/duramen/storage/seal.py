@@ -9,7 +9,7 @@ Its format is in `wire/seal.py`, for those who read segments without a storage.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from duramen.errors import CorruptLogError, StorageError
@@ -60,11 +60,12 @@ def read_growing(disk: Disk, path: str, size: int) -> Seal | None:
     return seal if seal is not None and seal.length <= size else None
 
 
-def grow(disk: Disk, file: File, path: str, length: int, *, sync: bool) -> None:
+def grow(disk: Disk, file: File, path: str, length: int, written: Mapping[int, int], *, sync: bool) -> None:
     """Seal an active segment up to `length` (at most GROW_BYTES more at once). OSError.
 
-    What was sealed before is not read again: it may have been damaged since, and would be vouched for. Not synced
-    unless something is going to rely on it: one that a power cut tore is no seal.
+    written: sums of whole blocks by number, taken when they were written; other blocks are read. What was sealed before
+    is not read again: it may have been damaged since, and would be vouched for. Not synced unless something is going
+    to rely on it: one that a power cut tore is no seal.
     """
     try:
         known = read_growing(disk, path, length)
@@ -74,16 +75,24 @@ def grow(disk: Disk, file: File, path: str, length: int, *, sync: bool) -> None:
     if known is not None and known.length == length:
         return
     length = min(length, seal.length + GROW_BYTES)
-    start = seal.length
-    begun = start % BLOCK_BYTES
-    if begun:
-        rest = file.pread(min(BLOCK_BYTES - begun, length - start), start)
-        seal.checksums[-1] = crc32c(rest, seal.checksums[-1])
-        start += len(rest)
-    for position in range(start, length, _READ_BYTES):
-        piece = memoryview(file.pread(min(_READ_BYTES, length - position), position))
-        for inside in range(0, len(piece), BLOCK_BYTES):
-            seal.checksums.append(crc32c(piece[inside : inside + BLOCK_BYTES]))
+    sums = seal.checksums
+    position = seal.length
+    while position < length:
+        number, begun = divmod(position, BLOCK_BYTES)
+        end = min(length, (number + 1) * BLOCK_BYTES)
+        total = written.get(number) if end % BLOCK_BYTES == 0 else None
+        before = sums.pop() if begun else 0
+        if total is not None:
+            sums.append(total)
+        else:
+            while not begun and end < min(length, position + _READ_BYTES) and end // BLOCK_BYTES not in written:
+                end = min(length, end + BLOCK_BYTES)
+            piece = memoryview(file.pread(end - position, position))
+            if len(piece) < end - position:
+                return  # somebody cut the file: whoever reads it finds that out
+            for inside in range(0, len(piece), BLOCK_BYTES):
+                sums.append(crc32c(piece[inside : inside + BLOCK_BYTES], before))
+        position = end
     seal.length = length
     write_growing(disk, path, seal, sync=sync)
 

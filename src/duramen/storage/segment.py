@@ -17,6 +17,7 @@ from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetInde
 from duramen.storage.open_files import OpenFiles
 from duramen.storage.producers import AbortedTransaction
 from duramen.storage.seal import SEALING, CheckedFile, read_growing
+from duramen.storage.written_sums import WrittenSums
 from duramen.wire.batch import BatchHeader
 from duramen.wire.checksum import crc32c
 from duramen.wire.seal import Seal, Sides, decode_seal
@@ -68,7 +69,8 @@ class Segment:
     size: bytes including those still queued; flushed: bytes in the file; synced: bytes known to be on stable storage.
     max_timestamp (ms, -1 none) belongs to the batch that ends at max_timestamp_offset. first_timestamp (ms, -1
     unknown): greatest of the first batch, from which `segment.ms` counts. sealed: it has a `.seal`, read into `seal`
-    on use. replaced: compaction took it out of its log, and another one takes its names.
+    on use. written_sums: of large writes since the last checkpoint. replaced: compaction took it out of its log, and
+    another one takes its names.
     dormant: the active segment as a checkpoint described it, until its first append brings its indexes into memory.
     """
 
@@ -100,6 +102,7 @@ class Segment:
         "time_entries",
         "times",
         "unindexed",
+        "written_sums",
     )
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, files: OpenFiles | None = None) -> None:
@@ -129,6 +132,7 @@ class Segment:
         self._file: File | None = None
         self.index_file: File | None = None
         self.dormant: ActiveState | None = None
+        self.written_sums: WrittenSums | None = None
 
     @property
     def path(self) -> str:
@@ -224,6 +228,7 @@ class Segment:
         self.index = None
         self.times = None
         self.dormant = None
+        self.written_sums = None
 
     # ---- aborted transactions --------------------------------------------------------------------------------
 
@@ -318,6 +323,7 @@ class Segment:
     def drop_seal(self) -> None:
         """The file is about to change: what was sealed no longer holds."""
         self.seal = None
+        self.written_sums = None
         self.sealed = False
         for path in (self.path_of(SEAL), self.path_of(SEALING)):
             if self.disk.exists(path):

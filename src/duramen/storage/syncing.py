@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import errno
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from duramen.ports import Disk
+from duramen.ports import Disk, File
 from duramen.storage.checkpoints import LEADER_EPOCHS, replace_file
 from duramen.storage.producer_files import encode_kafka, encode_ours
 from duramen.storage.seal import SEALING, grow
@@ -98,6 +98,15 @@ def written(log: Log, sidecars: Sidecars) -> None:
         log.snapshots.append(sidecars.snapshot)
 
 
+class Growing(NamedTuple):
+    """The active segment: its `.sealing` is to reach `size`. written: sums of blocks of it; see WrittenSums."""
+
+    segment: Segment
+    file: File
+    size: int
+    written: Mapping[int, int]
+
+
 class LogSync:
     """Brings everything a log held when this was taken to stable storage. `run` on any thread.
 
@@ -130,9 +139,11 @@ class LogSync:
         self._path = log.path
         self._segments = [(segment, segment.open_file(), segment.size) for segment in unsynced]
         self._sidecars = sidecars
-        self._growing = [(segment, file, size) for segment, file, size in self._segments if segment is log.active]
-        if full and not self._growing and log.active.size:
-            self._growing = [(log.active, log.active.open_file(), log.active.size)]
+        self._growing: list[Growing] = []
+        active = log.active
+        if any(segment is active for segment in unsynced) or (full and active.size):
+            written = {} if active.written_sums is None else active.written_sums.take()
+            self._growing = [Growing(active, active.open_file(), active.size, written)]
         self._transactions = [segment.path_of(TXN_INDEX) for segment in log.segments if segment.aborted_unsynced]
         for segment in log.segments:
             segment.aborted_unsynced = False
@@ -163,9 +174,9 @@ class LogSync:
                 index.close()
         for _, file, _ in self._segments:
             file.sync()
-        for segment, file, size in self._growing:
+        for segment, file, size, sums in self._growing:
             self._still_there()
-            grow(self._disk, file, segment.path_of(SEALING), size, sync=self._full)
+            grow(self._disk, file, segment.path_of(SEALING), size, sums, sync=self._full)
         if self._names_changed or self._sidecars.epochs is not None or (self._full and self._growing):
             self._disk.sync_directory(self._path)
 
@@ -179,8 +190,8 @@ class LogSync:
             self.log.active.drop_seal()  # it may speak of bytes that were cut off
             self._disown()
             return False
-        for segment, _, _ in self._growing:
-            segment.seal = None
+        for growing in self._growing:
+            growing.segment.seal = None
         written(self.log, self._sidecars)
         for segment, _, size in self._segments:
             segment.synced = max(segment.synced, size)
