@@ -180,6 +180,15 @@ class PastCache:
             with suppress(OSError):
                 self.drop(descriptor, offset, length)
 
+    def stop_read_ahead(self, descriptor: int) -> None:
+        """From now on reads of this open file bring what they ask for and no more (megabytes, on some machines).
+
+        The next reader would take the rest for what somebody keeps in memory, and take it from there: by more of it.
+        """
+        if self.scatter is not None:
+            with suppress(OSError):
+                self.scatter(descriptor)
+
     def read_settled(self, descriptor: int, buffer: memoryview, offset: int) -> int:
         """`read_past` of a file that nobody writes and that is on the disk: without the page cache, where that can be.
 
@@ -209,6 +218,7 @@ class PastCache:
 
     def read_past(self, descriptor: int, buffer: memoryview, offset: int) -> int:
         """Fill `buffer` from the file, waiting for the disk; bytes read, less at the end of the file. OSError."""
+        self.stop_read_ahead(descriptor)
         flag = self.uncached
         if flag is None:
             return self._read_and_drop(descriptor, buffer, offset)
@@ -230,9 +240,6 @@ class PastCache:
         """Where no flag keeps a read out of the cache: drop what was not there before."""
         end = min(offset + len(buffer), os.fstat(descriptor).st_size)
         pieces = [(start, min(RESIDENCE_BYTES, end - start)) for start in range(offset, end, RESIDENCE_BYTES)]
-        # What read-ahead brings in would look like somebody else's when its turn comes.
-        if self.scatter is not None:
-            self.scatter(descriptor)
         absent = [piece for piece in pieces if self.count is None or not self.resident(descriptor, *piece)]
         done = 0
         while done < len(buffer):

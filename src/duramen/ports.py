@@ -46,6 +46,9 @@ class File(Protocol):
         are multiples of DIRECT_BYTES.
         """
 
+    def read_back(self, length: int, offset: int) -> bytes:
+        """`pread` of what is wanted in memory again: that stays there, and nothing else comes with it."""
+
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         """Write all buffers one after the other at `offset` and return the byte count; all or OSError."""
 

@@ -397,6 +397,10 @@ class TapeFile:
         """See ports.File."""
         return self.pread_nowait(buffer, offset)
 
+    def read_back(self, length: int, offset: int) -> bytes:
+        """See ports.File."""
+        return self.pread(length, offset)
+
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         """See ports.File."""
         self._disk.enter("pwritev", self.path)

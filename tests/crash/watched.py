@@ -192,6 +192,11 @@ class WatchedFile:
         self._meet("read_cold")
         return self._inner.read_cold(buffer, offset, settled=settled)
 
+    def read_back(self, length: int, offset: int) -> bytes:
+        """See ports.File."""
+        self._meet("read_back")
+        return self._inner.read_back(length, offset)
+
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         """See ports.File; a write that fails has written its first half."""
         error = self._watch.met("pwritev", self.path)

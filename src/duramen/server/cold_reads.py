@@ -49,6 +49,9 @@ ROUND_SECONDS = 5.0
 PATIENCE_SECONDS = 10.0
 """After which a reply is filled whether what went before is paid for or not: clients give up after thirty."""
 
+SEND_SECONDS = 5.0
+"""In which a reply leaves at any rate once it is filled."""
+
 LEAST_WAIT_SECONDS = 0.001
 """A timer that comes a rounding error early must not be set again for no time at all."""
 
@@ -132,6 +135,12 @@ class ColdReads:
         share = int(self.bytes_per_second * ROUND_SECONDS) // (len(self._waiting) + 1)
         return min(PACED_REPLY_BYTES, max(LEAST_REPLY_BYTES, share))
 
+    def pace(self, connection: Connection, size: int) -> float:
+        """At how many bytes a second that many from the disk are to be sent; 0: as fast as they can be."""
+        if not self._is_paced(connection, self._clock.monotonic()):
+            return 0.0
+        return max(self._rate, size / SEND_SECONDS)
+
     def debt_ms(self, connection: Connection | None) -> int:
         """For how many milliseconds no cold read will begin: what a client may as well wait before it asks again."""
         now = self._clock.monotonic()
@@ -189,8 +198,11 @@ class ColdReads:
             self._metered = now, self._arrived()
             self._arriving = (self._metered[1] - before) / (now - began)
         if self._is_paced(connection, now):
-            rate = max(self.bytes_per_second, CATCHING_UP * self._arriving)
-            self._due = max(self._due, now - CREDIT_SECONDS) + size / rate
+            self._due = max(self._due, now - CREDIT_SECONDS) + size / self._rate
+
+    @property
+    def _rate(self) -> float:
+        return max(self.bytes_per_second, CATCHING_UP * self._arriving)
 
     def close(self) -> None:
         """Begin nothing any more."""

@@ -54,6 +54,7 @@ class Door:
             self._on_closed,
             broker.clock.monotonic,
             broker.clock.call_soon,
+            broker.clock.call_later,
         )
         self.known_produces = KnownProduces()
         self.listeners: list[tuple[ListenerAddress, Listener]] = []

@@ -13,8 +13,9 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from duramen.errors import DuramenError
-from duramen.ports import FileSpan, Part, Transport
+from duramen.ports import FileSpan, Transport
 from duramen.server.buffers import BufferPool
+from duramen.server.outbox import Outbox
 
 if TYPE_CHECKING:
     from duramen.server.request import Request
@@ -56,6 +57,7 @@ class Receiver:
         on_closed: Callable[[Connection, str], None],
         monotonic: Callable[[], float],
         call_soon: Callable[[Callable[[], None]], None],
+        call_later: Callable[[float, Callable[[], None]], object],
     ) -> None:
         self.pool = pool
         self.max_frame_bytes = max_frame_bytes
@@ -63,6 +65,7 @@ class Receiver:
         self.on_closed = on_closed
         self.monotonic = monotonic
         self.call_soon = call_soon
+        self.call_later = call_later
         self.scratch = bytearray(SCRATCH_BYTES)
         self.scratch_view = memoryview(self.scratch)
         self.scratch_kept = False
@@ -99,12 +102,10 @@ class Connection:
         "_held",
         "_need",
         "_on_close",
-        "_out",
-        "_out_bytes",
+        "_outbox",
         "_receiver",
         "_sending",
         "_usual",
-        "_waits_to_write",
         "client_bytes",
         "client_id",
         "closed",
@@ -141,10 +142,8 @@ class Connection:
         self._held: memoryview | None = None
         self.frame_started: float | None = None
         """When the unfinished frame began, if there is one with a buffer of its own."""
-        self._out: list[Part] = []
-        self._out_bytes = 0
+        self._outbox = Outbox(transport, receiver, self.flush)
         self._sending = False
-        self._waits_to_write = False
         transport.set_reader(self.on_readable)
 
     # ---- receiving -------------------------------------------------------------------------------------------
@@ -158,7 +157,8 @@ class Connection:
             self.close(str(error))
         finally:
             self._sending = False
-        if self._out and not self._waits_to_write:
+        outbox = self._outbox
+        if outbox.size and not outbox.waits:
             self.flush()
 
     def _receive(self) -> None:
@@ -316,44 +316,36 @@ class Connection:
     def ready(self) -> None:
         """Some reply is complete: queue every reply whose turn it is, and send unless a wake-up will do it."""
         pending = self.pending
-        out = self._out
+        outbox = self._outbox
         while pending and (parts := pending[0].parts) is not None:
             pending.popleft()
             for part in parts:
-                out.append(part)
-                self._out_bytes += part.length if type(part) is FileSpan else len(part)
-        if out and not self._sending and not self._waits_to_write:
+                outbox.parts.append(part)
+                outbox.size += part.length if type(part) is FileSpan else len(part)
+        if outbox.size and not self._sending and not outbox.waits:
             self.flush()
-        if self._out_bytes > MAX_UNSENT_BYTES:
+        if outbox.size > MAX_UNSENT_BYTES:
             self.mute("backlog")
         elif self.muted:
             self._relieve()
 
     def _relieve(self) -> None:
-        if self._out_bytes <= MAX_UNSENT_BYTES and len(self.pending) < MAX_PENDING_REQUESTS:
+        if self._outbox.size <= MAX_UNSENT_BYTES and len(self.pending) < MAX_PENDING_REQUESTS:
             self.unmute("backlog")
+
+    def slow_down(self, bytes_per_second: float) -> None:
+        """See Outbox."""
+        self._outbox.slow_down(bytes_per_second)
 
     def flush(self) -> None:
         """Send what the socket takes; the rest when it is writable again."""
         if self.closed:
             return
         try:
-            sent = self.transport.send(self._out)
+            self._outbox.send()
         except OSError as error:
             self.close(str(error))
             return
-        self._receiver.bytes_out += sent
-        self._out_bytes -= sent
-        if self._out_bytes == 0:
-            self._out.clear()
-            if self._waits_to_write:
-                self._waits_to_write = False
-                self.transport.set_writer(None)
-        else:
-            drop_sent(self._out, sent)
-            if not self._waits_to_write:
-                self._waits_to_write = True
-                self.transport.set_writer(self.flush)
         if self.muted:
             self._relieve()
 
@@ -378,7 +370,7 @@ class Connection:
         self.frame_started = None
         self._held = None
         self._receiver.starved.pop(self, None)
-        self._out.clear()
+        self._outbox.clear()
         self.pending.clear()
         callbacks, self._on_close = self._on_close, {}
         for callback in callbacks:
@@ -398,18 +390,3 @@ def _refuse_size(size: int, receiver: Receiver) -> None:
     raise ProtocolError(
         f"a frame of {size} bytes was announced, the limit is {receiver.max_frame_bytes} (socket.request.max.bytes)"
     )
-
-
-def drop_sent(parts: list[Part], sent: int) -> None:
-    """Take the first `sent` bytes, fewer than there are, from the front of `parts`."""
-    index = 0
-    for index, part in enumerate(parts):
-        length = part.length if isinstance(part, FileSpan) else len(part)
-        if sent < length:
-            if sent and isinstance(part, FileSpan):
-                parts[index] = FileSpan(part.file, part.position + sent, length - sent)
-            elif sent:
-                parts[index] = memoryview(part)[sent:]  # type: ignore[arg-type]
-            break
-        sent -= length
-    del parts[:index]

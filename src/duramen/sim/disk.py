@@ -392,6 +392,10 @@ class CrashFile:
             self.drop_cache(offset, length)
         return length
 
+    def read_back(self, length: int, offset: int) -> bytes:
+        """See ports.File."""
+        return self.pread(length, offset)
+
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         """See ports.File; on a full disk, and where the fault says so, a prefix is written before the error."""
         length = sum(map(len, buffers))

@@ -109,6 +109,10 @@ class RealFile:
         read = self._disk.read_settled if settled else self._disk.read_past
         return read(self.fileno(), buffer, offset)
 
+    def read_back(self, length: int, offset: int) -> bytes:
+        self._disk.stop_read_ahead(self.fileno())
+        return self.pread(length, offset)
+
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         if len(buffers) > IOV_MAX:
             first = self.pwritev(buffers[:IOV_MAX], offset)

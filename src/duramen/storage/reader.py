@@ -89,7 +89,7 @@ class Reader:
 
     def wrote(self, segment: Segment, start: int) -> None:
         """Bytes from `start` to the segment's flushed end were written just now."""
-        self._hot.add(segment, start, segment.flushed)
+        self._hot.add(segment, start, segment.flushed, written=True)
         self._hot.files.used(segment, LOG)
         self.remember(segment.next_offset, segment.flushed)
 

@@ -33,7 +33,7 @@ BUFFER_BYTES = COLD_BYTES + READ_AHEAD_BYTES + 2 * (BLOCK_BYTES + DIRECT_BYTES)
 """A read of COLD_BYTES with what belongs to it: the read-ahead, and the rest of its first and last blocks and pages."""
 KEPT_BUFFERS = 8
 RECENT_BYTES = 64 << 20
-"""Of what was written or verified last, how much belongs in memory even where the machine dropped it."""
+"""Of what was written last, how much belongs in memory even where the machine dropped it."""
 
 Fetch = Callable[[int, int], memoryview]
 """(position, length) -> exactly these bytes of the segment; WouldBlock when they are not in memory."""
@@ -114,7 +114,7 @@ class Pending:
 
         def fetch(position: int, length: int) -> memoryview:
             if self.recent:
-                data = plan.file.pread(length, position)
+                data = plan.file.read_back(length, position)
                 if len(data) != length:
                     raise _cut(plan, position, length)
                 return memoryview(data)
@@ -163,13 +163,13 @@ class HotWindow:
     Kept per grain of a file as one run of bytes, so that memory follows the limit and not the number of writes.
     """
 
-    __slots__ = ("_added", "_grains", "buffers", "files", "generation", "limit_bytes", "size")
+    __slots__ = ("_grains", "_written", "buffers", "files", "generation", "limit_bytes", "size")
 
     def __init__(self, limit_bytes: int = 256 << 20, most_files: int = -1) -> None:
         self.limit_bytes = limit_bytes
         self._grains: OrderedDict[tuple[Segment, int], tuple[int, int, int]] = OrderedDict()
-        """(first byte, end, count of `_added` behind them) of each."""
-        self._added = 0
+        """(first byte, end, count of `_written` behind what was last written of them) of each."""
+        self._written = 0
         self.size = 0
         self.generation = 0
         """Counts what was forgotten because it changed."""
@@ -177,20 +177,26 @@ class HotWindow:
         self.files = OpenFiles(most_files)
         """Whose bytes they are: shared, as the window is."""
 
-    def add(self, segment: Segment, start: int, end: int) -> None:
-        """Bytes start..end of the segment were written or verified just now."""
+    def add(self, segment: Segment, start: int, end: int, *, written: bool = False) -> None:
+        """Bytes start..end of the segment were written or verified just now.
+
+        What was only verified is no more recent for it: else who reads old data on would make it so, megabyte by
+        megabyte.
+        """
         grains = self._grains
         while start < end:
             number = start // GRAIN_BYTES
             stop = min(end, (number + 1) * GRAIN_BYTES)
             key = (segment, number)
-            low, high, _ = grains.get(key, (start, start, 0))
+            low, high, behind = grains.get(key, (start, start, -RECENT_BYTES))
             if stop < low or start > high:
                 self.size -= high - low
                 del grains[key]  # another run of the same grain: the younger one counts
                 low = high = start
-            self._added += stop - start
-            grains[key] = (min(low, start), max(high, stop), self._added)
+            if written:
+                self._written += stop - start
+                behind = self._written
+            grains[key] = (min(low, start), max(high, stop), behind)
             self.size += max(low - start, 0) + max(stop - high, 0)
             start = stop
         while self.size > self.limit_bytes:
@@ -229,7 +235,7 @@ class HotWindow:
     def is_recent(self, segment: Segment, position: int) -> bool:
         """Whether this byte is hot and among the last RECENT_BYTES."""
         _, _, behind = self._grains.get((segment, position // GRAIN_BYTES), (0, 0, -RECENT_BYTES))
-        return self._added - behind < RECENT_BYTES
+        return self._written - behind < RECENT_BYTES
 
     def forget(self, segment: Segment, start: int, end: int) -> None:
         """These bytes are no longer what they were."""

@@ -214,6 +214,24 @@ def test_a_hole_in_what_is_in_memory_is_filled_once(
     assert isinstance(part, FileSpan if belongs else Pending)
 
 
+def test_who_reads_old_data_does_not_make_the_next_megabyte_recent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it was written by this process; the machine took it out of memory but for most of the first piece."""
+    monkeypatch.setattr("duramen.storage.reads.RECENT_BYTES", 1 << 20)
+    bench = big()
+    (segment,) = bench.partition.log.segments
+    evict(bench)
+    segment.open_file().pread(250_000, 0)
+    offset, recent = 0, []
+    while offset < 18:
+        (part,) = bench.partition.read(offset, 310_000, 0).parts
+        assert isinstance(part, Pending)
+        recent.append(part.recent)
+        offset = part.run().next_offset
+        part.complete()
+    assert recent == [True] + [False] * (len(recent) - 1)
+    assert len(recent) > 5
+
+
 def test_what_the_pool_has_checked_is_hot_if_it_is_in_memory() -> None:
     bench = sealed(CrashDisk())
     for cold in (True, False):

@@ -105,10 +105,12 @@ class Line:
         return moved
 
     def answer(self, key: int, version: int) -> Any:
-        """The next reply, None when there is none yet."""
+        """The next reply, None when there is none yet, or not all of it."""
         if len(self._received) < 4:
             return None
         size = int.from_bytes(self._received[:4], "big")
+        if len(self._received) < 4 + size:
+            return None
         frame = bytes(self._received[4 : 4 + size])
         del self._received[: 4 + size]
         return parse_response(API[key], version, memoryview(frame))[1]

@@ -16,6 +16,7 @@ from duramen.server.network import (
     Connection,
     Receiver,
 )
+from duramen.server.outbox import SLOW_PIECE_BYTES
 
 
 class Wire:
@@ -78,14 +79,17 @@ class Server:
         self.auto = auto
         self.closed: list[str] = []
         self.agenda: list[Callable[[], None]] = []
+        self.now = 0.0
+        self.timers: list[tuple[float, Callable[[], None]]] = []
         self.pool = BufferPool(cap)
         self.receiver = Receiver(
             self.pool,
             100 << 20,
             self.on_frame,
             lambda connection, reason: self.closed.append(reason),
-            lambda: 0.0,
+            lambda: self.now,
             self.agenda.append,
+            lambda seconds, callback: self.timers.append((self.now + seconds, callback)),
         )
 
     def on_frame(self, connection: Connection, view: memoryview) -> None:
@@ -98,6 +102,15 @@ class Server:
     def connect(self) -> tuple[Wire, Connection]:
         wire = Wire()
         return wire, Connection(self.receiver, wire, "PLAINTEXT", "User:ANONYMOUS")
+
+    def pass_to(self, now: float) -> None:
+        """Time goes by."""
+        while self.timers and min(due for due, _ in self.timers) <= now:
+            timer = min(self.timers, key=lambda timer: timer[0])
+            self.timers.remove(timer)
+            self.now = timer[0]
+            timer[1]()
+        self.now = now
 
     def deliver(self, wire: Wire, data: bytes) -> None:
         wire.arrived.append(data)
@@ -259,3 +272,45 @@ def test_what_was_received_before_a_pause_is_dropped_with_the_connection() -> No
     assert wire.closed
     assert not wire.sent
     assert len(server.asked) == MAX_PENDING_REQUESTS
+
+
+def test_a_connection_that_is_slowed_down_sends_small_pieces_at_its_rate() -> None:
+    server = Server(lambda asked: asked.answer(b"s"))
+    wire, connection = server.connect()
+    connection.slow_down(1 << 20)
+    server.auto = lambda asked: asked.answer(b"a" * 100_000, b"b" * 400_000)
+    server.deliver(wire, frames(b"x"))
+    pieces = [len(wire.sent)]
+    while len(wire.sent) < 500_000:
+        assert len(server.timers) == 1
+        server.pass_to(server.timers[0][0])
+        pieces.append(len(wire.sent) - sum(pieces))
+    assert max(pieces) == SLOW_PIECE_BYTES
+    assert 0.4 < server.now < 0.5, "less the credit, and the last piece leaves when it is due"
+    assert wire.sent == b"a" * 100_000 + b"b" * 400_000
+    server.auto = lambda asked: asked.answer(b"c" * 500_000)
+    server.deliver(wire, frames(b"x"))
+    assert len(wire.sent) == 1_000_000, "only until everything was sent"
+    assert not server.timers
+
+
+def test_a_slow_connection_waits_for_its_peer_too_and_ends_like_others() -> None:
+    server = Server(lambda asked: asked.answer(b"a" * 500_000))
+    wire, connection = server.connect()
+    connection.slow_down(1 << 20)
+    wire.takes = SLOW_PIECE_BYTES + 10
+    server.deliver(wire, frames(b"x"))
+    server.pass_to(1.0)
+    assert len(wire.sent) == SLOW_PIECE_BYTES + 10
+    assert wire.writer is not None, "the peer reads no more for now"
+    assert not server.timers
+    wire.takes = 1 << 60
+    wire.writer()
+    assert wire.writer is None
+    assert len(server.timers) == 1
+    server.pass_to(1.0 + 3 * SLOW_PIECE_BYTES / (1 << 20))
+    assert SLOW_PIECE_BYTES * 4 < len(wire.sent) < 500_000
+    sent = len(wire.sent)
+    connection.close("test")
+    server.pass_to(5.0)
+    assert len(wire.sent) == sent

@@ -214,12 +214,14 @@ def test_the_hot_window_never_claims_what_was_not_added(
 def test_what_was_written_last_is_recent_and_what_lies_behind_it_is_not() -> None:
     window = HotWindow(4 * RECENT_BYTES)
     early, late = Segment(RealDisk(), "d", 0), Segment(RealDisk(), "d", 9)
-    window.add(early, 0, 100)
+    window.add(early, 0, 100, written=True)
     assert window.is_recent(early, 50)
-    window.add(late, 0, RECENT_BYTES - 1)
+    window.add(late, 0, RECENT_BYTES - 1, written=True)
     assert window.is_recent(early, 50)
-    window.add(late, RECENT_BYTES - 1, RECENT_BYTES)
+    window.add(late, RECENT_BYTES - 1, RECENT_BYTES, written=True)
     assert not window.is_recent(early, 50)
+    window.add(early, 0, 100)
+    assert not window.is_recent(early, 50), "verified is not written"
     assert window.covers(early, 0, 100), "hot it stays"
     window.drop(late, 0, RECENT_BYTES)
     assert not window.is_recent(late, 0)

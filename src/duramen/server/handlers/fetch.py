@@ -268,9 +268,14 @@ class FetchCall:
             for answer, failure in failures or ():
                 self._damaged(answer.target, answer.data, failure)
             brought = sum(part.complete() for part in pending)
+            throttle_ms = 0
             if not recent:
                 cold_reads.pay(connection, brought)
-            self._send(answers, 0 if recent else cold_reads.debt_ms(connection))
+                pace = cold_reads.pace(connection, brought) if brought else 0.0
+                connection.slow_down(pace)
+                if pace:
+                    throttle_ms = max(0, cold_reads.debt_ms(connection) - round(brought / pace * 1000))
+            self._send(answers, throttle_ms)
             connection.unmute("cold")
 
         cold_reads.submit(connection, lambda: self._read_cold(cold), warmed, recent=recent)
