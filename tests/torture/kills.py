@@ -62,9 +62,9 @@ class Torture:
                 self._one_kill()
                 if show:
                     print(f"\r{self.line()}", end="", flush=True)
+        finally:
             if self.load is not None:
                 self.load.stop()
-        finally:
             self.node.kill()
             if show:
                 print()
@@ -115,7 +115,11 @@ def main() -> int:
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="duramen-torture-"))
     torture = Torture(folder, options.seed, others=True)
-    torture.run(options.kills, options.minutes * 60, show=True)
+    try:
+        torture.run(options.kills, options.minutes * 60, show=True)
+    except KeyboardInterrupt:
+        print("ended by hand", file=sys.stderr)
+        return 130
     print(f"ready again after {median(torture.starts):.2f} s (median), {max(torture.starts):.2f} s (most)")
     return verdict(torture.broken, folder)
 

@@ -17,12 +17,15 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 SECONDS = 60
+CYCLE = bytes(range(251))
+PATTERN = CYCLE * 9
 
 
 def value_of(number: int) -> bytes:
     """The record with this number: 20 to 2,000 bytes that only this number has."""
     head = b"%010d:%08x:" % (number, zlib.crc32(b"%d" % number))
-    return head + bytes((number + position) % 251 for position in range(number * 7919 % 1980))
+    start = number % len(CYCLE)
+    return head + PATTERN[start : start + number * 7919 % 1980]
 
 
 def number_of(value: bytes) -> int:
