@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from functools import cache
@@ -17,6 +14,8 @@ import pyspark
 from fault_points import FaultPoints
 from spark_processes import descendants, kill_9
 
+from duramen.pipelines import spark_home
+
 PATIENCE_S = 400.0
 HERE = Path(__file__).parent
 SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -25,13 +24,8 @@ SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 @cache
 def home() -> str:
-    """Spark's home without its zipped Python, which every worker would compile anew: the installed package is the same
-    and starts in a quarter of the time."""
-    home = tempfile.mkdtemp(prefix="spark-home-")
-    atexit.register(shutil.rmtree, home)
-    for name in ("bin", "jars"):
-        Path(home, name).symlink_to(Path(pyspark.__file__).parent / name)
-    return home
+    """Spark's home without its zipped Python, as `session` would make it."""
+    return spark_home.make(Path(pyspark.__file__).parent)
 
 
 def environment() -> dict[str, str]:

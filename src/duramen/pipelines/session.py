@@ -15,7 +15,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from duramen.errors import DuramenError
-from duramen.pipelines import java, jvm
+from duramen.pipelines import java, jvm, spark_home
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
 MASTER_SECONDS_MAX = 3.0
@@ -56,6 +56,7 @@ def session(name: str = "duramen", master: str | None = None, config: Mapping[st
     if master.startswith("local"):
         # No web page, and no more shuffle partitions than a small machine has use for.
         ours |= {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}
+    spark_home.prepare(os.environ, master)
     given = dict(config or {})
     ours[DRIVER_JAVA] = f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {given.pop(DRIVER_JAVA, '')}".strip()
     builder = SparkSession.builder.appName(name).master(master)

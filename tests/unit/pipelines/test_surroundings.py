@@ -15,7 +15,7 @@ import pytest
 
 from duramen.cli.spark_pipeline import load
 from duramen.errors import ConfigError
-from duramen.pipelines import doctor, java
+from duramen.pipelines import doctor, java, spark_home
 from duramen.pipelines.layout import BusyError, Current, StepFolder, batch_end, committed, unfinished
 from duramen.pipelines.offsets import Cause, Offsets
 from duramen.pipelines.session import NoMasterError, await_executors, check_master, chosen_master, session
@@ -101,6 +101,21 @@ def test_the_master_is_the_one_given_or_the_one_that_spark_is_configured_with(
     monkeypatch.setenv("SPARK_MASTER", "local[3]")
     assert chosen_master() == "local[3]"
     assert chosen_master("spark://given:1") == "spark://given:1"
+
+
+def test_the_workers_of_a_local_session_start_from_the_installed_package(tmp_path: Path) -> None:
+    """One of another machine, and one that is configured, keeps its own home."""
+    environ: dict[str, str] = {}
+    spark_home.prepare(environ, "spark://there:7077")
+    assert not environ
+    spark_home.prepare(environ, "local-cluster[2,1,1024]")
+    home = Path(environ["SPARK_HOME"])
+    assert (home / "bin" / "spark-submit").exists()
+    assert any((home / "jars").glob("spark-core*.jar"))
+    assert not (home / "python").exists()
+    environ = {"SPARK_HOME": str(tmp_path)}
+    spark_home.prepare(environ, "local[*]")
+    assert environ == {"SPARK_HOME": str(tmp_path)}
 
 
 def test_a_master_that_does_not_answer_is_told_before_spark_asks_for_a_minute(
