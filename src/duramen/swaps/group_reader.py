@@ -17,10 +17,9 @@ import logging
 import math
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Final, Literal, Self
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from duramen.client import EARLIEST, LATEST, READ_COMMITTED, Cluster
 from duramen.errors import DuramenError
@@ -40,6 +39,11 @@ from duramen.swaps.cuts import (
 )
 from duramen.swaps.group_commits import read_commits, write_commits
 from duramen.swaps.swap_log import SwapConflictError, SwapLog, existing
+
+GROUP_WENT_ON: Final = frozenset(
+    {KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS}
+)
+"""Commits that are refused because the group is given its partitions anew."""
 
 LOOK_SECONDS: Final = 1.0
 """How often an idle reader asks for cuts, and a waiting one how far the others of its group are."""
@@ -94,22 +98,12 @@ class GroupReader:
         self._ended: set[int] = set()
         """Partitions of the last topic whose end was seen."""
         self._subscribed: list[str] = []
+        self._behind = False
+        """Whether a commit was refused: the group has gone on without this member."""
         self._closed = False
         self._next_look = time.monotonic() + LOOK_SECONDS
-        self._consumer = Consumer(
-            {
-                "isolation.level": "read_committed",
-                **(settings or {}),
-                "bootstrap.servers": bootstrap,
-                "group.id": group,
-                "auto.offset.reset": start,
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "enable.partition.eof": True,
-                "partition.assignment.strategy": "range",  # gives a partition's number in all topics to one member
-            },
-            **({} if logger is None else {"logger": logger}),
-        )
+        config = _config(bootstrap, group, start, settings or {})
+        self._consumer = Consumer(config, **({} if logger is None else {"logger": logger}))
         self._cluster = Cluster(bootstrap)
         self._log = SwapLog(self._cluster)
         try:
@@ -121,9 +115,7 @@ class GroupReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -143,12 +135,24 @@ class GroupReader:
         """
         until = time.monotonic() + (timeout if timeout >= 0 else math.inf)
         while True:
-            self._look()
             left = max(0.0, until - time.monotonic())
             # In a topic that was swapped nothing comes any more: nobody waits there for longer than from look to look.
-            found = self._next(count, min(left, LOOK_SECONDS))
+            found = self._turn(count, min(left, LOOK_SECONDS))
             if found or left <= LOOK_SECONDS:
                 return found
+
+    def _turn(self, count: int, timeout: float) -> list[Message]:
+        try:
+            if not self._behind:
+                self._look()
+            self._behind = False
+            return self._next(count, timeout)
+        except KafkaException as error:
+            if error.args[0].code() not in GROUP_WENT_ON:
+                raise
+        # librdkafka tells what is ours by now when it is asked for records, and only then.
+        self._placed, self._active, self._behind = False, {}, True
+        return []
 
     def _next(self, count: int, timeout: float) -> list[Message]:
         before = dict(self._at), dict(self._saved), set(self._handed)
@@ -158,7 +162,8 @@ class GroupReader:
                 self._learn()
             out = [message for message in given if self._take(message)]
             self._handed |= {partition for message in out if (partition := message.partition()) is not None}
-            self._move()
+            if self._placed:
+                self._move()
         except BaseException:
             # The caller gets nothing of this: the next call goes back to where the last one left it.
             self._at, self._saved, self._handed = before
@@ -271,9 +276,6 @@ class GroupReader:
     def _done(self, partition: int, at: Position) -> bool:
         return is_read(self._cuts, at, partition)
 
-    def _topic(self, at: Position) -> str:
-        return topics_of(self.topic, self._cuts)[at.generation]
-
     # ---- the group -------------------------------------------------------------------------------------------
 
     def _assigned(self, _consumer: Consumer, given: list[TopicPartition]) -> None:
@@ -285,14 +287,19 @@ class GroupReader:
         # What is known of the positions is kept: when nobody has committed meanwhile, this member goes on there.
         self._given, self._placed, self._active = None, False, {}
 
+    def _topic(self, at: Position) -> str:
+        return topics_of(self.topic, self._cuts)[at.generation]
+
     def _place(self) -> None:
         """Begin, or go on, with every partition whose present topic was given to this member."""
         self._placed = False
         committed = read_commits(self._consumer, self._cluster, self.topic, self._cuts)
         last = last_commits(self.topic, self._cuts, committed)
         mine = self._mine(committed, last)
-        starts = self._starts(mine)
-        mine |= {partition: Position(mine[partition].generation, offset) for partition, offset in starts.items()}
+        names = topics_of(self.topic, self._cuts)
+        unknown = [Place(names[spot.generation], p) for p, spot in mine.items() if spot.offset is None]
+        starts = self._cluster.list_offsets(dict.fromkeys(unknown, self._start), READ_COMMITTED)
+        mine |= {p: Position(mine[p].generation, at.offset) for (_, p), at in starts.items()}
         self._handed = {p for p in self._handed if p in mine and mine[p] == self._at.get(p)}
         self._at, self._ended = mine, set()
         self._began = beginning(self.topic, self._cuts, committed)
@@ -330,13 +337,6 @@ class GroupReader:
                 )
         return mine
 
-    def _starts(self, mine: Mapping[int, Position]) -> dict[int, int]:
-        """Offsets where partitions begin of which nothing is committed."""
-        names = topics_of(self.topic, self._cuts)
-        wanted = {Place(names[spot.generation], p): self._start for p, spot in mine.items() if spot.offset is None}
-        found = self._cluster.list_offsets(wanted, READ_COMMITTED)
-        return {place.partition: at.offset for place, at in found.items()}
-
     def _activate(self) -> None:
         """Read what is to be read now, each partition from where it stands."""
         self._active = {
@@ -345,3 +345,17 @@ class GroupReader:
         self._consumer.assign(
             [TopicPartition(topic, partition, self._at[partition].offset or 0) for topic, partition in self._active]
         )
+
+
+def _config(bootstrap: str, group: str, start: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "isolation.level": "read_committed",
+        **settings,
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "auto.offset.reset": start,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "partition.assignment.strategy": "range",  # gives a partition's number in all topics to one member
+    }

@@ -442,6 +442,30 @@ def test_a_partition_that_went_to_another_member_is_not_committed(install: Calla
     assert node.commits[("late", 1)].offset == 4
 
 
+@pytest.mark.parametrize("refused", [1, 5])
+def test_a_group_that_goes_on_meanwhile_is_no_error(
+    install: Callable[[Node], Node], monkeypatch: pytest.MonkeyPatch, refused: int
+) -> None:
+    """The member's commit is refused until it has its partitions anew, which librdkafka tells who asks for records."""
+    node = install(Node())
+    node.put("late", 2, 2)
+    reader = GroupReader("", "audit", "late")
+    commit = FakeConsumer.commit
+    left = [refused]
+
+    def stale(consumer: FakeConsumer, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
+        if left[0]:
+            left[0] -= 1
+            node.rebalance()
+            raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION))
+        return commit(consumer, offsets, asynchronous)
+
+    monkeypatch.setattr(FakeConsumer, "commit", stale)
+    read = everything(reader)
+    assert left == [0], "where a group begins is written down"
+    assert sorted(read) == sorted(node.due)
+
+
 def test_where_a_group_begins_is_written_down(install: Callable[[Node], Node]) -> None:
     """Also where it has read nothing: behind a cut nobody could tell any more."""
     node = install(Node())
