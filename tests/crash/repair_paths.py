@@ -33,8 +33,8 @@ class Promised(NamedTuple):
 
 
 HARMS = ("entry", "header", "torn entry", "killed")
-"""What happened to the journal: a batch in the middle; a part's header; a batch of a log with several segments and the
-part's header, too; a batch, while the segments still have what the journal had."""
+"""What happened to the journal: a batch in the middle; a part's header, both of it; a batch of a log with several
+segments and the part's header, too; a batch, while the segments still have what the journal had."""
 
 
 def repair_journal(seed: int) -> tuple[Tape, int]:
@@ -81,7 +81,8 @@ def _damaged(tree: Tree, harm: str, which: int) -> Tree:
         _flip(files, name, entry.data_position + 70)
     if harm in ("header", "torn entry"):
         for name in contents.names:
-            _flip(files, name, 9)
+            for copy in (0, HEADER_BLOCK // 2):
+                _flip(files, name, copy + 9)
     contents.close()
     return {DATA.strip("/"): files}
 

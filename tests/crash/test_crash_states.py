@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 from tests.crash.explore import explore
+from tests.crash.repair_paths import HARMS
 from tests.crash.states import crash_states
-from tests.crash.sweep import check_of, explore_task, record, tasks
+from tests.crash.sweep import REPAIR, check_of, explore_task, record, tasks
 from tests.crash.tape import TapeDisk
 
 ABOUT = 215
@@ -24,6 +25,13 @@ def test_what_crashes_leave_keeps_every_promise() -> None:
         distinct |= findings.states
     print(f"{len(distinct):,} distinct states, 0 violations")
     assert len(distinct) >= 3000
+
+
+@pytest.mark.parametrize("seed", range(1, 1 + len(HARMS)), ids=HARMS)
+def test_a_start_refuses_every_kind_of_damaged_journal(seed: int) -> None:
+    """`repair_journal` is one seed above, and four in `make crash-states`."""
+    tape, first = record(REPAIR, seed)
+    assert len(tape.steps) > first
 
 
 def syncs(part: str) -> Callable[[str], bool]:
