@@ -23,7 +23,7 @@ PARTS = ("bin", "conf", "jars", "sbin")
 def prepare(environ: MutableMapping[str, str], master: str) -> None:
     """Set SPARK_HOME for a session in this process, unless it is set, or the workers are another machine's.
 
-    The folder holds links and goes with the process.
+    The folder holds links and goes with the process, but for one that is killed.
     """
     installed = Path(pyspark.__file__).parent
     if HOME in environ or not master.startswith("local") or not (installed / "python" / "lib" / "pyspark.zip").exists():

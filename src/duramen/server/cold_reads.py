@@ -135,11 +135,14 @@ class ColdReads:
         share = int(self.bytes_per_second * ROUND_SECONDS) // (len(self._waiting) + 1)
         return min(PACED_REPLY_BYTES, max(LEAST_REPLY_BYTES, share))
 
-    def pace(self, connection: Connection, size: int) -> float:
-        """At how many bytes a second that many from the disk are to be sent; 0: as fast as they can be."""
-        if not self._is_paced(connection, self._clock.monotonic()):
-            return 0.0
-        return max(self._rate, size / SEND_SECONDS)
+    def leaving(self, connection: Connection, size: int) -> tuple[float, int]:
+        """How a reply with so many bytes from the disk leaves: at how many bytes a second (0: at once), and how many
+        milliseconds the client may as well wait behind it."""
+        debt_ms = self.debt_ms(connection)
+        if size == 0 or not self._is_paced(connection, self._clock.monotonic()):
+            return 0.0, debt_ms
+        rate = max(self._rate, size / SEND_SECONDS)
+        return rate, max(0, debt_ms - round(size / rate * 1000))
 
     def debt_ms(self, connection: Connection | None) -> int:
         """For how many milliseconds no cold read will begin: what a client may as well wait before it asks again."""

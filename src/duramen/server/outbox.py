@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from duramen.ports import FileSpan, Part, Transport
+from duramen.wire.frame import part_size
 
 if TYPE_CHECKING:
     from duramen.server.network import Receiver
@@ -78,7 +79,7 @@ def first_bytes(parts: list[Part], most: int) -> list[Part]:
     """The parts, or their first `most` bytes."""
     taken: list[Part] = []
     for part in parts:
-        length = part.length if isinstance(part, FileSpan) else len(part)
+        length = part_size(part)
         if length > most and isinstance(part, FileSpan):
             taken.append(FileSpan(part.file, part.position, most))
         else:
@@ -93,7 +94,7 @@ def drop_sent(parts: list[Part], sent: int) -> None:
     """Take the first `sent` bytes, fewer than there are, from the front of `parts`."""
     index = 0
     for index, part in enumerate(parts):
-        length = part.length if isinstance(part, FileSpan) else len(part)
+        length = part_size(part)
         if sent < length:
             if sent and isinstance(part, FileSpan):
                 parts[index] = FileSpan(part.file, part.position + sent, length - sent)

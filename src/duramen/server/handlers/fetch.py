@@ -271,10 +271,8 @@ class FetchCall:
             throttle_ms = 0
             if not recent:
                 cold_reads.pay(connection, brought)
-                pace = cold_reads.pace(connection, brought) if brought else 0.0
-                connection.slow_down(pace)
-                if pace:
-                    throttle_ms = max(0, cold_reads.debt_ms(connection) - round(brought / pace * 1000))
+                rate, throttle_ms = cold_reads.leaving(connection, brought)
+                connection.slow_down(rate)
             self._send(answers, throttle_ms)
             connection.unmute("cold")
 
