@@ -12,12 +12,15 @@ from duramen.storage.log import Log
 from duramen.storage.logconfig import PlainLogConfig
 from duramen.storage.scan import scan
 from duramen.storage.segment import log_name, parse_base
+from duramen.storage.written_sums import WrittenSums
 
 
 class Run:
     """Appends, rolls, syncs, seals, a truncation and a clean close, until the power fails."""
 
-    def __init__(self, seed: int, *, torn: bool) -> None:
+    def __init__(self, seed: int, *, torn: bool, size: int = 100) -> None:
+        """size: bytes of a record; from 32 KiB on its blocks are summed when they are written."""
+        self.size = size
         self.disk = CrashDisk(Random(seed), torn=torn)
         self.disk.make_directories("/d")
         self.disk.sync_directory("/")
@@ -25,7 +28,7 @@ class Run:
         bench.disk = self.disk  # type: ignore[assignment]
         bench.path = "/d/events-3"
         bench.journal = NoteJournal()
-        bench.config = PlainLogConfig(segment_bytes=1500, index_interval_bytes=200, durability="page-cache")
+        bench.config = PlainLogConfig(segment_bytes=15 * size, index_interval_bytes=2 * size, durability="page-cache")
         bench.log = Log.create(self.disk, bench.path, TP, TOPIC_ID, bench.config, bench.journal)
         self.disk.sync_directory("/d")
         self.durable = 0
@@ -33,7 +36,7 @@ class Run:
     def work(self) -> None:
         bench = self.bench
         for step in range(12):
-            bench.fill(4, producer_id=3, producer_epoch=0, base_sequence=step)
+            bench.fill(4, self.size, producer_id=3, producer_epoch=0, base_sequence=step)
             bench.log.flush()
             if step % 3 == 2:
                 bench.sync()
@@ -71,19 +74,26 @@ class Run:
         )  # fmt: skip
 
 
-def calls_of_a_whole_run() -> int:
-    run = Run(0, torn=False)
+def calls_of_a_whole_run(size: int) -> int:
+    run = Run(0, torn=False, size=size)
     before = run.disk.calls
     run.work()
     return run.disk.calls - before
 
 
+@pytest.mark.parametrize("size", [100, 40_000])
 @pytest.mark.parametrize("torn", [False, True])
-def test_what_was_synced_survives_a_power_cut_at_any_call(torn: bool) -> None:
-    total = calls_of_a_whole_run()
+def test_what_was_synced_survives_a_power_cut_at_any_call(
+    monkeypatch: pytest.MonkeyPatch, torn: bool, size: int
+) -> None:
+    taken: list[int] = []
+    take = WrittenSums.take
+    monkeypatch.setattr(WrittenSums, "take", lambda sums: taken.append(len(found := take(sums))) or found)
+    total = calls_of_a_whole_run(size)
     assert total > 100
+    assert bool(sum(taken)) == (size > 100)
     for cut in range(1, total + 1):
-        run = Run(cut, torn=torn)
+        run = Run(cut, torn=torn, size=size)
         run.disk.cut_at = run.disk.calls + cut
         with pytest.raises(PowerCut):
             run.work()
@@ -92,6 +102,6 @@ def test_what_was_synced_survives_a_power_cut_at_any_call(torn: bool) -> None:
         assert bench.log.end_offset >= run.durable, cut
         expected = 0
         while expected < bench.log.end_offset:
-            offsets = bench.offsets(bench.read(expected, 500))
+            offsets = bench.offsets(bench.read(expected, 5 * size))
             assert offsets[0] == expected, cut
             expected = offsets[-1] + 1

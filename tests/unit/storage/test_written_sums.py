@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from duramen.errors import CorruptLogError
@@ -39,6 +39,9 @@ def sealed(bench: Bench) -> Seal:
 
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS)
+@example(
+    steps=[("write", [3 * BLOCK_BYTES]), ("cut", 0.0), *[("unsummed", BLOCK_BYTES)] * 3]
+)  # other bytes, same blocks
 def test_the_seal_is_of_the_files_bytes_however_they_were_written_synced_and_cut(
     steps: list[tuple[str, object]],
 ) -> None:
@@ -48,7 +51,7 @@ def test_the_seal_is_of_the_files_bytes_however_they_were_written_synced_and_cut
             match what:
                 case "write":
                     for size in cast(list[int], how):
-                        bench.append(b"%d" % bench.log.end_offset * (size // 4))
+                        bench.append((b"%d" % bench.log.end_offset * size)[:size])
                     bench.log.flush()
                 case "unsummed":
                     bench.append(b"u" * cast(int, how))
