@@ -64,7 +64,11 @@ def splits(
     found = []
     for tp, since, until in ranges:
         curve = curves.get(tp) or ByteCurve.even(since, until, 0)
-        pieces = _pieces(until - since, curve.between(since, until), total, cutting)
+        size = curve.between(since, until)
+        pieces = _pieces(until - since, size, total, cutting)
+        if pieces == 1:
+            found.append(Split(tp.topic, tp.partition, since, until, size))
+            continue
         bounds = [since, *curve.cuts(since, until, pieces), until]
         if cutting.max_records is not None:
             bounds = _no_wider(bounds, cutting.max_records)

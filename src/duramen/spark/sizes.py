@@ -24,10 +24,17 @@ _RESOLUTION_MIN: Final = 64 << 10
 
 
 class Layout(NamedTuple):
-    """What the cluster tells of some ranges. A partition it does not tell of is missing: it is cut by offsets."""
+    """What the cluster tells of some ranges. A partition it does not tell of is missing: it is cut by offsets.
+
+    log_starts: as they were when the rest was told, and the lease given.
+    """
 
     curves: dict[TopicPartition, ByteCurve]
     storage: StoragePlan
+    log_starts: Positions
+
+
+UNTOLD: Final = Layout({}, NO_STORAGE, {})
 
 
 def layout(cluster: Cluster, start: Positions, end: Positions, piece_bytes: int, read_from: str = BROKER) -> Layout:
@@ -37,7 +44,7 @@ def layout(cluster: Cluster, start: Positions, end: Positions, piece_bytes: int,
     """
     wanted = {tp: (start[tp], end[tp]) for tp in end if end[tp] > start[tp]}
     if not wanted:
-        return Layout({}, NO_STORAGE)
+        return UNTOLD
     try:
         if cluster.api_versions().serves(DESCRIBE_SEGMENTS):
             plan = describe_segments(
@@ -48,16 +55,17 @@ def layout(cluster: Cluster, start: Positions, end: Positions, piece_bytes: int,
             )
             described = [each for each in plan.partitions.values() if isinstance(each, DescribedPartition)]
             known = {each.tp: curve for each in described if (curve := curve_of(each.segments)) is not None}
-            return Layout(known, NO_STORAGE if read_from == BROKER else reachable(described, plan.leases, read_from))
+            storage = NO_STORAGE if read_from == BROKER else reachable(described, plan.leases, read_from)
+            return Layout(known, storage, {each.tp: each.log_start_offset for each in described})
         if read_from == STORAGE:
             raise ConfigError("readFrom=storage needs Duramen: this cluster does not tell of its segments")
         sizes = _partition_sizes(cluster, list(wanted))
         first = cluster.list_offsets(dict.fromkeys(sizes, EARLIEST))
         last = cluster.list_offsets(dict.fromkeys(sizes, LATEST))
         even = {tp: ByteCurve.even(first[tp].offset, last[tp].offset, size) for tp, size in sizes.items()}
-        return Layout(even, NO_STORAGE)
+        return Layout(even, NO_STORAGE, {tp: each.offset for tp, each in first.items()})
     except (KafkaError, NetworkError, DeadlineError):
-        return Layout({}, NO_STORAGE)  # without permission, or not served
+        return UNTOLD  # without permission, or not served
 
 
 def curve_of(segments: list[DescribedSegment]) -> ByteCurve | None:

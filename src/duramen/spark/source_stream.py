@@ -121,13 +121,14 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         moved = {tp: offset for tp, offset in until.items() if offset > begin[tp]}
         if not moved:
             return []
-        ranges = self._ranges()
-        earliest = ranges.earliest(moved)
-        known = behind_losses({tp: begin[tp] for tp in moved}, moved, earliest, fail=self._settings.fail_on_data_loss)
         how = cutting(self._options)
+        ranges = self._ranges()
         assert self._cluster is not None
-        found = layout(self._cluster, known, moved, how.target_bytes, self._settings.read_from)
+        found = layout(self._cluster, begin, moved, how.target_bytes, self._settings.read_from)
         self._leases += found.storage.leases
+        untold = ranges.earliest(tp for tp in moved if tp not in found.log_starts)
+        earliest = {**found.log_starts, **untold}
+        known = behind_losses({tp: begin[tp] for tp in moved}, moved, earliest, fail=self._settings.fail_on_data_loss)
         return list(assign(identified(splits(known, moved, found.curves, how), ids), found.storage))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -57,6 +57,8 @@ class SegmentOutline:
         self.path: Callable[[str], str] = segment.path_of
         self._entries = segment.index_entries
         self._index: OffsetIndex | None = None
+        if not self.needs_files(start, target_bytes):
+            return
         if segment.index is not None:
             self._index = _thinned(segment.index, start - self.base_offset, target_bytes)
         elif segment.dormant is not None:

@@ -17,6 +17,7 @@ from duramen.model import TopicPartition
 from duramen.spark.data_loss import DataLossError
 from duramen.spark.planning import Split
 from duramen.spark.positions import from_json, to_json
+from duramen.spark.sizes import UNTOLD
 from duramen.spark.source_batch import DuramenReader
 from duramen.spark.source_stream import DuramenStreamReader
 from duramen.wire.batch import NewRecord
@@ -65,6 +66,30 @@ def rows(source: DuramenReader | DuramenStreamReader, parts: list[Any]) -> list[
         for batch in there.read(split):
             found += [(row["offset"], row["value"]) for row in batch.to_pylist()]
     return found
+
+
+def test_where_logs_start_is_told_with_their_segments_or_asked(node: LogNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = node.create("started", 2)
+    for partition in (0, 1):
+        node.append(topic, partition, records(30))
+        node.append(topic, partition, records(30))
+        node.delete_before(topic, partition, 10 + partition)
+    asked: list[list[TopicPartition]] = []
+    listed = Cluster.list_offsets
+
+    def noting(cluster: Cluster, wanted: Any, *more: Any, **options: Any) -> Any:
+        asked.append(list(wanted))
+        return listed(cluster, wanted, *more, **options)
+
+    monkeypatch.setattr(Cluster, "list_offsets", noting)
+    source = stream(node, topic, failOnDataLoss=False)
+    span: tuple[Any, Any] = {topic: {"0": 0, "1": 0}}, {topic: {"0": 60, "1": 60}}
+    assert [(split.start, split.end) for split in source.partitions(*span)] == [(10, 60), (11, 60)]
+    assert not asked
+    monkeypatch.setattr("duramen.spark.source_stream.layout", lambda *_: UNTOLD)
+    assert [(split.start, split.end) for split in source.partitions(*span)] == [(10, 60), (11, 60)]
+    assert asked == [[TopicPartition(topic, 0), TopicPartition(topic, 1)]]
+    source.stop()
 
 
 def test_a_topic_is_read_whole_and_in_order_from_many_splits(node: LogNode) -> None:
