@@ -8,7 +8,9 @@ version; data files of versions older than the last few are removed.
 from __future__ import annotations
 
 import base64
+import os
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import pyarrow.parquet as pq
 
 from duramen.errors import ConfigError
 from duramen.pipelines.changelog import merged
-from duramen.pipelines.durable import read_json, write_json, write_parquet
+from duramen.pipelines.durable import read_json, sync, write_json, write_parquet
 from duramen.pipelines.store import Commit, Shape, Store, remembered
 
 BUCKETS = 16
@@ -93,18 +95,10 @@ class ParquetStore(Store):
     def _commit(self, changes: pa.Table, commit: Commit) -> None:
         manifest = self._manifest()
         buckets: dict[str, list[str]] = manifest["buckets"] if manifest else {}
-        for bucket, rows in self._by_bucket(changes):
-            name = f"{commit.version:012}-{bucket}.parquet"
-            files = buckets.get(bucket, [])
-            if self.shape.keys:
-                write_parquet(self._data(name), merged(self._read(files), rows, self.shape.keys, self.shape.version))
-                buckets[bucket] = [name]
-            elif len(files) < HISTORY_FILES_MAX:
-                write_parquet(self._data(name), rows)
-                buckets[bucket] = [*files, name]
-            else:
-                write_parquet(self._data(name), pa.concat_tables([self._read(files), rows]))
-                buckets[bucket] = [name]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            files = pool.map(lambda each: self._files(each, buckets.get(each[0], []), commit), self._by_bucket(changes))
+            buckets = buckets | dict(files)
+        sync(self.folder / "data")
         document = {
             "commit": commit.to_json(),
             "sinks": remembered(manifest["sinks"] if manifest else {}, commit.sink, commit.batch),
@@ -114,6 +108,20 @@ class ParquetStore(Store):
         write_json(self.folder / "versions" / f"{commit.version:012}.json", document)
         write_json(self.folder / "manifest.json", document)
         self._sweep(commit.version)
+
+    def _files(self, change: tuple[str, pa.Table], files: list[str], commit: Commit) -> tuple[str, list[str]]:
+        """A bucket, and its files with the rows that come to it."""
+        bucket, rows = change
+        kept: list[str] = []
+        if self.shape.keys:
+            rows = merged(self._read(files), rows, self.shape.keys, self.shape.version)
+        elif len(files) < HISTORY_FILES_MAX:
+            kept = files
+        else:
+            rows = pa.concat_tables([self._read(files), rows])
+        name = f"{commit.version:012}-{bucket}.parquet"
+        write_parquet(self._data(name), rows, durable_name=False)
+        return bucket, [*kept, name]
 
     def _by_bucket(self, changes: pa.Table) -> list[tuple[str, pa.Table]]:
         if changes.num_rows == 0:
