@@ -48,7 +48,7 @@ because one is made for every batch of every idempotent producer."""
 class Producer:
     """State of one producer id. `batches` are the latest of its current epoch, oldest first."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "id", "last_timestamp", "transaction_start")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "id", "idle_since_ms", "last_timestamp", "transaction_start")
 
     def __init__(self, id: int) -> None:
         self.id = id
@@ -56,6 +56,8 @@ class Producer:
         self.batches: tuple[StoredBatch, ...] = ()
         self.coordinator_epoch = -1
         self.last_timestamp = -1
+        self.idle_since_ms: int | None = None
+        """When `ProducerStates.expire` first found that it had written nothing more; None: not yet."""
         self.transaction_start = NO_TRANSACTION
         """First offset of its open transaction, -1 when there is none."""
 
@@ -152,6 +154,7 @@ class ProducerStates:
         batches = producer.batches
         producer.batches = (*batches, batch) if len(batches) < REMEMBERED_BATCHES else (*batches[1:], batch)
         producer.last_timestamp = timestamp
+        producer.idle_since_ms = None
         self.map_end = last + 1
         if header.is_transactional and producer.transaction_start == NO_TRANSACTION:
             producer.transaction_start = base
@@ -168,6 +171,7 @@ class ProducerStates:
             producer.batches = ()
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.last_timestamp = header.max_timestamp
+        producer.idle_since_ms = None
         offset = header.base_offset
         self.map_end = offset + 1
         start = producer.transaction_start
@@ -219,16 +223,22 @@ class ProducerStates:
     def expire(self, now_ms: int, keeps: Callable[[int], bool] = is_sinks) -> int:
         """Forget producers without an open transaction that wrote nothing for `expiration_ms`; how many.
 
+        Measured by the clock, not by the records' times as in Kafka: who copies old data is at work, and forgotten
+        between a batch and its retry it would store the batch twice. Those that were restored from a file count by
+        their last record's time, the only one known of them.
+
         Not those whose id `keeps` holds for: a sink may go on after any pause, and what it wrote must be known then.
         """
-        limit = now_ms - self.expiration_ms
-        gone = [
-            producer.id
-            for producer in self._producers.values()
-            if producer.last_timestamp <= limit
-            and producer.transaction_start == NO_TRANSACTION
-            and not keeps(producer.id)
-        ]
+        gone = []
+        for producer in self._producers.values():
+            if producer.idle_since_ms is None:
+                producer.idle_since_ms = now_ms
+            if (
+                producer.idle_since_ms <= now_ms - self.expiration_ms
+                and producer.transaction_start == NO_TRANSACTION
+                and not keeps(producer.id)
+            ):
+                gone.append(producer.id)
         for producer_id in gone:
             del self._producers[producer_id]
         return len(gone)
@@ -249,6 +259,7 @@ class ProducerStates:
 
     def restore(self, producer: Producer) -> None:
         """Take over one producer's state as it was stored."""
+        producer.idle_since_ms = producer.last_timestamp
         self._producers[producer.id] = producer
         if producer.transaction_start != NO_TRANSACTION:
             self._open[producer.transaction_start] = producer.id

@@ -346,6 +346,7 @@ def test_a_sinks_producer_does_not_expire_while_the_sink_is_known(server: InProc
     jump(server, 10 * 86_400_000)
     assert partition.log.producers.get(producer_id) is not None
     assert server.connect().call(RELEASE, 0, sink_id="sink", epoch=sink.epoch).error_code == 0
+    jump(server, 300_000)  # the producer is found idle
     jump(server, 86_400_000)
     assert partition.log.producers.get(producer_id) is None
     again = Sink(server)

@@ -99,11 +99,39 @@ def test_producers_expire_unless_a_transaction_is_open() -> None:
     states = ProducerStates(expiration_ms=100)
     states.update(batch(5, id=1, time=1000))
     states.update(batch(5, id=2, time=1000, base=1, transactional=True))
+    assert states.expire(1000) == 0
     states.update(batch(5, id=3, time=1050, base=2))
+    assert states.expire(1050) == 0
     assert states.expire(1099) == 0
     assert states.expire(1100) == 1
     assert [producer.id for producer in states.active()] == [2, 3]
     assert states.check(batch(77, id=1)) is None
+
+
+@pytest.mark.parametrize("time", [-1, 5, 10**15], ids=["none", "old", "future"])
+def test_what_the_records_say_of_time_does_not_make_a_producer_expire(time: int) -> None:
+    """Old data is written by producers that are at work now: forgotten, their retries would be stored twice."""
+    states = ProducerStates(expiration_ms=100)
+    states.update(batch(0, base=40, time=time))
+    assert states.expire(5000) == 0
+    assert states.check(batch(0)) == (40, time, 40)
+    states.update(batch(1, base=41, time=time))
+    assert states.expire(5090) == 0
+    assert states.expire(5189) == 0
+    assert states.check(batch(1)) == (41, time, 41)
+    assert states.expire(5190) == 1
+
+
+def test_a_producer_known_from_a_file_expires_by_its_last_records() -> None:
+    stored = ProducerStates()
+    stored.update(batch(0, id=1, time=1000))
+    stored.update(batch(0, id=2, time=1000, base=1))
+    states = ProducerStates(expiration_ms=100)
+    for producer in decode_ours(encode_ours(stored)) or ():
+        states.restore(producer)
+    states.update(batch(1, id=2, time=1000, base=2))
+    assert states.expire(1100) == 1
+    assert [producer.id for producer in states.active()] == [2]
 
 
 def test_open_transactions_hold_the_stable_offset_until_their_marker_is_committed() -> None:

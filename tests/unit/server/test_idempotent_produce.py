@@ -1,0 +1,32 @@
+"""Retries of idempotent producers: what is stored already is answered with its first home, whatever its age."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.server.broker_world import NOW, InProcess, Line
+
+from duramen.wire.batch import build_batch
+from duramen.wire.messages import API
+
+PRODUCE = API[0].request
+YEAR_MS = 365 * 86_400_000
+
+
+def send(line: Line, sequence: int, time: int) -> tuple[int, int]:
+    """Error and base offset of one record of producer 7."""
+    batch = build_batch([(None, b"v", (), time)], producer_id=7, producer_epoch=0, base_sequence=sequence)
+    data = PRODUCE.PartitionProduceData(index=0, records=batch)
+    topic = PRODUCE.TopicProduceData(name="t", partition_data=[data])
+    reply = line.call(0, 9, acks=-1, timeout_ms=1000, topic_data=[topic])
+    (answer,) = reply.responses[0].partition_responses
+    return answer.error_code, answer.base_offset
+
+
+@pytest.mark.parametrize("age_ms", [0, YEAR_MS], ids=["new", "old"])
+def test_a_retry_is_known_again_after_housekeeping_whatever_the_records_age(age_ms: int) -> None:
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t", **{"retention.ms": "-1"})
+    assert [send(line, number, NOW - age_ms) for number in range(3)] == [(0, 0), (0, 1), (0, 2)]
+    server.pass_ms(10 * 60_000)
+    assert [send(line, number, NOW - age_ms) for number in range(4)] == [(0, 0), (0, 1), (0, 2), (0, 3)]
