@@ -55,9 +55,9 @@ def lookup(partition: Partition, timestamp: int, isolation: int | None) -> TimeL
 
 
 def _epoch_at(partition: Partition, offset: int) -> int:
-    """Leader epoch of the record at `offset`; -1 when the partition holds none."""
+    """Leader epoch of the record at `offset`; where none is yet, the epoch it would be written in, as Kafka says."""
     if offset >= partition.log.end_offset:
-        return NO_EPOCH
+        return partition.replication.epoch
     return partition.log.epochs.epoch_at(offset)
 
 

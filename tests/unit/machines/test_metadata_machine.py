@@ -298,6 +298,9 @@ def test_settings_are_set_appended_subtracted_and_deleted(cluster: Cluster) -> N
 def test_settings_of_what_is_not_there(cluster: Cluster) -> None:
     operation = ("retention.ms", int(Operation.SET), "5")
     assert cluster.ask(change("t", operation))[0].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for name in ("bad name", "..", "x" * 250):
+        assert cluster.ask(change(name, operation))[0].error == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert cluster.ask(change("", operation))[0].error == ErrorCode.INVALID_REQUEST, "topics have no defaults to set"
     assert cluster.ask(change("2", operation, kind=BROKER_RESOURCE))[0].error == ErrorCode.BROKER_ID_NOT_REGISTERED
     assert cluster.ask(change("x", operation, kind=BROKER_RESOURCE))[0].error == ErrorCode.INVALID_REQUEST
     assert cluster.ask(change("t", operation, kind=77))[0].error == ErrorCode.INVALID_REQUEST

@@ -448,6 +448,7 @@ def test_offsets_by_special_timestamp() -> None:
     assert list_offset(partition, -6, 0) == (-1, -1, -1)
     empty = Bench().partition
     assert list_offset(empty, -1, 0) == (0, -1, 1)
+    assert list_offset(empty, -2, 0) == (0, -1, 1)
     assert list_offset(empty, -3, 0) == (-1, -1, -1)
     assert list_offset(empty, 0, 0) == (-1, -1, -1)
 
@@ -484,6 +485,8 @@ def test_the_ends_of_epochs() -> None:
     assert epoch_end(partition, 0) == (0, 0)
     assert list_offset(partition, -2, 0).leader_epoch == 1
     assert list_offset(partition, NOW, 0) == (6, NOW, 4)
+    delete_records(partition, 7)
+    assert list_offset(partition, -2, 0) == (7, -1, 4)
 
 
 # ---- reading -----------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from duramen.machines.contract import LogRecord
 from duramen.machines.metadata import codec
 from duramen.machines.metadata.commands import OK, ConfigChange, ConfigOperation, Operation, Result, SetConfigs
 from duramen.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from duramen.machines.metadata.topics import name_problem
 from duramen.model import SINK_TOPICS
 
 MAX_VALUE_BYTES: Final = 32_767
@@ -79,6 +80,11 @@ def _change(image: MetadataImage, config: BrokerConfig, change: ConfigChange) ->
 def _check_resource(image: MetadataImage, change: ConfigChange) -> None:
     name = change.resource_name
     if change.resource_type == TOPIC_RESOURCE:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        problem = name_problem(name)
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
         if name not in image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     elif change.resource_type == BROKER_RESOURCE:
