@@ -348,3 +348,41 @@ def test_a_topic_that_the_disk_refuses_to_look_for_is_refused() -> None:
     world.disk.fault = lambda call: OSError(errno.EACCES, "EACCES", path) if call.path == path else None
     world.answers(create("a", codes))
     assert codes == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+@pytest.mark.parametrize("ends", ["kill", "power_cut"])
+@pytest.mark.parametrize("more", [0, 1])
+def test_an_extent_grows_no_more_once_a_checkpoint_counts_it_as_done(ends: str, more: int) -> None:
+    """What came to it behind the checkpoint's sync was in no entry that a recovery reads: acknowledged, and cut off.
+
+    Found by seed 200013, as "stable-1 ends at 103, but offset 107 was acknowledged".
+    """
+    disk = CrashDisk()
+    directory = open_directory(disk)
+    log = directory.create_log(TP, TOPIC_ID, PlainLogConfig())
+    log.assign_epoch(0)
+
+    def large() -> None:
+        batch = build_batch([(None, b"v" * (40 << 10), [], WALL_START_MS)], base_offset=log.end_offset, leader_epoch=0)
+        log.append(batch, parse_header(batch), WALL_START_MS)
+
+    def commit() -> None:
+        while (group := directory.take_group()) is not None:
+            group.run()
+            directory.journal.complete(group)
+
+    large()
+    round_ = directory.take_checkpoint(force=True)
+    assert round_ is not None
+    round_.run()
+    directory.complete_checkpoint(round_)
+    large()
+    commit()
+    for _ in range(more):
+        large()
+        commit()
+    assert log.durable_end == 2 + more
+    getattr(disk, ends)()
+    disk.power_on()
+    (log,) = open_directory(disk).logs.values()
+    assert log.end_offset == 2 + more

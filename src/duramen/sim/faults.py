@@ -48,6 +48,7 @@ MOMENTS = {
     "metadata log cut at a snapshot": 12,
     "segment sealed": 12,
     "checkpoint during group commit": 30,
+    "checkpoint began beside an open extent": 150,
 }
 """States behind which a node is worth losing, and how many disk calls later that happens at most."""
 MOMENT_S = 4.0

@@ -131,6 +131,15 @@ def _extent(original: Any, hit: Hit) -> Any:
     return wrapped
 
 
+def _end_extents(original: Any, hit: Hit) -> Any:
+    def wrapped(journal: Journal) -> Any:
+        if journal._open is not None and journal._open.open:
+            hit("checkpoint began beside an open extent")
+        return original(journal)
+
+    return wrapped
+
+
 def _complete(original: Any, hit: Hit) -> Any:
     def wrapped(journal: Journal, group: Any) -> Any:
         if journal.failed is not None:
@@ -439,6 +448,7 @@ PROBES = (
     Probe(Growth, "run", _grown, ("journal grew",)),
     Probe(Journal, "take_idle_mark", _idle_mark, ("mark of an idle journal",)),
     Probe(Journal, "_open_extent", _extent, ("batch bypassed the journal",)),
+    Probe(Journal, "end_extents", _end_extents, ("checkpoint began beside an open extent",)),
     Probe(Journal, "complete", _complete, ("group commit of several partitions", "group commit ended after fencing")),
     Probe(Journal, "fail", _fail, ("directory fenced", "directory fenced during a group commit")),
     Probe(Log, "roll", _roll, ("roll during group commit",)),

@@ -151,7 +151,7 @@ class Checkpointer:
             for log in self.logs.values():
                 log.marked = False
             waiting, self.changed = list(self.changed), {}
-            self._round = Round(self.journal.next_lsn, waiting, len(waiting) // MOST_SLICES)
+            self._round = Round(self.journal.end_extents(), waiting, len(waiting) // MOST_SLICES)
 
     def take(self, limit: int = SLICE_LOGS) -> Checkpoint | None:
         """The round's next job; None when no round is under way or a job of it is."""

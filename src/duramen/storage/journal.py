@@ -295,6 +295,15 @@ class Journal(PartRing):
         if start + used + need + SLACK > self._current.limit:
             self._ensure_next_part(droppable=True)
 
+    def end_extents(self) -> int:
+        """The next LSN, from which on a checkpoint leaves all to recovery. No extent with a lower one grows any more:
+
+        what came to it afterwards would be in no segment that the checkpoint synced, and in no entry that is replayed.
+        """
+        if self._open is not None:
+            self._open.open.clear()
+        return self.next_lsn
+
     def _open_extent(self, log: JournaledLog, offset: int, epoch: int, base: int, position: int, data: Buffer) -> int:
         group = self._open
         if group is None or group.position + group.size + EXTENT_SIZE > self._current.limit:
