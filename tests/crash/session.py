@@ -251,6 +251,11 @@ class Session:
 
     def checkpoint(self) -> None:
         """A whole round, and the mark that lets its parts be recycled."""
+        self.checkpoint_round()
+        self.commit()
+
+    def checkpoint_round(self) -> None:
+        """A whole round, while a group may be open."""
         force = True
         while (job := self.directory.take_checkpoint(force)) is not None:
             try:
@@ -265,7 +270,6 @@ class Session:
                 promise.synced_end = max(promise.synced_end, sync.end_offset)
             if job.files is not None:
                 break
-        self.commit()
 
     def keep_house(self, now_ms: int) -> None:
         """Sealing, retention, removals, the journal's growth: two turns, since removals follow renames."""

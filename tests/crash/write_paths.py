@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.crash.session import NOW, Session
+from tests.crash.session import KIB, NOW, Session
 
 
 def append(run: Session) -> None:
@@ -34,6 +34,21 @@ def journal_bypass(run: Session) -> None:
         run.put(1, size)
     run.commit()
     run.put(1, 120)
+    run.commit()
+
+
+def bypass_beside_a_checkpoint(run: Session) -> None:
+    """A checkpoint begins and ends while a group is open, to which an extent was opened and more comes."""
+    run.segment_bytes = 64 * KIB
+    _two_topics(run)
+    run.begin()
+    run.put(1, 6500)
+    run.put(2, 200)
+    run.checkpoint_round()
+    run.put(1, 400)
+    run.put(1, 300)
+    run.commit()
+    run.put(2, 200)
     run.commit()
 
 
@@ -265,6 +280,7 @@ STORAGE_PATHS: dict[str, Callable[[Session], None]] = {
     for path in (
         append,
         journal_bypass,
+        bypass_beside_a_checkpoint,
         roll_and_seal,
         recycle,
         checkpoint,
