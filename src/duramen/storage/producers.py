@@ -45,6 +45,11 @@ StoredBatch = tuple[int, int, int, int, int]
 because one is made for every batch of every idempotent producer."""
 
 
+RETRY_MS = 60 * 60_000
+"""For so long after a start a producer may come with a batch whose answer the crash took (clients: two minutes)."""
+RESTORED = -1
+
+
 class Producer:
     """State of one producer id. `batches` are the latest of its current epoch, oldest first."""
 
@@ -57,7 +62,7 @@ class Producer:
         self.coordinator_epoch = -1
         self.last_timestamp = -1
         self.idle_since_ms: int | None = None
-        """When `ProducerStates.expire` first found that it had written nothing more; None: not yet."""
+        """When `ProducerStates.expire` first found that it had written nothing more; None: not yet. Or RESTORED."""
         self.transaction_start = NO_TRANSACTION
         """First offset of its open transaction, -1 when there is none."""
 
@@ -224,8 +229,8 @@ class ProducerStates:
         """Forget producers without an open transaction that wrote nothing for `expiration_ms`; how many.
 
         Measured by the clock, not by the records' times as in Kafka: who copies old data is at work, and forgotten
-        between a batch and its retry it would store the batch twice. Those that were restored from a file count by
-        their last record's time, the only one known of them.
+        between a batch and its retry it would store the batch twice. Of those that were restored from a file only
+        their last record's time is known: by that they go, but not before RETRY_MS after the start.
 
         Not those whose id `keeps` holds for: a sink may go on after any pause, and what it wrote must be known then.
         """
@@ -233,6 +238,9 @@ class ProducerStates:
         for producer in self._producers.values():
             if producer.idle_since_ms is None:
                 producer.idle_since_ms = now_ms
+            elif producer.idle_since_ms == RESTORED:
+                soonest = now_ms - max(0, self.expiration_ms - RETRY_MS)
+                producer.idle_since_ms = max(soonest, min(producer.last_timestamp, now_ms))
             if (
                 producer.idle_since_ms <= now_ms - self.expiration_ms
                 and producer.transaction_start == NO_TRANSACTION
@@ -259,7 +267,7 @@ class ProducerStates:
 
     def restore(self, producer: Producer) -> None:
         """Take over one producer's state as it was stored."""
-        producer.idle_since_ms = producer.last_timestamp
+        producer.idle_since_ms = RESTORED
         self._producers[producer.id] = producer
         if producer.transaction_start != NO_TRANSACTION:
             self._open[producer.transaction_start] = producer.id

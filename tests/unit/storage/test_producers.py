@@ -122,16 +122,26 @@ def test_what_the_records_say_of_time_does_not_make_a_producer_expire(time: int)
     assert states.expire(5190) == 1
 
 
-def test_a_producer_known_from_a_file_expires_by_its_last_records() -> None:
+def test_a_restored_producer_goes_by_its_last_record_but_not_before_its_retry_can_have_come() -> None:
+    """A crash between its batch and the answer: the retry comes after the start, and perhaps after housekeeping."""
+    start, hour, day = 10**12, 3_600_000, 86_400_000
     stored = ProducerStates()
-    stored.update(batch(0, id=1, time=1000))
-    stored.update(batch(0, id=2, time=1000, base=1))
-    states = ProducerStates(expiration_ms=100)
+    stored.update(batch(0, id=1, time=5))
+    stored.update(batch(0, id=2, time=start - day // 2, base=1))
+    stored.update(batch(0, id=3, time=2 * start, base=2))
+    stored.update(batch(0, id=4, time=5, base=3))
+    states = ProducerStates(expiration_ms=day)
     for producer in decode_ours(encode_ours(stored)) or ():
         states.restore(producer)
-    states.update(batch(1, id=2, time=1000, base=2))
-    assert states.expire(1100) == 1
-    assert [producer.id for producer in states.active()] == [2]
+    assert states.expire(start) == 0
+    states.update(batch(1, id=4, time=5, base=4))
+    assert states.expire(start + hour - 1) == 0
+    assert states.check(batch(0, id=1)) is not None
+    assert states.expire(start + hour) == 1
+    assert states.expire(start + day // 2) == 1
+    assert [producer.id for producer in states.active()] == [3, 4]
+    assert states.expire(start + day) == 1
+    assert states.expire(start + day + hour) == 1
 
 
 def test_open_transactions_hold_the_stable_offset_until_their_marker_is_committed() -> None:
