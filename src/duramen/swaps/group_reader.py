@@ -41,9 +41,14 @@ from duramen.swaps.group_commits import read_commits, write_commits
 from duramen.swaps.swap_log import SwapConflictError, SwapLog, existing
 
 GROUP_WENT_ON: Final = frozenset(
-    {KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS}
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.GROUP_ID_NOT_FOUND,
+    }
 )
-"""Commits that are refused because the group is given its partitions anew."""
+"""Commits that are refused because the group is given its partitions anew, or is gone and begins anew."""
 
 LOOK_SECONDS: Final = 1.0
 """How often an idle reader asks for cuts, and a waiting one how far the others of its group are."""

@@ -104,7 +104,7 @@ def test_members_commit_for_their_generation(coordinator: Coordinator) -> None:
         ({"generation": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
     ]:
         assert coordinator.commit(T0, **options).code == error, options
-    assert coordinator.commit(T0, group="none", generation=0).code == ErrorCode.ILLEGAL_GENERATION
+    assert coordinator.commit(T0, group="none", generation=0).code == ErrorCode.GROUP_ID_NOT_FOUND
     coordinator.join()
     assert coordinator.state() == "PreparingRebalance"
     assert coordinator.commit(T0, **known) == [ErrorCode.NONE], "what was read before the rebalance counts"

@@ -345,6 +345,12 @@ def test_committing(broker: Broker, version: int) -> None:
     assert broker.commit(version, member_id=joined.member_id, generation_id_or_member_epoch=2) == 22
 
 
+@pytest.mark.parametrize("version", versions(COMMIT))
+def test_a_member_of_a_group_that_is_gone_is_told_so_as_its_version_knows(broker: Broker, version: int) -> None:
+    answer = broker.commit(version, group_id="gone", member_id="m", generation_id_or_member_epoch=3)
+    assert answer == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION)
+
+
 @pytest.mark.parametrize("version", range(2, 5))
 def test_a_retention_of_the_clients_own(broker: Broker, version: int) -> None:
     assert broker.commit(version, retention_time_ms=1000) == 0
@@ -414,6 +420,8 @@ def test_deleting_offsets(broker: Broker) -> None:
         return reply.error_code, [p.error_code for t in reply.topics for p in t.partitions]
 
     assert delete(0) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+    broker.commit(group_id="")
+    assert delete(0, group="") == (ErrorCode.INVALID_GROUP_ID, [])
     broker.commit()
     assert delete(0, 9) == (0, [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
     assert fetched(broker, 9, None) == (0, {})
@@ -442,7 +450,9 @@ def test_describing(broker: Broker, version: int) -> None:
     assert (ghost.group_state, ghost.members) == ("Dead", [])
     assert ghost.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else 0)
     if version >= 3:
-        assert group.authorized_operations == 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+        operations = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+        assert group.authorized_operations == operations
+        assert ghost.authorized_operations == (-(1 << 31) if version >= 6 else operations)
     broker.denied = {Resource.GROUP: {"g"}}
     group, ghost = broker.ask(DESCRIBE, version, **fields).groups
     assert (group.error_code, group.members) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, [])

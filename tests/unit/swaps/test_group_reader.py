@@ -442,9 +442,10 @@ def test_a_partition_that_went_to_another_member_is_not_committed(install: Calla
     assert node.commits[("late", 1)].offset == 4
 
 
+@pytest.mark.parametrize("code", [KafkaError.ILLEGAL_GENERATION, KafkaError.GROUP_ID_NOT_FOUND])
 @pytest.mark.parametrize("refused", [1, 5])
 def test_a_group_that_goes_on_meanwhile_is_no_error(
-    install: Callable[[Node], Node], monkeypatch: pytest.MonkeyPatch, refused: int
+    install: Callable[[Node], Node], monkeypatch: pytest.MonkeyPatch, refused: int, code: int
 ) -> None:
     """The member's commit is refused until it has its partitions anew, which librdkafka tells who asks for records."""
     node = install(Node())
@@ -457,7 +458,7 @@ def test_a_group_that_goes_on_meanwhile_is_no_error(
         if left[0]:
             left[0] -= 1
             node.rebalance()
-            raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION))
+            raise KafkaException(KafkaError(code))
         return commit(consumer, offsets, asynchronous)
 
     monkeypatch.setattr(FakeConsumer, "commit", stale)

@@ -69,7 +69,7 @@ def check_commit(group: Group | None, command: CommitOffsets) -> None:
     managed = command.member_id != NO_MEMBER or command.instance_id is not None
     if group is None:
         if command.generation >= 0:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"there is no group {command.group_id}")
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {command.group_id}")
         return
     if command.generation < 0 and group.state is GroupState.EMPTY:
         return
@@ -115,6 +115,8 @@ def fetch(table: OffsetTable, command: FetchOffsets) -> dict[Position, Committed
 
 def delete(table: OffsetTable, group: Group | None, command: DeleteOffsets) -> tuple[list[LogRecord], list[ErrorCode]]:
     """Tombstones and one error code per partition; offsets of topics that members still read are kept (KIP-496)."""
+    if not command.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {command.group_id}")
     if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:

@@ -74,7 +74,7 @@ def _describe(request: Request, name: str, answer: Any) -> Any:
     if not group.exists and request.version >= 6:
         entry.error_code = int(ErrorCode.GROUP_ID_NOT_FOUND)
         entry.error_message = f"Group {name} not found."
-    if request.version >= 3 and request.body.include_authorized_operations:
+    elif request.version >= 3 and request.body.include_authorized_operations:
         entry.authorized_operations = sum(
             1 << operation
             for operation in GROUP_OPERATIONS

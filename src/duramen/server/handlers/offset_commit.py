@@ -1,6 +1,7 @@
 """OffsetCommit: a group's positions, answered when they are on stable storage. Versions 2-10.
 
-v2-4 retention time · v6 leader epoch (KIP-320) · v7 static members · v9 member epoch · v10 topic ids (KIP-848)
+v2-4 retention time · v6 leader epoch (KIP-320) · v7 static members · v9 member epoch, and GROUP_ID_NOT_FOUND instead of
+ILLEGAL_GENERATION for members of a group that is gone · v10 topic ids (KIP-848)
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from duramen.wire.messages.offset_commit import OffsetCommitResponse
 if TYPE_CHECKING:
     from duramen.server.request import Request
 
+FIRST_VERSION_WITH_GROUP_NOT_FOUND = 9
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
@@ -40,6 +42,8 @@ def handle(request: Request) -> None:
 
     def answered(answer: Any) -> None:
         failed = group_error(answer) if isinstance(answer, DuramenError) else None
+        if failed is ErrorCode.GROUP_ID_NOT_FOUND and request.version < FIRST_VERSION_WITH_GROUP_NOT_FOUND:
+            failed = ErrorCode.ILLEGAL_GENERATION
         for number, (entry, _) in enumerate(pending):
             entry.error_code = int(answer[number] if failed is None else failed)
         request.reply(response)
