@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.server.broker_world import NOW, InProcess, Line
 
+from duramen.errors import ErrorCode
 from duramen.wire.batch import build_batch
 from duramen.wire.messages import API
 
@@ -30,3 +31,22 @@ def test_a_retry_is_known_again_after_housekeeping_whatever_the_records_age(age_
     assert [send(line, number, NOW - age_ms) for number in range(3)] == [(0, 0), (0, 1), (0, 2)]
     server.pass_ms(10 * 60_000)
     assert [send(line, number, NOW - age_ms) for number in range(4)] == [(0, 0), (0, 1), (0, 2), (0, 3)]
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_half_of_an_identity_is_no_identity(version: int) -> None:
+    line = InProcess().connect()
+
+    def init(producer_id: int, epoch: int) -> tuple[int, bool, int]:
+        reply = line.call(
+            22,
+            version,
+            transactional_id=None,
+            transaction_timeout_ms=1000,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+        )
+        return reply.error_code, reply.producer_id >= 0, reply.producer_epoch
+
+    assert init(-1, -1) == init(5, 3) == (0, True, 0)
+    assert init(5, -1) == init(-1, 5) == (ErrorCode.INVALID_REQUEST, False, -1)

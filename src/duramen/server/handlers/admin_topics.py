@@ -82,9 +82,7 @@ def _new_topic(catalog: Catalog, topic: Any) -> NewTopic:
 
 
 def _creation_refused(name: str, code: ErrorCode, message: str | None) -> Any:
-    return CreateTopicsResponse.CreatableTopicResult(
-        name=name, error_code=int(code), error_message=message, configs=None if code else []
-    )
+    return CreateTopicsResponse.CreatableTopicResult(name=name, error_code=int(code), error_message=message, configs=[])
 
 
 def _created(request: Request, wanted: Any, result: TopicCreated) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from duramen.errors import ErrorCode, KafkaError
+from duramen.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from duramen.wire.messages.init_producer_id import InitProducerIdResponse
 
 if TYPE_CHECKING:
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
 
 
 def handle(request: Request) -> None:
-    """A fresh producer id with epoch 0."""
+    """A fresh producer id with epoch 0, also for a producer that tells the one it had; id and epoch come together."""
     body = request.body
     if body.transactional_id is not None:
         code = ErrorCode.INVALID_REQUEST if body.transactional_id == "" else ErrorCode.INVALID_TXN_STATE
         _refuse(request, code)
+        return
+    if (body.producer_id == NO_PRODUCER_ID) != (body.producer_epoch == NO_PRODUCER_EPOCH):
+        _refuse(request, ErrorCode.INVALID_REQUEST)
         return
 
     def answer(result: int | KafkaError) -> None:

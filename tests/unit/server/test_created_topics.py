@@ -1,0 +1,27 @@
+"""CreateTopics as clients see it, in every version that returns a configuration."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.server.broker_world import InProcess
+
+from duramen.errors import ErrorCode
+from duramen.wire.messages import API
+
+CREATE = API[19].request
+
+
+@pytest.mark.parametrize("version", [5, 6, 7])
+def test_a_topic_that_is_refused_has_an_empty_configuration_and_not_a_null_one(version: int) -> None:
+    line = InProcess().connect()
+    line.create_topic("taken")
+    topics = [
+        CREATE.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+        for name in ("taken", "a b", "twice", "twice")
+    ]
+    answers = line.call(19, version, topics=topics, timeout_ms=1000).topics
+    assert {answer.name: (answer.error_code, answer.configs) for answer in answers} == {
+        "taken": (ErrorCode.TOPIC_ALREADY_EXISTS, []),
+        "a b": (ErrorCode.INVALID_TOPIC_EXCEPTION, []),
+        "twice": (ErrorCode.INVALID_REQUEST, []),
+    }
