@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from serving import FOREIGN, Served
@@ -149,6 +149,42 @@ def test_what_a_reader_has_seen_stays(serve: Serve) -> None:
         consumer.close()
     there = {offset: b"%d" % number for _, offset, number, _ in read_all(node, "t", 1)}
     assert {offset: value for offset, value in seen.items() if there.get(offset) != value} == {}
+
+
+def test_a_reader_that_waits_at_the_end_stays_there(serve: Serve) -> None:
+    """Its position is of an epoch in which nothing was written; no answer may look as if the log had been cut."""
+    node = serve()
+    create(node, "t", 1)
+    client = {"bootstrap.servers": node.bootstrap, "log_level": 0, "error_cb": lambda error: None}
+    producer = Producer(client)
+    for number in range(10):
+        producer.produce("t", b"old %d" % number)
+    assert producer.flush(SECONDS) == 0
+    node.kill()
+    node.start()
+    config = {"group.id": "watcher", "auto.offset.reset": "earliest", "enable.partition.eof": True}
+    consumer = Consumer({**client, **config, "enable.auto.commit": False, "reconnect.backoff.max.ms": 200})
+    consumer.assign([TopicPartition("t", 0, OFFSET_END)])
+    got: list[bytes | None] = []
+
+    def is_read(last: object) -> bool:
+        message = consumer.poll(0.1)
+        if message is not None:
+            got.append(None if message.error() else message.value())
+        return last in got[-1:]
+
+    try:
+        wait_for(lambda: is_read(None))  # "end of partition": it has its position
+        node.kill()
+        node.start()
+        deadline = time.monotonic() + 3  # until it has connected and asked where its epoch ends
+        wait_for(lambda: is_read(b"old 9") or time.monotonic() > deadline)
+        producer.produce("t", b"new")
+        assert producer.flush(SECONDS) == 0
+        wait_for(lambda: is_read(b"new"))
+    finally:
+        consumer.close()
+    assert [value for value in got if value is not None] == [b"new"]
 
 
 def test_groups_topics_and_settings_outlive_a_kill(serve: Serve) -> None:

@@ -62,10 +62,14 @@ def _epoch_at(partition: Partition, offset: int) -> int:
 
 
 def epoch_end(partition: Partition, epoch: int) -> tuple[int, int]:
-    """(largest epoch ≤ `epoch`, its end offset); (-1, -1) when unknown (KIP-101, KIP-279)."""
-    if epoch == partition.replication.epoch:
-        return epoch, partition.log.end_offset
-    return partition.log.epochs.end_offset_for(epoch, partition.log.end_offset)
+    """(largest epoch ≤ `epoch`, its end offset); (-1, -1) when it is none that was led yet (KIP-101, KIP-279).
+
+    Nothing may have been written in an epoch that readers have positions of: the log knows epochs of records only.
+    """
+    current, known, end = partition.replication.epoch, partition.log.epochs.latest, partition.log.end_offset
+    if not known < epoch < current:
+        return (epoch, end) if epoch == current else partition.log.epochs.end_offset_for(epoch, end)
+    return (epoch if known == NO_EPOCH else known), end
 
 
 def delete_records(partition: Partition, offset: int) -> int:

@@ -489,6 +489,24 @@ def test_the_ends_of_epochs() -> None:
     assert list_offset(partition, -2, 0) == (7, -1, 4)
 
 
+def test_an_epoch_that_nothing_was_written_in_ends_where_the_log_stood() -> None:
+    """A reader's position may be of such an epoch: ListOffsets told it to who asked for the end."""
+    bench = filled()
+    partition = bench.partition
+    partition.lead(4, (1,), (1,))
+    assert list_offset(partition, -1, 0) == (6, -1, 4)
+    partition.lead(7, (1,), (1,))
+    assert [epoch_end(partition, epoch) for epoch in (1, 3, 4, 6)] == [(1, 6)] * 4
+    assert epoch_end(partition, 7) == (7, 6)
+    assert epoch_end(partition, 8) == (-1, -1)
+    assert epoch_end(partition, -1) == (-1, -1)
+    bench.produce(plain(b"z"))
+    assert [epoch_end(partition, epoch) for epoch in (1, 3, 4, 6, 7)] == [(1, 6)] * 4 + [(7, 7)]
+    empty = Bench().partition
+    empty.lead(4, (1,), (1,))
+    assert [epoch_end(empty, epoch) for epoch in (0, 1, 3, 4, 5)] == [(0, 0), (1, 0), (3, 0), (4, 0), (-1, -1)]
+
+
 # ---- reading -----------------------------------------------------------------------------------------------------
 
 
