@@ -82,7 +82,12 @@ class Served:
         assert self.process is None
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                env=dict(os.environ),  # a copy: what another thread sets meanwhile moves C's own (EFAULT)
             )
 
     def kill(self) -> None:
