@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 PAUSES = 3.0
 """Pause after a piece, in times of how long it took, while there are writes: compaction gets a quarter of the time."""
+CHECKPOINT_SECONDS = 3.0
+"""Until there is another look where only a checkpoint was missing."""
 WAIT_SECONDS = 0.02
 """Until a pass is asked again that waits for the journal or for a lease."""
 
@@ -57,6 +59,13 @@ class Compaction:
     def _look(self) -> None:
         self.look()
         self._look_later()
+        if any(directory.cleaner.waits for directory in self._store.directories):
+            # Maintenance checkpoints within a second, and then seals.
+            self._clock.call_later(CHECKPOINT_SECONDS, self._look_again)
+
+    def _look_again(self) -> None:
+        if not self._stopped:
+            self.look()
 
     def look(self) -> None:
         """Begin as many passes as may run at once, of the logs that have it most necessary."""

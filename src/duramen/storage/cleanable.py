@@ -63,7 +63,12 @@ def bound_of(log: Log, high_watermark: int, synced_below: int, now_ms: int) -> i
     synced_below: base offset of the segment that was active at the last durable checkpoint: recovery writes to that one
     and those behind it.
     """
-    bound = min(high_watermark, synced_below, log.active.base_offset)
+    return min(synced_below, bound_but_for_checkpoints(log, high_watermark, now_ms))
+
+
+def bound_but_for_checkpoints(log: Log, high_watermark: int, now_ms: int) -> int:
+    """The same if a checkpoint had synced all that is closed."""
+    bound = min(high_watermark, log.active.base_offset)
     unstable = log.producers.first_unstable_offset
     leased = log.leased_from(now_ms)
     return min(each for each in (bound, unstable, leased) if each is not None)
@@ -83,6 +88,17 @@ def cleanable(log: Log, first_dirty: int, bound: int, now_ms: int) -> Cleanable 
     if not segments or segments[-1].next_offset <= first_dirty:
         return None
     return Cleanable(log, first_dirty, tuple(segments), _is_overdue(log, first_dirty, now_ms))
+
+
+def awaits_checkpoint(log: Log, first_dirty: int, synced_below: int, bound: int, now_ms: int) -> bool:
+    """Whether a pass would be due if a checkpoint came. bound: as without `synced_below`."""
+    lag_ms = int(getattr(log.config, "min_compaction_lag_ms", 0))
+    closed = [segment for segment in log.segments[:-1] if segment.next_offset <= bound]
+    if lag_ms > 0:
+        closed = [segment for segment in closed if segment.max_timestamp <= now_ms - lag_ms]
+    if not closed or closed[-1].next_offset <= max(first_dirty, synced_below):
+        return False
+    return Cleanable(log, first_dirty, tuple(closed), _is_overdue(log, first_dirty, now_ms)).is_due
 
 
 def _is_overdue(log: Log, first_dirty: int, now_ms: int) -> bool:

@@ -31,7 +31,15 @@ from duramen.storage.checkpoints import (
     read_offsets,
     replace_file,
 )
-from duramen.storage.cleanable import Cleanable, bound_of, cleanable, groups, is_compacted
+from duramen.storage.cleanable import (
+    Cleanable,
+    awaits_checkpoint,
+    bound_but_for_checkpoints,
+    bound_of,
+    cleanable,
+    groups,
+    is_compacted,
+)
 from duramen.storage.cleaned_transactions import CleanedTransactions
 from duramen.storage.cleaning import Copy, Rules, build_map
 from duramen.storage.damage import Findings, damage_of
@@ -267,6 +275,7 @@ class Cleaner:
 
     persisted: the points of the last durable checkpoint. high_watermark: as for retention. findings: damage goes there.
     uncleanable: logs whose last pass failed, with the reason; they are left alone until a restart, the others go on.
+    waits: for a checkpoint, without which there is nothing to do.
     """
 
     disk: Disk
@@ -281,6 +290,7 @@ class Cleaner:
     uncleanable: dict[LogKey, str] = field(default_factory=dict)
     cleaned: dict[LogKey, int] = field(default_factory=dict)
     running: list[Cleaning] = field(default_factory=list)
+    waits: bool = False
 
     def load(self) -> None:
         """Take over our own checkpoint, or, where Kafka was here last, its one, which knows names only.
@@ -301,24 +311,34 @@ class Cleaner:
 
     def bound(self, log: Log, now_ms: int) -> int:
         """Offset at and above which nothing of the log may be replaced."""
+        return bound_of(log, self.high_watermark(log), self._synced_below(log), now_ms)
+
+    def _synced_below(self, log: Log) -> int:
         point = self.persisted().get((log.topic_id, log.tp.partition))
-        return bound_of(log, self.high_watermark(log), -1 if point is None else point.segment_base, now_ms)
+        return -1 if point is None else point.segment_base
+
+    def _awaits_checkpoint(self, log: Log, now_ms: int) -> bool:
+        bound = bound_but_for_checkpoints(log, self.high_watermark(log), now_ms)
+        return awaits_checkpoint(log, self.first_dirty(log), self._synced_below(log), bound, now_ms)
 
     def take(self, settings: CleanerSettings, now_ms: int) -> Cleaning | None:
         """Begin a pass over the log that has it most necessary; None when none has. OSError."""
         if self.journal.failed is not None:
             return None
         found: list[Cleanable] = []
+        looked_at: list[Log] = []
         busy = [cleaning.log for cleaning in self.running]
         for key, log in self.logs.items():
             if not is_compacted(log) or key in self.uncleanable or log in busy:
                 continue
             work = cleanable(log, self.first_dirty(log), self.bound(log, now_ms), now_ms)
+            looked_at.append(log)
             if work is not None:
                 found.append(work)
         self.statistics.max_dirty_ratio = max((work.ratio for work in found), default=0.0)
         due = [work for work in found if work.is_due]
         if not due:
+            self.waits = any(self._awaits_checkpoint(log, now_ms) for log in looked_at)
             return None
         cleaning = Cleaning(self, max(due, key=lambda work: work.ratio), settings, now_ms)
         self.running.append(cleaning)
