@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from duramen.errors import CorruptLogError
+from duramen.storage.file_sync import to_sync
 from duramen.storage.loading import drop_snapshots_beyond, load_producers
 from duramen.storage.producers import AbortedTransaction
 from duramen.storage.recovery_plan import LogKey
@@ -136,4 +137,4 @@ class Truncations:
             except OSError as error:
                 self._journal.fail(None, error)
                 raise
-            self._journal.sync_before_next(log.active.open_file(), log.path)
+            self._journal.sync_before_next(to_sync(log.active), log.path)

@@ -18,8 +18,9 @@ from typing import Protocol
 
 from duramen.errors import FencedDirectoryError, check
 from duramen.model import TopicPartition
-from duramen.ports import Buffer, Disk, File
+from duramen.ports import Buffer, Disk
 from duramen.storage import kinds
+from duramen.storage.file_sync import FileSync, Synced, to_sync
 from duramen.storage.journal_format import (
     ENTRY_MAGIC,
     ENTRY_SIZE,
@@ -44,12 +45,6 @@ MAX_BUFFERS = 1000
 """Buffers per write; IOV_MAX is 1024 on Linux and macOS."""
 
 
-class JournaledSegment(Protocol):
-    """What the journal needs of the segment a bypassed batch went to."""
-
-    def open_file(self) -> File: ...
-
-
 class JournaledLog(Protocol):
     """What the journal needs of a log."""
 
@@ -67,7 +62,7 @@ class JournaledLog(Protocol):
     def end_offset(self) -> int: ...
 
     @property
-    def active(self) -> JournaledSegment: ...
+    def active(self) -> Synced: ...
 
     def mark_durable(self, offset: int) -> None: ...
 
@@ -144,14 +139,14 @@ class Group:
         self.weight: dict[JournaledLog, int] = {}
         self.open: dict[JournaledLog, _OpenExtent] = {}
         self.extents: list[_OpenExtent] = []
-        self.syncs: list[tuple[File, str]] = []
+        self.syncs: list[tuple[FileSync, str]] = []
 
     def seal(self, seed: int, durable_lsn: int, checkpoint_lsn: int) -> None:
         """Fix what was open: extents, the mark and the padding. On the loop, when the group is taken."""
         self.checkpoint_lsn = checkpoint_lsn
         for extent in self.extents:
             extent.log.flush()
-            self.syncs.append((extent.segment.open_file(), extent.log.path))
+            self.syncs.append((to_sync(extent.segment), extent.log.path))
             data = encode_extent(Extent(extent.length, extent.crc, extent.next_offset))
             header = encode_entry(
                 seed,
@@ -175,8 +170,8 @@ class Group:
 
     def run(self) -> None:
         """Make the group durable: segments of bypassed batches first, then one write and one sync. OSError fences."""
-        for file, directory in self.syncs:
-            file.sync()
+        for sync, directory in self.syncs:
+            sync.run()
             with suppress(FileNotFoundError):  # the topic was deleted meanwhile, and its directory renamed
                 self._disk.sync_directory(directory)
         file = self.part.file
@@ -207,7 +202,7 @@ class Journal(PartRing):
         self._open: Group | None = None
         self._inflight: Group | None = None
         self._marking: dict[JournaledLog, int] = {}
-        self._before_next: list[tuple[File, str]] = []
+        self._before_next: list[tuple[FileSync, str]] = []
         self.on_truncate: Callable[[JournaledLog, int, int, int], None] = lambda log, offset, base, position: None
 
     # -- appending
@@ -399,9 +394,9 @@ class Journal(PartRing):
         part.position += aligned(MARK_SIZE)
         return self._launch(group)
 
-    def sync_before_next(self, file: File, directory: str) -> None:
+    def sync_before_next(self, sync: FileSync, directory: str) -> None:
         """The next group syncs this file and the names beside it before it is written."""
-        self._before_next.append((file, directory))
+        self._before_next.append((sync, directory))
 
     def _launch(self, group: Group) -> Group:
         group.syncs, self._before_next = self._before_next, []
@@ -411,7 +406,11 @@ class Journal(PartRing):
         return group
 
     def complete(self, group: Group) -> list[JournaledLog]:
-        """The group has run: advance the durable LSN and the durable end of its logs, which are returned."""
+        """The group has run: advance the durable LSN and the durable end of its logs; returns those it counts for.
+
+        Not while a change of a log's durability waits for a later group: what came before that is synced, but only the
+        change tells recovery so.
+        """
         if self.failed is not None:
             # Fenced while the group ran: whoever waited was told that the outcome is unknown, a restart finds out.
             return []
@@ -425,7 +424,7 @@ class Journal(PartRing):
             log.mark_durable(end)
             if self._marking and self._marking.get(log, self.next_lsn) <= self.durable_lsn:
                 del self._marking[log]
-        return list(group.ends)
+        return [log for log in group.ends if log not in self._marking]
 
     def fail(self, group: Group | None, error: BaseException) -> None:
         """The disk failed: fence the directory until a restart has recovered it. A failed sync is never retried."""

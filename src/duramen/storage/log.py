@@ -137,8 +137,8 @@ class Log(LogState):
         if self.stable != stable:
             self.marked = not self.stable and self.durable_end < self.end_offset
             if self.stable:
-                sync = self.take_sync()
-                if sync is not None:
+                self.names_changed = True  # a job that waits for its lane may have taken them upon itself
+                if (sync := self.take_sync()) is not None:
                     sync.run()
                     self.complete_sync(sync)
                 self.mark_durable(self.end_offset)

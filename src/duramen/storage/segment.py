@@ -13,6 +13,7 @@ from typing import Final, cast
 from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import ActiveState, read_file
+from duramen.storage.file_sync import SyncHistory
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
 from duramen.storage.open_files import OpenFiles
 from duramen.storage.producers import AbortedTransaction
@@ -99,6 +100,7 @@ class Segment:
         "size",
         "staged",
         "synced",
+        "syncs",
         "time_entries",
         "times",
         "unindexed",
@@ -130,6 +132,7 @@ class Segment:
         self._aborted: list[AbortedTransaction] | None = None
         self.aborted_unsynced = False
         self._file: File | None = None
+        self.syncs: SyncHistory | None = None
         self.index_file: File | None = None
         self.dormant: ActiveState | None = None
         self.written_sums: WrittenSums | None = None
@@ -141,10 +144,6 @@ class Segment:
 
     def path_of(self, suffix: str) -> str:
         return posixpath.join(self.directory, file_name(self.base_offset, suffix) + self.staged)
-
-    @property
-    def file(self) -> File:
-        return self.open_file()
 
     def open_file(self) -> File:
         """The `.log` file, opened at first use and kept; OSError."""

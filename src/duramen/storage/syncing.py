@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import LEADER_EPOCHS, replace_file
+from duramen.storage.file_sync import to_sync
 from duramen.storage.producer_files import encode_kafka, encode_ours
 from duramen.storage.seal import SEALING, grow
 from duramen.storage.segment import PRODUCERS, SNAPSHOT, TXN_INDEX, Segment, file_name
@@ -137,7 +138,7 @@ class LogSync:
         self._cuts = log.cuts
         self._disk = log.disk
         self._path = log.path
-        self._segments = [(segment, segment.open_file(), segment.size) for segment in unsynced]
+        self._segments = [(segment, to_sync(segment), segment.size) for segment in unsynced]
         self._sidecars = sidecars
         self._growing: list[Growing] = []
         active = log.active
@@ -172,8 +173,8 @@ class LogSync:
                 index.sync()
             finally:
                 index.close()
-        for _, file, _ in self._segments:
-            file.sync()
+        for _, sync, _ in self._segments:
+            sync.run()
         for segment, file, size, sums in self._growing:
             self._still_there()
             grow(self._disk, file, segment.path_of(SEALING), size, sums, sync=self._full)

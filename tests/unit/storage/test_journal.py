@@ -10,6 +10,7 @@ from duramen.errors import FencedDirectoryError, KafkaError, StorageError
 from duramen.model import TopicPartition
 from duramen.sim.disk import Call, CrashDisk
 from duramen.storage import kinds
+from duramen.storage.file_sync import SyncHistory
 from duramen.storage.journal import MAX_BUFFERS, Journal
 from duramen.storage.journal_format import ENTRY_SIZE, HEADER_BLOCK, PartHeader, encode_part_header, parse_part_name
 from duramen.storage.journal_parts import PartMaker
@@ -26,6 +27,7 @@ class FakeSegment:
     def __init__(self, disk: CrashDisk, path: str) -> None:
         disk.make_directories("/d/t-0")
         self.file = disk.open(path, create=True, write=True)
+        self.syncs: SyncHistory | None = None
 
     def open_file(self):
         return self.file

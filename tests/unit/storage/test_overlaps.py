@@ -1,0 +1,161 @@
+"""Group commits, checkpoints and changes of durability that overlap: what one of them counts on, another may undo."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+
+from duramen.model import TopicPartition
+from duramen.sim.disk import Call, CrashDisk
+from duramen.sim.entropy import SimEntropy
+from duramen.storage.directory import DirectorySettings, LogDirectory
+from duramen.storage.journal import JournaledLog
+from duramen.storage.log import Log
+from duramen.storage.logconfig import PlainLogConfig
+from duramen.wire.batch import build_batch, parse_header
+
+NOW = 1_000_000
+TOPIC_ID = bytes(15) + b"\x07"
+SETTINGS = DirectorySettings(journal_max_bytes=1 << 20, journal_part_bytes=1 << 16, bypass_bytes=1 << 15)
+STABLE = PlainLogConfig(segment_bytes=1 << 20)
+PAGE_CACHE = PlainLogConfig("page-cache", segment_bytes=1 << 20)
+SMALL, LARGE = 300, 40 << 10
+ENDS = pytest.mark.parametrize("ends", ["kill", "power_cut"])
+
+
+def start(disk: CrashDisk) -> LogDirectory:
+    return LogDirectory.open(disk, "/data", SETTINGS, now_ms=NOW, entropy=SimEntropy(Random(disk.calls)))
+
+
+def begun(config: PlainLogConfig = STABLE) -> tuple[CrashDisk, LogDirectory, Log]:
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TopicPartition("t", 0), TOPIC_ID, config)
+    log.assign_epoch(0)
+    commit(directory)
+    return disk, directory, log
+
+
+def put(directory: LogDirectory, log: Log, size: int = SMALL) -> None:
+    batch = build_batch([(None, b"v" * size, [], NOW)], base_offset=log.end_offset, leader_epoch=0)
+    log.append(batch, parse_header(batch), NOW)
+    directory.flush()
+
+
+def commit(directory: LogDirectory) -> None:
+    while (group := directory.take_group()) is not None:
+        group.run()
+        directory.journal.complete(group)
+
+
+def refuse_to_sync(disk: CrashDisk) -> None:
+    def fault(call: Call) -> OSError | None:
+        failing = call.operation == "sync" and call.path.endswith(".log")
+        return OSError(errno.EIO, "EIO", call.path) if failing else None
+
+    disk.fault = fault
+
+
+def after(disk: CrashDisk, ends: str) -> Log:
+    """The log as the next start finds it, which must not be damaged."""
+    getattr(disk, ends)()
+    disk.power_on()
+    directory = start(disk)
+    assert not directory.offline
+    (log,) = directory.logs.values()
+    return log
+
+
+@ENDS
+def test_a_checkpoint_persists_nothing_behind_a_sync_that_failed_in_a_group(ends: str) -> None:
+    """The kernel tells of lost pages once: the checkpoint's own sync of that file succeeds, and proves nothing."""
+    disk, directory, log = begun()
+    put(directory, log)
+    put(directory, log)
+    commit(directory)
+    assert log.durable_end == 2
+    put(directory, log, LARGE)
+    group = directory.take_group()
+    checkpoint = directory.take_checkpoint(force=True)
+    assert group is not None
+    assert checkpoint is not None
+    refuse_to_sync(disk)
+    with pytest.raises(OSError, match="EIO") as failure:
+        group.run()
+    disk.fault = None
+    with pytest.raises(OSError, match="an earlier sync of it failed"):
+        checkpoint.run()
+    directory.journal.fail(group, failure.value)
+    assert after(disk, ends).end_offset == 2
+    assert after(disk, "power_cut").end_offset == 2  # what a kill left is on the platter once it is served
+
+
+@ENDS
+def test_a_group_journals_no_extent_behind_a_sync_that_failed_in_a_checkpoint(ends: str) -> None:
+    disk, directory, log = begun()
+    put(directory, log)
+    commit(directory)
+    put(directory, log, LARGE)
+    checkpoint = directory.take_checkpoint(force=True)
+    group = directory.take_group()
+    assert checkpoint is not None
+    assert group is not None
+    refuse_to_sync(disk)
+    with pytest.raises(OSError, match="EIO") as failure:
+        checkpoint.run()
+    disk.fault = None
+    with pytest.raises(OSError, match="an earlier sync of it failed"):
+        group.run()
+    directory.fail_checkpoint(checkpoint, failure.value)
+    assert after(disk, ends).end_offset == 1
+
+
+def test_a_topic_becomes_stable_with_the_names_that_a_checkpoint_was_going_to_sync() -> None:
+    """A checkpoint's job that waits for its lane has taken the new segment's name upon itself."""
+    config = PlainLogConfig("page-cache", segment_bytes=2000)
+    disk, directory, log = begun(config)
+    for _ in range(8):
+        put(directory, log)
+    commit(directory)
+    assert len(log.segments) > 1
+    assert directory.take_checkpoint(force=True) is not None
+    log.configure(PlainLogConfig(segment_bytes=2000))
+    put(directory, log)
+    commit(directory)
+    assert log.durable_end == 9
+    assert after(disk, "power_cut").end_offset == 9
+
+
+@ENDS
+def test_nothing_is_acknowledged_while_a_change_of_durability_waits_for_its_group(ends: str) -> None:
+    """What came in between is synced, and in no entry that a group which was under way before it has."""
+    disk, directory, log = begun()
+    put(directory, log)
+    before = directory.take_group()
+    assert before is not None
+    before.run()
+    log.configure(PAGE_CACHE)
+    put(directory, log)
+    log.configure(STABLE)
+    acknowledged: dict[JournaledLog, int] = dict.fromkeys(directory.journal.complete(before), log.durable_end)
+    assert after(disk, ends).end_offset >= acknowledged.get(log, 0)
+
+
+def test_a_change_of_durability_acknowledges_with_its_group() -> None:
+    disk, directory, log = begun()
+    put(directory, log)
+    before = directory.take_group()
+    assert before is not None
+    before.run()
+    log.configure(PAGE_CACHE)
+    put(directory, log)
+    log.configure(STABLE)
+    assert log not in directory.journal.complete(before)
+    change = directory.take_group()
+    assert change is not None
+    change.run()
+    assert log in directory.journal.complete(change)
+    assert log.durable_end == 2
+    assert after(disk, "power_cut").end_offset == 2
