@@ -595,24 +595,3 @@ def test_lookups_by_time_know_nothing_of_records_that_are_gone(bench: Bench) -> 
     bench.directory.close(clean=True)
     bench.open()
     assert bench.log.max_timestamp_offset(end) == youngest
-
-
-@pytest.mark.parametrize(("ratio", "lag_ms", "asks"), [(0.5, 0, True), (1.0, 0, False), (0.5, HOUR, False)])
-def test_a_checkpoint_that_a_pass_waits_for_is_asked_for(bench: Bench, ratio: float, lag_ms: int, asks: bool) -> None:
-    """It came with the timer, after a minute: Kafka compacts what has just been closed."""
-    bench.config.min_cleanable_dirty_ratio = ratio
-    bench.config.min_compaction_lag_ms = lag_ms
-    assert bench.take() is None
-    bench.put((b"a", b"1"))
-    bench.put((b"a", b"2"))
-    assert bench.take() is None
-    assert not bench.directory.checkpoint_due, "nothing is closed"
-    bench.log.roll()
-    bench.commit()
-    assert bench.take() is None, "recovery may still write there"
-    assert bench.directory.checkpoint_due == asks
-    bench.checkpoint()
-    bench.housekeep()
-    assert not bench.directory.checkpoint_due
-    assert (bench.take() is not None) == asks
-    assert not bench.directory.checkpoint_due
