@@ -212,6 +212,8 @@ class Housekeeping:
                 if segments:
                     delay = delete_delay_ms(log)
                     jobs.append(RenameSegments(self._disk, log, segments, delay, self._renamed, self._fail))
+                if log.segments[0] is not log.active and log.segments[0].next_offset <= bound:
+                    waiting.append((lsn, log, start))  # for a checkpoint that syncs it
         self._starting = waiting
         return jobs
 

@@ -164,9 +164,14 @@ class LogState:
         self.dirty = False
 
     def detach_before(self, offset: int) -> list[Segment]:
-        """Take out the segments wholly below `offset`, never the active one; the caller removes their files."""
+        """Take out the segments wholly below `offset`, never the active one; the caller removes their files.
+
+        Only what is synced: no checkpoint knows of them any more, and should they come back they are to be whole.
+        """
         keep = 0
-        while keep < len(self.segments) - 1 and self.segments[keep].next_offset <= offset:
+        for segment in self.segments[:-1]:
+            if segment.next_offset > offset or segment.synced < segment.size:
+                break
             keep += 1
         gone = self.segments[:keep]
         del self.segments[:keep]
@@ -295,9 +300,7 @@ class LogState:
         is no damage.
         """
         return [
-            SealJob(
-                segment, segment.open_file(), segment.size, segment.next_offset - 1,
-            )
+            SealJob(self, segment, segment.open_file(), segment.size, segment.next_offset - 1)
             for segment in self.segments[:-1]
             if not segment.sealed
             and segment.synced == segment.size

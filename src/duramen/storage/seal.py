@@ -8,6 +8,7 @@ Its format is in `wire/seal.py`, for those who read segments without a storage.
 
 from __future__ import annotations
 
+import posixpath
 from array import array
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -165,18 +166,23 @@ class CheckedFile:
 class SealedSegment(Protocol):
     """What a seal needs of its segment."""
 
-    disk: Disk
     base_offset: int
 
-    def path_of(self, suffix: str) -> str: ...
+
+class SealedLog(Protocol):
+    """What a seal needs of its segment's log."""
+
+    disk: Disk
+    path: str
 
 
 class SealJob:
     """Seals one segment: `run` on any thread, then `Log.complete_seal` on the owner's."""
 
-    __slots__ = ("_file", "_last_offset", "_length", "_segment", "base_offset", "result")
+    __slots__ = ("_file", "_last_offset", "_length", "_log", "_segment", "base_offset", "result")
 
-    def __init__(self, segment: SealedSegment, file: File, length: int, last_offset: int) -> None:
+    def __init__(self, log: SealedLog, segment: SealedSegment, file: File, length: int, last_offset: int) -> None:
+        self._log = log
         self._segment = segment
         self._file = file
         self._length = length
@@ -190,26 +196,33 @@ class SealJob:
 
     @property
     def path(self) -> str:
-        """Where the sidecar goes now: a deletion may move the segment, and its old name may be another topic's."""
-        return self._segment.path_of(".seal")
+        """Where the sidecar goes now: a deletion may move the log, and its old name may be another topic's.
+
+        The log is asked: what it has let go of meanwhile does not know of the move.
+        """
+        return self._path_of(".seal")
+
+    def _path_of(self, suffix: str) -> str:
+        return posixpath.join(self._log.path, f"{self.base_offset:020d}{suffix}")
 
     def run(self) -> Seal:
         """Checksum the segment and make the sidecar durable. OSError, CorruptLogError."""
         seal = compute_seal(self._file, self._length, self._last_offset)
-        growing = self._segment.path_of(SEALING)
+        growing = self._path_of(SEALING)
+        disk = self._log.disk
         self._hold(seal, growing)
-        paths = [self._segment.path_of(suffix) for suffix in (".index", ".timeindex", ".txnindex")]
-        seal.sides = read_sides(self._segment.disk, paths)
-        replace_file(self._segment.disk, self.path, seal.encode())
-        if self._segment.disk.exists(growing):
-            self._segment.disk.remove(growing)
+        paths = [self._path_of(suffix) for suffix in (".index", ".timeindex", ".txnindex")]
+        seal.sides = read_sides(disk, paths)
+        replace_file(disk, self.path, seal.encode())
+        if disk.exists(growing):
+            disk.remove(growing)
         self.result = seal
         return seal
 
     def _hold(self, seal: Seal, growing: str) -> None:
         """What was sealed while the segment grew is what is there now."""
         try:
-            known = read_growing(self._segment.disk, growing, self._length)
+            known = read_growing(self._log.disk, growing, self._length)
         except StorageError:
             return
         if known is None:

@@ -111,6 +111,10 @@ def test_a_deleted_topics_jobs_never_touch_the_topic_that_has_its_name_now() -> 
     bench = Bench(segment_bytes="1048576", retention_ms="1000")
     for _ in range(3):
         assert isinstance(bench.produce(batch(b"x" * 600_000)), Appended)
+    job = bench.directory.take_checkpoint(force=True)
+    assert job is not None
+    job.run()
+    bench.directory.complete_checkpoint(job)
     bench.clock.now_ms += 10 * MINUTE
     bench.lanes.held.add("housekeeping")
     bench.lanes.held.add("checkpoint")

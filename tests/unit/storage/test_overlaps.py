@@ -11,6 +11,7 @@ from duramen.model import TopicPartition
 from duramen.sim.disk import Call, CrashDisk
 from duramen.sim.entropy import SimEntropy
 from duramen.storage.directory import DirectorySettings, LogDirectory
+from duramen.storage.housekeeping import Job
 from duramen.storage.journal import JournaledLog
 from duramen.storage.log import Log
 from duramen.storage.logconfig import PlainLogConfig
@@ -18,7 +19,9 @@ from duramen.wire.batch import build_batch, parse_header
 
 NOW = 1_000_000
 TOPIC_ID = bytes(15) + b"\x07"
-SETTINGS = DirectorySettings(journal_max_bytes=1 << 20, journal_part_bytes=1 << 16, bypass_bytes=1 << 15)
+SETTINGS = DirectorySettings(
+    journal_max_bytes=1 << 20, journal_part_bytes=1 << 16, bypass_bytes=1 << 15, retention_check_interval_ms=0
+)
 STABLE = PlainLogConfig(segment_bytes=1 << 20)
 PAGE_CACHE = PlainLogConfig("page-cache", segment_bytes=1 << 20)
 SMALL, LARGE = 300, 40 << 10
@@ -29,8 +32,8 @@ def start(disk: CrashDisk) -> LogDirectory:
     return LogDirectory.open(disk, "/data", SETTINGS, now_ms=NOW, entropy=SimEntropy(Random(disk.calls)))
 
 
-def begun(config: PlainLogConfig = STABLE) -> tuple[CrashDisk, LogDirectory, Log]:
-    disk = CrashDisk()
+def begun(config: PlainLogConfig = STABLE, disk: CrashDisk | None = None) -> tuple[CrashDisk, LogDirectory, Log]:
+    disk = disk or CrashDisk()
     directory = start(disk)
     log = directory.create_log(TopicPartition("t", 0), TOPIC_ID, config)
     log.assign_epoch(0)
@@ -48,6 +51,12 @@ def commit(directory: LogDirectory) -> None:
     while (group := directory.take_group()) is not None:
         group.run()
         directory.journal.complete(group)
+
+
+def run_all(jobs: list[Job]) -> None:
+    for job in jobs:
+        job.run()
+        job.complete()
 
 
 def refuse_to_sync(disk: CrashDisk) -> None:
@@ -159,3 +168,37 @@ def test_a_change_of_durability_acknowledges_with_its_group() -> None:
     assert log in directory.journal.complete(change)
     assert log.durable_end == 2
     assert after(disk, "power_cut").end_offset == 2
+
+
+def test_a_segment_below_the_log_start_is_synced_before_it_is_let_go() -> None:
+    """No checkpoint syncs what the log has let go of: a power cut before it is removed would leave it torn."""
+    for seed in range(16):
+        disk, directory, log = begun(PlainLogConfig(segment_bytes=2000), CrashDisk(Random(seed), torn=True))
+        for _ in range(8):
+            put(directory, log)
+        log.advance_start(6)
+        commit(directory)
+        assert directory.take_maintenance(NOW)
+        checkpoint = directory.take_checkpoint(force=True)
+        assert checkpoint is not None
+        checkpoint.run()
+        directory.complete_checkpoint(checkpoint)
+        commit(directory)
+        assert after(disk, "power_cut").end_offset == 8
+
+
+def test_a_segment_below_the_log_start_goes_once_it_is_synced() -> None:
+    disk, directory, log = begun(PlainLogConfig(segment_bytes=2000))
+    for _ in range(8):
+        put(directory, log)
+    log.advance_start(6)
+    commit(directory)
+    run_all(directory.take_maintenance(NOW))
+    assert log.segments[0].base_offset == 0
+    checkpoint = directory.take_checkpoint(force=True)
+    assert checkpoint is not None
+    checkpoint.run()
+    directory.complete_checkpoint(checkpoint)
+    run_all(directory.take_maintenance(NOW))
+    assert log.segments[0].base_offset == 5
+    assert not disk.exists("/data/t-0/00000000000000000000.log")

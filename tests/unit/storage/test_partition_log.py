@@ -286,6 +286,8 @@ def test_the_log_start_moves_up_only(bench: Bench) -> None:
     assert bench.offsets(bench.read(60, 1)) == [60]
     with pytest.raises(KafkaError):
         bench.log.advance_start(101)
+    assert not bench.log.detach_before(60), "it is not synced"
+    bench.sync()
     gone = bench.log.detach_before(60)
     assert gone
     assert all(segment.next_offset <= 60 for segment in gone)

@@ -33,6 +33,14 @@ def log_of_segments(count: int) -> tuple[CrashDisk, LogDirectory, Log]:
     return disk, directory, log
 
 
+def checkpoint(directory: LogDirectory) -> None:
+    while (job := directory.take_checkpoint(force=True)) is not None:
+        job.run()
+        directory.complete_checkpoint(job)
+        if job.files is not None:
+            break
+
+
 def configure(log: Log, **settings: object) -> None:
     config = small()
     for name, value in settings.items():
@@ -83,6 +91,9 @@ def test_files_go_when_the_log_start_is_durable_and_the_delay_is_over() -> None:
     assert log.start_offset == 4
     assert not [path for path in disk.contents() if path.endswith(".deleted")], "not before the log start is durable"
     commit(directory)
+    housekeep(directory, 2005)
+    assert not [path for path in disk.contents() if path.endswith(".deleted")], "nor before they are synced"
+    checkpoint(directory)
     housekeep(directory, 2010)
     deleted = [path for path in disk.contents() if path.endswith(".deleted")]
     assert "/data/first-0/00000000000000000000.log.deleted" in deleted
@@ -100,6 +111,7 @@ def test_an_expired_active_segment_is_rolled_away() -> None:
     configure(log, retention_ms=100)
     housekeep(directory, DAY)
     commit(directory)
+    checkpoint(directory)
     housekeep(directory, DAY)
     assert (log.start_offset, log.end_offset) == (6, 6)
     assert [segment.base_offset for segment in log.segments] == [6]
@@ -130,11 +142,7 @@ def test_rolled_segments_are_sealed_once_they_are_synced() -> None:
     disk, directory, log = log_of_segments(3)
     housekeep(directory, 2000)
     assert not [path for path in disk.contents() if path.endswith(".seal")]
-    while (job := directory.take_checkpoint(force=True)) is not None:
-        job.run()
-        directory.complete_checkpoint(job)
-        if job.files is not None:
-            break
+    checkpoint(directory)
     jobs = directory.take_maintenance(2100)
     assert len(jobs) == 2
     assert [type(job) for job in directory.take_maintenance(2200)] == [], "a job under way is not given twice"
@@ -148,11 +156,7 @@ def test_rolled_segments_are_sealed_once_they_are_synced() -> None:
 
 def test_damage_found_while_sealing_is_reported_and_fences_nothing() -> None:
     disk, directory, log = log_of_segments(2)
-    while (job := directory.take_checkpoint(force=True)) is not None:
-        job.run()
-        directory.complete_checkpoint(job)
-        if job.files is not None:
-            break
+    checkpoint(directory)
     disk.damage("/data/first-0/00000000000000000000.log", 900)
     for job in directory.take_maintenance(2000):
         try:
