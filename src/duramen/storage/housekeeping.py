@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from duramen.errors import CorruptLogError, KafkaError
@@ -16,6 +17,7 @@ from duramen.storage.cleaner import Cleaner
 from duramen.storage.damage import Findings, damage_of
 from duramen.storage.journal import Journal
 from duramen.storage.journal_ring import Growth
+from duramen.storage.keeping import KeepProducers
 from duramen.storage.log import Log
 from duramen.storage.producers import is_sinks
 from duramen.storage.recovery_plan import LogKey
@@ -158,7 +160,7 @@ class Housekeeping:
             if logs.get((log.topic_id, log.tp.partition)) is log:
                 log.producers.expire(now_ms, self.keeps_producer)
                 with suppress(KafkaError):  # the journal is full: what may go now may go later, too
-                    self._retain(log, now_ms)
+                    jobs += self._retain(log, now_ms)
         jobs += self._detach(logs)
         durable = self._journal.durable_lsn
         due = [
@@ -186,10 +188,10 @@ class Housekeeping:
         for removal in self._removals:
             removal.due_ms -= by_ms
 
-    def _retain(self, log: Log, now_ms: int) -> None:
-        """Journal a new log start where segments may go; they go when it is durable."""
+    def _retain(self, log: Log, now_ms: int) -> list[Job]:
+        """Journal a new log start where segments may go: when it is durable, and what they say of producers."""
         if log.cut is not None:
-            return
+            return []
         mark = self._high_watermark(log)
         if active_expired(log, now_ms, mark):
             log.roll()
@@ -197,7 +199,15 @@ class Housekeeping:
         if new_start > log.segments[0].base_offset:
             if new_start > log.start_offset:
                 log.advance_start(new_start)
-            self._starting.append((self._journal.last_lsn, log, new_start))
+            going = (self._journal.last_lsn, log, new_start)
+            if len(log.producers):
+                return [KeepProducers(log, partial(self._known_durably, going), self._fail)]
+            self._starting.append(going)
+        return []
+
+    def _known_durably(self, going: tuple[int, Log, int]) -> None:
+        """What these segments say of producers is kept: they may go."""
+        self._starting.append(going)
 
     def _detach(self, logs: Mapping[LogKey, Log]) -> list[Job]:
         jobs: list[Job] = []

@@ -79,7 +79,8 @@ def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int, known
         load_active(log, log.active, known, walk, clean=clean)
     log.end_offset = log.durable_end = log.recovery_point = log.active.next_offset
     log.start_offset = min(max(start_offset, log.segments[0].base_offset), log.end_offset)
-    log.snapshots = sorted(base for base, suffixes in present.items() if SNAPSHOT in suffixes or PRODUCERS in suffixes)
+    found = (base for base, suffixes in present.items() if SNAPSHOT in suffixes or PRODUCERS in suffixes)
+    log.snapshots = tuple(sorted(found))
     if known is not None and (known.state is None or (clean and known.recovery_point != log.end_offset)):
         known = None
     sound = _check_aborted(log, present, log.end_offset if clean or known is None else known.recovery_point)
@@ -90,9 +91,11 @@ def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int, known
     # A transaction that ended behind what the side files speak of: only a walk from the first batch knows it all.
     sound = sound and (clean or not walk.markers)
     load_state(log, known, walk, recovery_point, clean=clean, whole=not sound)
+    if len(log.producers):
+        log.kept_snapshots = log.snapshots  # nobody knows which are synced, and what else they speak of
     if not clean:
         # A stop that died may have left one of the two files there: the next stop has to write both again.
-        log.snapshots = [offset for offset in log.snapshots if offset != log.end_offset]
+        log.snapshots = tuple(offset for offset in log.snapshots if offset != log.end_offset)
     log.configure(log.config)
     log.active.release_files()  # many partitions are opened, few are used: the first append or read opens it again
 
@@ -230,8 +233,8 @@ def _read_epochs(log: Log) -> EpochCache | None:
 def drop_snapshots_beyond(log: Log) -> None:
     """Snapshots beyond the log's end describe a history that was cut off: they are removed."""
     beyond = [offset for offset in log.snapshots if offset > log.end_offset]
+    log.snapshots = tuple(offset for offset in log.snapshots if offset <= log.end_offset)
     for offset in beyond:
-        log.snapshots.remove(offset)
         for suffix in (SNAPSHOT, PRODUCERS):
             path = posixpath.join(log.path, file_name(offset, suffix))
             if log.disk.exists(path):

@@ -314,7 +314,7 @@ class Log(LogState):
         snapshot = full or self._unsnapshotted > SNAPSHOT_BYTES
         if snapshot:
             self._unsnapshotted = 0
-        return LogSync(self, unsynced, syncing.collect(self, final=full, full=snapshot), full=full)
+        return LogSync(self, unsynced, syncing.collect(self, final=full, full=snapshot, synced=full), full=full)
 
     def complete_sync(self, job: LogSync) -> None:
         """The job has run: recovery starts behind it, and a page-cache log is durable up to there. OSError."""
@@ -332,6 +332,6 @@ class Log(LogState):
             segment.close()
 
     def _write_sidecars(self) -> None:
-        sidecars = syncing.collect(self, final=True, full=True)
+        sidecars = syncing.collect(self, final=True, full=True, synced=False)
         syncing.write(self.disk, sidecars, sync=False)
         syncing.written(self, sidecars)

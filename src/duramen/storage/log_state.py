@@ -47,8 +47,9 @@ class LogState:
 
     start_offset: first offset readers may ask for; end_offset: the next to be assigned; durable_end: all below is on
     stable storage; recovery_point: all below is in synced segments. snapshots: offsets of the producer snapshots,
-    ascending; cuts: how often the log was truncated; cut: what the last truncation has still to do to the files;
-    stable: appends are journaled; names_changed: file names are to be synced.
+    ascending; kept_snapshots: those of them that stay, because batches they speak of may be gone; cuts: how often the
+    log was truncated; cut: what the last truncation has still to do to the files; stable: appends are journaled;
+    names_changed: file names are to be synced.
     """
 
     active: Segment
@@ -67,6 +68,7 @@ class LogState:
         "end_offset",
         "epochs",
         "journal",
+        "kept_snapshots",
         "names_changed",
         "path",
         "producers",
@@ -102,7 +104,8 @@ class LogState:
         self.epochs = EpochCache()
         self.producers = ProducerStates()
         self.segments: list[Segment] = []
-        self.snapshots: list[int] = []
+        self.snapshots: tuple[int, ...] = ()
+        self.kept_snapshots: tuple[int, ...] = ()
         self.cuts = 0
         self.cut: Cut | None = None
         self.stable = True
@@ -162,6 +165,12 @@ class LogState:
             self._unsnapshotted += segment.size - start
             self._reader.wrote(segment, start)
         self.dirty = False
+
+    def keep_snapshot(self, offset: int) -> None:
+        """There is a synced producer snapshot at `offset`: it stays, and others need not once it is sure to be read."""
+        self.snapshots = tuple(sorted({*self.snapshots, offset}))
+        others = self.kept_snapshots if offset > self.durable_end else ()
+        self.kept_snapshots = (*others, offset)
 
     def detach_before(self, offset: int) -> list[Segment]:
         """Take out the segments wholly below `offset`, never the active one; the caller removes their files.

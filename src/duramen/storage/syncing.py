@@ -32,19 +32,30 @@ class Write(NamedTuple):
 
 
 class Sidecars(NamedTuple):
-    """What a log's sidecars need: writes, files that become superfluous, and how many index entries that covers."""
+    """What a log's sidecars need: writes, files that become superfluous, and how many index entries that covers.
+
+    stay: offsets of the older producer snapshots that do not become so.
+    """
 
     writes: list[Write]
     epochs: bytes | None
     removed: list[str]
+    stay: frozenset[int]
     index_counts: list[tuple[Segment, int, int]]
     snapshot: int
 
 
-def collect(log: Log, *, final: bool, full: bool) -> Sidecars:
+def producer_files(log: Log) -> tuple[tuple[str, bytes], ...]:
+    """What the log knows of producers now, as (suffix, content) of Kafka's file and of ours."""
+    ours = encode_ours(log.producers, [segment.base_offset for segment in log.segments if segment.has_aborted])
+    return (SNAPSHOT, encode_kafka(log.producers)), (PRODUCERS, ours)
+
+
+def collect(log: Log, *, final: bool, full: bool, synced: bool) -> Sidecars:
     """The sidecar bytes that are not on disk yet.
 
-    final: close the active segment's time index too; full: with a producer snapshot at the log's end.
+    final: close the active segment's time index too; full: with a producer snapshot at the log's end; synced: that is
+    going to be synced, so no older one is needed any more.
     """
     writes: list[Write] = []
     counts: list[tuple[Segment, int, int]] = []
@@ -54,17 +65,18 @@ def collect(log: Log, *, final: bool, full: bool) -> Sidecars:
         counts.append((active, len(active.index), len(active.times)))
     removed: list[str] = []
     snapshot = -1
+    stay = frozenset(segment.base_offset for segment in log.segments)
+    if not synced:
+        stay = stay.union(log.kept_snapshots)
     if full and log.end_offset not in log.snapshots[-1:]:
         snapshot = log.end_offset
-        ours = encode_ours(log.producers, [segment.base_offset for segment in log.segments if segment.has_aborted])
-        for suffix, data in ((SNAPSHOT, encode_kafka(log.producers)), (PRODUCERS, ours)):
+        for suffix, data in producer_files(log):
             writes.append(Write(posixpath.join(log.path, file_name(snapshot, suffix)), 0, data, True))
-        bases = {segment.base_offset for segment in log.segments}
         for old in log.snapshots:
-            if old not in bases:
+            if old not in stay:
                 removed += [posixpath.join(log.path, file_name(old, suffix)) for suffix in (SNAPSHOT, PRODUCERS)]
     epochs = log.epochs.encode() if log.epochs.changed else None
-    return Sidecars(writes, epochs, removed, counts, snapshot)
+    return Sidecars(writes, epochs, removed, stay, counts, snapshot)
 
 
 def write(disk: Disk, sidecars: Sidecars, *, sync: bool, still_there: Callable[[], None] = lambda: None) -> None:
@@ -94,9 +106,8 @@ def written(log: Log, sidecars: Sidecars) -> None:
             segment.index.written = min(max(entries, segment.index.written), len(segment.index))
             segment.times.written = min(max(time_entries, segment.times.written), len(segment.times))
     if sidecars.snapshot >= 0:
-        bases = {segment.base_offset for segment in log.segments}
-        log.snapshots = [old for old in log.snapshots if old in bases and old != sidecars.snapshot]
-        log.snapshots.append(sidecars.snapshot)
+        older = (old for old in log.snapshots if old in sidecars.stay and old != sidecars.snapshot)
+        log.snapshots = (*older, sidecars.snapshot)
 
 
 class Growing(NamedTuple):
@@ -206,7 +217,7 @@ class LogSync:
                 path = posixpath.join(self._path, file_name(self._sidecars.snapshot, suffix))
                 if self._disk.exists(path):
                     self._disk.remove(path)
-            log.snapshots = [offset for offset in log.snapshots if offset != self._sidecars.snapshot]
+            log.snapshots = tuple(offset for offset in log.snapshots if offset != self._sidecars.snapshot)
             log.names_changed = True
         for segment, _, _ in self._sidecars.index_counts:
             if segment.index is not None and segment.times is not None:

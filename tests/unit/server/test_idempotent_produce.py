@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.server.broker_world import NOW, InProcess, Line
+from tests.unit.server.broker_world import NOW, InProcess, Line, after_power_cut
 
 from duramen.errors import ErrorCode
 from duramen.wire.batch import build_batch
@@ -13,9 +13,9 @@ PRODUCE = API[0].request
 YEAR_MS = 365 * 86_400_000
 
 
-def send(line: Line, sequence: int, time: int) -> tuple[int, int]:
-    """Error and base offset of one record of producer 7."""
-    batch = build_batch([(None, b"v", (), time)], producer_id=7, producer_epoch=0, base_sequence=sequence)
+def send(line: Line, sequence: int, time: int, producer: int = 7) -> tuple[int, int]:
+    """Error and base offset of one record."""
+    batch = build_batch([(None, b"v", (), time)], producer_id=producer, producer_epoch=0, base_sequence=sequence)
     data = PRODUCE.PartitionProduceData(index=0, records=batch)
     topic = PRODUCE.TopicProduceData(name="t", partition_data=[data])
     reply = line.call(0, 9, acks=-1, timeout_ms=1000, topic_data=[topic])
@@ -31,6 +31,28 @@ def test_a_retry_is_known_again_after_housekeeping_whatever_the_records_age(age_
     assert [send(line, number, NOW - age_ms) for number in range(3)] == [(0, 0), (0, 1), (0, 2)]
     server.pass_ms(10 * 60_000)
     assert [send(line, number, NOW - age_ms) for number in range(4)] == [(0, 0), (0, 1), (0, 2), (0, 3)]
+
+
+def test_a_retry_is_known_again_behind_power_cuts_after_retention() -> None:
+    """The side files of a roll are not synced, and what the removed batches said cannot be read again."""
+    server = InProcess(log_retention_check_interval_ms="1000")
+    line = server.connect()
+    line.create_topic("t", **{"retention.ms": "600000", "segment.ms": "20000"})
+    known = [(0, 0), (0, 1), (0, 2)]
+    assert [send(line, number, NOW) for number in range(3)] == known
+    server.pass_ms(300_000)
+    assert send(line, 0, NOW + 300_000, producer=8) == (0, 3)
+    server.pass_ms(305_000)
+    assert line.fetch("t", 2).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    for cut in range(3):
+        # Two to the segment there is, the next in a new one: the roll writes a snapshot and finds older ones needless.
+        first, late = 1 + 3 * cut, 300_000 + 100_000 * cut
+        times = (late + 1000, late + 2000, late + 100_000)
+        assert [send(line, first + n, NOW + time, producer=8)[0] for n, time in enumerate(times)] == [0, 0, 0]
+        server.pass_ms(120_000)  # a checkpoint syncs the segments and the names
+        server = after_power_cut(server, cut)
+        line = server.connect()
+        assert [send(line, number, NOW) for number in range(3)] == known
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])

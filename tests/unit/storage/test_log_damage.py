@@ -170,7 +170,7 @@ def test_producers_survive_restarts_with_and_without_snapshots(bench: Bench) -> 
             for name in os.listdir(bench.path):
                 if name.endswith(remove or ("nothing",)):
                     os.remove(os.path.join(bench.path, name))
-            bench.log.snapshots.clear()
+            bench.log.snapshots = ()
             bench.reopen(clean=False)
             known = bench.log.producers.get(4)
             assert known is not None

@@ -1,0 +1,54 @@
+"""Keeps what is known of producers on stable storage before the batches it could be read from go with retention.
+
+The side files of a roll are not synced: a power cut may take them, and they are then made again from the batches. What
+retention or DeleteRecords removes can no longer be read, and a producer that is forgotten has its retry stored twice.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+
+from duramen.storage.checkpoints import replace_file
+from duramen.storage.log import Log
+from duramen.storage.segment import file_name
+from duramen.storage.syncing import producer_files
+
+
+class KeepProducers:
+    """Writes and syncs a producer snapshot at the end the log has when this is made; then `done`, on the loop."""
+
+    __slots__ = ("_cuts", "_done", "_failed", "_files", "_log", "_offset")
+
+    def __init__(self, log: Log, done: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
+        self._log = log
+        self._offset = log.end_offset
+        self._cuts = log.cuts
+        self._files = producer_files(log)
+        self._done = done
+        self._failed = failed
+
+    def run(self) -> None:
+        """All or nothing for each file."""
+        for suffix, data in self._files:
+            replace_file(self._log.disk, self._path(suffix), data, durable_name=False)
+        self._log.disk.sync_directory(self._log.path)
+
+    def _path(self, suffix: str) -> str:
+        return posixpath.join(self._log.path, file_name(self._offset, suffix))
+
+    def complete(self) -> None:
+        """The files stay until others like them are there. OSError."""
+        log = self._log
+        if self._cuts != log.cuts:
+            for suffix, _ in self._files:  # they speak of a history that was cut off
+                if log.disk.exists(self._path(suffix)):
+                    log.disk.remove(self._path(suffix))
+            return
+        log.keep_snapshot(self._offset)
+        self._done()
+
+    def fail(self, error: BaseException) -> None:
+        """The log was deleted meanwhile, or the disk refused."""
+        if not isinstance(error, FileNotFoundError):
+            self._failed(error)
