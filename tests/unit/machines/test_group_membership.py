@@ -482,5 +482,11 @@ def test_descriptions_follow_the_phases(coordinator: Coordinator) -> None:
     member = stable.members[0]
     assert (member.client_id, member.client_host) == ("c", "/127.0.0.1")
     assert (member.metadata, member.assignment) == (subscription("t"), f"for {member.member_id}".encode())
-    coordinator.leave(member.member_id)
+    # What it was given is told on while it joins anew, as Kafka does: tools show who had what.
+    coordinator.join()
+    first, second = described().members
+    assert (described().state, first.metadata, first.assignment) == ("PreparingRebalance", b"", member.assignment)
+    assert (second.metadata, second.assignment) == (b"", b"")
+    for each in (first, second):
+        coordinator.leave(each.member_id)
     assert (described().state, described().members, described().protocol_type) == ("Empty", (), "consumer")

@@ -15,7 +15,7 @@ CLASSIC = "classic"
 
 
 def describe(group_id: str, group: Group | None) -> GroupDescription:
-    """The group as it is; members' metadata and assignments only while they are agreed upon."""
+    """The group as it is; protocol and metadata only while they are agreed upon, assignments until there are others."""
     if group is None:
         return GroupDescription(group_id, GroupState.DEAD.value, exists=False)
     stable = group.state is GroupState.STABLE
@@ -31,7 +31,7 @@ def describe(group_id: str, group: Group | None) -> GroupDescription:
                 member.client_id,
                 member.client_host,
                 member.metadata(group.protocol) if stable else b"",
-                member.assignment if stable else b"",
+                member.assignment,
             )
             for member in group.members.values()
         ),
