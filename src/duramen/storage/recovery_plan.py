@@ -113,8 +113,8 @@ class Plan:
         return not self.truncated and self.trusted is not None and offset < self.trusted.offset
 
     def _advance(self, point: Point) -> None:
-        if not self._stale(point.offset):
-            self.end = point
+        if self.truncated or self.trusted is None or point.place >= self.trusted.place:
+            self.end = point  # by place: the recovery point may lie in a segment that was begun at the same offset
 
     def _fold_batches(self, entries: Sequence[JournalEntry], number: int) -> int:
         """Fold the batches of one segment that follow each other from `number` on; returns where their run ends.

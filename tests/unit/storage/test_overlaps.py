@@ -202,3 +202,18 @@ def test_a_segment_below_the_log_start_goes_once_it_is_synced() -> None:
     run_all(directory.take_maintenance(NOW))
     assert log.segments[0].base_offset == 5
     assert not disk.exists("/data/t-0/00000000000000000000.log")
+
+
+def test_a_checkpoint_knows_of_a_roll_whose_entry_the_power_cut_took() -> None:
+    """The journal's last word of the log is its change of durability, at the same offset, in the segment before."""
+    disk, directory, log = begun(PAGE_CACHE)
+    put(directory, log)
+    log.configure(STABLE)
+    commit(directory)
+    log.roll()
+    assert directory.take_group() is not None
+    checkpoint = directory.take_checkpoint(force=True)
+    assert checkpoint is not None
+    checkpoint.run()
+    directory.complete_checkpoint(checkpoint)
+    assert after(disk, "power_cut").active.base_offset == 1
