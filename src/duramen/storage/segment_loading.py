@@ -108,6 +108,7 @@ def load_active(log: Log, segment: Segment, known: LogPoint | None, walk: Walk, 
     """
     if segment.sealed:
         segment.drop_seal()
+        log.disk.sync_directory(log.path)  # should it come back when the segment has grown, it would speak of damage
     if clean and known is not None and known.state is not None and _is_as_known(segment, known):
         segment.next_offset = known.recovery_point
         _sleep(segment, known.state)

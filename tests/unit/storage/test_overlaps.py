@@ -217,3 +217,27 @@ def test_a_checkpoint_knows_of_a_roll_whose_entry_the_power_cut_took() -> None:
     checkpoint.run()
     directory.complete_checkpoint(checkpoint)
     assert after(disk, "power_cut").active.base_offset == 1
+
+
+def test_a_seal_that_a_start_gave_up_does_not_come_back() -> None:
+    """Sealed behind a roll that the power cut took, the segment grows again: its seal would call it damaged."""
+    disk, directory, log = begun()
+    put(directory, log)
+    commit(directory)
+    checkpoint = directory.take_checkpoint(force=True)
+    assert checkpoint is not None
+    checkpoint.run()
+    directory.complete_checkpoint(checkpoint)
+    commit(directory)
+    log.roll()
+    sync = log.take_sync()  # of a round that does not come to its end
+    assert sync is not None
+    sync.run()
+    log.complete_sync(sync)
+    run_all(directory.take_maintenance(NOW))
+    assert log.segments[0].sealed
+    log = after(disk, "power_cut")
+    assert not log.active.sealed
+    disk.power_cut()
+    disk.power_on()
+    assert not disk.exists("/data/t-0/00000000000000000000.seal")
