@@ -28,10 +28,15 @@ WINDOW_BYTES: Final = 4 << 20
 RETRY_SECONDS: Final = 0.5
 CONGESTED_SECONDS: Final = 0.05
 
-BatchKey = tuple[str, int]
-"""(sink id, batch id)"""
+BatchKey = tuple[str, int, int]
+"""(sink id, batch id, producer id): a name that was released may be another sink's, which counts from 0 again."""
 Submit = Callable[[str, Callable[[], Any], Callable[[Any, BaseException | None], None]], None]
 OnReadable = Callable[["tuple[ShareDone, ...]"], None]
+
+
+def batch_key(sink_id: str, commit: Commit) -> BatchKey:
+    """What tells this batch from every other there ever was."""
+    return sink_id, commit.batch_id, commit.producer_id
 
 
 class MoveStatistics:
@@ -80,7 +85,7 @@ class Materialiser:
 
     def start(self, sink_id: str, commit: Commit, staging: Partition) -> None:
         """Begin to move a committed batch, behind those of the same sink before it; once, however often called."""
-        key = (sink_id, commit.batch_id)
+        key = batch_key(sink_id, commit)
         if key in self._jobs or self.closed:
             return
         job = self._jobs[key] = BatchJob(self, key, commit)
@@ -351,7 +356,7 @@ class Move:
             return
         owner.statistics.retries += 1
         if not isinstance(error, KafkaError) or error.code not in _EXPECTED:
-            sink_id, batch_id = self._job.key
+            sink_id, batch_id, _ = self._job.key
             owner.report("sink-batch-delayed", sink=sink_id, batch=batch_id, reason=str(error))
         owner.pause(self)
 

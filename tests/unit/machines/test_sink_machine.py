@@ -12,6 +12,7 @@ from duramen.machines.contract import LogRecord, TimerFired
 from duramen.machines.sink import SinkMachine
 from duramen.machines.sink import machine as rules
 from duramen.machines.sink.commands import (
+    COMMITTED,
     AbortStaged,
     AdmitStage,
     Claimed,
@@ -86,7 +87,7 @@ class World:
 
     def finish(self, batch: int) -> Any:
         shares = self.machine.sinks["s"].commits[batch].shares
-        return self.do(FinishCommit("s", batch, tuple(ShareDone(0, 1, False) for _ in shares)))
+        return self.do(FinishCommit("s", batch, 7, tuple(ShareDone(0, 1, False) for _ in shares)))
 
     def replayed(self, log: list[LogRecord] | None = None) -> SinkMachine:
         fresh = SinkMachine()
@@ -176,8 +177,8 @@ def test_a_later_batch_may_finish_first_and_find_the_topic_gone(world: World) ->
     epoch = world.claim().epoch
     world.commit(epoch, 0, *world.stage(epoch, 0, (T, 0), (U, 0)))
     world.commit(epoch, 1, *world.stage(epoch, 1, (T, 0)))
-    assert world.do(FinishCommit("s", 1, (ShareDone(-1, -1, True),))) is True
-    assert world.do(FinishCommit("s", 0, (ShareDone(0, 1, False), ShareDone(0, 1, False)))) is True
+    assert world.do(FinishCommit("s", 1, 7, (ShareDone(-1, -1, True),))) is True
+    assert world.do(FinishCommit("s", 0, 7, (ShareDone(0, 1, False), ShareDone(0, 1, False)))) is True
     assert not list(world.machine.unfinished())
     assert world.machine.sinks["s"].sequences == {(U, 0): 2}
     assert world.replayed().sinks == world.machine.sinks
@@ -268,7 +269,7 @@ def test_a_deleted_topic_is_forgotten_but_not_under_a_batch_that_is_on_its_way(w
     assert world.do(TopicsDeleted((T, U))) is True
     world.clean()
     assert world.machine.sinks["s"].sequences == {(U, 0): 2}
-    assert world.do(FinishCommit("s", 1, (ShareDone(-1, -1, True),))) is True
+    assert world.do(FinishCommit("s", 1, 7, (ShareDone(-1, -1, True),))) is True
     assert world.machine.sinks["s"].sequences == {}
 
 
@@ -282,6 +283,20 @@ def test_a_run_that_claims_a_released_sink_keeps_it_over_the_cleaning(world: Wor
     world.clean()
     assert world.claim() == again
     assert world.do(DescribeSink("s")).staged_handles == 0
+
+
+def test_a_finish_that_comes_again_means_the_sink_it_was_for(world: World) -> None:
+    epoch = world.claim().epoch
+    world.commit(epoch, 0, *world.stage(epoch, 0, (T, 0)))
+    late = FinishCommit("s", 0, 7, (ShareDone(0, 1, False),))
+    assert world.do(late) is True
+    assert world.do(ReleaseSink("s", epoch)) is True
+    assert world.do(late) is True, "nothing is left to be done"
+    world.now += 1000
+    epoch = world.claim(producer_id=8).epoch
+    world.commit(epoch, 0, *world.stage(epoch, 0, (T, 0)))
+    assert world.do(late) is True
+    assert [commit.state for _, commit in world.machine.unfinished()] == [COMMITTED]
 
 
 def test_what_nobody_decides_is_a_bug(world: World) -> None:

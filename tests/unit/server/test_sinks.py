@@ -338,6 +338,32 @@ def test_a_crash_after_the_next_batch_is_there_and_before_the_first_is_durable()
     assert values(after, "t")[-1] == "3"
 
 
+def test_a_finish_whose_answer_is_late_means_no_later_sink_of_that_name(server: InProcess) -> None:
+    """The disk takes half a minute over the record that says that all is done, and the sink is released meanwhile."""
+    sink = Sink(server)
+    handle = sink.handle(0, "t", "of the first")
+    machine = next(each.machine for each in server.broker.sinks.coordinators() if "sink" in each.machine.sinks)
+    server.lanes.held.add("journal")
+    sink.ask_commit(0, handle)
+    server.run()
+    while 0 not in machine.sinks["sink"].commits or any(machine.unfinished()):
+        server.lanes.held.discard("journal")
+        server.lanes.step()
+        server.lanes.held.add("journal")
+        server.run()
+    operator = server.connect()
+    operator.ask(RELEASE, 0, sink_id="sink", epoch=sink.epoch)
+    server.pass_ms(30_500)
+    server.lanes.held.discard("journal")
+    server.pass_ms(2000)
+    assert sink.committed().state == 2
+    assert "sink" not in machine.sinks
+    assert server.broker.sinks.materialiser.unfinished == 0
+    again = Sink(server, run_id="run-2")
+    assert offsets(again.commit(0, again.handle(0, "t", "of the second"))) == [(1, 1)]
+    assert values(server, "t") == ["of the first", "of the second"]
+
+
 def test_a_sinks_producer_does_not_expire_while_the_sink_is_known(server: InProcess) -> None:
     sink = Sink(server)
     assert sink.commit(0, sink.handle(0, "t", "a")).state == 2

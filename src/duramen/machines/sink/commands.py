@@ -96,10 +96,14 @@ class ShareDone(NamedTuple):
 
 
 class FinishCommit(NamedTuple):
-    """Every share of the batch is durable where it belongs, or its topic is gone. Answered with True."""
+    """Every share of the batch is durable where it belongs, or its topic is gone. Answered with True.
+
+    producer_id: the batch's; another sink may have this name by now, and a batch of this number.
+    """
 
     sink_id: str
     batch_id: int
+    producer_id: int
     shares: tuple[ShareDone, ...]
 
 

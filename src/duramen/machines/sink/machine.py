@@ -268,10 +268,10 @@ class SinkMachine:
         return Committed(False)
 
     def _finish(self, command: FinishCommit, now: int, out: Outcome) -> bool:
-        sink = self._sink(command.sink_id)
-        commit = sink.commits.get(command.batch_id)
-        if commit is None or commit.state == FINISHED:
-            return True
+        sink = self.sinks.get(command.sink_id)
+        commit = None if sink is None else sink.commits.get(command.batch_id)
+        if sink is None or commit is None or commit.state == FINISHED or commit.producer_id != command.producer_id:
+            return True  # it was told before, and perhaps the sink was released since, and its name claimed anew
         shares = tuple(
             share._replace(pieces=(), **done._asdict())
             for share, done in zip(commit.shares, command.shares, strict=True)

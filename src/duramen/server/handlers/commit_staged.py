@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.sink.commands import COMMITTED, FINISHED, CommitStaged, Committed, ShareDone
 from duramen.machines.sink.state import Commit
+from duramen.partition.materialising import batch_key
 from duramen.server.handlers.sinks import is_denied, sink_error
 from duramen.wire.messages.commit_staged import CommitStagedResponse
 
@@ -54,7 +55,7 @@ class CommitCall:
             self._readable(
                 tuple(ShareDone(share.base_offset, share.last_offset, share.dropped) for share in commit.shares)
             )
-        elif not sinks.materialiser.when_readable((body.sink_id, body.batch_id), self._readable):
+        elif not sinks.materialiser.when_readable(batch_key(body.sink_id, commit), self._readable):
             self._fail(KafkaError(ErrorCode.NOT_COORDINATOR, "the broker stops"))
 
     def _readable(self, shares: tuple[ShareDone, ...]) -> None:
@@ -85,8 +86,9 @@ class CommitCall:
         )
 
     def _expire(self) -> None:
-        body = self.request.body
-        self.request.broker.sinks.materialiser.forget((body.sink_id, body.batch_id), self._readable)
+        if self._state != UNKNOWN:
+            key = batch_key(self.request.body.sink_id, self._commit)
+            self.request.broker.sinks.materialiser.forget(key, self._readable)
         text = "not yet committed, as far as is known" if self._state == UNKNOWN else "committed, and on its way"
         self._fail(KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{text}; ask again"))
 
