@@ -20,6 +20,7 @@ from duramen.storage import reads as storage_reads
 from duramen.storage.checkpoints import CLEAN_SHUTDOWN, encode_clean_shutdown, replace_file
 from duramen.storage.creation import NewLog
 from duramen.storage.directory import DirectorySettings
+from duramen.storage.keeping import KeepProducers
 from duramen.storage.outline import Outline
 from duramen.storage.reads import Pending
 from duramen.wire.batch import ABORT, build_batch, build_marker, parse_header
@@ -381,6 +382,32 @@ def overtaken_checkpoint(run: Session) -> None:
     run.start()
 
 
+def overtaken_producers(run: Session) -> None:
+    """A truncation comes while what is known of producers is kept for retention: what speaks of the old end goes."""
+    filled(run)
+    run.put(1, 900, producer=4)
+    run.commit()
+    end = run.log(1).end_offset
+    run.log(1).config.retention_ms = 1000  # type: ignore[attr-defined]
+    run.promises[topic_id(1)].start_asked = end
+    run.mark()
+    jobs = [job for job in run.directory.take_maintenance(NOW + 100_000) if isinstance(job, KeepProducers)]
+    assert jobs
+    for job in jobs:
+        try:
+            job.run()
+        except OSError as error:
+            job.fail(error)
+            raise
+    run.truncate(1, end - 1)
+    for job in jobs:
+        job.complete()
+    assert not run.disk.exists(f"{run.log(1).path}/{end:020}.snapshot")
+    run.commit()
+    run.put(1, 400)
+    run.commit()
+
+
 def outlines(run: Session) -> None:
     """What readers that divide a log by bytes are told of it, with index entries in memory and in files."""
     filled(run)
@@ -406,6 +433,7 @@ ODD_PATHS: dict[str, Callable[[Session], None]] = {
         no_room_for_a_part,
         creation_without_room,
         overtaken_checkpoint,
+        overtaken_producers,
         outlines,
     )
 }

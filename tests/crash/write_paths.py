@@ -108,8 +108,8 @@ def checkpoint(run: Session) -> None:
 def retention(run: Session) -> None:
     """Records are deleted on request, segments expire, files get their `.deleted` names and go."""
     _two_topics(run)
-    for _ in range(8):
-        run.put(1, 1300)
+    for number in range(8):
+        run.put(1, 1300, producer=number % 2 + 4)
         run.commit()
     run.checkpoint()
     run.keep_house(NOW)
