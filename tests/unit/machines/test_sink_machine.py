@@ -285,6 +285,17 @@ def test_a_run_that_claims_a_released_sink_keeps_it_over_the_cleaning(world: Wor
     assert world.do(DescribeSink("s")).staged_handles == 0
 
 
+@pytest.mark.parametrize("passed_ms", [0, -DAY])
+def test_a_released_sink_is_claimed_with_an_epoch_it_never_had(world: World, passed_ms: int) -> None:
+    """In the same second, or where the clock was set back: else what the old run still sends would be the new one's."""
+    epochs = [world.claim(run).epoch for run in "abc"]
+    assert world.do(ReleaseSink("s", epochs[-1])) is True
+    world.now += passed_ms
+    assert world.claim("d", producer_id=8).epoch > epochs[-1]
+    for epoch in epochs:
+        assert world.commit(epoch, 0) is ErrorCode.PRODUCER_FENCED
+
+
 def test_a_finish_that_comes_again_means_the_sink_it_was_for(world: World) -> None:
     epoch = world.claim().epoch
     world.commit(epoch, 0, *world.stage(epoch, 0, (T, 0)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from duramen.errors import ErrorCode, KafkaError
@@ -66,6 +67,8 @@ class SinkMachine:
         self.settings = settings or SinkSettings()
         self.sinks: dict[str, Sink] = {}
         self._garbage: dict[bytes, None] = {}
+        self._released_epoch = NO_SINK_EPOCH
+        """Greatest of removed sinks: its second may not be over when the name is claimed anew, or the clock set back."""
 
     # ------------------------------------------------------------------ the log
 
@@ -96,6 +99,7 @@ class SinkMachine:
         if decoded.kind == schema.SINK:
             for handle in list(sink.staged):
                 self._discard(sink, handle)
+            self._released_epoch = max(self._released_epoch, sink.epoch)
             del self.sinks[sink.id]
         elif decoded.kind == schema.RUN:
             sink.runs.pop(decoded.key.run_id, None)
@@ -192,7 +196,7 @@ class SinkMachine:
             if not 0 < len(text.encode()) <= MAX_ID_BYTES:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"ids of sinks and runs are 1 to {MAX_ID_BYTES} bytes")
         sink = self.sinks.get(command.sink_id)
-        epoch = max((now - FIRST_EPOCHS_SINCE_MS) // 1000, 0)
+        epoch = max((now - FIRST_EPOCHS_SINCE_MS) // 1000, self._released_epoch + 1)
         producer_id = command.producer_id
         if sink is not None:
             known = sink.runs.get(command.run_id)
@@ -276,10 +280,7 @@ class SinkMachine:
             share._replace(pieces=(), **done._asdict())
             for share, done in zip(commit.shares, command.shares, strict=True)
         )
-        finished = Commit(
-            commit.batch_id, commit.epoch, commit.committed_ms, FINISHED, commit.producer_id, commit.metadata, shares
-        )
-        out.records = [records.commit(sink.id, finished)]
+        out.records = [records.commit(sink.id, replace(commit, state=FINISHED, shares=shares))]
         for share in shares:
             next_sequence = sink.sequences.get(share.target)
             if next_sequence is None:
