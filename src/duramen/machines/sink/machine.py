@@ -68,7 +68,7 @@ class SinkMachine:
         self.sinks: dict[str, Sink] = {}
         self._garbage: dict[bytes, None] = {}
         self._released_epoch = NO_SINK_EPOCH
-        """Greatest of removed sinks: its second may not be over when the name is claimed anew, or the clock set back."""
+        """Greatest of removed sinks: its second may not be over when its name is claimed anew, or time goes back."""
 
     # ------------------------------------------------------------------ the log
 
