@@ -81,8 +81,12 @@ class EmbeddedLog:
                 self._catalog.start()
                 if len(self._catalog.image.brokers) > 1:
                     raise StorageError(f"{path} belongs to a cluster of several nodes; use a client of that cluster")
+                if self._catalog.absent:
+                    raise StorageError(f"{path} is one of several log directories of its node; serve them together")
+                own = self._catalog.absent.directory_ids()
             answer = self._call(
-                RegisterBroker(config.integer("node.id"), self._catalog.new_uuid(), ()), timeout=START_SECONDS
+                RegisterBroker(config.integer("node.id"), self._catalog.new_uuid(), (), directories=own),
+                timeout=START_SECONDS,
             )
             if not isinstance(answer, Registered):
                 raise StorageError(f"{path}: could not register this process: {answer}")

@@ -28,7 +28,7 @@ from duramen.model import (
 )
 from duramen.partition.creating import create_partitions
 from duramen.partition.host import Host
-from duramen.partition.offline import delete_offline, offline
+from duramen.partition.offline import Absence, delete_offline, offline
 from duramen.partition.snapshots import Snapshots
 from duramen.partition.store import Store
 from duramen.ports import World
@@ -72,6 +72,7 @@ class Catalog:
         """Called when dynamic broker settings changed."""
         self._topic_configs: dict[str, TopicConfig] = {}
         self._incomplete: dict[TopicId, None] = {}
+        self.absent = Absence(store.directories)
         self._unmade: dict[TopicId, str] = {}
         """Topics with a partition that could not be made, and why: the next start tries again."""
         self._creating = False
@@ -107,8 +108,13 @@ class Catalog:
         now = self._world.clock.wall_ms()
         partition.append_local(leader_change(self._node_id, now), now)
         self.reconfigure()
+        self._delete_removed()
+        self.absent.find(self.image, self._node_id)
         for topic in self.image.topics.values():
             self._open_partitions(topic)
+
+    def _delete_removed(self) -> None:
+        """At start, before anything is opened: a topic that was deleted may have been made again under its name."""
         delete_offline(self._store.directories, self.machine.removed.__contains__)
         for directory, log in list(self._store.unclaimed()):
             if log.topic_id in self.machine.removed:
@@ -117,6 +123,10 @@ class Catalog:
             elif self.image.topic_by_id(log.topic_id) is None:
                 # Nobody deleted it (a Kafka directory, its metadata elsewhere): its records are not ours to delete.
                 self._report("log-of-unknown-topic", topic=log.tp.topic, partition=log.tp.partition)
+
+    def is_offline(self, topic_id: TopicId, index: int) -> bool:
+        """Whether a partition is this node's and cannot be served: it is damaged, or its directory is not open."""
+        return (topic_id, index) in self.absent or offline(self._store.directories, topic_id, index) is not None
 
     def _is_writable(self) -> bool:
         return self.host.failed is None
@@ -190,7 +200,7 @@ class Catalog:
             for index, image in enumerate(topic.partitions)
             if self._node_id in image.replicas
             and self._store.partition_by_id(topic_id, index) is None
-            and offline(self._store.directories, topic_id, index) is None
+            and not self.is_offline(topic_id, index)
         ]
 
     def _created(self, wanted: list[tuple[TopicPartition, TopicId, TopicConfig]], error: BaseException | None) -> None:
@@ -200,6 +210,7 @@ class Catalog:
             if error is not None and self._store.partition_by_id(topic_id, tp.partition) is None:
                 self._report("partition-offline", topic=tp.topic, partition=tp.partition, error=error)
                 self._incomplete.pop(topic_id, None)
+                self.absent.add(topic_id, tp.partition)  # half of it may be there
                 self._unmade.setdefault(topic_id, f"{tp} could not be made: {error}")
             elif topic is None:
                 self._store.delete_partition(tp)
@@ -225,6 +236,7 @@ class Catalog:
                 continue
             tp = TopicPartition(topic.name, index)
             try:
+                self.absent.check(topic.id, index)
                 self._store.open_partition(tp, topic.id, config)
             except (OSError, DuramenError) as error:
                 self._report("partition-offline", topic=topic.name, partition=index, error=error)
@@ -238,6 +250,7 @@ class Catalog:
                     # Its directory failed: the next start finds a log whose topic is gone, and deletes it.
                     self._report("partition-not-deleted", topic=name, partition=tp.partition, error=error)
         self._unmade.pop(topic_id, None)
+        self.absent.forget(topic_id)
         try:
             delete_offline(self._store.directories, lambda other: other == topic_id)
             self._store.commit_soon()

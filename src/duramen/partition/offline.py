@@ -1,10 +1,12 @@
-"""Partitions that are on disk here and too damaged to be served."""
+"""Partitions of this node that are not served: too damaged, or in a log directory that is not open."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from duramen.model import TopicId
+from duramen.errors import StorageError
+from duramen.machines.metadata.image import MetadataImage
+from duramen.model import TopicId, topic_id_from_text, topic_id_text
 from duramen.storage.directory import LogDirectory
 from duramen.storage.opening import Offline
 
@@ -23,3 +25,65 @@ def delete_offline(directories: Iterable[LogDirectory], unwanted: Callable[[Topi
     for directory in directories:
         for key in [key for key in directory.offline if unwanted(key[0])]:
             directory.delete_offline(key)
+
+
+def check_apart(directories: Iterable[LogDirectory]) -> None:
+    """StorageError when a partition is in two directories: which of them has its records cannot be told."""
+    homes: dict[tuple[TopicId, int], str] = {}
+    for directory in directories:
+        for key in (*directory.logs, *directory.offline):
+            other = homes.setdefault(key, directory.path)
+            if other != directory.path:
+                raise StorageError(
+                    f"partition {key[1]} of the topic with id {topic_id_text(key[0])} is in {other} and in "
+                    f"{directory.path}: move the one that is not to be served out of its log directory"
+                )
+
+
+class Absence:
+    """Partitions whose log may be in a directory that is not open or that failed: none is made in their place.
+
+    closed: ids of directories that this node had and that are not open. directories: the open ones, a living list.
+    """
+
+    def __init__(self, directories: list[LogDirectory]) -> None:
+        self._directories = directories
+        self._keys: dict[tuple[TopicId, int], None] = {}
+        self.closed: tuple[TopicId, ...] = ()
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    def find(self, image: MetadataImage, node_id: int) -> None:
+        """At start: while a directory of this node is not open, what is missing is no partition to be made."""
+        registered = image.brokers.get(node_id)
+        present = self._open()
+        self.closed = tuple(each for each in (registered.directories if registered else ()) if each not in present)
+        here = {key for directory in self._directories for key in (*directory.logs, *directory.offline)}
+        for topic in image.topics.values() if self.closed else ():
+            for index, partition in enumerate(topic.partitions):
+                if node_id in partition.replicas and (topic.id, index) not in here:
+                    self.add(topic.id, index)
+
+    def add(self, topic_id: TopicId, index: int) -> None:
+        self._keys[topic_id, index] = None
+
+    def forget(self, topic_id: TopicId) -> None:
+        """The topic is gone."""
+        self._keys = {key: None for key in self._keys if key[0] != topic_id}
+
+    def directory_ids(self) -> tuple[TopicId, ...]:
+        """What this node registers: the open directories, and the others while logs are missing."""
+        return self._open() + (self.closed if self._keys else ())
+
+    def check(self, topic_id: TopicId, index: int) -> None:
+        """StorageError for such a partition."""
+        if (topic_id, index) in self._keys:
+            ids = ", ".join(map(topic_id_text, self.closed))
+            raise StorageError(f"its log directory is not open: log.dirs lacks the one with directory.id {ids}")
+
+    def _open(self) -> tuple[TopicId, ...]:
+        return tuple(topic_id_from_text(directory.directory_id) for directory in self._directories)

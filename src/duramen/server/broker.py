@@ -17,7 +17,7 @@ from duramen.machines.metadata.commands import BrokerStopping, RegisterBroker, R
 from duramen.machines.metadata.image import Endpoint, MetadataImage, PartitionImage
 from duramen.model import UNREADABLE_TOPICS, TopicId, TopicPartition, topic_id_from_text
 from duramen.partition.catalog import METADATA_PARTITION, Catalog
-from duramen.partition.offline import offline
+from duramen.partition.offline import check_apart
 from duramen.partition.partition import Partition
 from duramen.partition.settings import cleaner_settings, directory_settings
 from duramen.partition.store import Store
@@ -140,6 +140,7 @@ class Broker:
                 self.report("records-lost", **loss)  # until somebody removes the list
             for damage in recovery.damage:
                 self.report("damage", directory=path, what=str(damage))
+        check_apart(self.store.directories)
         self.directory_uuid = topic_id_from_text(self.store.directories[0].directory_id)
         self.door.bind()
         self.catalog.start()
@@ -159,7 +160,7 @@ class Broker:
             self.catalog.new_uuid(),
             tuple(endpoints),
             self.config.string("broker.rack") or None,
-            tuple(topic_id_from_text(directory.directory_id) for directory in self.store.directories),
+            self.catalog.absent.directory_ids(),
         )
 
     def _registered(self, answer: Any, on_ready: Callable[[], None]) -> None:
@@ -238,7 +239,7 @@ class Broker:
     def absent(self, topic: str, index: int) -> ErrorCode:
         """Why `partition` has nothing: KAFKA_STORAGE_ERROR when it is too damaged to be served."""
         known = self.image.topic(topic)
-        if known is None or offline(self.store.directories, known.id, index) is None:
+        if known is None or not self.catalog.is_offline(known.id, index):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.KAFKA_STORAGE_ERROR
 

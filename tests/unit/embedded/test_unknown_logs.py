@@ -61,3 +61,18 @@ def test_a_metadata_log_without_its_beginning_is_refused(tmp_path: Path, monkeyp
     monkeypatch.setattr(Log, "open", shortened)
     with pytest.raises(StorageError, match="snapshot"):
         duramen.open(str(tmp_path / "log"))
+
+
+def test_one_of_several_directories_of_a_node_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    """Its partitions in the other directories would begin anew here, and hide what those hold."""
+    with duramen.open(str(tmp_path / "log")) as log:
+        log.topic("t").append([Record(b"v")])
+    shutil.move(tmp_path / "log" / "t-0", tmp_path / "t-0")
+    meta = tmp_path / "log" / "meta.properties"
+    lines = [line for line in meta.read_text().splitlines() if not line.startswith("directory.id")]
+    meta.write_text("\n".join(lines) + "\n")
+    for name in ("duramen-directory", "duramen-checkpoint"):
+        (tmp_path / "log" / name).unlink()
+    with pytest.raises(StorageError, match="one of several log directories"):
+        duramen.open(str(tmp_path / "log"))
+    assert not (tmp_path / "log" / "t-0").exists()

@@ -14,7 +14,6 @@ from duramen.machines.metadata.commands import TopicCreated
 from duramen.machines.metadata.image import PartitionImage, TopicImage
 from duramen.machines.metadata.topics import name_problem
 from duramen.model import INTERNAL_TOPICS, NO_TOPIC_ID
-from duramen.partition.offline import offline
 from duramen.server.authorizer import Operation, Resource
 from duramen.wire.messages.describe_topic_partitions import DescribeTopicPartitionsResponse
 from duramen.wire.messages.metadata import MetadataResponse
@@ -125,7 +124,7 @@ def partition_error(partition: PartitionImage) -> ErrorCode:
 
 
 def _error_here(request: Request, topic: TopicImage, index: int, partition: PartitionImage) -> ErrorCode:
-    if offline(request.broker.store.directories, topic.id, index) is not None:
+    if request.broker.catalog.is_offline(topic.id, index):
         return ErrorCode.KAFKA_STORAGE_ERROR
     return partition_error(partition)
 

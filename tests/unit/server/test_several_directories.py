@@ -1,0 +1,86 @@
+"""A node with several log directories of which one is not there: no partition begins anew in another one's place."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.server.broker_world import InProcess
+
+from duramen.errors import ErrorCode, StorageError
+from duramen.sim.disk import CrashDisk
+from duramen.wire.messages import API
+
+TOPICS = ("one", "two", "three")
+
+
+def stopped(server: InProcess) -> CrashDisk:
+    server.broker.stop(lambda: None)
+    server.run()
+    return server.disk
+
+
+def filled() -> CrashDisk:
+    """Two directories, three topics with two records each."""
+    server = InProcess(log_dirs="/a,/b")
+    line = server.connect()
+    for topic in TOPICS:
+        line.create_topic(topic)
+        assert line.produce(topic, b"1", b"2").error_code == 0
+    homes = {topic: server.broker.catalog.image.topics[topic].id for topic in TOPICS}
+    assert [found for found in homes.values() if (found, 0) in server.broker.store.directories[1].logs]
+    return stopped(server)
+
+
+def absent(server: InProcess) -> set[str]:
+    return {fields["topic"] for event, fields in server.events if event == "partition-offline"}
+
+
+def test_partitions_of_a_directory_that_is_not_open_are_offline_until_it_is_back() -> None:
+    disk = filled()
+    for _ in range(2):  # the second start has to know of the directory, too
+        server = InProcess(disk, log_dirs="/a")
+        line = server.connect()
+        offline = absent(server)
+        assert offline
+        assert offline < set(TOPICS)
+        for topic in TOPICS:
+            expected = ErrorCode.KAFKA_STORAGE_ERROR if topic in offline else ErrorCode.NONE
+            assert line.fetch(topic, 0).error_code == expected
+            assert (line.produce(topic, b"3").error_code == 0) == (topic not in offline)
+        stopped(server)
+    server = InProcess(disk, log_dirs="/a,/b")
+    line = server.connect()
+    assert not absent(server)
+    for topic in TOPICS:
+        assert line.produce(topic, b"4").base_offset == (2 if topic in offline else 4)
+
+
+def test_a_directory_that_is_lost_is_forgotten_with_the_last_topic_that_was_in_it() -> None:
+    server = InProcess(filled(), log_dirs="/a")
+    for _ in range(100):
+        server.broker.catalog.new_uuid()  # each server of this world counts its ids from the first
+    line = server.connect()
+    request = API[20].request
+    for topic in absent(server):
+        doomed = request.DeleteTopicState(name=topic, topic_id=bytes(16))
+        assert line.call(20, 6, topics=[doomed], timeout_ms=1000).responses[0].error_code == 0
+        line.create_topic(topic)
+        assert line.produce(topic, b"anew").base_offset == 0
+    server = InProcess(stopped(server), log_dirs="/a")
+    assert not absent(server)
+    own = server.broker.catalog.image.brokers[1].directories
+    assert len(own) == 1
+
+
+def test_a_partition_that_is_in_two_directories_is_not_served_from_either() -> None:
+    disk = filled()
+    name = next(name for name in disk.list_directory("/b") if name.endswith("-0"))
+    disk.make_directories(f"/a/{name}")
+    for file, content in disk.contents().items():
+        if file.startswith(f"/b/{name}/"):
+            copy = disk.open(file.replace("/b/", "/a/", 1), create=True, write=True)
+            copy.pwritev([content], 0)
+            copy.sync()
+    disk.sync_directory(f"/a/{name}")
+    disk.sync_directory("/a")
+    with pytest.raises(StorageError, match="is in /a and in /b"):
+        InProcess(disk, log_dirs="/a,/b")
