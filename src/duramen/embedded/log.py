@@ -64,6 +64,7 @@ class EmbeddedLog:
         self.path = path
         self._pid = os.getpid()
         self._closed = False
+        self._closing = threading.Lock()
         self._topics: dict[str, Topic] = {}
         node_id = _stored_node_id(path)
         overrides = {**settings, "log.dirs": path}
@@ -163,15 +164,19 @@ class EmbeddedLog:
 
         StorageError when the disk fails meanwhile: what was acknowledged is kept, the next start recovers it.
         """
-        if self._closed:
-            return
-        self._check()
+        if not self._closed:
+            self._check_process()
+        with self._closing:  # a second thread comes back when the log is closed
+            if not self._closed:
+                self._close()
+
+    def _close(self) -> None:
         with suppress(DuramenError):  # on a failed disk nothing can be said any more; the files close all the same
             self._call(BrokerStopping(self._node_id, self._epoch))
-        self._closed = True
+        idle = threading.Event()
         with self._turn:
+            self._closed = True  # between two appends: none is taken by halves
             self._catalog.host.close()
-            idle = threading.Event()
             self._store.stop(idle.set)
         idle.wait()
         try:
@@ -190,6 +195,9 @@ class EmbeddedLog:
     def _check(self) -> None:
         if self._closed:
             raise ClosedError(f"the log in {self.path} was closed")
+        self._check_process()
+
+    def _check_process(self) -> None:
         if os.getpid() != self._pid:
             raise ClosedError(f"the log in {self.path} was opened before a fork; open it in the process that uses it")
 

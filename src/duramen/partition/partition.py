@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from duramen.config import TopicConfig
 from duramen.errors import ErrorCode, KafkaError, StorageError
 from duramen.machines.replication import Replication
 from duramen.model import NO_TIMESTAMP, TopicPartition
 from duramen.partition.rewriting import may_need_rewriting, needs_rewriting, rewrite
-from duramen.ports import Executor, Part
+from duramen.ports import Part
 from duramen.storage.log import COPIED_BYTES, Log
 from duramen.storage.reads import Pending
 from duramen.wire.batch import TRANSACTIONAL, BatchHeader, check_produced, parse_header, place, stamp_append_time
@@ -58,6 +58,8 @@ class Read(NamedTuple):
 
 
 Done = Callable[["Appended | KafkaError"], None]
+Submit = Callable[[str, Callable[[], Any], Callable[[Any, "BaseException | None"], None]], None]
+"""As `ports.Executor.submit`; whoever stops the partition knows what is under way."""
 
 
 class Partition:
@@ -65,10 +67,10 @@ class Partition:
 
     __slots__ = (
         "_decodes",
-        "_executor",
         "_on_touched",
         "_queued",
         "_rewriting",
+        "_submit",
         "_waiting",
         "_watchers",
         "bytes_in",
@@ -82,7 +84,7 @@ class Partition:
     )
 
     def __init__(
-        self, log: Log, config: TopicConfig, node_id: int, executor: Executor, on_touched: Callable[[Partition], None]
+        self, log: Log, config: TopicConfig, node_id: int, submit: Submit, on_touched: Callable[[Partition], None]
     ) -> None:
         self.tp: TopicPartition = log.tp
         self.topic_id = log.topic_id
@@ -90,7 +92,7 @@ class Partition:
         self.config = config
         self._decodes = may_need_rewriting(config)
         self.replication = Replication(node_id)
-        self._executor = executor
+        self._submit = submit
         self._on_touched = on_touched
         self._waiting: deque[tuple[int, int, Done, Appended]] = deque()
         self._watchers: dict[Callable[[], None], None] = {}
@@ -253,7 +255,7 @@ class Partition:
             while self._queued and not self._rewriting:
                 self._queued.popleft()()
 
-        self._executor.submit("rewriting", lambda: rewrite(copy, config, now_ms), finish)
+        self._submit("rewriting", lambda: rewrite(copy, config, now_ms), finish)
 
     def _finish_rewrite(self, view: memoryview, acks: int, now_ms: int, done: Done) -> None:
         try:

@@ -131,7 +131,7 @@ class Store:
     def adopt(self, directory: LogDirectory, log: Log, config: TopicConfig) -> Partition:
         """The partition on a log that is in one of the directories."""
         tp, topic_id = log.tp, log.topic_id
-        partition = Partition(log, config, self._node_id, self._world.executor, self._touch)
+        partition = Partition(log, config, self._node_id, self.submit, self._touch)
         self.partitions[tp] = partition
         self._by_log[(topic_id, tp.partition)] = partition
         self._homes[tp] = directory

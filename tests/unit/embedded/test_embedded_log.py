@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 import duramen
 from duramen.embedded.records import murmur2, partition_for
+from duramen.partition import partition
 from duramen.partition.partition import Partition
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "kvstore.py"
@@ -223,3 +225,50 @@ def test_the_key_value_store_survives_kill_9(tmp_path: Path) -> None:
         [sys.executable, str(EXAMPLE), directory, "get", f"key-{last}"], capture_output=True, text=True, timeout=60
     )
     assert answer.stdout == f"value-{last}\n", answer.stderr
+
+
+def test_threads_that_close_a_log_at_the_same_time_all_come_back(tmp_path: Path) -> None:
+    log = duramen.open(str(tmp_path / "log"))
+    log.topic("t").append([duramen.Record(b"v")])
+    together = threading.Barrier(4)
+    back = []
+
+    def close() -> None:
+        together.wait()
+        log.close()
+        back.append(not log._turn._timekeeper.is_alive())
+
+    threads = [threading.Thread(target=close, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert back == [True] * 4, "each comes back, and not before the log is closed"
+
+
+def test_closing_waits_for_batches_that_are_being_recompressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their jobs were not counted: their callers waited for ever."""
+    closing = threading.Event()
+    real = partition.rewrite
+
+    def slow(*arguments: Any) -> Any:
+        assert closing.wait(60)
+        return real(*arguments)
+
+    log = duramen.open(str(tmp_path / "log"))
+    topic = log.topic("t", configs={"compression.type": "gzip"})
+    monkeypatch.setattr(partition, "rewrite", slow)
+    futures = [topic.append_async([duramen.Record(value)]) for value in (b"a" * 100, b"b" * 100)]
+    monkeypatch.setattr(log._store, "stop", _then(log._store.stop, closing.set))
+    log.close()
+    assert [future.result(60) for future in futures] == [[0], [1]]
+    with duramen.open(str(tmp_path / "log")) as again:
+        assert [row.value for row in again.topic("t").read(0)] == [b"a" * 100, b"b" * 100]
+
+
+def _then(first: Callable[..., None], second: Callable[[], None]) -> Callable[..., None]:
+    def both(*arguments: Any) -> None:
+        first(*arguments)
+        second()
+
+    return both
