@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from duramen.errors import CorruptLogError, KafkaError
 from duramen.ports import Disk
@@ -96,6 +96,15 @@ class SealSegment:
             self.failed(error)
 
 
+class Going(NamedTuple):
+    """Segments below a new log start: they may go when its entry is durable, and so is the log below known_at."""
+
+    lsn: int
+    log: Log
+    start: int
+    known_at: int
+
+
 class Housekeeping:
     """The jobs of one directory. Loop thread only."""
 
@@ -117,7 +126,7 @@ class Housekeeping:
         self.keeps_producer: Callable[[int], bool] = is_sinks
         """Producer ids that do not expire."""
         self._removals: list[Removal] = [Removal(-1, leftovers)] if leftovers else []
-        self._starting: list[tuple[int, Log, int]] = []
+        self._starting: list[Going] = []
         self._findings = findings
         self._sealing: set[tuple[Log, int]] = set()
         self._last_retention_ms: int | None = None
@@ -127,7 +136,7 @@ class Housekeeping:
 
     def remove_later(self, now_ms: int, log: Log, path: str) -> None:
         """A deleted log's directory goes once `file.delete.delay.ms` has passed."""
-        self._starting = [each for each in self._starting if each[1] is not log]
+        self._starting = [each for each in self._starting if each.log is not log]
         self._sealing -= {each for each in self._sealing if each[0] is log}
         # Not before the deletion is durable: recovery would miss a directory that the journal speaks of.
         removal = Removal(now_ms + delete_delay_ms(log), [path], list(log.segments), self._journal.last_lsn)
@@ -199,22 +208,23 @@ class Housekeeping:
         if new_start > log.segments[0].base_offset:
             if new_start > log.start_offset:
                 log.advance_start(new_start)
-            going = (self._journal.last_lsn, log, new_start)
+            going = Going(self._journal.last_lsn, log, new_start, 0)
             if len(log.producers):
                 return [KeepProducers(log, partial(self._known_durably, going), self._fail)]
             self._starting.append(going)
         return []
 
-    def _known_durably(self, going: tuple[int, Log, int]) -> None:
-        """What these segments say of producers is kept: they may go."""
-        self._starting.append(going)
+    def _known_durably(self, going: Going, end: int) -> None:
+        """What these segments say of producers is kept, in a snapshot at `end`."""
+        self._starting.append(going._replace(known_at=end))
 
     def _detach(self, logs: Mapping[LogKey, Log]) -> list[Job]:
         jobs: list[Job] = []
         waiting = []
-        for lsn, log, start in self._starting:
-            if self._journal.durable_lsn < lsn or self._cleaner.is_swapping(log):
-                waiting.append((lsn, log, start))
+        for going in self._starting:
+            lsn, log, start, known_at = going
+            if self._journal.durable_lsn < lsn or log.durable_end < known_at or self._cleaner.is_swapping(log):
+                waiting.append(going)
             elif logs.get((log.topic_id, log.tp.partition)) is log:
                 # Asked again: a lease may have been taken while the log start became durable.
                 bound = min(start, removable_before(log, self._now_ms, self._high_watermark(log)))
@@ -223,7 +233,7 @@ class Housekeeping:
                     delay = delete_delay_ms(log)
                     jobs.append(RenameSegments(self._disk, log, segments, delay, self._renamed, self._fail))
                 if log.segments[0] is not log.active and log.segments[0].next_offset <= bound:
-                    waiting.append((lsn, log, start))  # for a checkpoint that syncs it
+                    waiting.append(going)  # for a checkpoint that syncs it
         self._starting = waiting
         return jobs
 

@@ -16,11 +16,14 @@ from duramen.storage.syncing import producer_files
 
 
 class KeepProducers:
-    """Writes and syncs a producer snapshot at the end the log has when this is made; then `done`, on the loop."""
+    """Writes and syncs a producer snapshot at the end the log has when this is made; then `done(end)`, on the loop.
+
+    A start reads it where the log ends no earlier: a power cut must not take records below that end from then on.
+    """
 
     __slots__ = ("_cuts", "_done", "_failed", "_files", "_log", "_offset")
 
-    def __init__(self, log: Log, done: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
+    def __init__(self, log: Log, done: Callable[[int], None], failed: Callable[[BaseException], None]) -> None:
         self._log = log
         self._offset = log.end_offset
         self._cuts = log.cuts
@@ -46,7 +49,7 @@ class KeepProducers:
                     log.disk.remove(self._path(suffix))
             return
         log.keep_snapshot(self._offset)
-        self._done()
+        self._done(self._offset)
 
     def fail(self, error: BaseException) -> None:
         """The log was deleted meanwhile, or the disk refused."""

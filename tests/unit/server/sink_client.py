@@ -89,3 +89,21 @@ def values(server: InProcess, topic: str, partition: int = 0) -> list[str]:
 
 def code(number: int) -> str:
     return ErrorCode(number).name
+
+
+def offsets(answer: Any) -> list[tuple[int, int]]:
+    return [(p.base_offset, p.last_offset) for topic in answer.topics for p in topic.partitions]
+
+
+def jump(server: InProcess, milliseconds: int) -> None:
+    """Much time passes in which nothing is due more than once."""
+    server.clock.now_ms += milliseconds
+    server.pass_ms(3000)
+
+
+def alter(server: InProcess, topic: str, **settings: str) -> None:
+    request = API[33].request
+    configs = [request.AlterableConfig(name=key.replace("_", "."), value=value) for key, value in settings.items()]
+    resource = request.AlterConfigsResource(resource_type=2, resource_name=topic, configs=configs)
+    reply = server.connect().call(33, 2, resources=[resource], validate_only=False)
+    assert reply.responses[0].error_code == 0, reply

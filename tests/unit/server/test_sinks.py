@@ -8,7 +8,19 @@ from typing import Any
 
 import pytest
 from tests.unit.server.broker_world import NOW, InProcess, after_power_cut
-from tests.unit.server.sink_client import DESCRIBE, LIST, RELEASE, STAGE, Sink, batch, code, values
+from tests.unit.server.sink_client import (
+    DESCRIBE,
+    LIST,
+    RELEASE,
+    STAGE,
+    Sink,
+    alter,
+    batch,
+    code,
+    jump,
+    offsets,
+    values,
+)
 
 from duramen.model import FIRST_SINK_PRODUCER_ID, SINK_STATE_TOPIC, STAGING_TOPIC, TopicPartition
 from duramen.partition import catalog
@@ -22,16 +34,6 @@ def server() -> InProcess:
     server = InProcess()
     server.connect().create_topic("t")
     return server
-
-
-def jump(server: InProcess, milliseconds: int) -> None:
-    """Much time passes in which nothing is due more than once."""
-    server.clock.now_ms += milliseconds
-    server.pass_ms(3000)
-
-
-def offsets(answer: Any) -> list[tuple[int, int]]:
-    return [(p.base_offset, p.last_offset) for topic in answer.topics for p in topic.partitions]
 
 
 def test_staged_records_are_seen_when_they_are_committed(server: InProcess) -> None:
@@ -338,32 +340,6 @@ def test_a_crash_after_the_next_batch_is_there_and_before_the_first_is_durable()
     assert values(after, "t")[-1] == "3"
 
 
-def test_a_finish_whose_answer_is_late_means_no_later_sink_of_that_name(server: InProcess) -> None:
-    """The disk takes half a minute over the record that says that all is done, and the sink is released meanwhile."""
-    sink = Sink(server)
-    handle = sink.handle(0, "t", "of the first")
-    machine = next(each.machine for each in server.broker.sinks.coordinators() if "sink" in each.machine.sinks)
-    server.lanes.held.add("journal")
-    sink.ask_commit(0, handle)
-    server.run()
-    while 0 not in machine.sinks["sink"].commits or any(machine.unfinished()):
-        server.lanes.held.discard("journal")
-        server.lanes.step()
-        server.lanes.held.add("journal")
-        server.run()
-    operator = server.connect()
-    operator.ask(RELEASE, 0, sink_id="sink", epoch=sink.epoch)
-    server.pass_ms(30_500)
-    server.lanes.held.discard("journal")
-    server.pass_ms(2000)
-    assert sink.committed().state == 2
-    assert "sink" not in machine.sinks
-    assert server.broker.sinks.materialiser.unfinished == 0
-    again = Sink(server, run_id="run-2")
-    assert offsets(again.commit(0, again.handle(0, "t", "of the second"))) == [(1, 1)]
-    assert values(server, "t") == ["of the first", "of the second"]
-
-
 def test_a_sinks_producer_does_not_expire_while_the_sink_is_known(server: InProcess) -> None:
     sink = Sink(server)
     assert sink.commit(0, sink.handle(0, "t", "a")).state == 2
@@ -390,14 +366,6 @@ def test_a_sink_of_one_job_is_forgotten_by_itself(server: InProcess) -> None:
     jump(server, 2 * 86_400_000)
     assert [each.sink_id for each in server.connect().call(LIST, 0).sinks] == ["lasting"]
     assert lasting.describe().error_code == 0
-
-
-def alter(server: InProcess, topic: str, **settings: str) -> None:
-    request = API[33].request
-    configs = [request.AlterableConfig(name=key.replace("_", "."), value=value) for key, value in settings.items()]
-    resource = request.AlterConfigsResource(resource_type=2, resource_name=topic, configs=configs)
-    reply = server.connect().call(33, 2, resources=[resource], validate_only=False)
-    assert reply.responses[0].error_code == 0, reply
 
 
 def test_settings_that_change_after_the_staging_refuse_nothing_any_more(server: InProcess) -> None:
