@@ -75,7 +75,7 @@ class Catalog:
         self.absent = Absence(store.directories)
         self._unmade: dict[TopicId, str] = {}
         """Topics with a partition that could not be made, and why: the next start tries again."""
-        self._creating = False
+        self._creating: tuple[TopicId, ...] = ()
         self._when_open: list[Callable[[], None]] = []
 
     @property
@@ -100,7 +100,7 @@ class Catalog:
         partition.lead(max(partition.log.epochs.latest + 1, 1), (self._node_id,), (self._node_id,))
         self.host = Host(partition, self.machine, self._world.clock)
         self._snapshots = Snapshots(
-            self._world, self._store, partition, self.config, self._report, lambda: self.image, self._is_writable
+            self._world, self._store, partition, self.config, self._report, lambda: self.image, self._may_snapshot
         )
         self.host.load(self._snapshots.load(self.machine))
         self._follower = Follower(self.machine.image.copy())
@@ -128,8 +128,8 @@ class Catalog:
         """Whether a partition is this node's and cannot be served: it is damaged, or its directory is not open."""
         return (topic_id, index) in self.absent or offline(self._store.directories, topic_id, index) is not None
 
-    def _is_writable(self) -> bool:
-        return self.host.failed is None
+    def _may_snapshot(self) -> bool:
+        return self.host.failed is None and all(map(self.image.topics_by_id.__contains__, self._creating))
 
     # ---- following the log -----------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class Catalog:
             for callback in waiting:
                 callback()
             return
-        self._creating = True
+        self._creating = tuple(each[1] for each in wanted)
         create_partitions(self._store, wanted, lambda error: self._created(wanted, error))
 
     def _missing(self, topic_id: TopicId) -> list[tuple[TopicPartition, TopicId, TopicConfig]]:
@@ -204,7 +204,7 @@ class Catalog:
         ]
 
     def _created(self, wanted: list[tuple[TopicPartition, TopicId, TopicConfig]], error: BaseException | None) -> None:
-        self._creating = False
+        self._creating = ()
         for tp, topic_id, _ in wanted:
             topic = self.image.topic_by_id(topic_id)
             if error is not None and self._store.partition_by_id(topic_id, tp.partition) is None:

@@ -41,7 +41,8 @@ Report = Callable[..., None]
 class Snapshots:
     """Snapshots of one metadata partition. Loop thread only.
 
-    image: gives the committed image when a snapshot is taken. alive: whether the log still takes writes.
+    image: gives the committed image when a snapshot is taken. alive: whether the log takes writes,
+    and no topic that is gone is still being made: a crash could leave directories of it, which the log must name.
     """
 
     def __init__(

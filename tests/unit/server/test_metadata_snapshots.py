@@ -347,3 +347,26 @@ def test_an_old_snapshot_that_cannot_be_looked_at_stays_until_the_next_is_writte
     server.pass_ms(3000)
     assert oldest not in snapshots(disk)
     assert {"one", "two"} <= set(topics(server))
+
+
+def test_a_topic_deleted_while_its_partitions_are_made_is_named_until_they_are_gone() -> None:
+    """A kill between the job and its end left directories of a topic that the snapshot had forgotten."""
+    server = InProcess(**OFTEN)
+    server.lanes.held.add("creation")
+    request = API[19].request
+    topic = request.CreatableTopic(name="t", num_partitions=2, replication_factor=1)
+    server.connect().ask(19, 7, topics=[topic], timeout_ms=1000)
+    server.run()
+    doomed = API[20].request.DeleteTopicState(name="t", topic_id=bytes(16))
+    server.connect().ask(20, 6, topics=[doomed], timeout_ms=1000)
+    server.run()
+    (entry,) = [entry for entry in server.lanes.waiting if entry[0] == "creation"]
+    entry[1]()
+    server.run()
+    killed = server.disk.copy(Random(1))
+    killed.kill()
+    again = restarted(killed, **OFTEN)
+    assert "log-of-unknown-topic" not in [event for event, _ in again.events]
+    line = again.connect()
+    line.create_topic("t")
+    assert line.produce("t", b"anew").base_offset == 0
