@@ -180,6 +180,8 @@ class Coordinators:
 
     def _topic_deleted(self, name: str, topic_id: TopicId) -> None:
         if name == OFFSETS_TOPIC:
+            for host in self._hosts.values():
+                host.fail(KafkaError(ErrorCode.NOT_COORDINATOR, f"{name} was deleted"))  # clients look for another one
             self.close()
             return
         for host in list(self._hosts.values()):

@@ -38,3 +38,20 @@ def test_whoever_asks_while_the_offsets_topic_is_being_made_waits_for_it() -> No
         assert line.answer(FIND, 4).coordinators[0].error_code == 0
     reply = second_commit.answer(COMMIT, 8)
     assert reply.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+def test_whoever_waits_when_the_offsets_topic_is_deleted_is_told_to_look_for_its_coordinator() -> None:
+    server = InProcess(offsets_topic_num_partitions="1")
+    line, admin = server.connect(), server.connect()
+    line.create_topic("t")
+    line.call(FIND, 4, key_type=0, coordinator_keys=["g"])
+    server.lanes.held.add("journal")
+    doomed = API[20].request.DeleteTopicState(name="__consumer_offsets", topic_id=bytes(16))
+    admin.ask(20, 6, topics=[doomed], timeout_ms=1000)
+    server.run()
+    line.ask(COMMIT, 8, **commit_fields())  # its batch comes in the group behind the deletion
+    server.run()
+    server.lanes.held.clear()
+    server.run()
+    reply = line.answer(COMMIT, 8)
+    assert reply.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
