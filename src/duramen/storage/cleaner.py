@@ -311,15 +311,16 @@ class Cleaner:
 
     def bound(self, log: Log, now_ms: int) -> int:
         """Offset at and above which nothing of the log may be replaced."""
-        return bound_of(log, self.high_watermark(log), self._synced_below(log), now_ms)
+        return bound_of(log, self.high_watermark(log), self.synced_below(log), now_ms)
 
-    def _synced_below(self, log: Log) -> int:
+    def synced_below(self, log: Log) -> int:
+        """Base offset of the segment that was active at the last durable checkpoint; -1 when none knows the log."""
         point = self.persisted().get((log.topic_id, log.tp.partition))
         return -1 if point is None else point.segment_base
 
     def _awaits_checkpoint(self, log: Log, now_ms: int) -> bool:
         bound = bound_but_for_checkpoints(log, self.high_watermark(log), now_ms)
-        return awaits_checkpoint(log, self.first_dirty(log), self._synced_below(log), bound, now_ms)
+        return awaits_checkpoint(log, self.first_dirty(log), self.synced_below(log), bound, now_ms)
 
     def take(self, settings: CleanerSettings, now_ms: int) -> Cleaning | None:
         """Begin a pass over the log that has it most necessary; None when none has. OSError."""

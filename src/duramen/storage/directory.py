@@ -276,7 +276,7 @@ class LogDirectory(DirectoryLogs):
         """Whether the journal's fill or the bytes waiting for a sync call for a checkpoint now."""
         if self._checkpointer.under_way or self.journal.fill >= self.settings.checkpoint_fill:
             return True
-        if self.crowded or self.cleaner.waits:
+        if self.crowded or self.cleaner.waits or self._housekeeping.waits:
             return True
         if self.journal.entries and self._now_ms - self._last_checkpoint_ms >= self.settings.checkpoint_interval_ms:
             return True
@@ -305,7 +305,7 @@ class LogDirectory(DirectoryLogs):
         self.flush()
         if not self._checkpointer.under_way:
             self._last_checkpoint_ms = self._now_ms
-            self.cleaner.waits = False
+            self.cleaner.waits = self._housekeeping.waits = False
             self._checkpointer.begin()
         return self._checkpointer.take(len(self.logs) if force else SLICE_LOGS)
 

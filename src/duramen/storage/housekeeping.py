@@ -127,6 +127,8 @@ class Housekeeping:
         """Producer ids that do not expire."""
         self._removals: list[Removal] = [Removal(-1, leftovers)] if leftovers else []
         self._starting: list[Going] = []
+        self.waits = False
+        """For a checkpoint, without which segments below a log start cannot go."""
         self._findings = findings
         self._sealing: set[tuple[Log, int]] = set()
         self._last_retention_ms: int | None = None
@@ -228,14 +230,22 @@ class Housekeeping:
             elif logs.get((log.topic_id, log.tp.partition)) is log:
                 # Asked again: a lease may have been taken while the log start became durable.
                 bound = min(start, removable_before(log, self._now_ms, self._high_watermark(log)))
-                segments = log.detach_before(bound)
+                segments = log.detach_before(min(bound, self._forgettable(log)))
                 if segments:
                     delay = delete_delay_ms(log)
                     jobs.append(RenameSegments(self._disk, log, segments, delay, self._renamed, self._fail))
                 if log.segments[0] is not log.active and log.segments[0].next_offset <= bound:
-                    waiting.append(going)  # for a checkpoint that syncs it
+                    waiting.append(going)
+                    self.waits = True
         self._starting = waiting
         return jobs
+
+    def _forgettable(self, log: Log) -> int:
+        """Offset up to which no start would look for a segment.
+
+        What is not stable has no rolls in the journal: recovery looks for the end from where the checkpoint says on.
+        """
+        return log.end_offset if log.stable and self._journal.knows(log) else self._cleaner.synced_below(log)
 
     def _renamed(self, job: RenameSegments) -> None:
         self._removals.append(Removal(self._now_ms + job.delay_ms, job.paths, job.segments))

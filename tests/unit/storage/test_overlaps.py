@@ -241,3 +241,44 @@ def test_a_seal_that_a_start_gave_up_does_not_come_back() -> None:
     disk.power_cut()
     disk.power_on()
     assert not disk.exists("/data/t-0/00000000000000000000.seal")
+
+
+def whole_checkpoint(directory: LogDirectory) -> None:
+    commit(directory)
+    checkpoint = directory.take_checkpoint(force=True)
+    assert checkpoint is not None
+    checkpoint.run()
+    directory.complete_checkpoint(checkpoint)
+    commit(directory)
+
+
+@ENDS
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_a_checkpoint_names_no_segment_of_the_page_cache_that_retention_took(ends: str, checkpointed: bool) -> None:
+    """The journal has no rolls of such a log: a start looked for the end in the segment that the checkpoint names."""
+    disk, directory, log = begun(PAGE_CACHE)
+    put(directory, log)
+    if checkpointed:
+        whole_checkpoint(directory)
+    put(directory, log)
+    log.roll()
+    put(directory, log)
+    sync = log.take_sync()  # as a sink's commit has it, without a checkpoint of the directory
+    assert sync is not None
+    sync.run()
+    log.complete_sync(sync)
+    log.advance_start(2)
+    commit(directory)
+    run_all(directory.take_maintenance(NOW))
+    run_all(directory.take_maintenance(NOW))
+    assert directory.checkpoint_due
+    disk.sync_directory(log.path)
+    found = after(disk.copy(Random(1)), ends)
+    assert (found.start_offset, found.end_offset) == (2, 3)
+    whole_checkpoint(directory)
+    run_all(directory.take_maintenance(NOW))
+    run_all(directory.take_maintenance(NOW))
+    assert [segment.base_offset for segment in log.segments] == [2]
+    assert not directory.checkpoint_due
+    found = after(disk, ends)
+    assert (found.start_offset, found.end_offset) == (2, 3)
