@@ -128,7 +128,7 @@ class Housekeeping:
         self._removals: list[Removal] = [Removal(-1, leftovers)] if leftovers else []
         self._starting: list[Going] = []
         self.waits = False
-        """For a checkpoint, without which segments below a log start cannot go."""
+        """For a checkpoint that names segments below a log start no longer."""
         self._findings = findings
         self._sealing: set[tuple[Log, int]] = set()
         self._last_retention_ms: int | None = None
@@ -230,13 +230,14 @@ class Housekeeping:
             elif logs.get((log.topic_id, log.tp.partition)) is log:
                 # Asked again: a lease may have been taken while the log start became durable.
                 bound = min(start, removable_before(log, self._now_ms, self._high_watermark(log)))
-                segments = log.detach_before(min(bound, self._forgettable(log)))
+                forgettable = self._forgettable(log)
+                segments = log.detach_before(min(bound, forgettable))
                 if segments:
                     delay = delete_delay_ms(log)
                     jobs.append(RenameSegments(self._disk, log, segments, delay, self._renamed, self._fail))
                 if log.segments[0] is not log.active and log.segments[0].next_offset <= bound:
-                    waiting.append(going)
-                    self.waits = True
+                    waiting.append(going)  # for a checkpoint that syncs it
+                    self.waits = self.waits or forgettable < bound
         self._starting = waiting
         return jobs
 
