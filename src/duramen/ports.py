@@ -140,6 +140,10 @@ class Clock(Protocol):
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
 
 
+Submit = Callable[[str, Callable[[], Any], Callable[[Any, BaseException | None], None]], None]
+"""What `Executor.submit` does; for those whose jobs somebody else counts."""
+
+
 class Executor(Protocol):
     """Every thread but the loop's."""
 

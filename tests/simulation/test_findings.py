@@ -61,6 +61,10 @@ def produced(log: Log, sequence: int, producer_id: int = 9) -> Any:
 def write(directory: LogDirectory, log: Log, sequence: int) -> None:
     batch, header = produced(log, sequence)
     log.append(batch, header, WALL_START_MS)
+    commit(directory)
+
+
+def commit(directory: LogDirectory) -> None:
     while (group := directory.take_group()) is not None:
         group.run()
         directory.journal.complete(group)
@@ -366,21 +370,16 @@ def test_an_extent_grows_no_more_once_a_checkpoint_counts_it_as_done(ends: str, 
         batch = build_batch([(None, b"v" * (40 << 10), [], WALL_START_MS)], base_offset=log.end_offset, leader_epoch=0)
         log.append(batch, parse_header(batch), WALL_START_MS)
 
-    def commit() -> None:
-        while (group := directory.take_group()) is not None:
-            group.run()
-            directory.journal.complete(group)
-
     large()
     round_ = directory.take_checkpoint(force=True)
     assert round_ is not None
     round_.run()
     directory.complete_checkpoint(round_)
     large()
-    commit()
+    commit(directory)
     for _ in range(more):
         large()
-        commit()
+        commit(directory)
     assert log.durable_end == 2 + more
     getattr(disk, ends)()
     disk.power_on()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.sink.commands import ShareDone
@@ -19,7 +19,7 @@ from duramen.machines.sink.state import Commit, Share, Target
 from duramen.partition.partition import Appended, Partition
 from duramen.partition.staging import Chunk, ShareReader
 from duramen.partition.targets import Standing, Targets
-from duramen.ports import Clock
+from duramen.ports import Clock, Submit
 
 MOST_MOVES: Final = 4
 """Shares moved at the same time; each holds at most WINDOW_BYTES and two chunks in memory."""
@@ -30,7 +30,6 @@ CONGESTED_SECONDS: Final = 0.05
 
 BatchKey = tuple[str, int, int]
 """(sink id, batch id, producer id): a name that was released may be another sink's, which counts from 0 again."""
-Submit = Callable[[str, Callable[[], Any], Callable[[Any, BaseException | None], None]], None]
 OnReadable = Callable[["tuple[ShareDone, ...]"], None]
 
 

@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from duramen.config import TopicConfig
 from duramen.errors import ErrorCode, KafkaError, StorageError
 from duramen.machines.replication import Replication
 from duramen.model import NO_TIMESTAMP, TopicPartition
 from duramen.partition.rewriting import may_need_rewriting, needs_rewriting, rewrite
-from duramen.ports import Part
+from duramen.ports import Part, Submit
 from duramen.storage.log import COPIED_BYTES, Log
 from duramen.storage.reads import Pending
 from duramen.wire.batch import TRANSACTIONAL, BatchHeader, check_produced, parse_header, place, stamp_append_time
@@ -58,8 +58,6 @@ class Read(NamedTuple):
 
 
 Done = Callable[["Appended | KafkaError"], None]
-Submit = Callable[[str, Callable[[], Any], Callable[[Any, "BaseException | None"], None]], None]
-"""As `ports.Executor.submit`; whoever stops the partition knows what is under way."""
 
 
 class Partition:

@@ -20,10 +20,8 @@ from duramen.partition.catalog import SINK_SEGMENT_BYTES
 from duramen.partition.staging import Chunk, ShareReader
 
 if TYPE_CHECKING:
-    from duramen.ports import Clock
+    from duramen.ports import Clock, Submit
     from duramen.server.sinks import Coordinator
-
-Submit = Callable[[str, Callable[[], Any], Callable[[Any, BaseException | None], None]], None]
 
 
 class RelocationRules(NamedTuple):

@@ -74,13 +74,18 @@ def bound_but_for_checkpoints(log: Log, high_watermark: int, now_ms: int) -> int
     return min(each for each in (bound, unstable, leased) if each is not None)
 
 
-def cleanable(log: Log, first_dirty: int, bound: int, now_ms: int) -> Cleanable | None:
-    """What a pass over a compacted log may touch below `bound`; None when that is nothing. OSError."""
+def cleanable(log: Log, first_dirty: int, bound: int, now_ms: int, *, as_if_sealed: bool = False) -> Cleanable | None:
+    """What a pass over a compacted log may touch below `bound`; None when that is nothing. OSError.
+
+    as_if_sealed: what it might if a checkpoint had synced all that is closed, and that was sealed.
+    """
     lag_ms = int(getattr(log.config, "min_compaction_lag_ms", 0))
     segments = []
     for segment in log.segments[:-1]:
         dirty = segment.next_offset > first_dirty
-        if segment.next_offset > bound or not segment.sealed or segment.synced < segment.size:
+        if segment.next_offset > bound:
+            break
+        if not as_if_sealed and (not segment.sealed or segment.synced < segment.size):
             break
         if dirty and lag_ms > 0 and segment.max_timestamp > now_ms - lag_ms:
             break
@@ -88,17 +93,6 @@ def cleanable(log: Log, first_dirty: int, bound: int, now_ms: int) -> Cleanable 
     if not segments or segments[-1].next_offset <= first_dirty:
         return None
     return Cleanable(log, first_dirty, tuple(segments), _is_overdue(log, first_dirty, now_ms))
-
-
-def awaits_checkpoint(log: Log, first_dirty: int, synced_below: int, bound: int, now_ms: int) -> bool:
-    """Whether a pass would be due if a checkpoint came. bound: as without `synced_below`."""
-    lag_ms = int(getattr(log.config, "min_compaction_lag_ms", 0))
-    closed = [segment for segment in log.segments[:-1] if segment.next_offset <= bound]
-    if lag_ms > 0:
-        closed = [segment for segment in closed if segment.max_timestamp <= now_ms - lag_ms]
-    if not closed or closed[-1].next_offset <= max(first_dirty, synced_below):
-        return False
-    return Cleanable(log, first_dirty, tuple(closed), _is_overdue(log, first_dirty, now_ms)).is_due
 
 
 def _is_overdue(log: Log, first_dirty: int, now_ms: int) -> bool:

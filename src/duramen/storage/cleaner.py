@@ -33,7 +33,6 @@ from duramen.storage.checkpoints import (
 )
 from duramen.storage.cleanable import (
     Cleanable,
-    awaits_checkpoint,
     bound_but_for_checkpoints,
     bound_of,
     cleanable,
@@ -319,8 +318,13 @@ class Cleaner:
         return -1 if point is None else point.segment_base
 
     def _awaits_checkpoint(self, log: Log, now_ms: int) -> bool:
+        """Whether a pass would be due behind a checkpoint."""
+        first_dirty, synced_below = self.first_dirty(log), self.synced_below(log)
+        if log.active.base_offset <= max(first_dirty, synced_below):
+            return False
         bound = bound_but_for_checkpoints(log, self.high_watermark(log), now_ms)
-        return awaits_checkpoint(log, self.first_dirty(log), self.synced_below(log), bound, now_ms)
+        work = cleanable(log, first_dirty, bound, now_ms, as_if_sealed=True)
+        return work is not None and work.end > synced_below and work.is_due
 
     def take(self, settings: CleanerSettings, now_ms: int) -> Cleaning | None:
         """Begin a pass over the log that has it most necessary; None when none has. OSError."""

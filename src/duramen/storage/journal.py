@@ -291,9 +291,9 @@ class Journal(PartRing):
             self._ensure_next_part(droppable=True)
 
     def end_extents(self) -> int:
-        """The next LSN, from which on a checkpoint leaves all to recovery. No extent with a lower one grows any more:
+        """Let no extent grow any more; the next LSN, from which on a checkpoint leaves all to recovery.
 
-        what came to it afterwards would be in no segment that the checkpoint synced, and in no entry that is replayed.
+        What came to an older extent would be in no segment that the checkpoint syncs, nor in an entry that is replayed.
         """
         if self._open is not None:
             self._open.open.clear()

@@ -8,7 +8,6 @@ Its format is in `wire/seal.py`, for those who read segments without a storage.
 
 from __future__ import annotations
 
-import posixpath
 from array import array
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -168,6 +167,8 @@ class SealedSegment(Protocol):
 
     base_offset: int
 
+    def path_of(self, suffix: str, directory: str = "") -> str: ...
+
 
 class SealedLog(Protocol):
     """What a seal needs of its segment's log."""
@@ -203,7 +204,7 @@ class SealJob:
         return self._path_of(".seal")
 
     def _path_of(self, suffix: str) -> str:
-        return posixpath.join(self._log.path, f"{self.base_offset:020d}{suffix}")
+        return self._segment.path_of(suffix, self._log.path)
 
     def run(self) -> Seal:
         """Checksum the segment and make the sidecar durable. OSError, CorruptLogError."""

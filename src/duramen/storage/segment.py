@@ -142,8 +142,9 @@ class Segment:
         """Path of the `.log` file."""
         return self.path_of(LOG)
 
-    def path_of(self, suffix: str) -> str:
-        return posixpath.join(self.directory, file_name(self.base_offset, suffix) + self.staged)
+    def path_of(self, suffix: str, directory: str = "") -> str:
+        """Path of one of its files; directory: where its log is by now, if it may have let go of the segment."""
+        return posixpath.join(directory or self.directory, file_name(self.base_offset, suffix) + self.staged)
 
     def open_file(self) -> File:
         """The `.log` file, opened at first use and kept; OSError."""

@@ -53,6 +53,20 @@ def commit(directory: LogDirectory) -> None:
         directory.journal.complete(group)
 
 
+def checkpoint(directory: LogDirectory) -> None:
+    job = directory.take_checkpoint(force=True)
+    assert job is not None
+    job.run()
+    directory.complete_checkpoint(job)
+
+
+def sync(log: Log) -> None:
+    job = log.take_sync()
+    assert job is not None
+    job.run()
+    log.complete_sync(job)
+
+
 def run_all(jobs: list[Job]) -> None:
     for job in jobs:
         job.run()
@@ -87,15 +101,15 @@ def test_a_checkpoint_persists_nothing_behind_a_sync_that_failed_in_a_group(ends
     assert log.durable_end == 2
     put(directory, log, LARGE)
     group = directory.take_group()
-    checkpoint = directory.take_checkpoint(force=True)
+    round_ = directory.take_checkpoint(force=True)
     assert group is not None
-    assert checkpoint is not None
+    assert round_ is not None
     refuse_to_sync(disk)
     with pytest.raises(OSError, match="EIO") as failure:
         group.run()
     disk.fault = None
     with pytest.raises(OSError, match="an earlier sync of it failed"):
-        checkpoint.run()
+        round_.run()
     directory.journal.fail(group, failure.value)
     assert after(disk, ends).end_offset == 2
     assert after(disk, "power_cut").end_offset == 2  # what a kill left is on the platter once it is served
@@ -107,17 +121,17 @@ def test_a_group_journals_no_extent_behind_a_sync_that_failed_in_a_checkpoint(en
     put(directory, log)
     commit(directory)
     put(directory, log, LARGE)
-    checkpoint = directory.take_checkpoint(force=True)
+    round_ = directory.take_checkpoint(force=True)
     group = directory.take_group()
-    assert checkpoint is not None
+    assert round_ is not None
     assert group is not None
     refuse_to_sync(disk)
     with pytest.raises(OSError, match="EIO") as failure:
-        checkpoint.run()
+        round_.run()
     disk.fault = None
     with pytest.raises(OSError, match="an earlier sync of it failed"):
         group.run()
-    directory.fail_checkpoint(checkpoint, failure.value)
+    directory.fail_checkpoint(round_, failure.value)
     assert after(disk, ends).end_offset == 1
 
 
@@ -179,10 +193,7 @@ def test_a_segment_below_the_log_start_is_synced_before_it_is_let_go() -> None:
         log.advance_start(6)
         commit(directory)
         assert directory.take_maintenance(NOW)
-        checkpoint = directory.take_checkpoint(force=True)
-        assert checkpoint is not None
-        checkpoint.run()
-        directory.complete_checkpoint(checkpoint)
+        checkpoint(directory)
         commit(directory)
         assert after(disk, "power_cut").end_offset == 8
 
@@ -195,10 +206,7 @@ def test_a_segment_below_the_log_start_goes_once_it_is_synced() -> None:
     commit(directory)
     run_all(directory.take_maintenance(NOW))
     assert log.segments[0].base_offset == 0
-    checkpoint = directory.take_checkpoint(force=True)
-    assert checkpoint is not None
-    checkpoint.run()
-    directory.complete_checkpoint(checkpoint)
+    checkpoint(directory)
     run_all(directory.take_maintenance(NOW))
     assert log.segments[0].base_offset == 5
     assert not disk.exists("/data/t-0/00000000000000000000.log")
@@ -212,10 +220,7 @@ def test_a_checkpoint_knows_of_a_roll_whose_entry_the_power_cut_took() -> None:
     commit(directory)
     log.roll()
     assert directory.take_group() is not None
-    checkpoint = directory.take_checkpoint(force=True)
-    assert checkpoint is not None
-    checkpoint.run()
-    directory.complete_checkpoint(checkpoint)
+    checkpoint(directory)
     assert after(disk, "power_cut").active.base_offset == 1
 
 
@@ -224,16 +229,10 @@ def test_a_seal_that_a_start_gave_up_does_not_come_back() -> None:
     disk, directory, log = begun()
     put(directory, log)
     commit(directory)
-    checkpoint = directory.take_checkpoint(force=True)
-    assert checkpoint is not None
-    checkpoint.run()
-    directory.complete_checkpoint(checkpoint)
+    checkpoint(directory)
     commit(directory)
     log.roll()
-    sync = log.take_sync()  # of a round that does not come to its end
-    assert sync is not None
-    sync.run()
-    log.complete_sync(sync)
+    sync(log)  # in a round that does not come to its end
     run_all(directory.take_maintenance(NOW))
     assert log.segments[0].sealed
     log = after(disk, "power_cut")
@@ -243,15 +242,6 @@ def test_a_seal_that_a_start_gave_up_does_not_come_back() -> None:
     assert not disk.exists("/data/t-0/00000000000000000000.seal")
 
 
-def whole_checkpoint(directory: LogDirectory) -> None:
-    commit(directory)
-    checkpoint = directory.take_checkpoint(force=True)
-    assert checkpoint is not None
-    checkpoint.run()
-    directory.complete_checkpoint(checkpoint)
-    commit(directory)
-
-
 @ENDS
 @pytest.mark.parametrize("checkpointed", [False, True])
 def test_a_checkpoint_names_no_segment_of_the_page_cache_that_retention_took(ends: str, checkpointed: bool) -> None:
@@ -259,14 +249,13 @@ def test_a_checkpoint_names_no_segment_of_the_page_cache_that_retention_took(end
     disk, directory, log = begun(PAGE_CACHE)
     put(directory, log)
     if checkpointed:
-        whole_checkpoint(directory)
+        commit(directory)
+        checkpoint(directory)
+        commit(directory)
     put(directory, log)
     log.roll()
     put(directory, log)
-    sync = log.take_sync()  # as a sink's commit has it, without a checkpoint of the directory
-    assert sync is not None
-    sync.run()
-    log.complete_sync(sync)
+    sync(log)  # as a sink's commit has it, without a checkpoint of the directory
     log.advance_start(2)
     commit(directory)
     run_all(directory.take_maintenance(NOW))
@@ -275,7 +264,9 @@ def test_a_checkpoint_names_no_segment_of_the_page_cache_that_retention_took(end
     disk.sync_directory(log.path)
     found = after(disk.copy(Random(1)), ends)
     assert (found.start_offset, found.end_offset) == (2, 3)
-    whole_checkpoint(directory)
+    commit(directory)
+    checkpoint(directory)
+    commit(directory)
     run_all(directory.take_maintenance(NOW))
     run_all(directory.take_maintenance(NOW))
     assert [segment.base_offset for segment in log.segments] == [2]
