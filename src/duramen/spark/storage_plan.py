@@ -75,13 +75,16 @@ def assign(splits: list[Split], plan: StoragePlan) -> list[Split]:
 
 
 def pieces(described: DescribedPartition, start: int, end: int) -> list[Piece]:
-    """The sealed segments that hold the offsets from `start` on without a gap, up to `end`."""
+    """The sealed segments that hold the offsets from `start` on without a gap, up to `end`.
+
+    Where the log starts later than that by now, there are none: a fetch finds the loss, which a file cannot tell.
+    """
     found: list[Piece] = []
     at = start
     for segment in described.segments:
         if segment.end_offset <= at or segment.base_offset >= end:
             continue
-        if not segment.is_sealed or (segment.base_offset > at and found):
+        if not segment.is_sealed or segment.base_offset > at:
             break
         found.append(_piece(described, segment, at, end))
         at = segment.end_offset

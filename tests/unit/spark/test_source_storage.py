@@ -15,7 +15,9 @@ from duramen.client import Cluster
 from duramen.client.segments import DescribedPartition, describe_segments, extend_leases
 from duramen.errors import ConfigError, CorruptLogError, LeaseLostError, TopicReplacedError, UnreachableStorageError
 from duramen.model import TopicPartition
+from duramen.spark.data_loss import DataLossError
 from duramen.spark.planning import Split
+from duramen.spark.sizes import Layout, layout
 from duramen.spark.source_batch import DuramenReader
 from duramen.spark.source_stream import DuramenStreamReader
 from duramen.wire.batch import build_batch
@@ -23,7 +25,7 @@ from duramen.wire.batch import build_batch
 SCHEMA = StructType().add("offset", "long").add("value", "binary")
 BATCHES = 100
 RECORDS = 20
-TOPICS = ("sealed", "went", "damaged", "unreached", "anew-in-files", "lease", "kept", "released")
+TOPICS = ("sealed", "went", "damaged", "unreached", "anew-in-files", "lease", "kept", "released", "expired")
 """One for each test, all filled at once: what seals looks around once a second."""
 
 
@@ -43,22 +45,22 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogNode]:
 
 
 def fill(node: LogNode, topic: str) -> None:
-    """Two megabytes in segments of one: the first will be sealed."""
+    """Two megabytes in segments of one: the first will be sealed; where it expires, there is one more."""
     node.create(topic, segment_bytes=str(1 << 20))
     with Cluster(node.bootstrap) as cluster:
-        for number in range(BATCHES):
+        for number in range(BATCHES + (topic == "expired") * BATCHES // 2):
             values = [(None, b"%d " % (number * RECORDS + n) + bytes(1000), (), 1) for n in range(RECORDS)]
             cluster.produce(TopicPartition(topic, 0), build_batch(values))
 
 
-def filled(node: LogNode, topic: str) -> str:
-    """A topic of this test's own; its first segment is sealed when this returns."""
+def filled(node: LogNode, topic: str, sealed: int = 1) -> str:
+    """A topic of this test's own; so many of its first segments are sealed when this returns."""
     tp = TopicPartition(topic, 0)
     with Cluster(node.bootstrap) as cluster:
         patience = time.monotonic() + 60
         while time.monotonic() < patience:
             found = describe_segments(cluster, {tp: (-1, -1)}).partitions[tp]
-            if isinstance(found, DescribedPartition) and found.segments[0].is_sealed:
+            if isinstance(found, DescribedPartition) and found.segments[sealed - 1].is_sealed:
                 return topic
             time.sleep(0.05)
     raise AssertionError("nothing was sealed")
@@ -199,6 +201,26 @@ def test_the_lease_keeps_the_files_of_a_plan_while_the_log_moves_on(node: LogNod
     time.sleep(0.6)
     assert offsets(source, [part]) == list(range(500))
     assert fetched == []
+
+
+def test_what_expires_while_a_batch_is_planned_is_a_loss_and_no_silent_gap(
+    node: LogNode, fetched: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = filled(node, "expired", sealed=2)
+    with Cluster(node.bootstrap) as cluster:
+        found = describe_segments(cluster, {TopicPartition(topic, 0): (-1, -1)}).partitions[TopicPartition(topic, 0)]
+    assert isinstance(found, DescribedPartition)
+    second = found.segments[1].base_offset
+
+    def described_late(*given: Any) -> Layout:
+        node.delete_before(topic, 0, second)  # behind the question where the log starts
+        return layout(*given)
+
+    monkeypatch.setattr("duramen.spark.source_batch.layout", described_late)
+    source = reader(node, topic)
+    with pytest.raises(DataLossError, match=f"offsets 0 to {second - 1} of expired-0"):
+        offsets(source, source.partitions())
+    assert fetched == [0]
 
 
 def test_a_query_lets_segments_go_when_their_batch_is_committed(node: LogNode) -> None:
