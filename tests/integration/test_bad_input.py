@@ -200,12 +200,21 @@ def test_a_client_software_name_that_is_none(served: Served, name: str, error: i
         assert reply.error_code == error
 
 
-@pytest.mark.parametrize("acks", [-1, 0, 1])
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_old_produce_versions_are_advertised_and_hung_up_on(served: Served, version: int, acks: int) -> None:
-    body = struct.pack(">hii", acks, 1000, 1) + struct.pack(">h4si", 4, b"calm", 1) + struct.pack(">ii2s", 0, 2, b"xx")
+def test_old_produce_versions_are_refused_in_their_own_layout(served: Served, version: int) -> None:
+    body = struct.pack(">hii", 1, 1000, 1) + struct.pack(">h4si", 4, b"calm", 1) + struct.pack(">ii2s", 0, 2, b"xx")
     with Raw(served.port) as raw:
         raw.send(sized(header(PRODUCE, version, 31) + body))
+        expected = struct.pack(">iih4siihq", 31, 1, 4, b"calm", 1, 0, ErrorCode.UNSUPPORTED_VERSION, -1)
+        expected += struct.pack(">q", -1) if version >= 2 else b""
+        expected += struct.pack(">i", 0) if version >= 1 else b""
+        assert raw.frame() == expected
+
+
+def test_old_produce_without_acks_hangs_up(served: Served) -> None:
+    body = struct.pack(">hii", 0, 1000, 0)
+    with Raw(served.port) as raw:
+        raw.send(sized(header(PRODUCE, 1) + body))
         assert raw.is_closed()
 
 

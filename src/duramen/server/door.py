@@ -6,7 +6,7 @@ at worst that client's connection.
 
 from __future__ import annotations
 
-from struct import Struct
+from struct import Struct, pack, unpack_from
 from typing import TYPE_CHECKING
 
 from duramen.config import ListenerAddress
@@ -21,6 +21,7 @@ from duramen.server.handlers.produce_again import KnownProduces
 from duramen.server.network import Connection, Receiver
 from duramen.server.request import Request
 from duramen.wire.frame import API_VERSIONS
+from duramen.wire.messages import API
 from duramen.wire.runtime import skip_tags
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ PRODUCE = 0
 HEADER = Struct(">hhih")
 """Key, version, correlation id and the length of the client id."""
 HEADER_BYTES = HEADER.size
+REFUSED_PRODUCE_VERSIONS = (0, 1, 2)
 BUFFER_CAP_BYTES = 512 * 1024 * 1024
 IDLE_CHECK_SECONDS = 5.0
 UNFINISHED_SECONDS = 30
@@ -162,7 +164,7 @@ class Door:
                 return
             row = TABLE.get(key)
             if row is None or not row.lowest <= version <= row.highest:
-                self._refuse_version(connection, row, key, version, correlation_id)
+                self._refuse_version(connection, view, row, key, version, correlation_id)
                 return
             position = HEADER_BYTES + length if length > 0 else HEADER_BYTES
             client = view[HEADER_BYTES:position].tobytes()
@@ -199,11 +201,40 @@ class Door:
         )
 
     def _refuse_version(
-        self, connection: Connection, row: Row | None, key: int, version: int, correlation_id: int
+        self, connection: Connection, view: memoryview, row: Row | None, key: int, version: int, correlation_id: int
     ) -> None:
-        """Kafka hangs up on what it does not serve, Produce 0-2 included; ApiVersions alone is answered (KIP-511)."""
-        if row is None or key != API_VERSIONS:
+        """Kafka hangs up on what it does not serve, with two exceptions: ApiVersions (KIP-511) and Produce 0-2."""
+        if key == PRODUCE and version in REFUSED_PRODUCE_VERSIONS:
+            self._refuse_old_produce(connection, view, version, correlation_id)
+        elif row is not None and key == API_VERSIONS:
+            request = Request(self._broker, connection, row, 0, correlation_id)
+            connection.expect(request)
+            request.reply(api_versions.response(request, ErrorCode.UNSUPPORTED_VERSION))
+        else:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"API key {key} version {version} is not served")
-        request = Request(self._broker, connection, row, 0, correlation_id)
+
+    def _refuse_old_produce(self, connection: Connection, view: memoryview, version: int, correlation_id: int) -> None:
+        """Produce 0-2 is advertised (KAFKA-18659) and answered UNSUPPORTED_VERSION, in its own layout.
+
+        Its body is v3's without the leading transactional id, so v3's decoder reads it behind a null one.
+        """
+        (length,) = unpack_from(">h", view, 8)
+        body = b"\xff\xff" + bytes(view[10 + max(length, 0) :])
+        request = Request(self._broker, connection, TABLE[PRODUCE], version, correlation_id)
         connection.expect(request)
-        request.reply(api_versions.response(request, ErrorCode.UNSUPPORTED_VERSION))
+        decoded = API[PRODUCE].request.decode(body, 3)
+        if decoded.acks == 0:
+            request.drop_connection(f"Produce v{version} with acks=0 cannot be told that it is not supported")
+            return
+        out = [pack(">i", len(decoded.topic_data))]
+        for topic in decoded.topic_data:
+            name = topic.name.encode()
+            out.append(pack(f">h{len(name)}si", len(name), name, len(topic.partition_data)))
+            for data in topic.partition_data:
+                out.append(pack(">ihq", data.index, int(ErrorCode.UNSUPPORTED_VERSION), -1))
+                if version >= 2:
+                    out.append(pack(">q", -1))
+        if version >= 1:
+            out.append(pack(">i", 0))
+        payload = b"".join(out)
+        request.complete([pack(">ii", 4 + len(payload), correlation_id), payload])
