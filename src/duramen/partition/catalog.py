@@ -26,12 +26,13 @@ from duramen.model import (
     TopicPartition,
     topic_id_text,
 )
-from duramen.partition.creating import create_partitions
+from duramen.partition.creating import Wanted, create_partitions
 from duramen.partition.host import Host
 from duramen.partition.offline import Absence, delete_offline, offline
 from duramen.partition.snapshots import Snapshots
 from duramen.partition.store import Store
 from duramen.ports import World
+from duramen.storage.recovery_plan import LogKey
 from duramen.wire.batch import build_batch
 from duramen.wire.records import control
 
@@ -176,7 +177,7 @@ class Catalog:
         """
         if self._creating:
             return
-        wanted: list[tuple[TopicPartition, TopicId, TopicConfig]] = []
+        wanted: list[Wanted] = []
         for topic_id in list(self._incomplete):
             missing = self._missing(topic_id)
             if not missing:
@@ -188,9 +189,9 @@ class Catalog:
                 callback()
             return
         self._creating = tuple(each[1] for each in wanted)
-        create_partitions(self._store, wanted, lambda error: self._created(wanted, error))
+        create_partitions(self._store, wanted, lambda unmade: self._created(wanted, unmade))
 
-    def _missing(self, topic_id: TopicId) -> list[tuple[TopicPartition, TopicId, TopicConfig]]:
+    def _missing(self, topic_id: TopicId) -> list[Wanted]:
         topic = self.image.topic_by_id(topic_id)
         if topic is None:
             return []
@@ -203,23 +204,22 @@ class Catalog:
             and not self.is_offline(topic_id, index)
         ]
 
-    def _created(self, wanted: list[tuple[TopicPartition, TopicId, TopicConfig]], error: BaseException | None) -> None:
+    def _created(self, wanted: list[Wanted], unmade: Mapping[LogKey, BaseException]) -> None:
         self._creating = ()
         for tp, topic_id, _ in wanted:
             topic = self.image.topic_by_id(topic_id)
-            if error is not None and self._store.partition_by_id(topic_id, tp.partition) is None:
+            error = unmade.get((topic_id, tp.partition))
+            if error is not None:
                 self._report("partition-offline", topic=tp.topic, partition=tp.partition, error=error)
-                self._incomplete.pop(topic_id, None)
-                self.absent.add(topic_id, tp.partition)  # half of it may be there
-                self._unmade.setdefault(topic_id, f"{tp} could not be made: {error}")
+                if topic is not None:
+                    self.absent.add(topic_id, tp.partition)  # half of it may be there
+                    self._unmade.setdefault(topic_id, f"{tp} could not be made: {error}")
             elif topic is None:
                 self._store.delete_partition(tp)
-        for topic_id in dict.fromkeys(each[1] for each in wanted):
-            topic = self.image.topic_by_id(topic_id)
-            if topic is not None:
-                self._lead(topic)
-                self.configure(topic.name)
-        self._create_missing()
+        for topic in filter(None, map(self.image.topic_by_id, dict.fromkeys(each[1] for each in wanted))):
+            self._lead(topic)
+            self.configure(topic.name)
+        self._world.clock.call_soon(self._create_missing)  # not from here: where nothing can be made, all is refused
 
     def when_open(self, callback: Callable[[], None]) -> None:
         """Call back once no committed partition is still being made: now, or when the last one is there."""

@@ -2,50 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from duramen.config import TopicConfig
 from duramen.errors import DuramenError, StorageError
 from duramen.model import TopicId, TopicPartition
 from duramen.storage.creation import NewLog
+from duramen.storage.recovery_plan import LogKey
 
 if TYPE_CHECKING:
     from duramen.partition.store import Store
 
+Wanted = tuple[TopicPartition, TopicId, TopicConfig]
+"""A partition to be made."""
 
-def create_partitions(
-    store: Store, new: list[tuple[TopicPartition, TopicId, TopicConfig]], done: Callable[[BaseException | None], None]
-) -> None:
-    """Make new partitions off the loop, in the directory with the fewest, then open them; `done(error)`.
+Created = Callable[[Mapping[LogKey, BaseException]], None]
+"""Told which partitions were not made, and why."""
 
-    One call at a time. An error fences the directory: after a failed sync nothing on it is certain.
+
+def create_partitions(store: Store, wanted: list[Wanted], done: Created) -> None:
+    """Make new partitions off the loop, in the directory with the fewest, then open them; `done(unmade)`.
+
+    One call at a time. A failing disk fences the directory: after a failed sync nothing on it is certain.
     """
+    new = [NewLog(*each) for each in wanted]
     writable = [directory for directory in store.directories if directory.journal.failed is None]
     if not writable:
-        done(StorageError("no log directory takes writes"))
+        done(dict.fromkeys((each.key for each in new), StorageError("no log directory takes writes")))
         return
     directory = min(writable, key=lambda each: len(each.logs))
     try:
-        job = directory.take_creation([NewLog(*each) for each in new])
+        job = directory.take_creation(new)
     except (OSError, StorageError) as error:
-        done(error)
+        done(dict.fromkeys((each.key for each in new), error))
         return
+    configs = {NewLog(*each).key: each[2] for each in wanted}
 
     def created(_: Any, error: BaseException | None) -> None:
+        unmade: dict[LogKey, BaseException] = dict(job.refused)
         if error is not None:
             store.fail(directory, error)
-            done(error)
+            done(unmade | dict.fromkeys((each.key for each in job.new), error))
             return
-        refused: BaseException | None = None
-        logs = job.logs
+        problem: BaseException | None = None
         try:
             directory.complete_creation(job)
-        except DuramenError as problem:  # fenced meanwhile, or the journal has no room for all of them
-            refused = problem
-        for log, (_, _, config) in zip(logs, new, strict=True):
-            if directory.logs.get((log.topic_id, log.tp.partition)) is log:
-                store.adopt(directory, log, config)
-        done(refused)
+        except DuramenError as refused:  # fenced meanwhile, or the journal has no room for all of them
+            problem = refused
+        for each, log in zip(job.new, job.logs, strict=True):
+            if directory.logs.get(each.key) is log:
+                store.adopt(directory, log, configs[each.key])
+            elif problem is not None:
+                unmade[each.key] = problem
+        done(unmade)
 
     store.submit("creation", job.run, created)

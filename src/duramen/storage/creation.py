@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from duramen.errors import StorageError
 from duramen.model import TopicId, TopicPartition
 from duramen.ports import Disk
 from duramen.storage.log import Log
 from duramen.storage.log_state import LogJournal
 from duramen.storage.logconfig import LogConfig
 from duramen.storage.reads import HotWindow
+from duramen.storage.recovery_plan import LogKey
 
 
 class NewLog(NamedTuple):
@@ -20,9 +23,16 @@ class NewLog(NamedTuple):
     topic_id: TopicId
     config: LogConfig
 
+    @property
+    def key(self) -> LogKey:
+        return self.topic_id, self.tp.partition
+
 
 class Creation:
-    """Makes logs in one log directory. Touches files and the new logs alone; `logs` are the finished ones."""
+    """Makes logs in one log directory. Touches files and the new logs alone; `logs` are the finished ones.
+
+    refused: logs that were asked for and are not made, and why.
+    """
 
     def __init__(
         self,
@@ -32,6 +42,7 @@ class Creation:
         flush_queue: list[Log],
         hot: HotWindow,
         new: list[NewLog],
+        refused: Mapping[LogKey, StorageError],
     ) -> None:
         self._disk = disk
         self._directory = directory
@@ -39,6 +50,7 @@ class Creation:
         self._flush_queue = flush_queue
         self._hot = hot
         self.new = new
+        self.refused = refused
         self.logs: list[Log] = []
 
     def run(self) -> None:

@@ -50,6 +50,8 @@ class DirectoryLogs:
     def create_log(self, tp: TopicPartition, topic_id: TopicId, config: LogConfig) -> Log:
         """A new empty log, at once and on this thread: `take_creation` and what belongs to it."""
         job = self.take_creation([NewLog(tp, topic_id, config)])
+        for problem in job.refused.values():
+            raise problem
         try:
             job.run()
         except OSError as error:
@@ -58,14 +60,19 @@ class DirectoryLogs:
         return self.complete_creation(job)[0]
 
     def take_creation(self, new: list[NewLog]) -> Creation:
-        """The job that makes new, empty logs whose names are durable. One at a time; none for a path that exists."""
+        """The job that makes new, empty logs whose names are durable; one whose path exists is refused. One at a time.
+
+        OSError, StorageError: none can be made here.
+        """
         self._check_usable()
-        for tp, topic_id, _ in new:
-            path = posixpath.join(self.path, str(tp))
-            key = topic_id, tp.partition
-            if key in self.logs or key in self.offline or self.disk.exists(path):
-                raise StorageError(f"{path} exists already; remove it or create the topic under another name")
-        return Creation(self.disk, self.path, self.journal, self._queue, self.hot, new)
+        refused: dict[LogKey, StorageError] = {}
+        for each in new:
+            path = posixpath.join(self.path, str(each.tp))
+            if each.key in self.logs or each.key in self.offline or self.disk.exists(path):
+                problem = f"{path} exists already; remove it or create the topic under another name"
+                refused[each.key] = StorageError(problem)
+        wanted = [each for each in new if each.key not in refused]
+        return Creation(self.disk, self.path, self.journal, self._queue, self.hot, wanted, refused)
 
     def complete_creation(self, job: Creation) -> list[Log]:
         """The job has run: creation is journaled before anything that is appended to the logs.

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.server.broker_world import NOW, InProcess
+from tests.unit.server.broker_world import NOW, InProcess, after_power_cut
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
-from duramen.sim.disk import CrashDisk
+from duramen.model import TopicPartition
+from duramen.partition import catalog
+from duramen.sim.disk import Call, CrashDisk
 from duramen.storage import kinds
 from duramen.wire.messages import API
 
@@ -126,3 +128,49 @@ def test_a_topic_whose_partitions_cannot_be_made_is_no_success(monkeypatch: pyte
     server.disk.power_on()
     again = InProcess(server.disk)
     assert [index for index in range(4) if again.broker.partition("half", index) is None] == []
+
+
+def test_a_directory_in_the_way_of_one_partition_refuses_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "CREATED_AT_ONCE", 2)
+    server = InProcess()
+    server.disk.make_directories("/data/x-0")
+    line = server.connect()
+    request = API[19].request
+    wanted = [request.CreatableTopic(name=name, num_partitions=3, replication_factor=1) for name in "wxy"]
+    answers = {topic.name: topic for topic in line.call(19, 7, topics=wanted, timeout_ms=1000).topics}
+    assert {name: answer.error_code for name, answer in answers.items()} == {"w": 0, "x": KAFKA_STORAGE_ERROR, "y": 0}
+    assert "/data/x-0 exists already" in answers["x"].error_message
+    for tp in [TopicPartition(name, index) for name in "wxy" for index in range(3)]:
+        partition = server.broker.partition(*tp)
+        assert (partition is not None and partition.replication.is_leader) is (tp != TopicPartition("x", 0))
+
+
+def test_a_partition_that_could_not_be_made_is_not_made_elsewhere_before_a_restart() -> None:
+    disk = CrashDisk()
+    server = InProcess(disk, log_dirs="/data,/more")
+    line = server.connect()
+    where = []
+
+    def fault(call: Call) -> OSError | None:
+        home = next((path for path in ("/data", "/more") if call.path.startswith(f"{path}/t-0")), None)
+        if home is None or call.operation != "sync" or home not in (where or [home]):
+            return None
+        where.append(home)
+        return OSError(5, "the disk is gone")
+
+    disk.fault = fault
+    request = API[19].request
+    topic = request.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    assert line.call(19, 7, topics=[topic], timeout_ms=1000).topics[0].error_code == KAFKA_STORAGE_ERROR
+    disk.fault = lambda call: None
+    (other,) = {"/data", "/more"} - set(where)
+    line.create_topic("next")  # a look at everything that lacks
+    more = API[37].request.CreatePartitionsTopic(name="t", count=2, assignments=None)
+    line.call(37, 3, topics=[more], timeout_ms=1000)
+    assert server.broker.partition("next", 0) is not None
+    assert server.broker.partition("t", 1) is not None
+    assert server.broker.partition("t", 0) is None, "half of it may be in the directory that failed"
+    assert not disk.exists(f"{other}/t-0")
+    assert line.produce("t", b"a").error_code == KAFKA_STORAGE_ERROR
+    again = after_power_cut(server, log_dirs="/data,/more")
+    assert again.connect().produce("t", b"a").error_code == 0
