@@ -126,6 +126,26 @@ def test_a_query_goes_on_from_its_checkpoint_and_shows_its_lag(
     assert sorted(json.loads(row.text)["n"] for row in values) == list(range(50))
 
 
+def test_a_first_batch_that_failed_is_read_again_from_where_it_began(
+    spark: SparkSession, node: LogNode, tmp_path: Path
+) -> None:
+    """Spark asks for the initial offset anew then, as the source's options have it by now."""
+    topic = node.create("first")
+    node.append(topic, 0, records(0, 10))
+
+    def refuse(rows: DataFrame, batch: int) -> None:
+        raise RuntimeError("not this one")
+
+    frame = load(spark.readStream, node, topic, startingOffsets="earliest")
+    writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    failing = writer.foreachBatch(refuse).start()
+    with pytest.raises(PySparkException, match="not this one"):
+        failing.awaitTermination(WAIT_S)
+    node.delete_before(topic, 0, 4)
+    with pytest.raises(PySparkException, match="DataLossError: offsets 0 to 3 of first-0"):
+        drain(frame, "out", tmp_path / "checkpoint")
+
+
 def test_expiry_under_a_query_fails_it_naming_the_range(spark: SparkSession, node: LogNode, tmp_path: Path) -> None:
     topic = node.create("expiring")
     node.append(topic, 0, records(0, 10))

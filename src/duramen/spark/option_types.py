@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from duramen.spark.positions import TOPIC_ID
+from duramen.spark.positions import BESIDE
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -147,7 +147,7 @@ def _by_partition(given: str, expected: str, least: int) -> TopicOffsets:
             raise ValueError(expected)
         found[topic] = {}
         for partition, number in numbers.items():
-            if partition == TOPIC_ID:
+            if partition in BESIDE:
                 continue  # offsets that were taken from a checkpoint
             if not partition.isdecimal() or not isinstance(number, int) or isinstance(number, bool) or number < least:
                 raise ValueError(expected)

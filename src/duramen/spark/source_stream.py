@@ -31,7 +31,7 @@ from duramen.spark.data_loss import lost, replaced
 from duramen.spark.offset_ranges import OffsetRanges
 from duramen.spark.options import STREAM, parse
 from duramen.spark.planning import Split, identified, splits
-from duramen.spark.positions import Positions, from_json, ids_from_json, to_json
+from duramen.spark.positions import Positions, first_from_json, from_json, ids_from_json, to_json
 from duramen.spark.sizes import layout
 from duramen.spark.source_batch import behind_losses, only_of_key
 from duramen.spark.source_schema import arrow_schema
@@ -52,6 +52,7 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Positions | None = None
         self._latest: Positions | None = None
         self._ids: dict[str, TopicId] = {}
+        self._initial: dict[str, dict[str, Any]] | None = None
         self._last_trigger = time.monotonic()
         self._leases: list[HeldLease] = []
 
@@ -62,10 +63,11 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- offsets ---------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, dict[str, Any]]:  # noqa: N802
-        """Where a new query starts."""
+        """Where a new query starts. Spark asks again when it plans the first batch, and after a restart in it."""
         ranges = self._ranges()
         start = ranges.start(self._partitions(ranges), LATEST)
-        return to_json(start, ranges.ids)
+        self._initial = to_json(start, ranges.ids)
+        return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """One of the limits that the options set; all of them are applied when Spark hands it back."""
@@ -98,7 +100,7 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = self._cut(begin, end)
         if waiting:
             self._last_trigger = time.monotonic()
-        return to_json(end, ranges.ids)
+        return to_json(end, ranges.ids, begin if start == self._initial else None)
 
     def reportLatestOffset(self) -> dict[str, dict[str, Any]] | None:  # noqa: N802
         """The log's end as it was last seen: with it, the query's progress shows how far it lags behind."""
@@ -113,9 +115,12 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The splits of one micro-batch. Raises DataLossError naming offsets that the log does not hold any more."""
+        if start == end:
+            return []  # so Spark tells how far a query was
         until = from_json(end)
         ids = ids_from_json(end)
-        begin = self._of_the_same(from_json(start), ids_from_json(start), ids)
+        # Of the first batch, `start` is the initial offset as it is by now: the latest one has moved since.
+        begin = self._of_the_same(first_from_json(end) or from_json(start), ids_from_json(start), ids)
         # A partition that is new to the query is read from its first offset, whenever the batch is planned again.
         begin = {tp: begin.get(tp, 0) for tp in until}
         moved = {tp: offset for tp, offset in until.items() if offset > begin[tp]}

@@ -242,6 +242,30 @@ def test_micro_batches_keep_to_their_limits_and_meet_the_end(node: LogNode) -> N
     query.stop()
 
 
+def test_a_first_batch_that_is_run_again_begins_where_it_began(node: LogNode) -> None:
+    """Spark keeps no batch's beginning, and asks for the initial offset anew: in a query from `latest` it has moved."""
+    topic = node.create("first", 2)
+    node.append(topic, 0, records(10))
+    query = stream(node, topic, startingOffsets="latest")
+    start = query.initialOffset()
+    node.append(topic, 0, records(5, 10))
+    end = query.latestOffset(start, ReadAllAvailable())
+    assert plain(end) == {"first": {"0": 15, "1": 0}}
+    query.stop()
+    node.append(topic, 0, records(5, 15))
+
+    again = stream(node, topic, startingOffsets="latest")
+    assert again.partitions(end, end) == [], "so Spark says how far the query was"
+    now = again.initialOffset()
+    assert plain(now) == {"first": {"0": 20, "1": 0}}
+    assert [offset for offset, _ in rows(again, again.partitions(now, end))] == [*range(10, 15)]
+    second = again.latestOffset(end, ReadAllAvailable())
+    assert second == now, "only the first batch says where it began"
+    assert [offset for offset, _ in rows(again, again.partitions(end, second))] == [*range(15, 20)]
+    assert again.latestOffset(second, ReadAllAvailable()) == second
+    again.stop()
+
+
 def test_bytes_limit_a_micro_batch(node: LogNode) -> None:
     topic = node.create("bytes")
     for _ in range(20):
