@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from duramen.config import load_broker_config
@@ -52,7 +53,7 @@ def open_log(path: str | os.PathLike[str], settings: Mapping[str, str] | None = 
     """
     where = os.fspath(path)
     try:
-        return EmbeddedLog(where, settings or {})
+        return EmbeddedLog(where, _texts(settings))
     except OSError as error:
         raise StorageError(f"{where}: {error.strerror or error}") from error
 
@@ -120,17 +121,19 @@ class EmbeddedLog:
     def topic(self, name: str, partitions: int | None = None, configs: Mapping[str, str] | None = None) -> Topic:
         """The topic of this name, created (durably) on first use with `partitions` (1 unless given) and `configs`.
 
-        Raises ConfigError when it exists with another number of partitions, KafkaError for a name or setting that
+        configs: topic settings by their Kafka names, as texts; they count only where the topic is created. Raises
+        ConfigError when it exists with another number of partitions, KafkaError for a name or setting that
         Kafka would refuse.
         """
         self._check()
+        given = _texts(configs)
         known = self._topics.get(name)
         image = self._catalog.image.topic(name)
         if image is None:
-            with self._turn:
-                new = self._catalog.new_topic(name, 1 if partitions is None else partitions, dict(configs or {}))
             future: Future[Any] = Future()
             with self._turn:
+                self._check()
+                new = self._catalog.new_topic(name, 1 if partitions is None else partitions, given)
                 self._catalog.create([new], future.set_result)
             results = future.result()
             if isinstance(results, DuramenError):
@@ -171,11 +174,12 @@ class EmbeddedLog:
                 self._close()
 
     def _close(self) -> None:
+        with self._turn:
+            self._closed = True  # between two appends: none is taken by halves
         with suppress(DuramenError):  # on a failed disk nothing can be said any more; the files close all the same
             self._call(BrokerStopping(self._node_id, self._epoch))
         idle = threading.Event()
         with self._turn:
-            self._closed = True  # between two appends: none is taken by halves
             self._catalog.host.close()
             self._store.stop(idle.set)
         idle.wait()
@@ -234,14 +238,23 @@ class Topic:
         partition per call, in turn. Records of one partition keep their order. Raises KafkaError when refused (none
         was stored then, unless the message says how many) or when the disk failed (the outcome is unknown then).
         """
-        return self.append_async(records, partition).result(timeout)
+        return self._append(records, partition, _at_once).result(timeout)
 
     def append_async(self, records: Iterable[Record], partition: int | None = None) -> Future[list[int]]:
-        """Like `append`, but returns at once with a future of the offsets."""
+        """Like `append`, but returns at once with a future of the offsets.
+
+        Its callbacks are called one after the other by a thread of their own, which holds no lock of the log: they
+        may append, and wait for `append`, but not for another future of `append_async`.
+        """
+        return self._append(records, partition, self._turn.tell)
+
+    def _append(
+        self, records: Iterable[Record], partition: int | None, tell: Callable[[Callable[[], None]], None]
+    ) -> Future[list[int]]:
         self._log._check()
         now = self._turn.wall_ms()
         rows = [check_record(row) for row in records]
-        return _Appending(self, rows, self._spread(rows, partition), now).future
+        return _Appending(self, rows, self._spread(rows, partition), now, tell).future
 
     def _spread(self, rows: list[Record], partition: int | None) -> dict[int, list[int]]:
         """Positions in `rows` by partition."""
@@ -263,9 +276,9 @@ class Topic:
     ) -> Iterator[StoredRecord]:
         """Records of a partition from offset `start` (None: the first there is), in order.
 
-        follow: at the end wait for more instead of stopping. end: stop before this offset. Raises KafkaError
-        OFFSET_OUT_OF_RANGE when `start` is below the log start or above the log end, CorruptLogError for damage,
-        StorageError when the disk fails.
+        follow: at the end wait for more instead of stopping, until the log is closed (ClosedError). end: stop before
+        this offset. Raises KafkaError OFFSET_OUT_OF_RANGE when `start` is below the log start or above the log end, or
+        when truncation or retention overtook the reader, CorruptLogError for damage, StorageError when the disk fails.
         """
         self._check_partition(partition)
         offset = self.start_offset(partition) if start is None else start
@@ -368,6 +381,14 @@ class Topic:
         return found
 
 
+def _texts(settings: Mapping[str, str] | None) -> dict[str, str]:
+    """A copy of the settings; TypeError for one that is no text, as in a file of properties all are."""
+    for name, value in (settings or {}).items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise TypeError(f"settings are texts, as in a .properties file: {name!r} is given as {value!r}")
+    return dict(settings or {})
+
+
 @contextmanager
 def _disk_errors(what: str) -> Iterator[None]:
     """A read that fails is told as StorageError, as every other failure is."""
@@ -377,10 +398,23 @@ def _disk_errors(what: str) -> Iterator[None]:
         raise StorageError(f"{what} cannot be read: {error}") from error
 
 
-class _Appending:
-    """One append call until all its batches are durable."""
+def _at_once(news: Callable[[], None]) -> None:
+    """How the future of a call that waits is told: nobody else has it, so nothing is called back."""
+    news()
 
-    def __init__(self, topic: Topic, rows: list[Record], spread: dict[int, list[int]], now: int) -> None:
+
+class _Appending:
+    """One append call until all its batches are durable. tell: gets what settles the future."""
+
+    def __init__(
+        self,
+        topic: Topic,
+        rows: list[Record],
+        spread: dict[int, list[int]],
+        now: int,
+        tell: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._tell = tell
         self.future: Future[list[int]] = Future()
         self.future.set_running_or_notify_cancel()
         self._offsets = [-1] * len(rows)
@@ -420,11 +454,11 @@ class _Appending:
         self._open -= 1
         if self._open == 0:
             if self._error is not None:
-                self.future.set_exception(self._told(self._error))
+                self._tell(partial(self.future.set_exception, self._named(self._error)))
             else:
-                self.future.set_result(self._offsets)
+                self._tell(partial(self.future.set_result, self._offsets))
 
-    def _told(self, error: KafkaError) -> KafkaError:
+    def _named(self, error: KafkaError) -> KafkaError:
         """The error of a call of which some batches were stored before another one was refused says so."""
         stored = sum(offset >= 0 for offset in self._offsets)
         if stored:

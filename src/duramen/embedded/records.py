@@ -40,6 +40,9 @@ def check_record(row: object) -> Record:
         if not isinstance(header, tuple | list) or len(header) != 2 or not isinstance(header[0], str | bytes):
             raise TypeError(f"a header is a pair of a name and bytes, not {header!r:.80}")
         _check_bytes(f"the value of the header {header[0]!r:.80}", header[1])
+    when = row.timestamp_ms
+    if when is not None and (not isinstance(when, int) or not -1 <= when < 1 << 63):
+        raise TypeError(f"a record's timestamp_ms is milliseconds since 1970 or None, not {when!r:.80}")
     return row
 
 

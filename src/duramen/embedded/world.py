@@ -43,6 +43,8 @@ class Turn:
         self._timers: list[tuple[float, int, LocalTimer]] = []
         self._number = 0
         self._lanes: dict[str, ThreadPoolExecutor] = {}
+        self._telling: int | None = None
+        self._teller = ThreadPoolExecutor(1, "duramen-teller", self._begin_telling)
         self._wake = threading.Condition(self.lock)
         self._closed = False
         self._timekeeper = threading.Thread(target=self._keep_time, name="duramen-timers", daemon=True)
@@ -120,11 +122,20 @@ class Turn:
 
         pool.submit(run)
 
+    def _begin_telling(self) -> None:
+        self._telling = threading.get_ident()
+
+    def tell(self, news: Callable[[], None]) -> None:
+        """Run what may call back into the user's code: on a thread of its own that holds no lock and does no work of
+        the log's, so that what is called may wait for its own locks, and for the log."""
+        self._teller.submit(news)
+
     def together(self, work: Sequence[Callable[[], Any]]) -> list[Any]:
         return side_by_side(work)
 
     def close(self) -> None:
-        """End the threads; call it without holding the lock. What a job still brings is nobody's any more."""
+        """End the threads; call it without holding the lock. What a job still brings is nobody's any more, but
+        everybody has been told before it returns; the thread that tells does not wait for itself."""
         with self.lock:
             self._closed = True
             lanes = list(self._lanes.values())
@@ -132,6 +143,7 @@ class Turn:
         for pool in lanes:
             pool.shutdown(wait=True)
         self._timekeeper.join()
+        self._teller.shutdown(wait=threading.get_ident() != self._telling)
 
 
 class NoNetwork:

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import duramen
+from duramen.embedded import EmbeddedLog
 from duramen.embedded.records import murmur2, partition_for
 from duramen.partition import partition
 from duramen.partition.partition import Partition
@@ -180,6 +182,8 @@ def test_refusals_say_what_is_wrong(tmp_path: Path) -> None:
         (duramen.Record(key="k"), "a record's key is bytes or None, not str"),  # type: ignore[arg-type]
         (duramen.Record(headers={"h": b"1"}), "a header is a pair"),  # type: ignore[arg-type]
         (duramen.Record(headers=[("h", "1")]), "the value of the header 'h' is bytes"),  # type: ignore[list-item]
+        (duramen.Record(timestamp_ms="1"), "timestamp_ms is milliseconds since 1970"),  # type: ignore[arg-type]
+        (duramen.Record(timestamp_ms=1 << 63), "timestamp_ms is milliseconds since 1970"),
     ],
 )
 def test_what_is_no_record_is_a_type_error(tmp_path: Path, row: duramen.Record, what: str) -> None:
@@ -188,6 +192,15 @@ def test_what_is_no_record_is_a_type_error(tmp_path: Path, row: duramen.Record, 
         with pytest.raises(TypeError, match=what):
             events.append([duramen.Record(value=b"good"), row])
         assert events.end_offset(0) == 0
+
+
+def test_settings_are_texts(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"'log[.]segment[.]bytes' is given as 5000000"):
+        duramen.open(tmp_path, {"log.segment.bytes": 5_000_000})  # type: ignore[dict-item]
+    with duramen.open(tmp_path) as log:
+        with pytest.raises(TypeError, match=r"'retention[.]ms' is given as 5"):
+            log.topic("events", configs={"retention.ms": 5})  # type: ignore[dict-item]
+        assert log.topics() == []
 
 
 def test_a_place_that_holds_no_directory(tmp_path: Path) -> None:
@@ -263,3 +276,67 @@ def test_closing_waits_for_batches_that_are_being_recompressed(tmp_path: Path, m
     assert [future.result(60) for future in futures] == [[0], [1]]
     with duramen.open(str(tmp_path / "log")) as again:
         assert [row.value for row in again.topic("t").read(0)] == [b"a" * 100, b"b" * 100]
+
+
+def test_what_a_future_calls_back_may_wait_for_a_lock_that_others_append_under(tmp_path: Path) -> None:
+    """It was called under the log's own lock: who appended with that other lock held stopped the log for ever."""
+    theirs = threading.RLock()
+    called = threading.Semaphore(0)
+
+    def report(_: Future[list[int]]) -> None:
+        called.release()  # from here on it only waits for the lock
+        with theirs:
+            called.release()
+
+    log = duramen.open(str(tmp_path / "log"))
+    topic = log.topic("t")
+    worked = []
+
+    def work() -> None:
+        with theirs:
+            topic.append_async([duramen.Record(b"1")]).add_done_callback(report)
+            assert called.acquire(timeout=60)
+            worked.append(topic.append([duramen.Record(b"2")]))
+        assert called.acquire(timeout=60)
+        log.close()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert worked == [[1]]
+
+
+def test_what_a_future_calls_back_may_append_and_close(tmp_path: Path) -> None:
+    log = duramen.open(str(tmp_path / "log"))
+    topic = log.topic("t")
+    found = []
+    closed = threading.Event()
+
+    def go_on(first: Future[list[int]]) -> None:
+        found.append((first.result(), topic.append([duramen.Record(b"2")])))
+        log.close()
+        closed.set()
+
+    topic.append_async([duramen.Record(b"1")]).add_done_callback(go_on)
+    assert closed.wait(60)
+    assert found == [([0], [1])]
+
+
+def test_who_comes_while_a_log_closes_is_told_that_it_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic was refused for want of a node to hold it, which is how a stopping node looks from inside."""
+    log = duramen.open(str(tmp_path / "log"))
+    real, late = EmbeddedLog._call, []
+
+    def call(self: EmbeddedLog, command: Any, timeout: float | None = None) -> Any:
+        answer = real(self, command, timeout)
+        with pytest.raises(duramen.DuramenError) as refused:
+            log.topic("late")
+        late.append(refused.type)
+        return answer
+
+    monkeypatch.setattr(EmbeddedLog, "_call", call)
+    log.close()
+    assert late == [duramen.ClosedError]
