@@ -7,21 +7,27 @@ commit as the data.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from duramen.errors import ConfigError, StorageError
 from duramen.pipelines.changelog import order
-from duramen.pipelines.durable import sync
-from duramen.pipelines.store import Commit, Shape, Store, encoded
+from duramen.pipelines.durable import read_json, sync
+from duramen.pipelines.store import Commit, Shape, Store, columns, encoded
 
 COMPACT_EVERY = 50  # versions
 HISTORY_LOOK_BACK = 8  # commits of others (a hand-run optimize) between two of ours
 _OURS = "duramen"
+# Delta removes commits of more than a month ago, and with them what they tell: which records a version contains, and
+# where its changes lie.
+_SETTINGS = {"delta.enableExpiredLogCleanup": "false"}
+# The library's own checkpoints would come when nobody syncs them.
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 class DeltaStore(Store):
@@ -32,10 +38,17 @@ class DeltaStore(Store):
         self.path = str(folder / "delta")
         if not DeltaTable.is_deltatable(self.path):
             Path(self.path).mkdir(parents=True, exist_ok=True)
-            DeltaTable.create(self.path, self.schema)
-        names = [field.name for field in self._table().schema().fields]
-        if names != self.schema.names:
-            raise ConfigError(f"{folder} holds {names}, not {self.schema.names}; build it anew: reprocess")
+            DeltaTable.create(self.path, self.schema, configuration=_SETTINGS)
+        self._log = Path(self.path) / "_delta_log"
+        self._unsynced: int | None = None
+        """The first Delta version that this object has not synced; None until it has looked."""
+        found = self._table().schema()
+        # Types as Delta has them, for the library would cast to the table's: 2.7 to 2.
+        if [(f.name, f.type) for f in found.fields] != [
+            (f.name, f.type) for f in Schema.from_arrow(self.schema).fields
+        ]:
+            told = columns(pa.schema(found.to_arrow()))
+            raise ConfigError(f"{folder} holds {told}, not {columns(self.schema)}; build it anew: reprocess")
 
     @staticmethod
     def stored_schema(folder: Path) -> pa.Schema:
@@ -95,28 +108,54 @@ class DeltaStore(Store):
         # A merge that finds nothing to do (deletes of keys that are not there) commits nothing; the batch must be told.
         if not self.shape.keys or self._table().version() == before:
             rows = self.schema.empty_table() if self.shape.keys else changes
-            write_deltalake(table, rows, mode="append", commit_properties=told)
+            write_deltalake(table, rows, mode="append", commit_properties=told, post_commithook_properties=_NO_HOOKS)
         self._sync()
         if commit.version % COMPACT_EVERY == COMPACT_EVERY - 1:
             keep = CommitProperties(custom_metadata={_OURS: encoded(commit)})
-            table = self._table()
-            table.optimize.compact(commit_properties=keep)
-            table.create_checkpoint()
+            self._table().optimize.compact(commit_properties=keep, post_commithook_properties=_NO_HOOKS)
+            self._sync()
+            self._table().create_checkpoint()
+            self._sync_checkpoint()
 
     def _sync(self) -> None:
-        """The library leaves the last commit in the page cache; the batch is done when it is on the disk."""
-        log = Path(self.path) / "_delta_log"
-        newest = max(log.glob("[0-9]*.json"))
-        for line in newest.read_text(encoding="utf-8").splitlines():
-            if added := json.loads(line).get("add"):
-                sync(Path(self.path) / unquote(added["path"]))
-        sync(newest)
-        for folder in (log, Path(self.path)):
+        """See Store. The library leaves all that it writes in the page cache.
+
+        Every commit counts, for one that lacks makes the table unreadable: also those of a process that was killed
+        before it came to this, and other people's. Before the last checkpoint all was synced.
+        """
+        if self._unsynced is None:
+            checkpoint = self._sync_checkpoint()
+            self._unsynced = 0 if checkpoint is None else checkpoint
+        while (commit := self._log / f"{self._unsynced:020}.json").exists():
+            for line in commit.read_text(encoding="utf-8").splitlines():
+                if added := json.loads(line).get("add"):
+                    with suppress(FileNotFoundError):  # of an older version, and somebody vacuumed
+                        sync(Path(self.path) / unquote(added["path"]))
+            sync(commit)
+            self._unsynced += 1
+        for folder in (self._log, Path(self.path)):
             sync(folder)
+
+    def _sync_checkpoint(self) -> int | None:
+        """The version of the last checkpoint, which is on the disk on return; None when there is none."""
+        hint = read_json(self._log / "_last_checkpoint")
+        if hint is None:
+            return None
+        for path in (*self._log.glob(f"{hint['version']:020}.checkpoint*"), self._log / "_last_checkpoint", self._log):
+            sync(path)
+        version: int = hint["version"]
+        return version
 
     def _merge(self, table: DeltaTable, changes: pa.Table, told: CommitProperties) -> None:
         same = " AND ".join(f"target.{_quoted(key)} = source.{_quoted(key)}" for key in self.shape.keys)
-        merge = table.merge(changes, same, source_alias="source", target_alias="target", commit_properties=told)
+        merge = table.merge(
+            changes,
+            same,
+            source_alias="source",
+            target_alias="target",
+            commit_properties=told,
+            post_commithook_properties=_NO_HOOKS,
+        )
         if self.shape.version:
             later = _not_older(order(self.shape.version))
             merge.when_matched_update_all(predicate=later).when_not_matched_insert_all().execute()

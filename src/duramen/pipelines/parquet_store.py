@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from duramen.errors import ConfigError
+from duramen.errors import ConfigError, StorageError
 from duramen.pipelines.changelog import merged
 from duramen.pipelines.durable import read_json, sync, write_json, write_parquet
-from duramen.pipelines.store import Commit, Shape, Store, remembered
+from duramen.pipelines.store import Commit, Shape, Store, columns, remembered
 
 BUCKETS = 16
 VERSIONS_READABLE = 20
@@ -38,7 +38,7 @@ class ParquetStore(Store):
             (folder / "data").mkdir(parents=True, exist_ok=True)
             (folder / "versions").mkdir(exist_ok=True)
         elif (found := self.stored_schema(folder)) != self.schema:
-            raise ConfigError(f"{folder} holds {found.names}, not {self.schema.names}; build it anew: reprocess")
+            raise ConfigError(f"{folder} holds {columns(found)}, not {columns(self.schema)}; build it anew: reprocess")
 
     @staticmethod
     def stored_schema(folder: Path) -> pa.Schema:
@@ -86,6 +86,8 @@ class ParquetStore(Store):
             except FileNotFoundError:
                 if version is not None:
                     raise ConfigError(f"the rows of version {version} are no longer kept in {self.folder}") from None
+                if manifest == self._manifest():
+                    raise StorageError(f"a file that {self.folder / 'manifest.json'} names is gone") from None
                 # The writer has gone many versions on while we read: the files of the current one are there.
 
     def _read(self, names: list[str]) -> pa.Table:
@@ -109,6 +111,10 @@ class ParquetStore(Store):
         write_json(self.folder / "manifest.json", document)
         self._sweep(commit.version)
 
+    def _sync(self) -> None:
+        """See Store. Before the manifest gets its name, all that it names is on the disk."""
+        sync(self.folder)
+
     def _files(self, change: tuple[str, pa.Table], files: list[str], commit: Commit) -> tuple[str, list[str]]:
         """A bucket, and its files with the rows that come to it."""
         bucket, rows = change
@@ -128,9 +134,8 @@ class ParquetStore(Store):
             return []
         if not self.shape.keys:
             return [("all", changes)]
-        texts = [pc.cast(changes[key], pa.string()) for key in self.shape.keys]
-        joined = pc.binary_join_element_wise(*texts, "\0").to_pylist()
-        hashes = np.fromiter((zlib.crc32(text.encode()) % BUCKETS for text in joined), np.int64, len(joined))
+        joined = pc.binary_join_element_wise(*(_as_bytes(changes[key]) for key in self.shape.keys), b"\0").to_pylist()
+        hashes = np.fromiter((zlib.crc32(key) % BUCKETS for key in joined), np.int64, len(joined))
         return [(f"{b:02}", changes.filter(pa.array(hashes == b))) for b in range(BUCKETS) if (hashes == b).any()]
 
     def _data(self, name: str) -> Path:
@@ -147,3 +152,8 @@ class ParquetStore(Store):
         for path in (self.folder / "data").glob("*.parquet"):
             if path.name not in kept:
                 path.unlink()
+
+
+def _as_bytes(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A key's text in UTF-8; bytes as they are, which may be no text."""
+    return pc.cast(column if pa.types.is_binary(column.type) else pc.cast(column, pa.string()), pa.binary())

@@ -111,14 +111,19 @@ class Store(ABC):
 
     @abstractmethod
     def _commit(self, changes: pa.Table, commit: Commit) -> None:
-        """Make `changes` and the commit visible together."""
+        """Make `changes` and the commit visible together, and durable."""
+
+    @abstractmethod
+    def _sync(self) -> None:
+        """Make durable what is visible: a writer that was killed may have left its last commit in the page cache."""
 
     def apply(self, batch: pa.Table, sink: str, number: int, offsets: Offsets) -> Commit | None:
-        """Fold one batch in; None when it was in already.
+        """Fold one batch in; None when it was in already. Durable on return.
 
         sink: the query; number: its batch, ascending; offsets: where the batch ends in every partition it reads.
         """
         if self.applied(sink) >= number:
+            self._sync()
             return None
         before = self.last()
         contained = before.offsets if before else Offsets()
@@ -200,3 +205,8 @@ def remembered(sinks: dict[str, int], sink: str, batch: int) -> dict[str, int]:
 def encoded(commit: Commit) -> str:
     """A commit as one line of JSON."""
     return json.dumps(commit.to_json(), separators=(",", ":"))
+
+
+def columns(schema: pa.Schema) -> str:
+    """The columns with their types, as an error tells them."""
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -1,0 +1,147 @@
+"""What a store owes beyond the fold: all of it on the disk, its whole history, and a refusal of what it cannot keep."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from duramen.errors import ConfigError, StorageError
+from duramen.pipelines import delta_store
+from duramen.pipelines.delta_store import DeltaStore
+from duramen.pipelines.offsets import Offsets
+from duramen.pipelines.parquet_store import ParquetStore
+from duramen.pipelines.store import Commit, Shape, Store
+
+STORES: dict[str, type[Store]] = {"parquet": ParquetStore, "delta": DeltaStore}
+PLAIN = pa.schema([("k", pa.string()), ("n", pa.int64())])
+MONTH_SECONDS = 31 * 86_400
+
+
+def put(store: Store, batch: int, **columns: Any) -> Commit | None:
+    """One row of record `batch`, as batch of that number."""
+    row = {"k": f"k{batch}", "n": batch, **columns}
+    row |= {"_topic": "t", "_partition": 0, "_offset": batch, "_deleted": False}
+    given = pa.Table.from_pylist([row], schema=store.schema)
+    return store.apply(given, "query", batch, Offsets({("t", 0): batch + 1}))
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Of every file that was synced, the bytes it had then."""
+    found: dict[str, int] = {}
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        real(descriptor)
+        found[os.readlink(f"/proc/self/fd/{descriptor}")] = os.fstat(descriptor).st_size
+
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("only Linux tells the name of a descriptor")
+    monkeypatch.setattr(os, "fsync", fsync)
+    return found
+
+
+def unsynced(folder: Path, synced: dict[str, int]) -> list[str]:
+    """What a power cut may take of a Delta table: of its log, and of the files that the log names."""
+    log = folder / "delta" / "_delta_log"
+    needed = [*log.iterdir()]
+    for commit in log.glob("*.json"):
+        told = [json.loads(line) for line in commit.read_text().splitlines()]
+        needed += [folder / "delta" / unquote(entry["add"]["path"]) for entry in told if "add" in entry]
+    return sorted(path.name for path in needed if synced.get(str(path)) != path.stat().st_size)
+
+
+@pytest.mark.parametrize("keys", [("k",), ()], ids=["table", "history"])
+def test_all_that_a_delta_table_needs_is_on_the_disk(
+    keys: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synced: dict[str, int]
+) -> None:
+    """Also what the library writes beside the batches: the table's beginning, compactions and checkpoints."""
+    monkeypatch.setattr(delta_store, "COMPACT_EVERY", 3)
+    store = DeltaStore(tmp_path, Shape(keys), PLAIN)
+    for batch in range(5):
+        put(store, batch)
+        assert unsynced(tmp_path, synced) == []
+    assert list((tmp_path / "delta" / "_delta_log").glob("*.checkpoint.parquet"))
+    DeltaTable(store.path).optimize.compact()  # by hand
+    assert unsynced(tmp_path, synced) != []
+    put(DeltaStore(tmp_path, Shape(keys), PLAIN), 5)
+    assert unsynced(tmp_path, synced) == []
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_batch_that_comes_again_is_told_of_only_when_it_is_on_the_disk(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synced: dict[str, int]
+) -> None:
+    """The driver was killed between the commit and its sync: Spark would note the batch, and a power cut take it."""
+    store = STORES[kind](tmp_path, Shape(("k",)), PLAIN)
+    put(store, 0)
+    module = f"duramen.pipelines.{'durable' if kind == 'parquet' else 'delta_store'}.sync"
+    before = store.last()
+
+    def killed(path: Path) -> None:
+        if store.last() != before:
+            raise KeyboardInterrupt
+        os.close(os.open(path, os.O_RDONLY))
+
+    with monkeypatch.context() as dying:
+        dying.setattr(module, killed)
+        with pytest.raises(KeyboardInterrupt):
+            put(store, 1)
+    synced.clear()
+    again = STORES[kind](tmp_path, Shape(("k",)), PLAIN)
+    assert put(again, 1) is None
+    assert sorted(again.rows()["n"].to_pylist()) == [0, 1]
+    if kind == "delta":
+        assert unsynced(tmp_path, synced) == []
+    else:
+        assert str(tmp_path) in synced, "the manifest's name"
+
+
+def test_the_history_of_a_delta_table_is_kept_for_longer_than_a_month(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commits tell which records a version contains and where its changes lie; Delta removes old ones unless told."""
+    monkeypatch.setattr(delta_store, "COMPACT_EVERY", 10)
+    store = DeltaStore(tmp_path, Shape(()), PLAIN)
+    for batch in range(120):
+        put(store, batch)
+        if batch == 15:
+            for path in (tmp_path / "delta" / "_delta_log").iterdir():
+                old = path.stat().st_mtime - MONTH_SECONDS
+                os.utime(path, (old, old))
+    assert [commit.version for commit in store.commits()] == list(range(120))
+    assert [rows["n"].to_pylist() for rows in store.changes()] == [[batch] for batch in range(120)]
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_column_of_another_type_is_refused_before_anything_is_cast(kind: str, tmp_path: Path) -> None:
+    """The topic's schema is no part of the function's text, so nothing else sees that it was changed."""
+    put(STORES[kind](tmp_path, Shape(("k",)), PLAIN), 0)
+    wider = pa.schema([("k", pa.string()), ("n", pa.float64())])
+    with pytest.raises(ConfigError, match=r"n int64, .* not k string, n double"):
+        put(STORES[kind](tmp_path, Shape(("k",)), wider), 1, n=2.7)
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_keys_may_be_bytes_that_are_no_text(kind: str, tmp_path: Path) -> None:
+    schema = pa.schema([("k", pa.binary()), ("n", pa.int64())])
+    store = STORES[kind](tmp_path, Shape(("k",)), schema)
+    for batch, key in enumerate([b"\xff\xfe", b"\xff", b"\xff\xfe"]):
+        put(store, batch, k=key)
+    assert {row["k"]: row["n"] for row in store.rows().to_pylist()} == {b"\xff": 1, b"\xff\xfe": 2}
+
+
+@pytest.mark.timeout(60)
+def test_a_file_that_is_gone_is_told_and_not_waited_for(tmp_path: Path) -> None:
+    store = ParquetStore(tmp_path, Shape(("k",)), PLAIN)
+    put(store, 0)
+    Path(store.files()[0]).unlink()
+    with pytest.raises(StorageError, match="names is gone"):
+        store.rows()
