@@ -289,6 +289,7 @@ class Catalog:
             self._report("config-ignored", error=error)
             return
         self.machine.config = self.config
+        self._store.maintenance.reconfigure(self.config)
         self._topic_configs.clear()
         for name in self.image.names():
             self.configure(name)

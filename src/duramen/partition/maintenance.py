@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from duramen.config import BrokerConfig
 from duramen.errors import StorageError
 from duramen.ports import Clock, Timer
 from duramen.storage.directory import LogDirectory
@@ -41,6 +42,11 @@ class Maintenance:
         """Begin checkpoints, sealing, retention and deletions, once a second, and compaction."""
         self._timer = self._clock.call_later(MAINTENANCE_SECONDS, self._maintain)
         self._store.compaction.start()
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Settings of the node that changed, or came from the metadata log, for the directories that are open."""
+        for directory in self._store.directories:
+            directory.expire_producers_after(config.integer("producer.id.expiration.ms"))
 
     def _maintain(self) -> None:
         if self._stopped:

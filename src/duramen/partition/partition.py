@@ -99,6 +99,7 @@ class Partition:
         self.closed = False
         self.bytes_in = 0
         self.bytes_out = 0
+        """Of records, in replies to clients."""
 
     # ---- where it stands -------------------------------------------------------------------------------------
 
@@ -232,6 +233,7 @@ class Partition:
         header = parse_header(view)
         place(view, header, self.log.end_offset, self.replication.epoch)
         self.log.append(view, header, now_ms)
+        self.bytes_in += header.size
         self._on_touched(self)
         return self.log.end_offset
 
@@ -339,7 +341,6 @@ class Partition:
             parts, size = found.parts, found.size
             if aborted is not None and size:
                 aborted = log.aborted(offset, found.next_offset)
-            self.bytes_out += size
         return Read(parts, size, high, stable, log.start_offset, aborted)
 
     def watch(self, callback: Callable[[], None]) -> None:

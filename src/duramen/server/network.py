@@ -16,6 +16,7 @@ from duramen.errors import DuramenError
 from duramen.ports import FileSpan, Transport
 from duramen.server.buffers import BufferPool
 from duramen.server.outbox import Outbox
+from duramen.wire.frame import part_size
 
 if TYPE_CHECKING:
     from duramen.server.request import Request
@@ -35,7 +36,8 @@ KEPT_BY_REFERENCE_BYTES = 16 * 1024
 
 MAX_PENDING_REQUESTS = 256
 MAX_UNSENT_BYTES = 8 * 1024 * 1024
-"""Replies a client has not read, beyond which its requests are not read either (Kafka: one reply)."""
+"""Replies a client has not read, beyond which its requests are not read either (Kafka: one reply); those count, too,
+that wait for the reply before them."""
 
 
 _SIZE = Struct(">i")
@@ -98,6 +100,7 @@ class Connection:
 
     __slots__ = (
         "_buffer",
+        "_early",
         "_filled",
         "_held",
         "_need",
@@ -130,6 +133,8 @@ class Connection:
         self.client_bytes = b""
         self.muted: set[str] = set()
         self.pending: deque[Request] = deque()
+        self._early = 0
+        """Bytes of complete replies whose turn it is not yet."""
         self.closed = False
         self.last_active = receiver.monotonic()
         self.read_cold_at = float("-inf")
@@ -313,24 +318,34 @@ class Connection:
         if len(self.pending) >= MAX_PENDING_REQUESTS:
             self.mute("backlog")
 
-    def ready(self) -> None:
-        """Some reply is complete: queue every reply whose turn it is, and send unless a wake-up will do it."""
+    def ready(self, request: Request) -> None:
+        """Its reply is complete: queue every reply whose turn it is, and send unless a wake-up will do it."""
         pending = self.pending
         outbox = self._outbox
+        if pending and pending[0] is not request:
+            self._early += sum(map(part_size, request.parts or ()))
         while pending and (parts := pending[0].parts) is not None:
-            pending.popleft()
+            size = 0
             for part in parts:
                 outbox.parts.append(part)
-                outbox.size += part.length if type(part) is FileSpan else len(part)
+                size += part.length if type(part) is FileSpan else len(part)
+            outbox.size += size
+            if pending.popleft() is not request:
+                self._early -= size
         if outbox.size and not self._sending and not outbox.waits:
             self.flush()
-        if outbox.size > MAX_UNSENT_BYTES:
+        if self.is_backed_up:
             self.mute("backlog")
         elif self.muted:
             self._relieve()
 
+    @property
+    def is_backed_up(self) -> bool:
+        """Whether more is to be sent already than a client may leave unread."""
+        return self._outbox.size + self._early > MAX_UNSENT_BYTES
+
     def _relieve(self) -> None:
-        if self._outbox.size <= MAX_UNSENT_BYTES and len(self.pending) < MAX_PENDING_REQUESTS:
+        if not self.is_backed_up and len(self.pending) < MAX_PENDING_REQUESTS:
             self.unmute("backlog")
 
     def slow_down(self, bytes_per_second: float) -> None:
@@ -372,6 +387,7 @@ class Connection:
         self._receiver.starved.pop(self, None)
         self._outbox.clear()
         self.pending.clear()
+        self._early = 0
         callbacks, self._on_close = self._on_close, {}
         for callback in callbacks:
             callback()

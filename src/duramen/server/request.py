@@ -80,7 +80,7 @@ class Request:
             return
         self.parts = parts
         self.broker.metrics.request(self.row.api.key, self.broker.clock.monotonic() - self.started)
-        self.connection.ready()
+        self.connection.ready(self)
 
     def drop_connection(self, reason: str) -> None:
         """The only honest answer is to hang up (Kafka does so where a reply could not say what is wrong)."""

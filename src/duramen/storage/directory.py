@@ -207,8 +207,9 @@ class LogDirectory(DirectoryLogs):
         self.cleaner.load()
         self._checkpointer.is_compacting = lambda log: self.cleaner.is_busy([log.path])
         self._housekeeping = Housekeeping(
-            self.disk, self.path, journal, self._mark_of, state.leftovers, self.findings, self.cleaner
-        )
+            self.disk, self.path, journal, self._mark_of, state.leftovers, self.findings, self.cleaner,
+            settings.producer_id_expiration_ms,
+        )  # fmt: skip
         self.scrubber = Scrubber(
             self.disk, self.path, self.findings, settings.scrub_bytes_per_second, settings.scrub_interval_ms
         )
@@ -230,12 +231,7 @@ class LogDirectory(DirectoryLogs):
             if log is None:
                 self.offline[opening.offline.key] = opening.offline
                 continue
-            log.producers.expiration_ms = self.settings.producer_id_expiration_ms
             self.logs[key_of(log)] = log
-
-    def keep_producers(self, keeps: Callable[[int], bool]) -> None:
-        """Producer ids for which `keeps` holds do not expire; every sink's until this is called."""
-        self._housekeeping.keeps_producer = keeps
 
     def _mark_of(self, log: Log) -> int:
         return self.high_watermark(log)

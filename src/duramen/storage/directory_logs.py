@@ -1,8 +1,9 @@
-"""Which logs a directory has: making them, deleting them, and deleting those that are too damaged to be served."""
+"""Which logs a directory has: making and deleting them, also those too damaged to be served; what is known of them."""
 
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -81,7 +82,6 @@ class DirectoryLogs:
         """
         self._check_usable()
         for number, log in enumerate(job.logs):
-            log.producers.expiration_ms = self.settings.producer_id_expiration_ms
             try:
                 self.journal.append(kinds.CREATE, log, 0, -1, 0, 0, log.tp.topic.encode())
             except KafkaError:
@@ -126,6 +126,14 @@ class DirectoryLogs:
         del self.offline[key]
         self.logs[key] = log
         return self.delete_log(log)
+
+    def keep_producers(self, keeps: Callable[[int], bool]) -> None:
+        """Producer ids for which `keeps` holds do not expire; every sink's until this is called."""
+        self._housekeeping.keeps_producer = keeps
+
+    def expire_producers_after(self, milliseconds: int) -> None:
+        """From now on instead of what the settings said."""
+        self._housekeeping.producer_expiration_ms = milliseconds
 
     def known_damage(self) -> list[Damage]:
         """What is known to be damaged in files that are still there, sorted by place; no file is looked at."""

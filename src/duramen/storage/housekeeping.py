@@ -117,7 +117,9 @@ class Housekeeping:
         leftovers: list[str],
         findings: Findings,
         cleaner: Cleaner,
+        producer_expiration_ms: int,
     ) -> None:
+        self.producer_expiration_ms = producer_expiration_ms
         self._disk = disk
         self._cleaner = cleaner
         self._directory = directory
@@ -169,7 +171,7 @@ class Housekeeping:
         looked_at, self._retained = self._retained[:LOGS_AT_ONCE], self._retained[LOGS_AT_ONCE:]
         for log in looked_at:
             if logs.get((log.topic_id, log.tp.partition)) is log:
-                log.producers.expire(now_ms, self.keeps_producer)
+                log.producers.expire(now_ms, self.producer_expiration_ms, self.keeps_producer)
                 with suppress(KafkaError):  # the journal is full: what may go now may go later, too
                     jobs += self._retain(log, now_ms)
         jobs += self._detach(logs)

@@ -79,10 +79,9 @@ class Producer:
 class ProducerStates:
     """All producers of one log. Timestamps and times in ms."""
 
-    __slots__ = ("_ended", "_open", "_producers", "expiration_ms", "first_unstable_offset", "map_end")
+    __slots__ = ("_ended", "_open", "_producers", "first_unstable_offset", "map_end")
 
-    def __init__(self, expiration_ms: int = 86_400_000) -> None:
-        self.expiration_ms = expiration_ms
+    def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}  # first offset -> producer id, ascending because appends are
         self._ended: dict[int, int] = {}  # first offset -> offset of the marker, until that is committed
@@ -225,7 +224,7 @@ class ProducerStates:
 
     # ---- forgetting ------------------------------------------------------------------------------------------
 
-    def expire(self, now_ms: int, keeps: Callable[[int], bool] = is_sinks) -> int:
+    def expire(self, now_ms: int, expiration_ms: int, keeps: Callable[[int], bool] = is_sinks) -> int:
         """Forget producers without an open transaction that wrote nothing for `expiration_ms`; how many.
 
         Measured by the clock, not by the records' times as in Kafka: who copies old data is at work, and forgotten
@@ -239,10 +238,10 @@ class ProducerStates:
             if producer.idle_since_ms is None:
                 producer.idle_since_ms = now_ms
             elif producer.idle_since_ms == RESTORED:
-                soonest = now_ms - max(0, self.expiration_ms - RETRY_MS)
+                soonest = now_ms - max(0, expiration_ms - RETRY_MS)
                 producer.idle_since_ms = max(soonest, min(producer.last_timestamp, now_ms))
             if (
-                producer.idle_since_ms <= now_ms - self.expiration_ms
+                producer.idle_since_ms <= now_ms - expiration_ms
                 and producer.transaction_start == NO_TRANSACTION
                 and not keeps(producer.id)
             ):

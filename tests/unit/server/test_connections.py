@@ -68,7 +68,7 @@ class Asked:
 
     def answer(self, *parts: bytes) -> None:
         self.parts = parts
-        self.connection.ready()
+        self.connection.ready(self)
 
 
 class Server:

@@ -96,14 +96,14 @@ def test_epochs_fence() -> None:
 
 
 def test_producers_expire_unless_a_transaction_is_open() -> None:
-    states = ProducerStates(expiration_ms=100)
+    states = ProducerStates()
     states.update(batch(5, id=1, time=1000))
     states.update(batch(5, id=2, time=1000, base=1, transactional=True))
-    assert states.expire(1000) == 0
+    assert states.expire(1000, 100) == 0
     states.update(batch(5, id=3, time=1050, base=2))
-    assert states.expire(1050) == 0
-    assert states.expire(1099) == 0
-    assert states.expire(1100) == 1
+    assert states.expire(1050, 100) == 0
+    assert states.expire(1099, 100) == 0
+    assert states.expire(1100, 100) == 1
     assert [producer.id for producer in states.active()] == [2, 3]
     assert states.check(batch(77, id=1)) is None
 
@@ -111,15 +111,15 @@ def test_producers_expire_unless_a_transaction_is_open() -> None:
 @pytest.mark.parametrize("time", [-1, 5, 10**15], ids=["none", "old", "future"])
 def test_what_the_records_say_of_time_does_not_make_a_producer_expire(time: int) -> None:
     """Old data is written by producers that are at work now: forgotten, their retries would be stored twice."""
-    states = ProducerStates(expiration_ms=100)
+    states = ProducerStates()
     states.update(batch(0, base=40, time=time))
-    assert states.expire(5000) == 0
+    assert states.expire(5000, 100) == 0
     assert states.check(batch(0)) == (40, time, 40)
     states.update(batch(1, base=41, time=time))
-    assert states.expire(5090) == 0
-    assert states.expire(5189) == 0
+    assert states.expire(5090, 100) == 0
+    assert states.expire(5189, 100) == 0
     assert states.check(batch(1)) == (41, time, 41)
-    assert states.expire(5190) == 1
+    assert states.expire(5190, 100) == 1
 
 
 def test_a_restored_producer_goes_by_its_last_record_but_not_before_its_retry_can_have_come() -> None:
@@ -130,18 +130,18 @@ def test_a_restored_producer_goes_by_its_last_record_but_not_before_its_retry_ca
     stored.update(batch(0, id=2, time=start - day // 2, base=1))
     stored.update(batch(0, id=3, time=2 * start, base=2))
     stored.update(batch(0, id=4, time=5, base=3))
-    states = ProducerStates(expiration_ms=day)
+    states = ProducerStates()
     for producer in decode_ours(encode_ours(stored)) or ():
         states.restore(producer)
-    assert states.expire(start) == 0
+    assert states.expire(start, day) == 0
     states.update(batch(1, id=4, time=5, base=4))
-    assert states.expire(start + hour - 1) == 0
+    assert states.expire(start + hour - 1, day) == 0
     assert states.check(batch(0, id=1)) is not None
-    assert states.expire(start + hour) == 1
-    assert states.expire(start + day // 2) == 1
+    assert states.expire(start + hour, day) == 1
+    assert states.expire(start + day // 2, day) == 1
     assert [producer.id for producer in states.active()] == [3, 4]
-    assert states.expire(start + day) == 1
-    assert states.expire(start + day + hour) == 1
+    assert states.expire(start + day, day) == 1
+    assert states.expire(start + day + hour, day) == 1
 
 
 def test_open_transactions_hold_the_stable_offset_until_their_marker_is_committed() -> None:

@@ -22,6 +22,7 @@ from duramen.server.fetch_sessions import FetchPlan, Target
 from duramen.storage.reads import Pending
 from duramen.wire.frame import part_size
 from duramen.wire.messages.fetch import FetchResponse
+from duramen.wire.runtime import blob_size
 
 if TYPE_CHECKING:
     from duramen.server.request import Request
@@ -244,16 +245,21 @@ class FetchCall:
 
     def _answer(self, answers: list[Answer]) -> None:
         self._unpark()
+        connection = self.request.connection
         cold = [answer for answer in answers if answer.is_cold]
+        if connection.is_backed_up or "cold" in connection.muted:
+            # Cold bytes are memory until they are sent: one such reply at a time for a connection. Of several requests
+            # that were parked the others bring nothing of the kind; and none brings more than its client takes.
+            for answer in answers if connection.is_backed_up else cold:
+                answer.leave_out()
+            cold = []
         if not cold:
             if any(answer.read is not None and answer.read.size for answer in answers):
-                self.request.broker.cold_reads.served(self.request.connection)
+                self.request.broker.cold_reads.served(connection)
             self._send(answers)
             return
 
         pending = [part for answer in cold if answer.read for part in answer.read.parts if isinstance(part, Pending)]
-        connection = self.request.connection
-        # Cold bytes are memory until they are sent: one such reply at a time for a connection.
         connection.mute("cold")
         cold_reads = self.request.broker.cold_reads
         recent = all(part.recent for part in pending)
@@ -297,6 +303,9 @@ class FetchCall:
         by_topic: dict[Any, Any] = {}
         for answer in answers:
             key = answer.target.key
+            partition = None if answer.read is None else self._partition(answer.target)
+            if partition is not None:
+                partition.bytes_out += blob_size(answer.data.records)
             if session is not None:
                 changed = self._changed(answer)
                 answer.target.told_high_watermark = answer.data.high_watermark
