@@ -25,6 +25,11 @@ class LogNode(Served):
         admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(20)
         return topic
 
+    def delete(self, topic: str) -> None:
+        """The topic goes, and its records with it."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.delete_topics([topic], operation_timeout=20)[topic].result(20)
+
     def grow(self, topic: str, partitions: int) -> None:
         """Give it so many partitions."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from duramen.errors import DuramenError, ErrorCode, TopicReplacedError
 from duramen.model import TopicPartition
+
+IS_GONE: Final = "the topic or the partition is gone"
 
 _log = logging.getLogger("duramen.spark")
 

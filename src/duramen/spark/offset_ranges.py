@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from duramen.client import EARLIEST, LATEST, Cluster
 from duramen.errors import ConfigError, DeadlineError, ErrorCode, KafkaError, NetworkError
 from duramen.model import TopicId, TopicPartition
 from duramen.spark.positions import Positions
+
+GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID)
+"""What is answered about a topic or a partition that was deleted."""
 
 _Answer = TypeVar("_Answer")
 
@@ -70,6 +73,17 @@ class OffsetRanges:
     def latest(self, tps: Iterable[TopicPartition]) -> Positions:
         """The end of each: the high watermark, or the last stable offset for a reader of committed records."""
         return self._once(tps, LATEST)
+
+    def gone(self, tps: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Those of them that are not there any more, asked now."""
+        wanted = list(tps)
+        found = self._asked(lambda: self._cluster.metadata({tp.topic for tp in wanted})).topics
+        return {
+            tp
+            for tp in wanted
+            if found[tp.topic].error in GONE
+            or not (found[tp.topic].error or tp.partition in found[tp.topic].partitions)
+        }
 
     # ---- by the options --------------------------------------------------------------------------------------
 

@@ -24,11 +24,11 @@ from pyspark.sql.types import StructType
 
 from duramen.client import LATEST, Cluster
 from duramen.client.segments import HeldLease, release_leases
-from duramen.errors import DeadlineError, KafkaError, NetworkError
+from duramen.errors import ConfigError, DeadlineError, KafkaError, NetworkError
 from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
 from duramen.spark.admission import by_bytes, by_offsets
-from duramen.spark.data_loss import lost, replaced
-from duramen.spark.offset_ranges import OffsetRanges
+from duramen.spark.data_loss import IS_GONE, lost, replaced
+from duramen.spark.offset_ranges import GONE, OffsetRanges
 from duramen.spark.options import STREAM, parse
 from duramen.spark.planning import Split, identified, splits
 from duramen.spark.positions import Positions, first_from_json, from_json, ids_from_json, to_json
@@ -131,8 +131,9 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert self._cluster is not None
         found = layout(self._cluster, begin, moved, how.target_bytes, self._settings.read_from)
         self._leases += found.storage.leases
-        untold = ranges.earliest(tp for tp in moved if tp not in found.log_starts)
-        earliest = {**found.log_starts, **untold}
+        untold = [tp for tp in moved if tp not in found.log_starts]
+        earliest = {**found.log_starts, **self._log_starts(ranges, untold, begin, moved)}
+        moved = {tp: moved[tp] for tp in earliest}
         known = behind_losses({tp: begin[tp] for tp in moved}, moved, earliest, fail=self._settings.fail_on_data_loss)
         return list(assign(identified(splits(known, moved, found.curves, how), ids), found.storage))
 
@@ -178,11 +179,30 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             replaced(name, fail=self._settings.fail_on_data_loss)
         return {tp: at for tp, at in begin.items() if tp.topic not in others}
 
+    def _log_starts(
+        self, ranges: OffsetRanges, tps: list[TopicPartition], begin: Positions, until: Positions
+    ) -> Positions:
+        """Where the logs of these partitions start; what was planned of those that were deleted meanwhile is lost."""
+        try:
+            return ranges.earliest(tps)
+        except KafkaError as error:
+            if error.code not in GONE:
+                raise
+        gone = ranges.gone(tps)
+        for tp in sorted(gone):
+            lost(tp, begin[tp], until[tp], IS_GONE, fail=self._settings.fail_on_data_loss)
+        return ranges.earliest(tp for tp in tps if tp not in gone)
+
     def _newest(self, ranges: OffsetRanges, tps: list[TopicPartition], begin: Positions) -> Positions:
         """The end of every partition, or the target of an available-now query where that is nearer."""
         fail = self._settings.fail_on_data_loss
         self._latest, self._ids = ranges.latest(tps), ranges.ids
         for tp in sorted(set(begin) - set(self._latest)):
+            if self._options["keyPartitioner"] != "none" and any(other.topic == tp.topic for other in tps):
+                raise ConfigError(
+                    f"keyPartitioner: {tp.topic} has more partitions than when this query began, and keyEquals is found "
+                    f"elsewhere than in {tp.partition} by now: leave keyPartitioner away, and all of them are read"
+                )
             lost(tp, begin[tp], begin[tp] + 1, "the partition is gone, with all from this offset on", fail=fail)
         end = {}
         for tp, latest in self._latest.items():

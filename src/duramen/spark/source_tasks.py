@@ -11,15 +11,15 @@ import pyarrow as pa
 from duramen.client import EARLIEST, LATEST, READ_COMMITTED, Cluster, FetchedBytes
 from duramen.errors import DeadlineError, ErrorCode, KafkaError, TopicReplacedError
 from duramen.model import NO_TOPIC_ID, topic_id_from_text
-from duramen.spark.data_loss import lost, replaced
+from duramen.spark.data_loss import IS_GONE, lost, replaced
 from duramen.spark.decode import Decoder, Wanted
+from duramen.spark.offset_ranges import GONE
 from duramen.spark.planning import Split
 from duramen.spark.source_settings import SourceSettings
 from duramen.spark.storage_tasks import stored_bytes
 from duramen.spark.typed_values import TypedValues
 
 _FIRST_FETCH_BYTES: Final = 1 << 20
-_GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID)
 
 
 def read_split(split: Split, settings: SourceSettings, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -90,13 +90,13 @@ class _Fetching:
             if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._out_of_range(offset)
                 return None
-            if error.code not in _GONE:
+            if error.code not in GONE:
                 raise
-            self._lost_to_the_end(offset, "the topic or the partition is gone")
+            self._lost_to_the_end(offset, IS_GONE)
         except DeadlineError as error:
-            if error.last is None or error.last.code not in _GONE:
+            if error.last is None or error.last.code not in GONE:
                 raise
-            self._lost_to_the_end(offset, "the topic or the partition is gone")
+            self._lost_to_the_end(offset, IS_GONE)
         return None
 
     def _out_of_range(self, offset: int) -> None:

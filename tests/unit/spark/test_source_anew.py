@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 from tests.spark.log_node import LogNode, log_node
@@ -43,8 +42,7 @@ def fill(node: LogNode, topic: str, what: bytes, count: int) -> None:
 
 def make_anew(node: LogNode, topic: str, count: int) -> None:
     """The same name and more records than before, so that offsets alone tell nothing."""
-    admin = AdminClient({"bootstrap.servers": node.bootstrap})
-    admin.delete_topics([topic], operation_timeout=20)[topic].result(20)
+    node.delete(topic)
     node.create(topic)
     fill(node, topic, b"new", count)
 

@@ -15,6 +15,7 @@ from duramen.client import Cluster
 from duramen.errors import ConfigError, KafkaError
 from duramen.model import TopicPartition
 from duramen.spark.data_loss import DataLossError
+from duramen.spark.partitioner import murmur2
 from duramen.spark.planning import Split
 from duramen.spark.positions import from_json, to_json
 from duramen.spark.sizes import UNTOLD
@@ -217,6 +218,46 @@ def test_keys_are_found_everywhere_or_where_murmur2_puts_them(node: LogNode) -> 
     assert len(reader(node, topic, keyEquals="k2", keyPartitioner="murmur2").partitions()) == 1
     with pytest.raises(ConfigError, match="needs that option"):
         reader(node, topic, keyPartitioner="murmur2")
+
+
+def test_a_key_that_moves_as_its_topic_grows_is_no_data_loss(node: LogNode) -> None:
+    topic = node.create("moves", 2)
+    homes = {b"k%d" % n: [(murmur2(b"k%d" % n) & 0x7FFFFFFF) % count for count in (2, 3)] for n in range(9)}
+    key, (before, after) = next((key, home) for key, home in homes.items() if home[0] != home[1])
+    node.append(topic, before, [(key, b"early", (), 1)])
+    query = stream(node, topic, keyEquals=key.decode(), keyPartitioner="murmur2")
+    end = query.latestOffset(query.initialOffset(), ReadAllAvailable())
+    assert plain(end) == {"moves": {str(before): 1}}
+    node.grow(topic, 3)
+    node.append(topic, before, [(key, b"late", (), 1)])
+    node.append(topic, after, [(key, b"moved", (), 1)])
+    with pytest.raises(ConfigError, match=f"moves has more partitions.*elsewhere than in {before} by now: leave"):
+        query.latestOffset(end, ReadAllAvailable())
+    query.stop()
+    without = stream(node, topic, keyEquals=key.decode())
+    found = rows(without, without.partitions(end, without.latestOffset(end, ReadAllAvailable())))
+    assert sorted(value for _, value in found) == [b"late", b"moved"]
+    without.stop()
+
+
+def test_what_was_planned_of_a_deleted_topic_is_lost_and_the_others_are_read(
+    node: LogNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    for topic in ("left-behind", "left-there"):
+        node.append(node.create(topic), 0, records(3))
+    given = {"kafka.bootstrap.servers": node.bootstrap, "subscribePattern": "^left-", "startingOffsets": "earliest"}
+    tolerant = DuramenStreamReader({**given, "failOnDataLoss": "false"}, schema())
+    start = tolerant.initialOffset()
+    end = tolerant.latestOffset(start, ReadAllAvailable())
+    node.delete("left-behind")
+    assert [offset for offset, _ in rows(tolerant, tolerant.partitions(start, end))] == [0, 1, 2]
+    assert "offsets 0 to 2 of left-behind-0 (3 of them)" in caplog.text
+    assert plain(tolerant.latestOffset(end, ReadAllAvailable())) == {"left-there": {"0": 3}}
+    tolerant.stop()
+    strict = DuramenStreamReader(given, schema())
+    with pytest.raises(DataLossError, match=r"offsets 0 to 2 of left-behind-0 .*: the topic or the partition is gone"):
+        strict.partitions(start, end)
+    strict.stop()
 
 
 def test_micro_batches_keep_to_their_limits_and_meet_the_end(node: LogNode) -> None:
