@@ -45,6 +45,20 @@ CASES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
     "preferred": (ELECTION, ("--election-type", "preferred", "--all-topic-partitions"), 0, r""),
     "unclean": (ELECTION, ("--election-type", "unclean", "--topic", TOPIC, "--partition", "0"), 0, r"already elected"),
     "reassignments": (REASSIGN, ("--list",), 0, r"No partition reassignments found"),
+    "verified moves": (REASSIGN, ("--verify", "--reassignment-json-file", "MOVE"), 0, rf"{TOPIC}-0 is completed"),
+    "throttled moves": (
+        REASSIGN,
+        ("--execute", "--reassignment-json-file", "MOVE", "--throttle", "1000000"),
+        0,
+        r"throttle limit was set(.*\n)*Successfully started",
+    ),
+    "cancelled moves": (REASSIGN, ("--cancel", "--reassignment-json-file", "MOVE"), 0, r"None of the specified"),
+    "more groups": (
+        TOPICS,
+        ("--alter", "--topic", "__consumer_offsets", "--partitions", "60"),
+        1,
+        r"InvalidTopicException.*place depends",
+    ),
     "moves": (REASSIGN, ("--generate", "--topics-to-move-json-file", "MOVES", "--broker-list", "1"), 0, r"Proposed"),
     "client metrics": (TOOLS + "ClientMetricsCommand", ("--list",), 0, r""),
     "share groups": (TOOLS + "consumer.group.ShareGroupCommand", ("--list",), 0, r""),
@@ -117,6 +131,7 @@ def test_tool(node: Served, group: None, tmp_path: Path, case: str) -> None:
     files = {
         "OFFSETS": {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "offset": 3}]},
         "MOVES": {"version": 1, "topics": [{"topic": TOPIC}]},
+        "MOVE": {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "replicas": [1], "log_dirs": ["any"]}]},
     }
     for name, content in files.items():
         (tmp_path / name).write_text(json.dumps(content))

@@ -197,13 +197,13 @@ class BrokerConfig:
 
 def _is_dynamic(name: str) -> bool:
     setting = SETTINGS.get(name)
-    return setting is not None and not setting.inert and setting.update != "restart"
+    return setting is not None and setting.update != "restart"
 
 
 def validate_broker_config(name: str, value: str | None, *, cluster_default: bool = False) -> None:
     """Whether a dynamic change of a broker setting is acceptable; ConfigError says why not (None removes it)."""
     setting = broker_setting(name)
-    if setting.inert:
+    if setting.inert and setting.update == "restart":
         raise ConfigError(f"{name} has no effect here: {setting.inert}")
     if setting.update == "restart":
         raise ConfigError(f"{name} cannot be changed while the node runs; set it in its file and restart")

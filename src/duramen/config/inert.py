@@ -2,7 +2,7 @@
 
 They are accepted and checked, named once at start with the reason, and shown read-only by DescribeConfigs. One line a
 setting: name, type, default (`-` unset, `""` empty), then bounds (`low..high`; `+n` is legal as well), legal values
-(`a|b`, after `~` in any case) or `internal`.
+(`a|b`, after `~` in any case), `internal` or `dynamic`: those only tools set, in the running broker.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ _TABLE = (
         auto.leader.rebalance.enable boolean true
         background.threads int 10 1..
         controlled.shutdown.enable boolean true
+        follower.replication.throttled.rate long 9223372036854775807 0.. dynamic
         leader.imbalance.check.interval.seconds long 300 1..
+        leader.replication.throttled.rate long 9223372036854775807 0.. dynamic
+        replica.alter.log.dirs.io.max.bytes.per.second long 9223372036854775807 0.. dynamic
         replica.fetch.backoff.ms int 1000 0..
         replica.fetch.max.bytes int 1048576 0..
         replica.fetch.min.bytes int 1
@@ -412,9 +415,12 @@ def _setting(line: str, reason: str) -> Setting:
     allowed: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     internal = folded = False
+    update = "restart"
     for word in rest:
         if word == "internal":
             internal = True
+        elif word == "dynamic":
+            update = "per-broker"
         elif word.startswith("+"):
             also = tuple(word[1:].split(","))
         elif ".." in word:
@@ -435,6 +441,7 @@ def _setting(line: str, reason: str) -> Setting:
         folded=folded,
         internal=internal,
         inert=reason,
+        update=update,
     )
 
 

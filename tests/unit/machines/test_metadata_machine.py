@@ -36,7 +36,7 @@ from duramen.machines.metadata import (
     codec,
     name_problem,
 )
-from duramen.model import TopicPartition
+from duramen.model import OFFSETS_TOPIC, TopicPartition
 from duramen.partition.host import Host
 from duramen.wire.records import metadata as schema
 
@@ -261,6 +261,14 @@ def test_deleting_by_name_and_by_id_drops_settings_too(cluster: Cluster) -> None
     assert cluster.image.topic_name(topic_id(3)) == "c"
 
 
+def test_the_offsets_topic_does_not_grow(cluster: Cluster) -> None:
+    """A group's place depends on the number of partitions: its commits would be looked for in another one."""
+    cluster.create(OFFSETS_TOPIC, partitions=50)
+    refused = cluster.ask(CreatePartitions((MorePartitions(OFFSETS_TOPIC, 60),)))[0][1]
+    assert refused.error == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert len(cluster.image.topic(OFFSETS_TOPIC).partitions) == 50
+
+
 def change(name: str, *operations: tuple[str, int, str | None], kind: int = TOPIC_RESOURCE, **more: Any) -> Any:
     return SetConfigs((ConfigChange(kind, name, tuple(ConfigOperation(*op) for op in operations), **more),))
 
@@ -289,7 +297,8 @@ def test_settings_are_set_appended_subtracted_and_deleted(cluster: Cluster) -> N
     assert ask(("retention.ms", Operation.SET, None)) == ErrorCode.INVALID_REQUEST
     assert ask(("retention.ms", 9, "1")) == ErrorCode.INVALID_REQUEST
     assert ask(("nope", Operation.SET, "1")) == ErrorCode.INVALID_CONFIG
-    assert ask(("nope", Operation.DELETE, None)) == ErrorCode.INVALID_CONFIG
+    assert ask(("nope", Operation.DELETE, None)) == ErrorCode.NONE, "there is nothing to delete, as in Kafka"
+    assert ask(("nope", Operation.APPEND, "1")) == ErrorCode.INVALID_CONFIG
     assert ask(("retention.ms", Operation.SET, "1"), ("retention.ms", Operation.SET, "2")) == ErrorCode.INVALID_REQUEST
     assert ask(("segment.bytes", Operation.SET, "2000000"), ("flush.ms", Operation.SET, "x")) != ErrorCode.NONE
     assert image.topic_config("t") == {"retention.ms": "6"}, "a change is taken as a whole or not at all"
@@ -316,6 +325,25 @@ def test_broker_settings_per_node_and_for_all(cluster: Cluster) -> None:
     assert cluster.image.broker_config(1) == {"message.max.bytes": "2000000"}
     fixed = ("log.dirs", int(Operation.SET), "/tmp")
     assert cluster.ask(change("1", fixed, kind=BROKER_RESOURCE))[0].error != ErrorCode.NONE
+
+
+def test_throttles_of_replication_can_be_set_and_cleared(cluster: Cluster) -> None:
+    """kafka-reassign-partitions sets them with --throttle, and --verify and --cancel clear them, set or not."""
+    rates = (
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    )
+    removed = [(name, int(Operation.DELETE), None) for name in rates]
+    assert cluster.ask(change("1", *removed, kind=BROKER_RESOURCE))[0].error == ErrorCode.NONE
+    for name in rates:
+        operation = (name, int(Operation.SET), "1000000")
+        assert cluster.ask(change("1", operation, kind=BROKER_RESOURCE))[0].error == ErrorCode.NONE
+        below = (name, int(Operation.SET), "-1")
+        assert cluster.ask(change("1", below, kind=BROKER_RESOURCE))[0].error == ErrorCode.INVALID_CONFIG
+    assert cluster.image.broker_config(1) == dict.fromkeys(rates, "1000000")
+    assert cluster.ask(change("1", *removed, kind=BROKER_RESOURCE))[0].error == ErrorCode.NONE
+    assert cluster.image.broker_config(1) == {}
 
 
 def test_each_start_begins_new_leader_epochs_with_one_record(cluster: Cluster) -> None:

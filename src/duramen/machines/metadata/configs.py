@@ -114,8 +114,7 @@ def _operate(config: BrokerConfig, change: ConfigChange, operation: ConfigOperat
     key, kind, value = operation
     is_topic = change.resource_type == TOPIC_RESOURCE
     if kind == Operation.DELETE:
-        (topic_setting if is_topic else broker_setting)(key)
-        wanted.pop(key, None)
+        wanted.pop(key, None)  # what nobody knows is not set either: tools clear settings without asking first
         return
     if value is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for: {key}")

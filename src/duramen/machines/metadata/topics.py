@@ -25,7 +25,7 @@ from duramen.machines.metadata.commands import (
     TopicRef,
 )
 from duramen.machines.metadata.image import MetadataImage
-from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, NO_TOPIC_ID, SINK_TOPICS
+from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, NO_TOPIC_ID, OFFSETS_TOPIC, SINK_TOPICS
 
 MAX_NAME_LENGTH: Final = 249
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
@@ -232,8 +232,9 @@ def _growth(image: MetadataImage, asked: MorePartitions) -> list[LogRecord]:
     topic = image.topics.get(asked.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{asked.name}' does not exist.")
-    if topic.name in SINK_TOPICS:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name}: a sink's place depends on their number.")
+    if topic.name == OFFSETS_TOPIC or topic.name in SINK_TOPICS:
+        kind = "group" if topic.name == OFFSETS_TOPIC else "sink"
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name}: a {kind}'s place depends on their number.")
     present = len(topic.partitions)
     if asked.total == present:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
