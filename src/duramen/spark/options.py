@@ -116,8 +116,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "keyPartitioner",
         kind.one_of("none", "murmur2"),
         "none",
-        "murmur2: every producer placed its keys as Kafka's Java client does, and over as many partitions as the topic has "
-        "now, so `keyEquals` reads one of them",
+        "murmur2: every producer placed its keys as Kafka's Java client does, and over as many partitions as the topic "
+        "has now, so `keyEquals` reads one of them",
     ),
     Option("timestampRange", kind.time_range, None, "only records from the first moment on and before the second"),
     Option(

@@ -3,8 +3,8 @@
 Beside the partitions of a topic stands its id, under `topicId`, where the cluster has ids: by that a topic that was
 deleted and made anew is known, whose offsets are other records. Checkpoints without ids hold as well.
 
-The end of a query's first batch has the batch's beginning beside it, under `from`: Spark keeps the ends of batches only,
-and asks for the initial offset anew when the first one has to be run again.
+The end of a query's first batch has the batch's beginning beside it, under `from`: Spark keeps the ends of batches
+only, and asks for the initial offset anew when the first one has to be run again.
 """
 
 from __future__ import annotations

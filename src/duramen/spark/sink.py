@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from duramen.client import Cluster
 from duramen.errors import ConfigError, DuramenError, check
+from duramen.model import topic_id_text
 from duramen.spark.sink_calls import CLAIM, Claim, SinkCalls, SupersededError
 from duramen.spark.sink_delivery import Appending, Staging
 from duramen.spark.sink_identity import TaskIdentity, checkpoint_query_id, current_task, driver_run_id
@@ -51,7 +52,7 @@ class _Sink:
         self.options = options
         self._points = points
         self._claim: Claim | None = None
-        self._last_query: str | None = None
+        self._last_writer: str | None = None
 
     # ---- on the driver, before the tasks -------------------------------------------------------------------------
 
@@ -77,7 +78,7 @@ class _Sink:
         calls = self._calls(cluster, self._sink_id())
         claim = calls.claim(self._run_id(), ephemeral=self._ephemeral())
         if claim.last_batch_id >= 0:
-            self._last_query = _query_of(calls.describe().last_metadata)
+            self._last_writer = _writer_of(calls.describe().last_metadata)
         return claim
 
     def _sink_id(self) -> str:
@@ -111,7 +112,7 @@ class _Sink:
             name = self._plain_name(task)
             timeout_s = self.options.delivery_timeout_s
             return Appending(cluster, name, batch_id, task.partition, self._points, timeout_s)
-        self._check_query(task.query_id, self._last_query)
+        self._check_writer(task.query_id, self._last_writer)
         calls = self._calls(cluster, self._claim.sink_id)
         return Staging(calls, self._claim, batch_id, str(task), self._points)
 
@@ -119,8 +120,8 @@ class _Sink:
         """Value of the header that names the sink, where there is no claim."""
         raise NotImplementedError
 
-    def _check_query(self, query_id: str | None, last: str | None) -> None:
-        """Refuse to take another query's batches for this one's; `last`: the query that wrote the last one."""
+    def _check_writer(self, query_id: str | None, last: str | None) -> None:
+        """Refuse to take another's batches for one's own. `last`: who wrote the last one, if somebody did."""
 
     # ---- on the driver, after the tasks --------------------------------------------------------------------------
 
@@ -141,10 +142,22 @@ class _Sink:
             calls = self._calls(cluster, claim.sink_id)
             answer = calls.commit(claim.epoch, batch_id, handles, json.dumps(said).encode())
             if answer.already_committed and done:
-                self._check_query(done[0].query_id, _query_of(calls.describe().last_metadata))
+                self._check_writer(done[0].query_id, _writer_of(calls.describe().last_metadata))
+            self._tell_dropped(answer, batch_id)
             self._points.reach(AFTER_COMMIT)
             if self._ephemeral():
                 self._release(calls, claim)
+
+    def _tell_dropped(self, answer: Any, batch_id: int) -> None:
+        """Warn of shares that went nowhere: their topic was deleted behind the tasks that wrote to it."""
+        for topic in answer.topics:
+            for share in topic.partitions:
+                if share.dropped:
+                    name = topic.name or self.options.topic or topic_id_text(topic.topic_id)
+                    text = (
+                        "sink %s, batch %d: %d records for %s-%d are dropped, because the topic was deleted meanwhile"
+                    )
+                    _log.warning(text, self._sink_id(), batch_id, share.records, name, share.index)
 
     def _abort(self, batch_id: int) -> None:
         """Let go what was staged. Nothing depends on it: the node sweeps what no commit names, and undoes no commit."""
@@ -241,11 +254,12 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
     def _plain_name(self, task: TaskIdentity) -> str:
         return self.options.sink_id or f"spark-query-{task.query_id}"
 
-    def _check_query(self, query_id: str | None, last: str | None) -> None:
-        # A stream whose checkpoint was thrown away counts its batches from 0 again: the same numbers, but new rows.
-        if last is not None and last != query_id:
+    def _check_writer(self, query_id: str | None, last: str | None) -> None:
+        # A stream whose checkpoint was thrown away counts its batches from 0 again, and the numbers of `df.write` are
+        # its user's: the same numbers, but other rows.
+        if last is not None and last != _writer(query_id):
             raise ConfigError(
-                f"sink {self.options.sink_id} was written by the streaming query {last}, and this is {query_id}, "
+                f"sink {self.options.sink_id} was written by {last}, and this is the streaming query {query_id}, "
                 "which counts its batches anew: give it a sinkId of its own, or its old checkpoint"
             )
 
@@ -280,11 +294,15 @@ def stream_writer(options: Mapping[str, str], schema: StructType, points: Points
     return sink
 
 
-def _query_of(metadata: bytes | None) -> str | None:
-    """The streaming query that wrote a committed batch, as its metadata tell."""
+def _writer_of(metadata: bytes | None) -> str:
+    """Who committed a batch, as its metadata tell."""
     try:
         said = json.loads(metadata or b"{}")
     except ValueError:
-        return None
+        said = None
     query = said.get("query") if isinstance(said, dict) else None
-    return query if isinstance(query, str) else None
+    return _writer(query if isinstance(query, str) else None)
+
+
+def _writer(query_id: str | None) -> str:
+    return "df.write" if query_id is None else f"the streaming query {query_id}"

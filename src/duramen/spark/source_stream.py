@@ -200,8 +200,8 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for tp in sorted(set(begin) - set(self._latest)):
             if self._options["keyPartitioner"] != "none" and any(other.topic == tp.topic for other in tps):
                 raise ConfigError(
-                    f"keyPartitioner: {tp.topic} has more partitions than when this query began, and keyEquals is found "
-                    f"elsewhere than in {tp.partition} by now: leave keyPartitioner away, and all of them are read"
+                    f"keyPartitioner: {tp.topic} has more partitions than when this query began, and keyEquals is "
+                    f"found elsewhere than in {tp.partition} now: leave keyPartitioner away, and all of them are read"
                 )
             lost(tp, begin[tp], begin[tp] + 1, "the partition is gone, with all from this offset on", fail=fail)
         end = {}

@@ -12,7 +12,9 @@ import pytest
 from fake_sinks import Broker
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType, TimestampType
+from tests.spark.log_node import log_node
 
+from duramen.client import Cluster
 from duramen.errors import ConfigError, ErrorCode, KafkaError
 from duramen.model import TopicPartition
 from duramen.spark import sink, sink_identity
@@ -177,6 +179,29 @@ def test_a_new_checkpoint_under_an_old_sink_id_is_refused(lab: Lab) -> None:
     with pytest.raises(ConfigError, match=f"written by the streaming query {QUERY}"):
         lab.task(planned, numbered(3), batch_id=0, query="another")
     assert lab.values() == texts(1, 2)
+
+
+def test_a_stream_under_the_sink_id_of_jobs_is_refused(lab: Lab) -> None:
+    """Their numbers are the user's: a batch of the stream that has one of them would be taken for written."""
+    planned = SPARK.dumps(lab.batch(sinkid="mine", batchid="0"))
+    SPARK.loads(planned).commit([lab.task(planned, numbered(1, 2))])
+    with pytest.raises(ConfigError, match=f"written by df.write, and this is the streaming query {QUERY}"):
+        lab.task(SPARK.dumps(lab.stream(sinkid="mine")), numbered(3), batch_id=0)
+    assert lab.values() == texts(1, 2)
+
+
+def test_a_share_whose_topic_was_deleted_behind_the_tasks_is_warned_of(
+    lab: Lab, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with log_node(tmp_path) as node:
+        lab.monkeypatch.setattr(sink, "Cluster", Cluster)
+        options = {"kafka.bootstrap.servers": node.bootstrap, "topic": node.create("short-lived")}
+        planned = SPARK.dumps(batch_writer(options, SCHEMA, False))
+        done = lab.task(planned, numbered(1, 2, 3))
+        node.delete("short-lived")
+        node.create("short-lived")
+        SPARK.loads(planned).commit([done])
+    assert ": 3 records for short-lived-0 are dropped, because the topic was deleted meanwhile" in caplog.text
 
 
 def test_two_queries_of_one_driver_under_one_sink_id_are_told_apart_at_the_commit(lab: Lab) -> None:
