@@ -112,9 +112,9 @@ def load_active(log: Log, segment: Segment, known: LogPoint | None, walk: Walk, 
     if clean and known is not None and known.state is not None and _is_as_known(segment, known):
         segment.next_offset = known.recovery_point
         _sleep(segment, known.state)
-    elif clean and (known is None or known.state is not None) and _load_indexes(log, segment, walk):
-        pass  # a point without a state: the last start found damage, and this one has to find it, too
-    elif clean or not _resume(log, segment, known, walk):
+    elif clean and known is None and _load_indexes(log, segment, walk):
+        pass  # Kafka's, who syncs them
+    elif not _resume(log, segment, known, walk):
         rebuild(log, segment, walk)
     write_indexes(log, segment)
     if segment.size and segment.first_timestamp < 0:

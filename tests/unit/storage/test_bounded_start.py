@@ -70,11 +70,11 @@ def filled(count: int = 300) -> tuple[CrashDisk, LogDirectory, Log]:
     return disk, directory, log
 
 
-def more(directory: LogDirectory, log: Log, count: int, producer: int = -1) -> None:
+def more(directory: LogDirectory, log: Log, count: int, producer: int = -1, at: int = -1) -> None:
     for _ in range(count):
         offset = log.end_offset
         batch = build_batch(
-            [(None, b"%d" % offset + bytes(100), [], 1000 + offset)],
+            [(None, b"%d" % offset + bytes(100), [], 1000 + offset if at < 0 else at)],
             base_offset=offset,
             leader_epoch=log.epochs.latest,
             producer_id=producer,
@@ -149,6 +149,34 @@ def test_a_damaged_index_is_made_again(suffix: str, clean: bool) -> None:
     whole(log, 320)
     directory.close(clean=True)
     whole(start(disk).logs[FIRST, 0], 320)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("kept", [0.0, 0.5, None])
+def test_an_index_that_lost_entries_behind_a_clean_stop_is_made_again(suffix: str, kept: float | None) -> None:
+    """A stop does not write index files again that are written, and a power cut may take what was never synced."""
+    disk, directory, log = filled(0)
+    more(directory, log, 1, at=5000)
+    more(directory, log, 299)
+    checkpoint(directory)
+    directory.close(clean=True)
+    path = log.active.path_of(suffix)
+    if kept is None:
+        disk.remove(path)
+    else:
+        file = disk.open(path, write=True)
+        entry = 8 if suffix == ".index" else 12
+        file.truncate(int(file.size() // entry * kept) * entry)
+        file.close()
+    directory = start(disk)
+    log = directory.logs[FIRST, 0]
+    assert (log.active.max_timestamp, log.active.max_timestamp_offset) == (5000, 0), "retention goes by that"
+    for more_batches in (0, 20):
+        more(directory, log, more_batches)
+        for at in (1001, 2000, 5000):
+            found = log.offset_for_timestamp(at, log.end_offset)
+            assert found is not None
+            assert found[:2] == (0, 5000)
 
 
 def test_a_clean_start_reads_nothing_of_a_log_and_its_first_append_brings_the_index(reads: Reads) -> None:
