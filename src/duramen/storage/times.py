@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, StorageError
+from duramen.model import NO_TIMESTAMP
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import read_file
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, StoredOffsetIndex, StoredTimeIndex
 from duramen.storage.scan import scan
 from duramen.storage.seal import SEALING, CheckedFile, read_growing
 from duramen.storage.segment import INDEX, SEAL, TIME_INDEX, Segment, dormant_sums
-from duramen.wire.batch import BatchHeader, check_crc, records
+from duramen.wire.batch import BatchHeader, Record, check_crc, records
 from duramen.wire.checksum import crc32c
 from duramen.wire.seal import Seal
 
@@ -108,7 +109,7 @@ class TimeLookup:
         return None
 
     def _find_youngest(self) -> Timestamped | None:
-        best: tuple[Target, int, BatchHeader] | None = None
+        best: tuple[int, Target, int, BatchHeader] | None = None
         for target in self._targets:
             seal = _seal(target)
             hint = target.hint if target.hint >= 0 else _time_hint(target, self._timestamp, seal)
@@ -117,21 +118,32 @@ class TimeLookup:
                     break
                 if header.next_offset <= self._start or not header.count:
                     continue
-                if best is None or header.max_timestamp > best[2].max_timestamp:
-                    best = (target, position, header)
+                if best is None or header.max_timestamp > best[0]:
+                    youngest = header.max_timestamp
+                    if header.base_offset < self._start:  # its youngest record may be among those that are deleted
+                        inside = self._inside(target, position, header)
+                        youngest = max((record.timestamp for record in inside), default=NO_TIMESTAMP - 1)
+                    if youngest >= NO_TIMESTAMP and (best is None or youngest > best[0]):
+                        best = youngest, target, position, header
         if best is None:
             return None
-        target, position, header = best
-        return self._first_in(target, position, header, header.max_timestamp)
+        youngest, target, position, header = best
+        return self._first_in(target, position, header, youngest)
 
     def _first_in(self, target: Target, position: int, header: BatchHeader, timestamp: int) -> Timestamped | None:
+        for record in self._inside(target, position, header):
+            if record.timestamp >= timestamp:
+                return Timestamped(record.offset, record.timestamp, header.leader_epoch)
+        return None
+
+    def _inside(self, target: Target, position: int, header: BatchHeader) -> Iterator[Record]:
+        """The records of a batch that lie in start..end."""
         data = target.file.pread(header.size, position)
         if len(data) != header.size or not check_crc(data, header):
             raise CorruptLogError(target.path, position, position + header.size, "the CRC differs", header.base_offset)
         for record in records(data, header, max_bytes=DECODED_BYTES):
-            if record.timestamp >= timestamp and self._start <= record.offset < self._end:
-                return Timestamped(record.offset, record.timestamp, header.leader_epoch)
-        return None
+            if self._start <= record.offset < self._end:
+                yield record
 
 
 def _seal(target: Target) -> Seal | None:
@@ -197,7 +209,8 @@ def timestamp_lookup(segments: Sequence[Segment], timestamp: int, start: int, en
 def max_timestamp_lookup(segments: Sequence[Segment], start: int, end: int) -> TimeLookup:
     """The look-up of the youngest record in start..end (end excluded).
 
-    A segment whose youngest batch lies in that range names it; any other that overlaps the range is looked through.
+    A segment whose youngest batch lies in that range names it; any other that overlaps the range is looked through. One
+    that begins before the range may have its youngest record before it, in a batch that overlaps the range.
     """
     best: Segment | None = None
     chosen: list[tuple[Segment, int]] = []
@@ -208,15 +221,20 @@ def max_timestamp_lookup(segments: Sequence[Segment], start: int, end: int) -> T
             chosen.append((segment, _before(segment, end)))
         elif segment.max_timestamp_offset < start:
             chosen.append((segment, 0))
+        elif segment.base_offset < start:
+            chosen.append((segment, _youngest(segment)))
         elif best is None or segment.max_timestamp > best.max_timestamp:
             best = segment
     if best is not None:
-        hint = -1
-        if best.index is not None:
-            hint = best.index.position_for(best.max_timestamp_offset - best.base_offset)
-        chosen.insert(0, (best, hint))
+        chosen.append((best, _youngest(best)))
     chosen.sort(key=lambda pair: pair[0].base_offset)
     return TimeLookup([_target(segment, hint) for segment, hint in chosen], _LAST, start, end, youngest=True)
+
+
+def _youngest(segment: Segment) -> int:
+    """Position at or before the segment's youngest batch; -1: ask its index files."""
+    index = segment.index
+    return -1 if index is None else index.position_for(segment.max_timestamp_offset - segment.base_offset)
 
 
 def _before(segment: Segment, end: int) -> int:

@@ -357,6 +357,20 @@ def test_time_look_ups_are_exact_inside_a_batch(bench: Bench, codec: int) -> Non
     assert look(0, 6) == (3, 110, 3)
 
 
+@pytest.mark.parametrize("rolled", [False, True])
+@pytest.mark.parametrize("codec", [0, 2])
+def test_the_youngest_record_behind_a_log_start_inside_its_batch(bench: Bench, codec: int, rolled: bool) -> None:
+    bench.append_batch([(None, b"v", [], t) for t in (70, 90, 50, 60)], epoch=1, compression=codec)
+    assert bench.log.max_timestamp_offset(4) == (1, 90, 1)
+    bench.log.advance_start(2)
+    assert bench.log.max_timestamp_offset(4) == (3, 60, 1), "the record at 90 is deleted, the batch is still there"
+    if rolled:
+        bench.log.roll()
+    bench.append_batch([(None, b"w", [], 65)], epoch=2)
+    assert bench.log.max_timestamp_offset(5) == (4, 65, 2)
+    assert bench.log.max_timestamp_offset(4) == (3, 60, 1)
+
+
 def test_nothing_is_found_in_an_empty_log(bench: Bench) -> None:
     assert bench.log.offset_for_timestamp(0, 0) is None
     assert bench.log.max_timestamp_offset(0) is None
