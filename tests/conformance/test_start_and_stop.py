@@ -120,6 +120,13 @@ def test_a_busy_port(tmp_path: Path) -> None:
     assert str(port) in line
 
 
+@pytest.mark.parametrize("host", ["nowhere.invalid", "192.0.2.1"])
+def test_an_address_that_is_none_of_this_machine(tmp_path: Path, host: str) -> None:
+    line = refused([DURAMEN, "serve", "--set", f"listeners=PLAINTEXT://{host}:0"], tmp_path)
+    assert f"cannot listen at PLAINTEXT://{host}:0" in line
+    assert "--set listeners=" in line
+
+
 @pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may write anywhere")
 def test_a_directory_without_permission(tmp_path: Path) -> None:
     closed = tmp_path / "closed"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import click
 from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, ConfigSource
 
-from duramen.cli.connection import Cluster, call, cluster_options, json_option
+from duramen.cli.connection import NAME, Cluster, call, cluster_options, json_option
 from duramen.cli.output import note, pairs, plural, print_json
 from duramen.cli.settings import alter_settings, described, label, node_resource, topic_resource
 
@@ -51,7 +53,7 @@ Examples:
   duramen config describe --topic flights --key retention.ms --json
 """,
 )
-@click.option("-t", "--topic", help="The topic.")
+@click.option("-t", "--topic", type=NAME, help="The topic.")
 @click.option("-n", "--node", type=int, help="The node's id; may be left out when there is only one.")
 @click.option("-a", "--all", "every", is_flag=True, help="Defaults as well.")
 @click.option("-k", "--key", "keys", multiple=True, help="Only this setting; repeatable.")
@@ -86,6 +88,15 @@ def describe(
         note("every setting has its default; --all shows them")
 
 
+def _lists(option: str, given: Iterable[str]) -> dict[str, str]:
+    """What to add to a list or take from it; a key that is given again has more of it."""
+    found: dict[str, str] = {}
+    for text in given:
+        for key, value in pairs(option, [text]).items():
+            found[key] = f"{found[key]},{value}" if key in found else value
+    return found
+
+
 @command.command(
     epilog="""\b
 Examples:
@@ -95,7 +106,7 @@ Examples:
   duramen config alter --node 1 --set message.max.bytes=2097152
 """
 )
-@click.option("-t", "--topic", help="The topic.")
+@click.option("-t", "--topic", type=NAME, help="The topic.")
 @click.option("-n", "--node", type=int, help="The node's id; may be left out when there is only one.")
 @click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a setting; repeatable.")
 @click.option("--unset", multiple=True, metavar="KEY", help="Return a setting to its default; repeatable.")
@@ -116,7 +127,7 @@ def alter(
     if not count:
         raise click.UsageError("nothing to change: give --set, --unset, --append or --subtract.")
     changes = pairs("--set", settings)
-    added, taken = pairs("--append", append), pairs("--subtract", subtract)
+    added, taken = _lists("--append", append), _lists("--subtract", subtract)
     admin = cluster.admin()
     resource = _resource(cluster, admin, topic, node)
     alter_settings(cluster, admin, resource, changes, unset, added, taken)

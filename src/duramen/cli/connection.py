@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import re
 import socket
+import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent import futures
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, NamedTuple, TypeVar
 
 import click
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 
-from duramen.cli.output import pairs
+from duramen.cli.output import Progress, pairs
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 _ADDRESS = re.compile(r"(?:[A-Z_]+://)?(\[[^\]]+\]|[^\[\]:/]+):([0-9]{1,5})")
@@ -27,6 +30,7 @@ _SPECS: Any = OffsetSpec
 EARLIEST: OffsetSpec = _SPECS.earliest()
 LATEST: OffsetSpec = _SPECS.latest()
 
+_LOOK_SECONDS = 0.2
 _T = TypeVar("_T")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -51,6 +55,8 @@ _REMEDIES = {
     "KAFKA_STORAGE_ERROR": "it is offline or its disk failed; the node's log says why, `duramen log verify` what to do",
     "INVALID_RECORD": "a record was refused; a compacted topic takes none without a key: --key, -K or --key-field",
     "MSG_SIZE_TOO_LARGE": "a record is larger than the topic's max.message.bytes",
+    "INVALID_TIMESTAMP": "a record's timestamp lies further off than the topic's message.timestamp settings allow",
+    "POLICY_VIOLATION": "the settings do not allow it; a topic that is only compacted cannot be truncated",
     "UNSUPPORTED_VERSION": "the broker does not serve this request",
     "_UNSUPPORTED_FEATURE": "the broker does not serve this request",
 }
@@ -74,7 +80,10 @@ class Cluster(NamedTuple):
             "client.id": "duramen-cli",
             "socket.connection.setup.timeout.ms": max(1000, int(self.timeout * 1000)),
         }
-        return {**base, **more, **self.properties}
+        made = {**base, **more, **self.properties}
+        if made.get("group.id") == "":  # which ends the client library, and Python with it
+            raise click.UsageError("-X group.id: a group has a name.")
+        return made
 
     @property
     def patience(self) -> float:
@@ -127,6 +136,29 @@ def _configured(make: Callable[[], _T]) -> _T:
         raise click.UsageError(f"-X: {_error_of(error).str()}.") from None
 
 
+class Seconds(click.FloatRange):
+    """A number of seconds within bounds; `nan`, which is neither below nor above them, is refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is no number.", param, ctx)
+        return number
+
+
+class Name(click.types.StringParamType):
+    """The name of a topic or a group: not empty, as it is where a script's variable is not set."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text: str = super().convert(value, param, ctx)
+        if not text.strip():
+            self.fail("it is empty.", param, ctx)
+        return text
+
+
+NAME = Name()
+
+
 def cluster_options(command: _Command) -> _Command:
     """Adds --bootstrap, --timeout and -X; the command gets them as its first argument, a Cluster."""
 
@@ -145,9 +177,7 @@ def cluster_options(command: _Command) -> _Command:
             metavar="HOST:PORT",
             help="Where to find the cluster.",
         ),
-        click.option(
-            "--timeout", type=click.FloatRange(min=0.1), default=30.0, show_default=True, help="Seconds to wait."
-        ),
+        click.option("--timeout", type=Seconds(0.1, 86_400), default=30.0, show_default=True, help="Seconds to wait."),
         click.option(
             "-X", "properties", multiple=True, metavar="KEY=VALUE", help="A librdkafka setting, such as TLS or SASL."
         ),
@@ -193,34 +223,84 @@ def sentence(text: str) -> str:
 def call(cluster: Cluster, what: str, work: Callable[[], _T]) -> _T:
     """The result of a call into the client library; its failure ends the command with one line."""
     try:
-        return work()
+        return _beside(cluster, work)
     except KafkaException as error:
         raise failure(error, what) from None
     except ValueError as error:
         raise click.UsageError(f"{what}: {error}") from None
 
 
+def _beside(cluster: Cluster, work: Callable[[], _T]) -> _T:
+    """The result of work that a thread does, so that Ctrl-C ends the command: the client library holds out for as long
+    as its time-out, whatever signal comes."""
+    results: list[_T] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except (KafkaException, ValueError, TypeError, OverflowError, RuntimeError) as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    with Progress(f"waiting for {cluster.bootstrap}") as progress:
+        while thread.is_alive():
+            thread.join(_LOOK_SECONDS)
+            progress.show()
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def _settled(cluster: Cluster, what: str, future: Future[_T]) -> Future[_T]:
+    """The future when its request was answered; no answer in time ends the command."""
+    deadline = time.monotonic() + cluster.patience
+    with Progress(f"waiting for {cluster.bootstrap}") as progress:
+        while not futures.wait([future], _LOOK_SECONDS).done:
+            if time.monotonic() > deadline:
+                raise click.ClickException(f"{what}: {_REMEDIES['_TIMED_OUT']}.")
+            progress.show()
+    return future
+
+
 def wait(cluster: Cluster, what: str, future: Future[_T]) -> _T:
     """The result of a request; its failure ends the command with one line."""
     try:
-        return future.result(cluster.patience)
+        return _settled(cluster, what, future).result()
     except KafkaException as error:
         raise failure(error, what) from None
-    except FutureTimeoutError:
-        raise click.ClickException(f"{what}: {_REMEDIES['_TIMED_OUT']}.") from None
 
 
 def failed(cluster: Cluster, what: str, future: Future[Any]) -> BaseException | None:
     """How a request failed, for those who know what to do about it; None if it did not. No answer ends the command."""
-    try:
-        return future.exception(cluster.patience)
-    except FutureTimeoutError:
-        raise click.ClickException(f"{what}: {_REMEDIES['_TIMED_OUT']}.") from None
+    return _settled(cluster, what, future).exception()
 
 
-def only(futures: Mapping[Any, Future[_T]]) -> Future[_T]:
+def wait_for_each(
+    cluster: Cluster,
+    asked: Mapping[str, Future[_T]],
+    tell: Callable[[str, _T], None],
+    excuse: Callable[[str, BaseException], bool] = lambda _what, _error: False,
+) -> None:
+    """Tell what became of each part of a request; those that failed end the command when all have been told.
+
+    excuse: says whether an error is none here, and tells so itself.
+    """
+    refused = []
+    for what, future in asked.items():
+        error = failed(cluster, what, future)
+        if error is None:
+            tell(what, future.result())
+        elif not excuse(what, error):
+            refused.append(explain(error, what))
+    if refused:
+        raise click.ClickException(sentence("; ".join(refused)))
+
+
+def only(asked: Mapping[Any, Future[_T]]) -> Future[_T]:
     """The one future of a request about one thing."""
-    (future,) = futures.values()
+    (future,) = asked.values()
     return future
 
 
@@ -250,10 +330,10 @@ def offsets_at(
     if not asked:
         return {}
     timeout = cluster.timeout
-    futures = call(cluster, "cannot list offsets", lambda: admin.list_offsets(asked, request_timeout=timeout))
+    found = call(cluster, "cannot list offsets", lambda: admin.list_offsets(asked, request_timeout=timeout))
     return {
         (tp.topic, tp.partition): wait(cluster, f"{tp.topic}-{tp.partition}", future).offset
-        for tp, future in futures.items()
+        for tp, future in found.items()
     }
 
 
@@ -267,13 +347,13 @@ def ends_of(
         asked = {TopicPartition(*place): spec for place in online}
         if not asked:
             return {}
-        futures = call(
+        told = call(
             cluster,
             "cannot list offsets",
             functools.partial(admin.list_offsets, asked, request_timeout=cluster.timeout),
         )
         answers: dict[tuple[str, int], int] = {}
-        for tp, future in futures.items():
+        for tp, future in told.items():
             error = failed(cluster, f"{tp.topic}-{tp.partition}", future)
             if error is None or error_name(error) not in _OFFLINE:
                 answers[(tp.topic, tp.partition)] = wait(cluster, f"{tp.topic}-{tp.partition}", future).offset

@@ -14,9 +14,11 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaExcep
 from duramen.cli.connection import (
     EARLIEST,
     LATEST,
+    NAME,
     SILENT,
     Cluster,
     at_time,
+    call,
     cluster_options,
     failure,
     offsets_at,
@@ -82,7 +84,7 @@ class Ends:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("topic")
+@click.argument("topic", type=NAME)
 @click.option(
     "--from",
     "position",
@@ -94,7 +96,7 @@ class Ends:
 @click.option("-f", "--follow", is_flag=True, help="Wait for more at the end.")
 @click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after so many records.")
 @click.option("-p", "--partition", "partitions", type=int, multiple=True, help="Only this partition; repeatable.")
-@click.option("-g", "--group", help="Read as a member of this group and commit what was printed.")
+@click.option("-g", "--group", type=NAME, help="Read as a member of this group and commit what was printed.")
 @click.option(
     "--format",
     "kind",
@@ -159,7 +161,7 @@ def command(
             chosen = _start(cluster, topic, partitions, start)
             ends.assign(chosen)
             # Knowing the leaders beforehand saves librdkafka's timer of a second until it asks for them.
-            known = consumer.list_topics(topic, timeout=cluster.timeout)
+            known = call(cluster, topic, lambda: consumer.list_topics(topic, timeout=cluster.timeout))
             if not follow:
                 refuse_offline(known, topic, [place.partition for place in chosen])
             consumer.assign(chosen)

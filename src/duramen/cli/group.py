@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 from duramen.cli.connection import (
     EARLIEST,
     LATEST,
+    NAME,
     Cluster,
     at_time,
     call,
@@ -23,6 +24,7 @@ from duramen.cli.connection import (
     only,
     partitions_of,
     wait,
+    wait_for_each,
 )
 from duramen.cli.moments import time_option
 from duramen.cli.output import note, plural, print_json, print_table
@@ -144,14 +146,14 @@ def _positions(cluster: Cluster, admin: AdminClient, group: ConsumerGroupDescrip
     short_help="Show groups' members, offsets and lag.",
     epilog="\b\nExamples:\n  duramen group describe audit\n  duramen group describe audit --json\n",
 )
-@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True, type=NAME)
 @json_option
 @cluster_options
 def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
     """Show groups' members, what they have committed in each partition, and how far behind they are."""
     admin = cluster.admin()
     told: list[dict[str, Any]] = []
-    for group in _describe(cluster, admin, list(names)):
+    for group in _describe(cluster, admin, list(dict.fromkeys(names))):
         rows = _positions(cluster, admin, group)
         if state_name(group) == "Dead" and not rows:
             raise click.ClickException(
@@ -207,7 +209,7 @@ Without --execute nothing changes: what would happen is shown. The group
 must have no members.
 """,
 )
-@click.argument("group")
+@click.argument("group", type=NAME)
 @click.option(
     "-t", "--topic", "topics", multiple=True, metavar="TOPIC[:N,N]", help="A topic, or some partitions of it."
 )
@@ -362,15 +364,14 @@ class Target(NamedTuple):
     short_help="Delete groups without members.",
     epilog="\b\nExamples:\n  duramen group delete audit\n  duramen group delete audit --yes\n",
 )
-@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True, type=NAME)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @cluster_options
 def delete(cluster: Cluster, names: tuple[str, ...], yes: bool) -> None:
     """Delete groups without members, and the offsets they committed."""
-    confirm(f"Delete {', '.join(names)} and the offsets committed there?", yes)
+    once = list(dict.fromkeys(names))
+    confirm(f"Delete {', '.join(once)} and the offsets committed there?", yes)
     admin = cluster.admin()
     timeout = cluster.timeout
-    futures = call(cluster, "cannot delete", lambda: admin.delete_consumer_groups(list(names), request_timeout=timeout))
-    for name, future in futures.items():
-        wait(cluster, name, future)
-        note(f"deleted {name}")
+    futures = call(cluster, "cannot delete", lambda: admin.delete_consumer_groups(once, request_timeout=timeout))
+    wait_for_each(cluster, futures, lambda name, _: note(f"deleted {name}"))

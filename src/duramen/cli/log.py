@@ -206,13 +206,14 @@ def _line(finding: Finding) -> str:
 
 
 @command.command(
+    short_help="Show the batches or records of a partition's files.",
     epilog="""\b
 Examples:
   duramen log dump duramen-data/flights-0
   duramen log dump duramen-data/flights-0/00000000000000000000.log --json
   duramen log dump duramen-data/flights-0 --records --from 1000 --count 5
   duramen log dump 00000000000000000000.log.dropped-4096
-"""
+""",
 )
 @click.argument("path", type=click.Path(exists=True))
 @click.option("--records", "open_records", is_flag=True, help="Show records instead of batches.")

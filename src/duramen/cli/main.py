@@ -105,6 +105,8 @@ def program() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 (closed with `<&-`: there is nothing to read)
     if sys.stdout is None or sys.stderr is None:
         # Started with a stream closed (`>&-`, some supervisors): what is said there goes nowhere.
         nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (for as long as the process lives)
@@ -133,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DuramenError as error:
         return _say(str(error), 1)
     except OSError as error:
-        said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+        said = ": ".join(str(part) for part in (error.filename, error.strerror) if part) or str(error)
         return _say(said or type(error).__name__, 1)
     except Exception as error:
         if os.environ.get("DURAMEN_TRACEBACK"):

@@ -13,6 +13,7 @@ import click
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from duramen.cli.connection import (
+    NAME,
     Cluster,
     call,
     cluster_options,
@@ -157,7 +158,7 @@ def _bounded(content: bytes, place: str) -> bytes:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("topic")
+@click.argument("topic", type=NAME)
 @click.argument("files", nargs=-1, type=click.File("rb"), metavar="[FILE]...")
 @click.option(
     "-f", "--format", "kind", type=click.Choice(["lines", "json", "file"]), default="lines", show_default=True
@@ -196,10 +197,7 @@ def command(
     as_json: bool,
 ) -> None:
     """Write records to a topic, from files or from stdin."""
-    if kind != "lines" and (key_separator is not None or key_field is not None):
-        raise click.UsageError("--key-separator and --key-field belong to --format lines.")
-    if sum(option is not None for option in (key_separator, key_field, key)) > 1:
-        raise click.UsageError("give one of --key, --key-separator and --key-field.")
+    _check_shape(kind, keep_partitions, key_separator, key, key_field, null)
     shape = Shape(
         kind,
         keep_partitions,
@@ -207,7 +205,7 @@ def command(
         key,
         key_field,
         null,
-        [(k, v.encode()) for k, v in pairs("-H", headers).items()],
+        [(name, value.encode()) for header in headers for name, value in pairs("-H", [header]).items()],
     )
     if partition is not None:
         _check_partition(cluster, topic, partition)
@@ -240,6 +238,24 @@ def command(
     _summarise(delivery, topic, time.monotonic() - started, as_json)
 
 
+def _check_shape(
+    kind: str, keep_partitions: bool, separator: str | None, key: str | None, key_field: str | None, null: str | None
+) -> None:
+    """Refuse an option that would have no effect."""
+    if kind != "lines" and (separator is not None or key_field is not None):
+        raise click.UsageError("--key-separator and --key-field belong to --format lines.")
+    if sum(option is not None for option in (separator, key_field, key)) > 1:
+        raise click.UsageError("give one of --key, --key-separator and --key-field.")
+    if separator == "":
+        raise click.UsageError("--key-separator is empty.")
+    if kind == "json" and key is not None:
+        raise click.UsageError("with --format json each object has its own key; --key does not go with it.")
+    if null is not None and (kind != "lines" or key_field is not None):
+        raise click.UsageError("--null belongs to --format lines, without --key-field.")
+    if keep_partitions and kind != "json":
+        raise click.UsageError("--keep-partitions belongs to --format json.")
+
+
 def _separator(text: str | None) -> str | None:
     try:
         return None if text is None else unescape(text)
@@ -263,14 +279,16 @@ def _send(
     shape: Shape,
     files: tuple[BinaryIO, ...],
 ) -> None:
-    if not files and sys.stdin.isatty():
+    typed = not files and sys.stdin.isatty()
+    if typed:
         note("each line is a record; Ctrl-D ends")
     with Progress("writing") as progress:
         for file in files or (sys.stdin.buffer,):
             for record in shape.records(file, getattr(file, "name", "stdin")):
                 with interrupt:
                     _produce(producer, delivery, topic, partition, record)
-                progress.show(f"{delivery.records:,} records, {human_bytes(delivery.bytes)}")
+                if not typed:
+                    progress.show(f"{plural(delivery.records, 'record')}, {human_bytes(delivery.bytes)}")
                 if delivery.error is not None:
                     return
 
@@ -307,7 +325,7 @@ def _flush(producer: Producer, delivery: Delivery, interrupt: Interrupt) -> None
         while left and delivery.error is None:
             with interrupt:
                 left = producer.flush(0.2)
-            progress.show(f"{left:,} records left")
+            progress.show(f"{plural(left, 'record')} left")
     if delivery.error is not None:
         producer.purge()
         producer.flush(1)

@@ -54,7 +54,8 @@ def _status(pipeline: Pipeline, name: str) -> dict[str, Any]:
     progress, about = version.progress() or {}, version.about()
     reprocessing = folder.reprocessing() or {}
     state = "never run" if about is None else "code changed" if about["fingerprint"] != step.fingerprint else "ready"
-    if reprocessing.get("phase") in {"building", "built"}:
+    # A swap that was killed behind its point has noted nothing.
+    if reprocessing.get("phase") in {"building", "built"} and reprocessing["version"] != current:
         state = f"{reprocessing['version']} {reprocessing['phase']}"
     size = progress.get("size")
     found: dict[str, Any] = {

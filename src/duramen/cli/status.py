@@ -10,7 +10,7 @@ import click
 from confluent_kafka.admin import AdminClient
 
 from duramen.cli import damage
-from duramen.cli.connection import Cluster, call, cluster_options, ends_of, json_option, wait
+from duramen.cli.connection import Cluster, Seconds, call, cluster_options, ends_of, json_option, wait
 from duramen.cli.group import group_rows
 from duramen.cli.output import plural, print_json, print_table, rich_table
 
@@ -83,9 +83,7 @@ def look(cluster: Cluster, admin: AdminClient, before: Status | None) -> Status:
 
 @click.command(epilog=EPILOG)
 @click.option("--once", is_flag=True, help="Print once and stop; so it is without a terminal.")
-@click.option(
-    "--interval", type=click.FloatRange(min=0.2), default=2.0, show_default=True, help="Seconds between looks."
-)
+@click.option("--interval", type=Seconds(0.2, 86_400), default=2.0, show_default=True, help="Seconds between looks.")
 @json_option
 @cluster_options
 def command(cluster: Cluster, once: bool, interval: float, as_json: bool) -> None:

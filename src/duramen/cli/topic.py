@@ -11,17 +11,17 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigSource, NewPartitions, NewTopic
 
 from duramen.cli.connection import (
+    NAME,
     Cluster,
     call,
     cluster_options,
     ends_of,
     error_name,
-    failed,
-    failure,
     json_option,
     only,
     partitions_of,
     wait,
+    wait_for_each,
 )
 from duramen.cli.output import note, pairs, plural, print_json, print_table
 from duramen.cli.settings import alter_settings, described, topic_resource
@@ -49,7 +49,7 @@ Examples:
   duramen topic create events --config segment.bytes=67108864 --if-not-exists
 """
 )
-@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True, type=NAME)
 @click.option("-p", "--partitions", type=click.IntRange(min=1), help="Partitions; the node's num.partitions if unset.")
 @click.option("--replication-factor", type=click.IntRange(min=1), help="Copies; the node's default if unset.")
 @click.option("-c", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="A topic setting; repeatable.")
@@ -68,13 +68,14 @@ def create(
     admin = cluster.admin()
     new = [NewTopic(name, partitions or -1, replication_factor or -1, config=config) for name in names]
     futures = call(cluster, "cannot create", lambda: admin.create_topics(new, operation_timeout=cluster.timeout))
-    for name, future in futures.items():
-        known = failed(cluster, name, future)
-        if known is not None and if_not_exists and error_name(known) == "TOPIC_ALREADY_EXISTS":
+
+    def there_already(name: str, error: BaseException) -> bool:
+        excused = if_not_exists and error_name(error) == "TOPIC_ALREADY_EXISTS"
+        if excused:
             note(f"{name} exists")
-            continue
-        wait(cluster, name, future)
-        note(f"created {name}")
+        return excused
+
+    wait_for_each(cluster, futures, lambda name, _: note(f"created {name}"), there_already)
 
 
 @command.command("list", epilog="\b\nExamples:\n  duramen topic list\n  duramen topic list --internal --json\n")
@@ -111,12 +112,13 @@ def list_(cluster: Cluster, internal: bool, as_json: bool) -> None:
     short_help="Show topics' partitions, offsets and settings.",
     epilog="\b\nExamples:\n  duramen topic describe flights\n  duramen topic describe flights --json\n",
 )
-@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True, type=NAME)
 @json_option
 @cluster_options
 def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
     """Show topics' partitions, where their logs start and end, and the settings that are not defaults."""
     admin = cluster.admin()
+    names = tuple(dict.fromkeys(names))
     numbers = partitions_of(cluster, admin, names)
     every = [(name, partition) for name in names for partition in numbers[name]]
     online: dict[tuple[str, int], tuple[int | None, int | None]] = {**ends_of(cluster, admin, every)}
@@ -194,7 +196,7 @@ Examples:
   duramen topic alter flights --unset retention.ms
 """
 )
-@click.argument("name", metavar="TOPIC")
+@click.argument("name", metavar="TOPIC", type=NAME)
 @click.option("-p", "--partitions", type=click.IntRange(min=1), help="Raise the number of partitions to this.")
 @click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a setting; repeatable.")
 @click.option("--unset", multiple=True, metavar="KEY", help="Return a setting to its default; repeatable.")
@@ -218,25 +220,24 @@ def alter(
 
 
 @command.command(epilog="\b\nExamples:\n  duramen topic delete flights\n  duramen topic delete flights --yes\n")
-@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True, type=NAME)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--if-exists", is_flag=True, help="No error when there is no such topic.")
 @cluster_options
 def delete(cluster: Cluster, names: tuple[str, ...], yes: bool, if_exists: bool) -> None:
     """Delete topics and all their records."""
-    confirm(f"Delete {', '.join(names)} and all records in it?", yes)
+    once = list(dict.fromkeys(names))
+    confirm(f"Delete {', '.join(once)} and all records in it?", yes)
     admin = cluster.admin()
-    futures = call(
-        cluster, "cannot delete", lambda: admin.delete_topics(list(names), operation_timeout=cluster.timeout)
-    )
-    for name, future in futures.items():
-        error = failed(cluster, name, future)
-        if error is None:
-            note(f"deleted {name}")
-        elif if_exists and error_name(error) == "UNKNOWN_TOPIC_OR_PART":
+    futures = call(cluster, "cannot delete", lambda: admin.delete_topics(once, operation_timeout=cluster.timeout))
+
+    def gone_already(name: str, error: BaseException) -> bool:
+        excused = if_exists and error_name(error) == "UNKNOWN_TOPIC_OR_PART"
+        if excused:
             note(f"there is no topic {name}")
-        else:
-            raise failure(error, name)
+        return excused
+
+    wait_for_each(cluster, futures, lambda name, _: note(f"deleted {name}"), gone_already)
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -245,5 +246,10 @@ def confirm(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError("this cannot be undone; add --yes to do it without being asked.")
-    if not click.confirm(question, err=True):
+    try:
+        agreed = click.confirm(question, err=True)
+    except click.Abort:
+        note("")  # Ctrl-C and Ctrl-D leave the question's line open
+        raise
+    if not agreed:
         raise click.ClickException("nothing was done.")

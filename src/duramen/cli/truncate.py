@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import click
 from confluent_kafka import TopicPartition
+from confluent_kafka.admin import DeletedRecords
 
 from duramen.cli.connection import (
     EARLIEST,
     LATEST,
+    NAME,
     Cluster,
     at_time,
     call,
@@ -15,7 +17,7 @@ from duramen.cli.connection import (
     json_option,
     offsets_at,
     partitions_of,
-    wait,
+    wait_for_each,
 )
 from duramen.cli.moments import Position, position_option
 from duramen.cli.output import note, print_json
@@ -30,7 +32,7 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("topic")
+@click.argument("topic", type=NAME)
 @click.option(
     "--before",
     callback=position_option,
@@ -75,10 +77,12 @@ def command(
         confirm(f"Delete up to {count:,} records of {topic}?", yes)
         wanted = [TopicPartition(name, partition, offset) for (name, partition), offset in going.items()]
         futures = call(cluster, topic, lambda: admin.delete_records(wanted, request_timeout=cluster.timeout))
-        for cut, future in futures.items():
-            low = wait(cluster, f"{topic}-{cut.partition}", future).low_watermark
+
+        def tell(name: str, cut: DeletedRecords) -> None:
             if not as_json:
-                click.echo(f"{topic}-{cut.partition} now starts at offset {low}")
-            first[(topic, cut.partition)] = low
+                click.echo(f"{name} now starts at offset {cut.low_watermark}")
+            first[(topic, int(name.rpartition("-")[2]))] = cut.low_watermark
+
+        wait_for_each(cluster, {f"{tp.topic}-{tp.partition}": future for tp, future in futures.items()}, tell)
     if as_json:
         print_json([{"topic": topic, "partition": p, "start_offset": first[(topic, p)]} for _, p in chosen])

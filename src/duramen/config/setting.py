@@ -183,7 +183,8 @@ class Setting:
                 raise ConfigError(f"{self.name}={text}: {value!r} is not one of {', '.join(self.allowed)}")
 
     def _ill_typed(self, text: str) -> ConfigError:
-        return ConfigError(f"{self.name}={text} is not {_NOUNS[self.kind]}; its default is {self.default}")
+        unless = "it is unset by default" if self.default is None else f"its default is {self.default}"
+        return ConfigError(f"{self.name}={text} is not {_NOUNS[self.kind]}; {unless}")
 
     @property
     def bounds(self) -> str:

@@ -8,6 +8,7 @@ import gc
 import os
 import resource
 import signal
+import socket
 import sys
 import time
 from importlib import import_module
@@ -116,6 +117,9 @@ def explain(error: BaseException, config: BrokerConfig) -> str:
             if config.metrics_listener is not None:
                 taken += " or metrics.listener {}:{}".format(*config.metrics_listener)
             return f"{taken} is in use. Stop who listens there, or choose a port: --set listeners=PLAINTEXT://127.0.0.1:PORT"
+        if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+            wanted = ", ".join(str(listener) for listener in config.listeners)
+            return f"cannot listen at {wanted} ({error.strerror}). Name addresses of this machine: --set listeners=..."
         if error.errno in (errno.EACCES, errno.EPERM):
             where = error.filename or ", ".join(str(listener) for listener in config.listeners)
             return f"no permission for {where}. Choose a directory you own (--set log.dirs=DIR) or a port above 1023"

@@ -380,3 +380,52 @@ def test_a_node_that_does_not_answer(run: Run) -> None:
             assert "node" in said
             assert "?" in said
             assert "?." not in said
+
+
+def test_ctrl_c_does_not_wait_for_a_node_that_does_not_answer() -> None:
+    """The client library came back when its own time was up, whatever signal had come."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"127.0.0.1:{silent.getsockname()[1]}"
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            process = subprocess.Popen(
+                [*RUN, "topic", "list", "--bootstrap", where, "--timeout", "600"], stderr=subprocess.PIPE, text=True
+            )
+        finally:
+            signal.signal(signal.SIGINT, before)
+        try:
+            connections = [silent.accept()[0] for _ in range(2)]  # the second one is the client library's
+            assert connections[1].recv(4)
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=60)[1].strip() == ""
+            assert process.returncode == 130
+        finally:
+            process.kill()
+            process.wait()
+            for connection in connections:
+                connection.close()
+
+
+def test_what_was_done_beside_a_refusal_is_told(
+    run: Run, topic: str, bootstrap: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (
+        ["topic", "create", topic, "bad name", f"{topic}-2"],
+        ["topic", "delete", topic, "none", f"{topic}-2"],
+    ):
+        assert main([*words, "--bootstrap", bootstrap, *(["-y"] if "delete" in words else [])]) == 1
+        *done, refused = capsys.readouterr().err.splitlines()
+        assert done == [f"{words[1]}d {topic}", f"{words[1]}d {topic}-2"]
+        assert refused.startswith(f"duramen: {words[3]}: ")
+    assert run("topic", "create", topic) == ""
+    assert run("topic", "delete", topic, topic, "--yes") == "", "named twice, deleted once"
+
+
+def test_options_that_are_given_again_add_to_each_other(run: Run, topic: str, lines: Callable[..., str]) -> None:
+    run("topic", "create", topic, "--config", "cleanup.policy=delete")
+    run("produce", topic, lines("v"), "-H", "h=1", "-H", "h=2")
+    assert json.loads(run("consume", topic, "--json"))["headers"] == [["h", "1"], ["h", "2"]]
+    policies = ("--append", "cleanup.policy=compact", "--append", "cleanup.policy=delete")
+    run("config", "alter", "--topic", topic, *policies)
+    (entry,) = run("config", "describe", "--topic", topic, "--key", "cleanup.policy", "--json")
+    assert set(entry["value"].split(",")) == {"compact", "delete"}

@@ -81,6 +81,15 @@ def test_neither_help_nor_serve_loads_a_client_or_rich(arguments: tuple[str, ...
         (["consume", "t", "--group", "g", "--from", "5"], 2, "reset-offsets"),
         (["produce", "t", "--format", "json", "--key-separator", ":"], 2, "--format lines"),
         (["produce", "t", "--key", "k", "--key-separator", ":"], 2, "give one of"),
+        (["produce", "t", "--format", "json", "--key", "k"], 2, "--key does not go with it"),
+        (["produce", "t", "--format", "file", "--null", "-"], 2, "--null belongs to"),
+        (["produce", "t", "--key-field", "id", "--null", "-"], 2, "--null belongs to"),
+        (["produce", "t", "--keep-partitions"], 2, "--format json"),
+        (["produce", "t", "--key-separator", ""], 2, "--key-separator is empty"),
+        (["topic", "list", "--timeout", "nan"], 2, "no number"),
+        (["topic", "list", "--timeout", "inf"], 2, "not in the range"),
+        (["consume", "t", "--group", ""], 2, "--group': it is empty"),
+        (["topic", "describe", ""], 2, "it is empty"),
         (["group", "reset-offsets", "g", "--topic", "t"], 2, "say where to"),
         (["group", "reset-offsets", "g", "--topic", "t", "--to-earliest", "--to-latest"], 2, "say where to"),
         (["group", "reset-offsets", "g", "--to-earliest"], 2, "which topics"),
@@ -114,6 +123,7 @@ class Failing:
     [
         (StorageError("the disk\nfailed"), 1, "duramen: the disk failed\n"),
         (PermissionError(13, "Permission denied", "data"), 1, "duramen: data: Permission denied\n"),
+        (OSError(28, "No space left on device"), 1, "duramen: No space left on device\n"),
         (KeyboardInterrupt(), 130, "\n"),
         (click.Abort(), 130, ""),
         (ZeroDivisionError("x"), 1, "duramen: ZeroDivisionError: x (a bug; DURAMEN_TRACEBACK=1 shows where)\n"),
@@ -213,6 +223,12 @@ def test_commands_and_options_complete() -> None:
     assert completions("duramen t", 1) == {"topic", "truncate"}
     assert completions("duramen topic d", 2) == {"describe", "delete"}
     assert "--key-separator" in completions("duramen produce x --k", 3)
+
+
+def test_closed_input_is_empty_input() -> None:
+    line = f'"{sys.executable}" -m duramen.cli.main topic delete t <&-'
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "add --yes" in done.stderr) == (2, True), done.stderr
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])

@@ -16,7 +16,7 @@ from duramen.cli.main import main
 from duramen.cli.spark_run import DryRunner, tell_if_away
 from duramen.errors import DeadlineError
 from duramen.pipelines.connector import DuramenConnector
-from duramen.pipelines.layout import StepFolder
+from duramen.pipelines.layout import Current, StepFolder
 from duramen.pipelines.offsets import Offsets
 from duramen.swaps import Cut
 
@@ -90,6 +90,22 @@ def test_the_lag_is_counted_up_to_a_cut_and_behind_it(
     assert lag() == [("flihgts", 0, 3, 5, 2), ("flihgts", 1, 4, 4, 0), *behind]
     version.describe({"generation": 1, "first_generation": 0})
     assert lag() == behind
+
+
+def test_a_swap_that_was_killed_behind_its_point_is_no_version_that_waits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", sys.path.copy())
+    file, folder = tmp_path / "typo.py", StepFolder(tmp_path, "aircraft")
+    file.write_text(PIPELINE)
+    for version in ("v1", "v2"):
+        folder.version(version).describe({"fingerprint": "other"})
+    folder.note_reprocessing({"version": "v2", "phase": "built"})
+    for current, state in (("v1", "v2 built"), ("v2", "code changed")):
+        folder.point(Current(current))
+        assert main(["spark", "status", str(file), "--folder", str(tmp_path), "--json"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        assert (row["current"], row["state"]) == (current, state)
 
 
 def test_a_dry_run_plans_without_the_node_what_was_read_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,7 @@ def test_older_names_count_where_the_newer_is_missing() -> None:
         ({"retention.ms": "3"}, "use log.retention.ms"),
         ({"zookeeper.connect": "localhost:2181"}, "removed ZooKeeper"),
         ({"num.partitions": "three"}, "num.partitions=three is not a whole number"),
+        ({"log.retention.ms": "abc"}, "is not a whole number of 64 bits; it is unset by default"),
         ({"num.partitions": "0"}, "1 or more"),
         ({"num.io.threads": "many"}, "num.io.threads=many"),
         ({"process.roles": "broker"}, "must be broker,controller"),
