@@ -40,14 +40,20 @@ def by_offsets(start: Positions, end: Positions, most: int) -> Positions:
     return {tp: start[tp] + taken[tp] if waiting[tp] else end[tp] for tp in end}
 
 
-def by_bytes(start: Positions, end: Positions, most: int, curves: Mapping[TopicPartition, ByteCurve]) -> Positions:
-    """`end`, cut so that about `most` stored bytes lie between; every partition with records gets one offset further.
+def byte_shares(
+    start: Positions, end: Positions, most: int, curves: Mapping[TopicPartition, ByteCurve]
+) -> dict[TopicPartition, int]:
+    """How many of `most` stored bytes each partition may take, by how much it has waiting; none where all of it fits.
 
-    Partitions of unknown size are not cut.
+    A partition of unknown size has no share: it is not cut.
     """
     sizes = {tp: curves[tp].between(start[tp], end[tp]) for tp in end if tp in curves and end[tp] > start[tp]}
     total = sum(sizes.values())
-    if total <= most:
-        return end
-    cut = {tp: curves[tp].reach(start[tp], end[tp], most * size // total) for tp, size in sizes.items()}
-    return {**end, **cut}
+    return {} if total <= most else {tp: most * size // total for tp, size in sizes.items()}
+
+
+def by_bytes(
+    start: Positions, end: Positions, shares: Mapping[TopicPartition, int], curves: Mapping[TopicPartition, ByteCurve]
+) -> Positions:
+    """`end`, cut to about these shares of stored bytes; every partition with records gets one offset further."""
+    return {**end, **{tp: curves[tp].reach(start[tp], end[tp], share) for tp, share in shares.items()}}

@@ -40,6 +40,8 @@ UNTOLD: Final = Layout({}, NO_STORAGE, {})
 def layout(cluster: Cluster, start: Positions, end: Positions, piece_bytes: int, read_from: str = BROKER) -> Layout:
     """Curves between the offsets, fine enough for pieces of `piece_bytes`, and the files that may be read from here.
 
+    piece_bytes: 0 for what segments alone tell, which costs the nodes no look into files.
+
     Raises ConfigError for STORAGE where there are no such files to reach.
     """
     wanted = {tp: (start[tp], end[tp]) for tp in end if end[tp] > start[tp]}
@@ -50,7 +52,7 @@ def layout(cluster: Cluster, start: Positions, end: Positions, piece_bytes: int,
             plan = describe_segments(
                 cluster,
                 wanted,
-                target_bytes=max(_RESOLUTION_MIN, piece_bytes // _RESOLUTION),
+                target_bytes=max(_RESOLUTION_MIN, piece_bytes // _RESOLUTION) if piece_bytes else 0,
                 lease_ms=0 if read_from == BROKER else LEASE_MS,
             )
             described = [each for each in plan.partitions.values() if isinstance(each, DescribedPartition)]
@@ -69,12 +71,16 @@ def layout(cluster: Cluster, start: Positions, end: Positions, piece_bytes: int,
 
 
 def curve_of(segments: list[DescribedSegment]) -> ByteCurve | None:
-    """The curve through all boundaries of these neighbouring segments; None without any record."""
+    """The curve through ends and boundaries of these neighbouring segments; None without any record."""
     offsets: list[int] = []
     positions: list[int] = []
     before = 0
     for segment in segments:
-        for offset, position in [*segment.boundaries, (segment.end_offset, segment.size_bytes)]:
+        for offset, position in [
+            (segment.base_offset, 0),
+            *segment.boundaries,
+            (segment.end_offset, segment.size_bytes),
+        ]:
             if not offsets or offset > offsets[-1]:
                 offsets.append(offset)
                 positions.append(before + position)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -26,7 +26,7 @@ from duramen.client import LATEST, Cluster
 from duramen.client.segments import HeldLease, release_leases
 from duramen.errors import ConfigError, DeadlineError, KafkaError, NetworkError
 from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
-from duramen.spark.admission import by_bytes, by_offsets
+from duramen.spark.admission import by_bytes, by_offsets, byte_shares
 from duramen.spark.data_loss import IS_GONE, lost, replaced
 from duramen.spark.offset_ranges import GONE, OffsetRanges
 from duramen.spark.options import STREAM, parse
@@ -37,6 +37,9 @@ from duramen.spark.source_batch import behind_losses, only_of_key
 from duramen.spark.source_schema import arrow_schema
 from duramen.spark.source_settings import cutting, limits, settings
 from duramen.spark.storage_plan import assign
+
+_AHEAD: Final = 2
+"""How far beyond its share of bytes a partition is looked at: its segments, the first guess, need not be even."""
 
 
 class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -235,14 +238,19 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _cut(self, begin: Positions, end: Positions) -> Positions:
         if self._limits.max_offsets is not None:
             end = by_offsets(begin, end, self._limits.max_offsets)
-        if self._limits.max_bytes is not None:
-            moved = {tp: offset for tp, offset in end.items() if offset > begin[tp]}
-            if moved:
-                assert self._cluster is not None
-                share = self._limits.max_bytes // len(moved)
-                known = layout(self._cluster, begin, moved, share).curves
-                end = by_bytes(begin, end, self._limits.max_bytes, known)
+        moved = {tp: offset for tp, offset in end.items() if offset > begin[tp]}
+        if self._limits.max_bytes is not None and moved:
+            end = {**end, **self._cut_bytes(begin, moved, self._limits.max_bytes)}
         return end
+
+    def _cut_bytes(self, begin: Positions, end: Positions, most: int) -> Positions:
+        """What is waiting may be the whole history: boundaries are asked for only as far as this batch may reach."""
+        assert self._cluster is not None
+        rough = layout(self._cluster, begin, end, 0).curves
+        shares = byte_shares(begin, end, most, rough)
+        near = by_bytes(begin, end, {tp: _AHEAD * share for tp, share in shares.items()}, rough)
+        exact = layout(self._cluster, begin, {tp: near[tp] for tp in shares}, max(1, most // len(end))).curves
+        return by_bytes(begin, near, shares, {**rough, **exact})
 
 
 def _bound(given: Mapping[str, Mapping[int, int]] | None) -> Positions | None:

@@ -12,7 +12,7 @@ from duramen.client import EARLIEST, LATEST
 from duramen.client.listing import ListedOffset
 from duramen.errors import ConfigError
 from duramen.model import TopicPartition
-from duramen.spark.admission import by_bytes, by_offsets
+from duramen.spark.admission import by_bytes, by_offsets, byte_shares
 from duramen.spark.byte_curve import ByteCurve
 from duramen.spark.offset_ranges import OffsetRanges
 from duramen.spark.options import BATCH, parse
@@ -91,7 +91,8 @@ def test_a_log_that_got_shorter_keeps_its_end() -> None:
 @given(most=st.integers(1, 10**9), size=st.integers(0, 10**9))
 def test_a_limit_of_bytes_is_about_met_and_always_goes_on(most: int, size: int) -> None:
     curve = ByteCurve.even(0, 10_000, size)
-    cut = by_bytes({A: 0, B: 7}, {A: 10_000, B: 7}, most, {A: curve})
+    start, end = {A: 0, B: 7}, {A: 10_000, B: 7}
+    cut = by_bytes(start, end, byte_shares(start, end, most, {A: curve}), {A: curve})
     assert 0 < cut[A] <= 10_000
     assert cut[B] == 7
     assert curve.between(0, cut[A]) <= most + size // 10_000 + 2

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from tests.spark.log_node import LogNode, log_node
 
 from duramen.client import Cluster
+from duramen.client.segments import DescribedPartition, SegmentPlan, describe_segments
 from duramen.errors import ConfigError, KafkaError
 from duramen.model import TopicPartition
 from duramen.spark.data_loss import DataLossError
@@ -314,6 +315,31 @@ def test_bytes_limit_a_micro_batch(node: LogNode) -> None:
     query = stream(node, topic, maxBytesPerTrigger="500k")
     end = query.latestOffset({"bytes": {"0": 0}}, query.getDefaultReadLimit())
     assert 30 <= end["bytes"]["0"] <= 70
+    query.stop()
+
+
+def test_a_limit_of_bytes_looks_no_further_than_the_batch(node: LogNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that is far behind would ask for boundaries over all that waits, before each of its batches."""
+    topic = node.create("backlog", 2)
+    for _ in range(40):
+        for partition in range(2):
+            node.append(topic, partition, [(None, bytes(100_000), (), 1)] * 2)
+    told: list[int] = []
+
+    def counted(*given: Any) -> SegmentPlan:
+        plan = describe_segments(*given[:2], **given[2])
+        found = [each for each in plan.partitions.values() if isinstance(each, DescribedPartition)]
+        told.append(sum(len(segment.boundaries) for each in found for segment in each.segments))
+        return plan
+
+    monkeypatch.setattr("duramen.spark.sizes.describe_segments", lambda *given, **named: counted(*given, named))
+    query = stream(node, topic, maxBytesPerTrigger="1m")
+    at = query.initialOffset()
+    for number in range(1, 4):
+        at = query.latestOffset(at, query.getDefaultReadLimit())
+        assert all(4 * number <= at[topic][partition] <= 6 * number for partition in "01")
+    assert told[::2] == [0, 0, 0], "of segments alone"
+    assert max(told) <= 20
     query.stop()
 
 
