@@ -61,6 +61,26 @@ def conform(batch: pa.Table, schema: pa.Schema, keys: Sequence[str]) -> pa.Table
 
 def fresh(batch: pa.Table, contained: Offsets) -> pa.Table:
     """The rows whose records are not contained yet."""
+    mask = _inside(batch, contained)
+    return batch if mask is None else batch.filter(pc.invert(mask))
+
+
+def refuse_held_back(batch: pa.Table, before: Offsets) -> None:
+    """ChangelogError when a row comes of a record of an earlier batch: `fresh` would pass over it.
+
+    before: where the batch begins. Such rows Spark has kept: of windows that closed, of a side of a join that waited.
+    """
+    mask = _inside(batch, before)
+    if mask is not None and pc.any(mask).as_py():
+        raise ChangelogError(
+            f"a row comes of {cause_of(batch, pc.index(mask, True).as_py())}, a record of an earlier batch, and would "
+            "be taken for one that the table has: a function that holds rows back (windows, joins) needs a table with "
+            "aggregate=True"
+        )
+
+
+def _inside(batch: pa.Table, contained: Offsets) -> pa.ChunkedArray | None:
+    """Per row, whether its record is contained; None where none is."""
     places = batch.select(["_topic", "_partition"]).group_by(["_topic", "_partition"]).aggregate([]).to_pylist()
     mask = None
     for place in places:
@@ -72,7 +92,7 @@ def fresh(batch: pa.Table, contained: Offsets) -> pa.Table:
             pc.less(batch["_offset"], end),
         )
         mask = old if mask is None else pc.or_(mask, old)
-    return batch if mask is None else batch.filter(pc.invert(mask))
+    return mask
 
 
 def order(version: str | None) -> list[str]:

@@ -40,7 +40,8 @@ def decode(records: DataFrame, topic: Topic) -> DataFrame:
     if topic.key:
         inside = [F.col("v")[topic.key].cast("string")] if topic.key in _names(topic.schema) else []
         columns.insert(0, F.coalesce(F.col("k"), *inside).alias(topic.key))
-    corrupt = F.col("v")[CORRUPT]
+    # Of an empty value Spark makes nothing at all; that of a deletion is null.
+    corrupt = F.when(F.col("v").isNull(), F.col("value").cast("string")).otherwise(F.col("v")[CORRUPT])
     if topic.corrupt == "keep":
         return plain.select(*columns, corrupt.alias(CORRUPT), CAUSE)
     where = F.concat_ws("", F.col("_cause.topic"), F.lit("-"), "_cause.partition", F.lit("@"), "_cause.offset")

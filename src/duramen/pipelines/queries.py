@@ -21,7 +21,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from duramen.errors import ConfigError, DeadlineError, DuramenError, KafkaError, NetworkError
 from duramen.pipelines.chain import Reading, readings
-from duramen.pipelines.changelog import TRACE
+from duramen.pipelines.changelog import TRACE, refuse_held_back
 from duramen.pipelines.cluster import UnreachableError
 from duramen.pipelines.columns import decode, encode, traced
 from duramen.pipelines.connector import Connector, cuts_of
@@ -137,7 +137,7 @@ class Queries:
         return readings(step.name, step.source.name, self.cuts(step.source), version.about() or {})[0]
 
     def _own_schema(self, rows: DataFrame) -> pa.Schema:
-        found = to_arrow_schema(rows.schema)
+        found = to_arrow_schema(rows.schema, timezone="UTC")
         return pa.schema([field for field in found if field.name not in TRACE.names])
 
     def store(self, plan: Plan) -> Store:
@@ -211,12 +211,13 @@ class Queries:
                     f"{plan.step.name} {plan.version.name} sums up, and its checkpoint is gone, or before a swap: "
                     "build it anew with `duramen spark reprocess`"
                 )
-            if aggregate or store.applied(sink) < batch:
-                # Also when the table has the batch: Spark's own sums advance only by computing it.
-                found = rows.toArrow()
-                self.mark("batch computed")
-                store.apply(found, sink, batch, batch_end(checkpoint, batch))
-                written[batch] = Written(found.num_rows, found.nbytes)
+            # Also when the table has it: what Spark keeps, sums or keys it has seen, advances only by computing.
+            found = rows.toArrow()
+            self.mark("batch computed")
+            if not aggregate and batch:
+                refuse_held_back(found, batch_end(checkpoint, batch - 1))
+            store.apply(found, sink, batch, batch_end(checkpoint, batch))
+            written[batch] = Written(found.num_rows, found.nbytes)
             self.mark("batch applied")
 
         return fold

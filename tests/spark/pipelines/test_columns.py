@@ -59,6 +59,14 @@ def test_a_value_that_does_not_fit_fails_and_is_named_or_is_kept(spark: SparkSes
     assert {row["_corrupt"] for row in rows(kept)} == {None, "{nonsense"}
 
 
+@pytest.mark.parametrize("value", ["", " ", "null", "[]"])
+def test_a_value_that_is_nothing_is_no_row_without_values(value: str, spark: SparkSession) -> None:
+    topic = pipelines.Topic("flights", schema=SCHEMA, key="tail", corrupt="keep")
+    (kept, deletion) = rows(decode(records(spark, value, None), topic))
+    assert (kept["_corrupt"], kept["_cause"]["deleted"]) == (value, False)
+    assert (deletion["_corrupt"], deletion["_cause"]["deleted"]) == (None, True)
+
+
 def test_a_filter_that_deletes_and_what_a_stream_writes(spark: SparkSession) -> None:
     topic = pipelines.Topic("flights", schema=SCHEMA, key="tail")
     given = decode(records(spark, '{"delay":5}', '{"delay":50}', '{"delay":null}', None), topic)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,11 @@ def declared(folder: Path) -> pipelines.Pipeline:
 
     @pipeline.table(FLIGHTS, keys=["tail"])
     def aircraft(flights: DataFrame) -> DataFrame:
-        return flights.select("tail", "carrier", "dest", "_cause")
+        return flights.select("tail", "carrier", "dest", F.col("_cause.timestamp").alias("seen"), "_cause")
+
+    @pipeline.history(FLIGHTS)
+    def tails(flights: DataFrame) -> DataFrame:
+        return flights.dropDuplicates(["tail"]).select("tail", "_cause")
 
     @pipeline.table(FLIGHTS, keys=["carrier"], aggregate=True, store="parquet")
     def delays(flights: DataFrame) -> DataFrame:
@@ -37,6 +42,11 @@ def declared(folder: Path) -> pipelines.Pipeline:
 
 def flight(carrier: str, dest: str, delay: int | None) -> dict[str, object]:
     return {"carrier": carrier, "dest": dest, "delay": delay}
+
+
+def moment(offset: int) -> datetime:
+    """When a record was written, as `FileTopics` has it."""
+    return datetime.fromtimestamp(1_700_000_000 + offset, UTC)
 
 
 def run(runner: Runner, *names: str) -> list[Progress]:
@@ -55,9 +65,10 @@ def test_two_tables_follow_a_topic(spark: SparkSession, tmp_path: Path) -> None:
 
     aircraft = pipelines.open_table(pipeline, "aircraft")
     rows = sorted(aircraft.rows().to_pylist(), key=lambda row: row["tail"])
+    place = {"_topic": "flights", "_partition": 0}
     assert rows == [
-        {"tail": "N1", "carrier": "UA", "dest": "ORD", "_topic": "flights", "_partition": 0, "_offset": 2},
-        {"tail": "N3", "carrier": "B6", "dest": "BQN", "_topic": "flights", "_partition": 0, "_offset": 4},
+        {"tail": "N1", "carrier": "UA", "dest": "ORD", "seen": moment(2), **place, "_offset": 2},
+        {"tail": "N3", "carrier": "B6", "dest": "BQN", "seen": moment(4), **place, "_offset": 4},
     ]
     assert sum(progress.rows for progress in told if progress.step == "aircraft") == 5
     assert "aircraft v1" in told[0].line()
@@ -100,3 +111,20 @@ def test_a_batch_that_was_interrupted_is_applied_once(point: str, spark: SparkSe
     store = pipelines.open_table(pipeline, "delays")
     assert [(row["flights"], row["minutes"]) for row in store.rows().to_pylist()] == [(2, 12)]
     assert [commit.batch for commit in store.commits()] == [0, 1]
+
+
+def test_a_step_that_remembers_keys_goes_on_behind_a_kill(spark: SparkSession, tmp_path: Path) -> None:
+    """What Spark keeps of a batch is written by computing it: also where the table has the batch."""
+    topics = FileTopics(tmp_path / "topics")
+    pipeline = declared(tmp_path)
+    topics.append("flights", [("N1", flight("UA", "IAH", 5))])
+
+    def fail(name: str) -> None:
+        if name == "batch applied":
+            raise RuntimeError("cut off here")
+
+    with pytest.raises(QueryFailedError, match="cut off here"):
+        run(Runner(pipeline, spark, topics, fail), "tails")
+    topics.append("flights", [("N1", flight("UA", "ORD", 7)), ("N2", flight("UA", "ORD", 7))])
+    run(Runner(pipeline, spark, topics), "tails")
+    assert sorted(row["tail"] for row in pipelines.open_table(pipeline, "tails").rows().to_pylist()) == ["N1", "N2"]

@@ -1,0 +1,99 @@
+"""What the driver does with each batch of a table, from Spark's plan to the store; no Spark needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import DateType, StringType, StructType, TimestampNTZType, TimestampType
+
+from duramen import pipelines
+from duramen.pipelines.chain import Reading
+from duramen.pipelines.changelog import ChangelogError
+from duramen.pipelines.offsets import Offsets
+from duramen.pipelines.parquet_store import ParquetStore
+from duramen.pipelines.queries import Plan, Queries
+from duramen.pipelines.store import Store
+
+OWN = pa.schema([("n", pa.int64())])
+
+
+class Rows:
+    """The rows of a batch, of these records each, and how often they were computed."""
+
+    def __init__(self, *offsets: int) -> None:
+        trace = {"_topic": "flights", "_partition": 0, "_deleted": False}
+        self.rows = [{"n": offset, "_offset": offset, **trace} for offset in offsets]
+        self.computed = 0
+
+    def toArrow(self) -> pa.Table:  # noqa: N802
+        self.computed += 1
+        return pa.Table.from_pylist(self.rows)
+
+
+class Table:
+    """A step with its checkpoint, in which batches are planned as Spark does it."""
+
+    def __init__(self, folder: Path) -> None:
+        pipeline = pipelines.Pipeline("tour", folder=folder)
+
+        @pipeline.history(pipelines.Topic("flights"), store="parquet")
+        def every(flights: Any) -> Any:
+            return flights
+
+        queries = Queries(pipeline, None, None)  # type: ignore[arg-type]
+        version = queries.folder("every").version("v1")
+        plan = Plan(pipeline.step("every"), version, Reading(0, "flights", Offsets(), None), None)  # type: ignore[arg-type]
+        self.store: Store = ParquetStore(version.table, plan.step.shape, OWN)  # type: ignore[attr-defined]
+        queries.store = lambda _plan: self.store  # type: ignore[method-assign]
+        self.checkpoint = plan.checkpoint
+        (self.checkpoint / "offsets").mkdir(parents=True)
+        (self.checkpoint / "metadata").write_text('{"id": "q"}')
+        self.fold: Callable[[Any, int], None] = queries._fold(plan, {})
+
+    def batch(self, number: int, end: int, rows: Rows) -> None:
+        told = json.dumps({"flights": {"0": end}})
+        (self.checkpoint / "offsets" / str(number)).write_text(f"v1\n{{}}\n{told}")
+        self.fold(rows, number)
+
+
+def test_a_batch_that_the_table_has_is_computed_all_the_same(tmp_path: Path) -> None:
+    """Spark's own state of a batch, the keys that `dropDuplicates` has seen, is written by computing it: a step that
+    was killed behind the table's commit could not go on any more."""
+    table, again = Table(tmp_path), Rows(0, 1)
+    table.batch(0, 2, Rows(0, 1))
+    table.batch(0, 2, again)
+    assert again.computed == 1
+    assert table.store.rows()["n"].to_pylist() == [0, 1]
+
+
+def test_rows_of_records_of_an_earlier_batch_are_refused_and_not_passed_over(tmp_path: Path) -> None:
+    """A window that closes gives a row whose record came before: the table would take it for one that it has."""
+    table = Table(tmp_path)
+    table.batch(0, 3, Rows(2))
+    table.batch(1, 5, Rows(3, 4))
+    with pytest.raises(ChangelogError, match=r"flights-0@4, a record of an earlier batch.*aggregate=True"):
+        table.batch(2, 7, Rows(5, 4))
+    assert table.store.rows()["n"].to_pylist() == [2, 3, 4]
+
+
+def test_a_lost_checkpoint_is_no_such_thing(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    table.batch(0, 3, Rows(0, 1, 2))
+    (table.checkpoint / "metadata").write_text('{"id": "another"}')
+    table.batch(0, 2, Rows(0, 1))
+    table.batch(1, 4, Rows(2, 3))
+    assert table.store.rows()["n"].to_pylist() == [0, 1, 2, 3]
+
+
+def test_a_table_may_have_moments_and_days() -> None:
+    class Frame:
+        schema = StructType().add("seen", TimestampType()).add("plain", TimestampNTZType()).add("day", DateType())
+        schema = schema.add("_topic", StringType())
+
+    found = Queries._own_schema(None, Frame())  # type: ignore[arg-type]
+    assert found.types == [pa.timestamp("us", tz="UTC"), pa.timestamp("us"), pa.date32()]
