@@ -26,6 +26,7 @@ from duramen.swaps import Cut
 
 FIRST_VERSION = "v1"
 LOCK_POLL_SECONDS = 0.05
+LOOK_SECONDS_MAX = 1.0
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -67,11 +68,8 @@ class StepFolder:
     def hold(self) -> Iterator[None]:
         """Ask a run of the step to let go of it until this is left. BusyError when somebody holds it already."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / "hold").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise BusyError(f"another process swaps {self.step} now; wait for it") from None
+        # Whoever looks whether it is held locks it for a moment.
+        with _locked(self.path / "hold", LOOK_SECONDS_MAX, f"another process swaps {self.step} now; wait for it"):
             yield
 
     @property
@@ -132,17 +130,24 @@ class VersionFolder:
     def locked(self, seconds: float = 0.0) -> Iterator[None]:
         """Keep other processes of this machine away. BusyError when there is one, still after so many seconds."""
         self.path.mkdir(parents=True, exist_ok=True)
-        until = time.monotonic() + seconds
-        with (self.path / "lock").open("w") as lock:
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() >= until:
-                        raise BusyError(f"another process runs {self.step} {self.name}; stop it first") from None
-                    time.sleep(LOCK_POLL_SECONDS)
+        with _locked(self.path / "lock", seconds, f"another process runs {self.step} {self.name}; stop it first"):
             yield
+
+
+@contextmanager
+def _locked(path: Path, seconds: float, told: str) -> Iterator[None]:
+    """BusyError with these words where somebody else has the lock, still after so many seconds."""
+    until = time.monotonic() + seconds
+    with path.open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise BusyError(told) from None
+                time.sleep(LOCK_POLL_SECONDS)
+        yield
 
 
 def _lines(path: Path) -> list[str]:

@@ -7,8 +7,8 @@ checkpoint, comparing reads, swapping renames one pointer. So whoever is killed 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from duramen.client import Cluster
@@ -89,13 +89,12 @@ class Reprocessing:
         upto = None
         if isinstance(self.step, StreamStep):
             current = self.folder.current().version
-            there = (self.folder.version(current).about() or {}).get("generation", 0)
+            there, upto = self._worked_in(current)
             if runner.reading(self.step, self.folder.version(version)).generation > there:
                 raise NotReadyError(
                     f"{self.step.name} {current} has not gone on behind the last swap of {self.step.source.name}, and "
                     f"{version} begins there: `duramen spark run --once` first, with the code of {current}"
                 )
-            upto = self.contained(current)
         runner.run([self.step.name], tell, say, version=version, available_now=True, upto=upto)
 
     def _check(self, version: str) -> None:
@@ -113,14 +112,25 @@ class Reprocessing:
     def contained(self, version: str) -> Offsets:
         """The records of the source that a version has worked in."""
         place = self.folder.version(version)
-        about = place.about() or {}
-        found = committed(place.checkpoint(about.get("generation", 0)))
+        _, found = self._worked_in(version)
         if isinstance(self.step, TableStep) and place.table.is_dir():
             # A batch may be in the table whose end Spark has not noted.
             last = open_table(self.pipeline, self.step.name, version).last()
             topics = {topic for (topic, _), _ in found}
             found = found.joined(Offsets({at: end for at, end in (last.offsets if last else ()) if at[0] in topics}))
         return found
+
+    def _worked_in(self, version: str) -> tuple[int, Offsets]:
+        """The generation of the source in which a version has last finished a batch, and what it has of that topic.
+
+        Behind a cut it has worked in nothing at first, which is not the same as having nothing.
+        """
+        place = self.folder.version(version)
+        about = place.about() or {}
+        generation: int = about.get("generation", 0)
+        while not (found := committed(place.checkpoint(generation))) and generation > about.get("first_generation", 0):
+            generation -= 1
+        return generation, found
 
     def behind(self, version: str, other: str | None = None) -> int:
         """How many records the current version, or another one, contains and this one does not."""
@@ -143,23 +153,25 @@ class Reprocessing:
         A run of the step lets go of it meanwhile. A reader sees the old version or the new one, whole. The old one
         stays for `rollback`. catch_up: called when the old version stands still, to bring the new one to where that is.
         """
-        current = self.folder.current()
-        if current.version == version:
-            self._publish(current)
-            return 0.0
-        state = self.folder.reprocessing() or {}
-        built = state.get("version") == version and state.get("phase") in {"built", "swapped", *_BACK}
-        if not built and version != current.previous:  # that one was current before
-            raise NotReadyError(
-                f"{self.step.name} {version} is not built: `duramen spark reprocess --version {version}` builds it, "
-                "and goes on where it was interrupted"
-            )
-        with self._standing(current.version):
-            if catch_up is not None:
-                catch_up()
-            with self.folder.version(version).locked():
-                self._check_contents(current.version, version, allow_behind)
-                return self._switch(current, version, {**state, "version": version, "phase": "swapped"})
+        with self.folder.hold():
+            current = self.folder.current()  # asked only now: another swap may have come before this one
+            if current.version == version:
+                self._publish(current)
+                return 0.0
+            state = self.folder.reprocessing() or {}
+            built = state.get("version") == version and state.get("phase") in {"built", "swapped", *_BACK}
+            if not built and version != current.previous:  # that one was current before
+                raise NotReadyError(
+                    f"{self.step.name} {version} is not built: `duramen spark reprocess --version {version}` builds "
+                    "it, and goes on where it was interrupted"
+                )
+            self._check_there(version)
+            with self._standing(current.version):
+                if catch_up is not None:
+                    catch_up()
+                with self.folder.version(version).locked():
+                    self._check_contents(current.version, version, allow_behind)
+                    return self._switch(current, version, {**state, "version": version, "phase": "swapped"})
 
     def rollback(self, allow_behind: int = 0) -> tuple[str, float]:
         """Make the previous version the current one again; its name and the seconds the switch took.
@@ -167,8 +179,10 @@ class Reprocessing:
         NotReadyError where there is none, it was done already, or a stream's previous version lags: its readers would
         get again what they have, as the old logic makes it. allow_behind: so many records may be.
         """
-        current = self.folder.current()
-        state = self.folder.reprocessing() or {}
+        with self.folder.hold():
+            return self._roll_back(self.folder.current(), self.folder.reprocessing() or {}, allow_behind)
+
+    def _roll_back(self, current: Current, state: dict[str, Any], allow_behind: int) -> tuple[str, float]:
         if state.get("phase") in _BACK and state.get("to") == current.version:
             if state["phase"] == "rolling back":  # the call that did it was interrupted
                 self._publish(current)
@@ -180,6 +194,7 @@ class Reprocessing:
             )
         if current.previous is None:
             raise NotReadyError(f"{self.step.name} has no version before {current.version}")
+        self._check_there(current.previous)
         with self._standing(current.version), self.folder.version(current.previous).locked():
             if isinstance(self.step, StreamStep):
                 self._check_contents(current.version, current.previous, allow_behind)
@@ -188,11 +203,15 @@ class Reprocessing:
             took = self._switch(current, current.previous, {**state, "phase": "rolled back"})
         return current.previous, took
 
-    @contextmanager
-    def _standing(self, version: str) -> Iterator[None]:
-        """While nobody works on the version: a run lets go of it, between two batches. BusyError when it does not."""
-        with self.folder.hold(), self.folder.version(version).locked(HOLD_SECONDS_MAX):
-            yield
+    def _standing(self, version: str) -> AbstractContextManager[None]:
+        """While nobody works on the version: a run lets go of it when the step is held, between two batches.
+        BusyError when it does not."""
+        return self.folder.version(version).locked(HOLD_SECONDS_MAX)
+
+    def _check_there(self, version: str) -> None:
+        """NotReadyError where somebody has dropped the version."""
+        if self.folder.version(version).about() is None:
+            raise NotReadyError(f"{self.step.name} {version} is gone: its folder was removed")
 
     def _check_contents(self, old: str, new: str, allow_behind: int) -> None:
         """NotReadyError where readers who go from the one version to the other would miss or repeat something."""

@@ -5,7 +5,10 @@ No Spark and no node: topics are lists, and versions work inputs in by writing w
 
 from __future__ import annotations
 
+import fcntl
 import json
+import shutil
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -372,3 +375,73 @@ def test_a_version_that_waits_at_a_cut_of_its_source_is_named(make: Callable[[],
 
     with pytest.raises(NotReadyError, match="late v1 has not gone on behind the last swap of flights"):
         work.build(Ahead(), "v2", quiet, quiet)  # type: ignore[arg-type]
+
+
+def tables(world: World, *versions: str) -> Reprocessing:
+    """Versions of the table that contain the same, the first of them current."""
+    work = Reprocessing(world.pipeline, "latest")
+    for version in versions:
+        place = work.folder.version(version)
+        place.describe({"fingerprint": work.step.fingerprint, "generation": 0, "first_generation": 0})
+        checkpoint(place.checkpoint(0), {0: 2})
+    return work
+
+
+def test_a_swap_goes_by_what_is_current_when_nobody_else_swaps(
+    make: Callable[[], World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two swaps at once: the later one looked at the pointer before the other one moved it."""
+    work = tables(make(), "v1", "v2", "v3")
+    work.folder.note_reprocessing({"version": "v3", "phase": "built"})
+    hold = work.folder.hold
+
+    def late() -> Any:
+        work.folder.point(Current("v2", "v1"))
+        return hold()
+
+    monkeypatch.setattr(work.folder, "hold", late)
+    work.swap("v3")
+    assert work.folder.current() == Current("v3", "v2"), "a rollback goes to what was current"
+
+
+def test_a_version_that_was_dropped_is_not_gone_to(make: Callable[[], World]) -> None:
+    work = tables(make(), "v1", "v2")
+    work.folder.note_reprocessing({"version": "v2", "phase": "built"})
+    work.swap("v2")
+    shutil.rmtree(work.folder.version("v1").path)
+    for call in (work.rollback, lambda: work.swap("v1")):
+        with pytest.raises(NotReadyError, match="latest v1 is gone"):
+            call()
+    assert work.folder.current().version == "v2"
+    assert not work.folder.version("v1").path.exists()
+
+
+def test_a_version_that_stands_at_a_cut_of_its_source_has_what_lies_before_it(make: Callable[[], World]) -> None:
+    """A run that was killed before its first batch behind the cut: it has worked in nothing of the new topic, but all
+    of the old one. A stream built beside it would have been empty, and taken for whole."""
+    world = make()
+    world.come(6)
+    world.work("v1")
+    work = Reprocessing(world.pipeline, "late")
+    place = work.folder.version("v1")
+    cuts = [Cut("flights", {0: 3, 1: 3}, "flights.v2", {0: 3, 1: 3})]
+    place.describe({**(place.about() or {}), "generation": 1})
+    assert work.contained("v1") == Offsets({("flights", 0): 3, ("flights", 1): 3})
+
+    class Behind:
+        def reading(self, step: Any, version: layout.VersionFolder) -> Any:
+            return readings(step.name, "flights", cuts, version.about() or {})[0]
+
+    with pytest.raises(NotReadyError, match="late v1 has not gone on behind the last swap of flights"):
+        work.build(Behind(), "v2", quiet, quiet)  # type: ignore[arg-type]
+
+
+def test_who_looks_whether_a_step_is_held_does_not_keep_a_swap_from_it(make: Callable[[], World]) -> None:
+    folder = tables(make(), "v1").folder
+    with folder.hold():
+        pass
+    with (folder.path / "hold").open("r") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        threading.Timer(0.2, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
+        with folder.hold():
+            assert folder.held
