@@ -24,7 +24,7 @@ from duramen.config import TopicConfig
 from duramen.errors import ErrorCode, KafkaError, StorageError
 from duramen.machines.replication import Replication
 from duramen.model import NO_TIMESTAMP, TopicPartition
-from duramen.partition.rewriting import may_need_rewriting, needs_rewriting, rewrite
+from duramen.partition.rewriting import lacks_max_timestamp, may_need_rewriting, needs_rewriting, rewrite
 from duramen.ports import Part, Submit
 from duramen.storage.log import COPIED_BYTES, Log
 from duramen.storage.reads import Pending
@@ -160,7 +160,7 @@ class Partition:
             return
         try:
             header = self._admit(view, acks, now_ms)
-            if self._decodes and needs_rewriting(self.config, header):
+            if (self._decodes or lacks_max_timestamp(header)) and needs_rewriting(self.config, header):
                 self._start_rewrite(view, acks, now_ms, done)
                 return
             self._append_checked(view, header, acks, now_ms, done)

@@ -1,4 +1,5 @@
-"""Batches that cannot stay opaque: `compression.type` other than the producer's, compacted topics, old-time bounds.
+"""Batches that cannot stay opaque: `compression.type` other than the producer's, compacted topics, old-time bounds, and
+those whose header does not say how young their records are.
 
 Runs off the loop (it decompresses), and is pure: bytes in, bytes out. Everything else is stored as it came.
 """
@@ -8,7 +9,14 @@ from __future__ import annotations
 from duramen.config import TopicConfig
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import NO_TIMESTAMP
-from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header, payload_records, replace_payload
+from duramen.wire.batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    parse_header,
+    payload_records,
+    replace_payload,
+    stamp_max_timestamp,
+)
 from duramen.wire.compression import GZIP, LZ4, ZSTD, compress, decompress
 
 CODECS = {"uncompressed": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -44,8 +52,15 @@ def may_need_rewriting(config: TopicConfig) -> bool:
     )
 
 
+def lacks_max_timestamp(header: BatchHeader) -> bool:
+    """Whether the header's greatest timestamp cannot be true: Sarama before 1.44 leaves it at -1."""
+    return header.max_timestamp < header.base_timestamp
+
+
 def needs_rewriting(config: TopicConfig, header: BatchHeader) -> bool:
     """Whether this batch has to be decoded before it may be appended to a topic with this configuration."""
+    if lacks_max_timestamp(header):
+        return True
     if config.compression_type != "producer" and CODECS[config.compression_type] != header.compression:
         return True
     return "compact" in config.cleanup_policy or (
@@ -54,16 +69,18 @@ def needs_rewriting(config: TopicConfig, header: BatchHeader) -> bool:
 
 
 def rewrite(batch: bytearray, config: TopicConfig, now_ms: int) -> bytearray:
-    """Check each record against the topic's rules and recompress if its `compression.type` says so.
+    """Check each record against the topic's rules, say how young the youngest is, recompress for `compression.type`.
 
-    Raises KafkaError INVALID_RECORD for a keyless record on a compacted topic, INVALID_TIMESTAMP for one older than
-    `message.timestamp.before.max.ms`, MESSAGE_TOO_LARGE when the recompressed batch outgrows `max.message.bytes` or
-    when it inflates beyond reason.
+    Raises KafkaError INVALID_RECORD for a keyless record on a compacted topic, INVALID_TIMESTAMP for one outside
+    `message.timestamp.before.max.ms` and `…after.max.ms`, MESSAGE_TOO_LARGE when the recompressed batch outgrows
+    `max.message.bytes` or when it inflates beyond reason.
     """
     header = parse_header(memoryview(batch))
     limit = max(MAX_INFLATED_BYTES, INFLATION * config.max_message_bytes)
     payload = decompress(header.compression, memoryview(batch)[HEADER_SIZE:], limit)
-    _check_records(payload, header, config, now_ms)
+    youngest = _check_records(payload, header, config, now_ms)
+    if lacks_max_timestamp(header):
+        stamp_max_timestamp(batch, youngest)
     codec = header.compression if config.compression_type == "producer" else CODECS[config.compression_type]
     if codec == header.compression:
         return batch
@@ -86,21 +103,30 @@ def _level(config: TopicConfig, codec: int) -> int | None:
     return levels.get(codec)
 
 
-def _check_records(payload: bytes, header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
-    """Each record against the topic's rules, one at a time: a small batch may hold millions."""
+def _check_records(payload: bytes, header: BatchHeader, config: TopicConfig, now_ms: int) -> int:
+    """Each record against the topic's rules, one at a time: a small batch may hold millions. The greatest timestamp."""
     compacted = "compact" in config.cleanup_policy
-    bounded = config.message_timestamp_before_max_ms < NO_BOUND and config.message_timestamp_type == "CreateTime"
+    bounded = config.message_timestamp_type == "CreateTime"
     oldest = now_ms - config.message_timestamp_before_max_ms
+    latest = now_ms + config.message_timestamp_after_max_ms
+    youngest = NO_TIMESTAMP
     keyless: list[tuple[int, str]] = []
-    old: list[tuple[int, str]] = []
+    untimely: list[tuple[int, str]] = []
     for index, record in enumerate(payload_records(payload, header)):
         if record.offset - header.base_offset != index:
             raise KafkaError(ErrorCode.INVALID_RECORD, f"record {index} has another offset than its place says")
         if compacted and record.key is None and len(keyless) < MAX_RECORD_ERRORS:
             keyless.append((index, "has no key, and the topic is compacted"))
-        if bounded and NO_TIMESTAMP < record.timestamp < oldest and len(old) < MAX_RECORD_ERRORS:
-            old.append((index, "is older than message.timestamp.before.max.ms"))
+        time = record.timestamp
+        if bounded and time != NO_TIMESTAMP and not oldest <= time <= latest and len(untimely) < MAX_RECORD_ERRORS:
+            untimely.append((index, f"is {_side(time, oldest)}"))
+        youngest = max(youngest, time)
     if keyless:
         raise RecordsRefusedError(ErrorCode.INVALID_RECORD, keyless)
-    if old:
-        raise RecordsRefusedError(ErrorCode.INVALID_TIMESTAMP, old)
+    if untimely:
+        raise RecordsRefusedError(ErrorCode.INVALID_TIMESTAMP, untimely)
+    return youngest
+
+
+def _side(time: int, oldest: int) -> str:
+    return "older than message.timestamp.before.max.ms" if time < oldest else "ahead of message.timestamp.after.max.ms"

@@ -199,7 +199,7 @@ def check_produced(view: memoryview, max_bytes: int) -> BatchHeader:
     if count <= 0 or header.last_offset_delta != count - 1:
         raise _invalid(f"{count} records but a last offset delta of {header.last_offset_delta}")
     attributes = header.attributes
-    if attributes or header.producer_id >= 0 or header.max_timestamp < header.base_timestamp:
+    if attributes or header.producer_id >= 0:
         _check_details(header)
     return header
 
@@ -216,11 +216,6 @@ def _check_details(header: BatchHeader) -> None:
         )
     if attributes & APPEND_TIME:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "a producer must not set the timestamp type LogAppendTime")
-    if header.max_timestamp < header.base_timestamp:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"greatest timestamp {header.max_timestamp} below the first, {header.base_timestamp}",
-        )
     if header.producer_id >= 0:
         if header.base_sequence < 0 or header.producer_epoch < 0:
             raise _invalid(
@@ -257,7 +252,12 @@ def stamp_append_time(view: memoryview | bytearray, now_ms: int) -> None:
     """Make `now_ms` the timestamp of every record in the batch (LogAppendTime) and renew the CRC."""
     (attributes,) = _ATTRIBUTES.unpack_from(view, CRC_START)
     _ATTRIBUTES.pack_into(view, CRC_START, attributes | APPEND_TIME)
-    _OFFSET.pack_into(view, 35, now_ms)
+    stamp_max_timestamp(view, now_ms)
+
+
+def stamp_max_timestamp(view: memoryview | bytearray, max_ms: int) -> None:
+    """Say that `max_ms` is the greatest timestamp of the batch's records, and renew the CRC."""
+    _OFFSET.pack_into(view, 35, max_ms)
     (length,) = _EPOCH.unpack_from(view, 8)
     _CRC.pack_into(view, 17, crc32c(memoryview(view)[CRC_START : length + LOG_OVERHEAD]))
 

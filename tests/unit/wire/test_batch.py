@@ -147,7 +147,6 @@ IDS = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
         (lambda: rewritten(">h", 21, 5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
         (lambda: rewritten(">h", 21, 0x08), ErrorCode.INVALID_TIMESTAMP),
         (lambda: rewritten(">h", 21, 0x10), ErrorCode.INVALID_RECORD),
-        (lambda: rewritten(">q", 35, 999), ErrorCode.INVALID_TIMESTAMP),
         (lambda: rewritten(">i", 53, -1, **IDS), ErrorCode.INVALID_RECORD),
         (lambda: rewritten(">h", 51, -1, **IDS), ErrorCode.INVALID_RECORD),
     ],

@@ -1,0 +1,50 @@
+"""Batches whose header does not say how young their records are, from producers that never filled it in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from partition_world import NOW, Bench
+
+from duramen.errors import ErrorCode
+from duramen.partition.partition import Appended
+from duramen.partition.rewriting import RecordsRefusedError
+from duramen.wire.batch import build_batch, check_crc, stamp_max_timestamp
+from duramen.wire.compression import GZIP, NONE
+
+
+def silent(*times: int, **fields: Any) -> bytearray:
+    """As Sarama makes batches before 1.44: the header's greatest timestamp is left at -1."""
+    batch = build_batch([(b"k", b"%d" % n, (), time) for n, time in enumerate(times)], **fields)
+    stamp_max_timestamp(batch, -1)
+    return batch
+
+
+@pytest.mark.parametrize("compression", [NONE, GZIP])
+@pytest.mark.parametrize("settings", [{}, {"compression_type": "zstd"}, {"cleanup_policy": "compact"}])
+def test_a_greatest_timestamp_that_the_producer_left_out_is_found(compression: int, settings: dict[str, str]) -> None:
+    bench = Bench(**settings)
+    assert bench.produce(silent(NOW, NOW + 70, NOW + 30, compression=compression)) == Appended(0, -1, 0)
+    (header,) = bench.headers()
+    assert (header.base_timestamp, header.max_timestamp) == (NOW, NOW + 70)
+    assert check_crc(bench.bytes_from(), header)
+    assert bench.values() == [b"0", b"1", b"2"]
+    assert bench.partition.log.active.max_timestamp == NOW + 70, "retention goes by that"
+
+
+def test_a_record_from_the_future_is_refused_also_where_the_header_is_silent() -> None:
+    bench = Bench(message_timestamp_after_max_ms="1000")
+    assert bench.produce(silent(NOW, NOW + 1000)) == Appended(0, -1, 0)
+    refused = bench.produce(silent(NOW, NOW + 1001))
+    assert isinstance(refused, RecordsRefusedError)
+    assert (refused.code, [index for index, _ in refused.errors]) == (ErrorCode.INVALID_TIMESTAMP, [1])
+
+
+def test_a_retry_whose_header_is_silent_is_known_again() -> None:
+    bench = Bench()
+    for _ in range(2):
+        answer = bench.produce(silent(NOW, producer_id=5, producer_epoch=0, base_sequence=0))
+        assert isinstance(answer, Appended)
+        assert answer.base_offset == 0
+    assert bench.values() == [b"0"]
