@@ -56,7 +56,7 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Positions | None = None
         self._ids: dict[str, TopicId] = {}
         self._initial: dict[str, dict[str, Any]] | None = None
-        self._last_trigger = time.monotonic()
+        self._last_trigger: float | None = None
         self._leases: list[HeldLease] = []
 
     def __getstate__(self) -> dict[str, Any]:
@@ -228,10 +228,14 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _must_wait(self, waiting: int) -> bool:
-        """Whether too little is there for `minOffsetsPerTrigger`; a query that ends somewhere does not wait for it."""
+        """Whether too little is there for `minOffsetsPerTrigger`.
+
+        A query that ends somewhere does not wait, nor does the first batch of a run, as in Spark's own source: who is
+        started now and then gets what there is.
+        """
         least = self._limits.min_offsets
         bounded = self._target is not None or self._until is not None
-        if least is None or bounded or waiting >= least:
+        if least is None or bounded or waiting >= least or self._last_trigger is None:
             return False
         return (time.monotonic() - self._last_trigger) * 1000 < self._limits.max_delay_ms
 
