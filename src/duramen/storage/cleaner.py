@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import posixpath
 from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -96,6 +97,8 @@ class Cleaning:
         self.completed = False
         """The pass went through: the log's next pass begins behind it."""
         self.swaps = 0
+        self._copy: Segment | None = None
+        """Whose `.cleaned` files are there, or half there."""
         self._cleaner = cleaner
         self._work = work
         self._settings = settings
@@ -130,6 +133,9 @@ class Cleaning:
             self.over = True
             self._steps.close()
             self._cleaner.ended(self)
+            if self._copy is not None and self._cleaner.knows(self.log):
+                with suppress(OSError):  # else the next start removes them
+                    drop_cleaned(self.log.disk, self.log.path, self._copy.base_offset)
 
     def finish_swap(self) -> None:
         """The directory is about to be closed cleanly: bring a swap that has begun to its end, here, now. OSError."""
@@ -168,6 +174,7 @@ class Cleaning:
         for group in groups(inside, config.segment_bytes, config.segment_index_bytes):
             target = Segment(disk, log.path, group[0].base_offset, log.open_files)
             target.staged = CLEANED
+            self._copy = target
             copy = Copy(
                 disk, group, target, offsets, rules, transactions,
                 chunk_bytes=settings.io_bytes, index_interval_bytes=config.index_interval_bytes,
@@ -181,6 +188,7 @@ class Cleaning:
                     return
             else:
                 yield partial(_drop, disk, log.path, target.base_offset)
+            self._copy = None
         yield self._cleaner.cleaned_to(log, offsets.latest + 1)
         self._cleaner.passed(self._now_ms)
         self.completed = True
@@ -209,6 +217,7 @@ class Cleaning:
             yield partial(_drop, log.disk, log.path, target.base_offset)
             return False
         self.swapping = True
+        self._copy = None
         yield partial(_stage, log.disk, log.path, target.base_offset)
         while group[-1].next_offset > self._cleaner.bound(log, self._now_ms) and not self._finishing:
             yield None  # leased at the last moment; nobody holds a lease over a stop

@@ -473,6 +473,7 @@ def test_a_full_disk_ends_the_pass_and_the_next_one_tries_again(bench: Bench) ->
     bench.disk.fault = None
     assert not cleaning.completed
     assert bench.directory.journal.failed is None
+    assert not any("cleaned" in name for name in bench.disk.list_directory(bench.log.path)), "the disk is full"
     bench.clean()
     assert bench.left() == [(1, b"a", b"2")]
 

@@ -1,4 +1,4 @@
-"""Compaction over restarts, days and topics of the same name."""
+"""Compaction over restarts, days and topics of the same name, and what a pass leaves behind that ends early."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from tests.unit.storage.test_cleaner import HOUR, TP, Bench, Compacted
 
+from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.storage.checkpoints import decode_offsets
 
 
@@ -105,3 +106,30 @@ def test_a_checkpoint_that_a_pass_waits_for_is_asked_for(bench: Bench, ratio: fl
     assert not bench.directory.checkpoint_due
     assert (bench.take() is not None) == asks
     assert not bench.directory.checkpoint_due
+
+
+@pytest.mark.parametrize("how", ["retention", "journal", "damage", "stop"])
+@pytest.mark.parametrize("steps", range(3, 12, 2))
+def test_a_pass_that_does_not_come_to_its_end_leaves_no_copy_behind(bench: Bench, how: str, steps: int) -> None:
+    for number in range(3):
+        bench.put((b"a", b"%d" % number), (b"a", b"again"))
+        bench.roll()
+    cleaning = bench.take()
+    assert cleaning is not None
+    for _ in range(steps):
+        bench.step(cleaning)
+    if how == "stop":
+        bench.directory.close(clean=True)
+    elif how == "retention":
+        bench.log.advance_start(bench.log.end_offset)
+        for _ in range(3):
+            bench.commit()
+            bench.now += 1
+            bench.housekeep()
+    elif how == "journal":
+        cleaning.fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the journal is full"))
+    else:
+        cleaning.fail(CorruptLogError(bench.log.path, 0, 0, "damaged"))
+    while not cleaning.over:
+        bench.step(cleaning)
+    assert not any("cleaned" in name for name in bench.disk.list_directory(bench.log.path))
