@@ -72,7 +72,7 @@ class PointsConnector(DuramenConnector):
         options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic.name, "startingOffsets": "earliest"}
         return spark.readStream.format(SOURCE).options(**options, **topic.options).load()
 
-    def write(self, records: DataFrame, topic: str, sink: str, like: str) -> DataStreamWriter:
+    def write(self, records: DataFrame, topic: str, sink: str, like: str, *, settings: bool) -> DataStreamWriter:
         Node(self.bootstrap).create_like(topic, like)
         options = {"kafka.bootstrap.servers": self.bootstrap, "topic": topic, "sinkId": sink}
         return records.writeStream.format(SOURCE).options(**options)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from duramen.errors import DuramenError
@@ -49,31 +49,45 @@ class Node:
         except KafkaException as error:
             raise self._unreachable(error) from None
 
-    def create_like(self, topic: str, model: str) -> None:
-        """Create a topic with as many partitions as `model` has; nothing when it is there or the model is not."""
+    def create_like(self, topic: str, model: str, *, settings: bool = False) -> None:
+        """Create a topic with as many partitions as `model` has; nothing when it is there or the model is not.
+
+        settings: with those that were given to the model itself, too.
+        """
         try:
             admin = AdminClient(self._settings)
             found = admin.list_topics(timeout=SECONDS_MAX).topics
             if topic in found or model not in found:
                 return
-            wanted = NewTopic(topic, num_partitions=len(found[model].partitions), replication_factor=1)
+            config = self._given(admin, model) if settings else {}
+            partitions = len(found[model].partitions)
+            wanted = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
             for created in admin.create_topics([wanted], operation_timeout=SECONDS_MAX).values():
                 created.result(SECONDS_MAX)
         except KafkaException as error:
             raise self._unreachable(error) from None
 
+    def _given(self, admin: AdminClient, topic: str) -> dict[str, str]:
+        (asked,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)]).values()
+        ours = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        return {name: entry.value for name, entry in asked.result(SECONDS_MAX).items() if entry.source == ours}
+
     def record(self, cause: Cause) -> tuple[bytes | None, bytes | None] | None:
-        """Key and value of a record; None when it is gone."""
+        """Key and value of a record; None when it is gone. UnreachableError, too, where the node does not say."""
         start = self.starts(cause.topic).end(cause.topic, cause.partition)
         if not start <= cause.offset < self.ends(cause.topic).end(cause.topic, cause.partition):
             return None
-        consumer = Consumer({**self._settings, "group.id": "duramen-trace", "enable.auto.commit": False})
+        reading = {"group.id": "duramen-trace", "enable.auto.commit": False, "enable.partition.eof": True}
+        consumer = Consumer({**self._settings, **reading})
         try:
             consumer.assign([TopicPartition(cause.topic, cause.partition, cause.offset)])
             message = consumer.poll(SECONDS_MAX)
-            if message is None or message.error() is not None or message.offset() != cause.offset:
-                return None
-            return message.key(), message.value()
+            if message is None:
+                raise UnreachableError(f"the node at {self.bootstrap} did not read {cause} in {SECONDS_MAX:.0f} s")
+            if (error := message.error()) is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            found = error is None and message.offset() == cause.offset
+            return (message.key(), message.value()) if found else None
         except KafkaException as error:
             raise self._unreachable(error) from None
         finally:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from duramen.client import Cluster
-from duramen.pipelines.cluster import Node
+from duramen.pipelines.cluster import Node, UnreachableError
 from duramen.pipelines.declaration import Pipeline, Topic
 from duramen.pipelines.layout import StepFolder
 from duramen.pipelines.offsets import Offsets
@@ -29,8 +29,9 @@ class Connector(Protocol):
         until: nothing from there on is read, nor of a partition that is not in it.
         """
 
-    def write(self, records: DataFrame, topic: str, sink: str, like: str) -> DataStreamWriter:
-        """A writer of `key` and `value` into the topic. sink: names it for exactly-once; like: what it resembles."""
+    def write(self, records: DataFrame, topic: str, sink: str, like: str, *, settings: bool) -> DataStreamWriter:
+        """A writer of `key` and `value` into the topic. sink: names it for exactly-once; like: what it resembles, in
+        its settings, too, where `settings` says so."""
 
     def cuts(self, topic: str) -> Sequence[Cut]:
         """Which topics have taken over from this one, as the cluster tells it now."""
@@ -62,7 +63,12 @@ class DuramenConnector:
         begin = {p: end for (_, p), end in start.of(topic.name)}
         if begin:
             # -2 is Kafka's number for the earliest: where partitions begin that came after the cut.
-            begin = {p: begin.get(p, -2) for (_, p), _ in Node(self.bootstrap).ends(topic.name)}
+            there = Node(self.bootstrap).ends(topic.name)
+            if not there:
+                raise UnreachableError(
+                    f"there is no topic {topic.name} at {self.bootstrap} to go on with behind its cut"
+                )
+            begin = {p: begin.get(p, -2) for (_, p), _ in there}
             given = {name: value for name, value in given.items() if not name.lower().startswith("starting")}
         options = {
             "kafka.bootstrap.servers": self.bootstrap,
@@ -76,9 +82,9 @@ class DuramenConnector:
             options["untilOffsets"] = json.dumps(until.to_json())
         return spark.readStream.format("duramen").options(**options).load()
 
-    def write(self, records: DataFrame, topic: str, sink: str, like: str) -> DataStreamWriter:
+    def write(self, records: DataFrame, topic: str, sink: str, like: str, *, settings: bool) -> DataStreamWriter:
         """See Connector. A topic that is not there is created with as many partitions as `like` has."""
-        Node(self.bootstrap).create_like(topic, like)
+        Node(self.bootstrap).create_like(topic, like, settings=settings)
         options = {"kafka.bootstrap.servers": self.bootstrap, "topic": topic, "sinkId": sink}
         return records.writeStream.format("duramen").options(**options)
 

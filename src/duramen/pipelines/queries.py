@@ -189,8 +189,10 @@ class Queries:
         if isinstance(step, StreamStep):
             sink = f"{self.pipeline.name}.{step.name}.{plan.version.name}.{plan.reading.generation}"
             to = self.output_topic(plan)
-            # A version beside the first has its partitions, so that a key goes on where it was.
-            return self.connector.write(plan.rows, to, sink, plan.reading.topic if to == step.to else step.to)
+            if to == step.to:
+                return self.connector.write(plan.rows, to, sink, plan.reading.topic, settings=False)
+            # A version beside the first has its partitions, so that a key goes on where it was, and its settings.
+            return self.connector.write(plan.rows, to, sink, step.to, settings=True)
         if isinstance(step, TableStep):
             mode = "update" if step.aggregate else "append"
             return plan.rows.writeStream.outputMode(mode).foreachBatch(self._fold(plan, written))

@@ -70,7 +70,7 @@ class FileTopics:
         found = spark.readStream.schema(RECORDS).option("maxFilesPerTrigger", "1")
         return found.parquet(str(self.folder / topic.name))
 
-    def write(self, records: DataFrame, topic: str, sink: str, like: str) -> DataStreamWriter:
+    def write(self, records: DataFrame, topic: str, sink: str, like: str, *, settings: bool) -> DataStreamWriter:
         def out(rows: DataFrame, batch: int) -> None:
             found = [(bytes(row["key"]).decode(), bytes(row["value"]).decode()) for row in rows.collect()]
             if found:

@@ -1,0 +1,61 @@
+"""What a node does not say is not taken for an answer: of one record, and of the topic behind a cut."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from confluent_kafka import KafkaError
+
+from duramen import pipelines
+from duramen.pipelines import cluster, connector
+from duramen.pipelines.cluster import Node, UnreachableError
+from duramen.pipelines.connector import DuramenConnector
+from duramen.pipelines.offsets import Cause, Offsets
+
+PLACE = Cause("flights", 0, 7)
+
+
+class Message:
+    """A record of PLACE's partition, or an error."""
+
+    def __init__(self, offset: int, error: int | None = None) -> None:
+        self.offset = lambda: offset
+        self.error = lambda: None if error is None else KafkaError(error)
+        self.key, self.value = (lambda: b"N1"), (lambda: b"{}")
+
+
+@pytest.mark.parametrize(
+    ("polled", "expected"),
+    [
+        (Message(7), (b"N1", b"{}")),
+        (Message(9), None),  # compacted away
+        (Message(9, KafkaError._PARTITION_EOF), None),  # so was all behind it
+        (None, UnreachableError),  # a slow disk, or nobody there
+        (Message(0, KafkaError.KAFKA_STORAGE_ERROR), UnreachableError),
+        (Message(0, KafkaError.TOPIC_AUTHORIZATION_FAILED), UnreachableError),
+    ],
+)
+def test_a_record_that_is_not_told_is_not_gone(polled: Any, expected: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = MagicMock()
+    consumer.poll.return_value = polled
+    monkeypatch.setattr(cluster, "Consumer", lambda _settings: consumer)
+    monkeypatch.setattr(Node, "starts", lambda *_: Offsets({("flights", 0): 1}))
+    monkeypatch.setattr(Node, "ends", lambda *_: Offsets({("flights", 0): 12}))
+    node = Node("127.0.0.1:1")
+    if expected is UnreachableError:
+        with pytest.raises(UnreachableError):
+            node.record(PLACE)
+    else:
+        assert node.record(PLACE) == expected
+    consumer.close.assert_called_once_with()
+
+
+def test_a_step_does_not_begin_anew_where_the_topic_behind_its_cut_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From its earliest record all that was read before the cut would come once more."""
+    spark, start = MagicMock(), Offsets({("flights.v2", 0): 5})
+    monkeypatch.setattr(connector.Node, "ends", lambda *_: Offsets())
+    with pytest.raises(UnreachableError, match=r"no topic flights\.v2"):
+        DuramenConnector("127.0.0.1:1").read(spark, pipelines.Topic("flights.v2"), start, None)
+    assert not spark.readStream.format.called
