@@ -42,7 +42,7 @@ def layout(cluster: Cluster, start: Positions, end: Positions, piece_bytes: int,
 
     piece_bytes: 0 for what segments alone tell, which costs the nodes no look into files.
 
-    Raises ConfigError for STORAGE where there are no such files to reach.
+    Raises ConfigError for STORAGE where there are no such files to reach, or what kept the cluster from telling of them.
     """
     wanted = {tp: (start[tp], end[tp]) for tp in end if end[tp] > start[tp]}
     if not wanted:
@@ -67,6 +67,8 @@ def layout(cluster: Cluster, start: Positions, end: Positions, piece_bytes: int,
         even = {tp: ByteCurve.even(first[tp].offset, last[tp].offset, size) for tp, size in sizes.items()}
         return Layout(even, NO_STORAGE, {tp: each.offset for tp, each in first.items()})
     except (KafkaError, NetworkError, DeadlineError):
+        if read_from == STORAGE:
+            raise
         return UNTOLD  # without permission, or not served
 
 

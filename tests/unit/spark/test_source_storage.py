@@ -13,7 +13,15 @@ from tests.spark.log_node import LogNode, log_node
 
 from duramen.client import Cluster
 from duramen.client.segments import DescribedPartition, describe_segments, extend_leases
-from duramen.errors import ConfigError, CorruptLogError, LeaseLostError, TopicReplacedError, UnreachableStorageError
+from duramen.errors import (
+    ConfigError,
+    CorruptLogError,
+    ErrorCode,
+    KafkaError,
+    LeaseLostError,
+    TopicReplacedError,
+    UnreachableStorageError,
+)
 from duramen.model import TopicPartition
 from duramen.spark.data_loss import DataLossError
 from duramen.spark.planning import Split
@@ -25,7 +33,7 @@ from duramen.wire.batch import build_batch
 SCHEMA = StructType().add("offset", "long").add("value", "binary")
 BATCHES = 100
 RECORDS = 20
-TOPICS = ("sealed", "went", "damaged", "unreached", "anew-in-files", "lease", "kept", "released", "expired")
+TOPICS = ("sealed", "went", "damaged", "unreached", "anew-in-files", "lease", "kept", "released", "expired", "untold")
 """One for each test, all filled at once: what seals looks around once a second."""
 
 
@@ -171,6 +179,22 @@ def test_storage_that_cannot_be_reached_is_an_error_when_it_is_a_must(node: LogN
         assert all(not part.pieces for part in reader(node, topic).partitions())
     finally:
         hidden.rename(node.data)
+
+
+def test_a_node_that_does_not_tell_of_its_segments_is_an_error_when_files_are_a_must(
+    node: LogNode, fetched: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = filled(node, "untold")
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+    monkeypatch.setattr("duramen.spark.sizes.describe_segments", refused)
+    with pytest.raises(KafkaError, match="CLUSTER_AUTHORIZATION_FAILED"):
+        reader(node, topic, readFrom="storage").partitions()
+    source = reader(node, topic)
+    assert offsets(source, source.partitions()) == list(range(BATCHES * RECORDS))
+    assert fetched[0] == 0
 
 
 def test_files_of_a_topic_made_anew_are_not_read_for_the_old_one(node: LogNode, fetched: list[int]) -> None:
