@@ -90,7 +90,10 @@ class Disk(Protocol):
         """Remove a file, or a directory with everything in it."""
 
     def sync_directory(self, path: str) -> None:
-        """Make the names in this directory durable."""
+        """Make the names in this directory durable. OSError, and from then on always.
+
+        The kernel tells of what it could not write once: who asks next would take for durable what is on no disk.
+        """
 
     def preallocate(self, file: File, size: int) -> None:
         """Fill the file with zeros up to `size` and sync it, so that later writes need no new blocks."""

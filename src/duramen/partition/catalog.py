@@ -219,7 +219,7 @@ class Catalog:
         for topic in filter(None, map(self.image.topic_by_id, dict.fromkeys(each[1] for each in wanted))):
             self._lead(topic)
             self.configure(topic.name)
-        self._world.clock.call_soon(self._create_missing)  # not from here: where nothing can be made, all is refused
+        self._create_missing()
 
     def when_open(self, callback: Callable[[], None]) -> None:
         """Call back once no committed partition is still being made: now, or when the last one is there."""

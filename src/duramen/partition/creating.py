@@ -28,14 +28,15 @@ def create_partitions(store: Store, wanted: list[Wanted], done: Created) -> None
     """
     new = [NewLog(*each) for each in wanted]
     writable = [directory for directory in store.directories if directory.journal.failed is None]
-    if not writable:
-        done(dict.fromkeys((each.key for each in new), StorageError("no log directory takes writes")))
-        return
-    directory = min(writable, key=lambda each: len(each.logs))
     try:
+        if not writable:
+            raise StorageError("no log directory takes writes")
+        directory = min(writable, key=lambda each: len(each.logs))
         job = directory.take_creation(new)
     except (OSError, StorageError) as error:
-        done(dict.fromkeys((each.key for each in new), error))
+        none = dict.fromkeys((each.key for each in new), error)
+        # Not from here: the next partitions are asked for, and refused, and so on.
+        store.submit("checkpoint", _nothing, lambda result, failure: done(none))
         return
     configs = {NewLog(*each).key: each[2] for each in wanted}
 
@@ -57,4 +58,10 @@ def create_partitions(store: Store, wanted: list[Wanted], done: Created) -> None
                 unmade[each.key] = problem
         done(unmade)
 
-    store.submit("creation", job.run, created)
+    # Behind all syncs of segments: one may be under way for a log that is deleted by now, and it writes files by the
+    # name that the log had. A new log of that name would get them.
+    store.submit("checkpoint", job.run, created)
+
+
+def _nothing() -> None:
+    """A job that only takes its turn."""

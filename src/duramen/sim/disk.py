@@ -82,6 +82,7 @@ class CrashDisk:
         self.incarnation = 0
         self.used = 0
         self._locks: set[str] = set()
+        self._unsynced: set[str] = set()
         self._owed: dict[Inode, None] = {}
         self._owed_names: dict[Directory, None] = {}
         self._dead: type[NodeDied] | None = None
@@ -113,6 +114,7 @@ class CrashDisk:
         self.incarnation += 1
         self.open_files = 0
         self._locks.clear()
+        self._unsynced.clear()
 
     def settle(self) -> None:
         """Everything that lying syncs promised reaches the platter after all."""
@@ -245,8 +247,14 @@ class CrashDisk:
 
     def sync_directory(self, path: str) -> None:
         """See ports.Disk."""
-        self.enter("sync_directory", path)
+        try:
+            self.enter("sync_directory", path)
+        except OSError:
+            self._unsynced.add(path)
+            raise
         directory = self.names.directory(path)
+        if path in self._unsynced:
+            raise OSError(errno.EIO, "an earlier sync of it failed", path)
         if self.lying:
             self._owed_names[directory] = None
         else:

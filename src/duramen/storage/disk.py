@@ -177,13 +177,15 @@ class RealLock:
 class RealDisk(PastCache):
     """Files of this machine."""
 
-    __slots__ = ("count", "direct", "drop", "nowait", "scatter", "sync", "uncached", "write")
+    __slots__ = ("count", "direct", "drop", "nowait", "scatter", "sync", "uncached", "unsynced", "write")
 
     def __init__(self) -> None:
         super().__init__()
         self.sync = sync_call()
         self.nowait = nowait_flag()
         self.write = write_call()
+        self.unsynced: dict[str, int] = {}
+        """Directories whose sync has failed, with the errno."""
 
     def open(self, path: str, *, create: bool = False, write: bool = False) -> RealFile:
         flags = os.O_RDWR if write or create else os.O_RDONLY
@@ -220,8 +222,13 @@ class RealDisk(PastCache):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
+        except OSError as error:
+            self.unsynced[path] = error.errno or errno.EIO
+            raise
         finally:
             os.close(descriptor)
+        if path in self.unsynced:
+            raise OSError(self.unsynced[path], "an earlier sync of it failed", path)
 
     def preallocate(self, file: File, size: int) -> None:
         # Reserved but unwritten blocks would cost a metadata commit when each is first written: so write zeros.

@@ -167,7 +167,8 @@ class LogSync:
     def run(self) -> None:
         """Write the sidecars, sync the segments in order, then the names. OSError.
 
-        FileNotFoundError when the log was deleted meanwhile: its old name may be another topic's.
+        FileNotFoundError when the log was deleted meanwhile: its old name may be another topic's. Not before this
+        returns: new logs are made on the same lane.
         """
         write(self._disk, self._sidecars, sync=self._full, still_there=self._still_there)
         self._still_there()

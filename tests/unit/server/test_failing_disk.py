@@ -20,6 +20,24 @@ def offsets(entry: Any) -> list[int]:
     return [header.base_offset for _, header in batches(memoryview(entry.records or b""))]
 
 
+def test_a_failed_sync_of_the_data_directory_is_forgotten_by_nobody() -> None:
+    disk = CrashDisk()
+    server = InProcess(disk)
+    line = server.connect()
+    line.create_topic("t")
+    assert line.produce("t", b"a").error_code == 0
+    disk.fault = lambda call: OSError(5, "lost") if (call.operation, call.path) == ("sync_directory", "/data") else None
+    with pytest.raises(OSError, match="lost"):
+        # As when the journal grows, where a failure is none: it goes on with the parts it has.
+        server.broker.store.directories[0].journal.maker.make(1 << 16)
+    disk.fault = None
+    assert line.produce("t", b"b").error_code == 0
+    server.pass_ms(70_000)  # a checkpoint, which relies on names in the same directory
+    assert "directory-failed" in dict(server.events)
+    assert line.produce("t", b"c").error_code == KAFKA_STORAGE_ERROR
+    assert offsets(line.fetch("t", 0)) == [0, 1]
+
+
 def test_nothing_is_acknowledged_or_shown_before_it_is_synced() -> None:
     server = InProcess()
     producer, consumer = server.connect(), server.connect()

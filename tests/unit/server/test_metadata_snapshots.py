@@ -352,7 +352,7 @@ def test_an_old_snapshot_that_cannot_be_looked_at_stays_until_the_next_is_writte
 def test_a_topic_deleted_while_its_partitions_are_made_is_named_until_they_are_gone() -> None:
     """A kill between the job and its end left directories of a topic that the snapshot had forgotten."""
     server = InProcess(**OFTEN)
-    server.lanes.held.add("creation")
+    server.lanes.held.add("checkpoint")
     request = API[19].request
     topic = request.CreatableTopic(name="t", num_partitions=2, replication_factor=1)
     server.connect().ask(19, 7, topics=[topic], timeout_ms=1000)
@@ -360,7 +360,7 @@ def test_a_topic_deleted_while_its_partitions_are_made_is_named_until_they_are_g
     doomed = API[20].request.DeleteTopicState(name="t", topic_id=bytes(16))
     server.connect().ask(20, 6, topics=[doomed], timeout_ms=1000)
     server.run()
-    (entry,) = [entry for entry in server.lanes.waiting if entry[0] == "creation"]
+    (entry,) = [entry for entry in server.lanes.waiting if entry[0] == "checkpoint"]
     entry[1]()
     server.run()
     killed = server.disk.copy(Random(1))

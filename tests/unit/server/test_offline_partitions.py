@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.server.broker_world import NOW, InProcess, after_power_cut
 
-from duramen.errors import CorruptLogError, ErrorCode, KafkaError
+from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from duramen.model import TopicPartition
 from duramen.partition import catalog
 from duramen.sim.disk import Call, CrashDisk
@@ -174,3 +174,23 @@ def test_a_partition_that_could_not_be_made_is_not_made_elsewhere_before_a_resta
     assert line.produce("t", b"a").error_code == KAFKA_STORAGE_ERROR
     again = after_power_cut(server, log_dirs="/data,/more")
     assert again.connect().produce("t", b"a").error_code == 0
+
+
+def test_however_many_partitions_a_failed_disk_refuses_the_node_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "CREATED_AT_ONCE", 1)
+    disk = CrashDisk()
+    server = InProcess(disk, log_dirs="/data,/more")
+    line = server.connect()
+    metadata_home = server.broker.store.home(catalog.METADATA_PARTITION).path
+    (other,) = {"/data", "/more"} - {metadata_home}
+    disk.fault = lambda call: OSError(5, "lost") if call.operation == "sync" and call.path.startswith(other) else None
+    (directory,) = [each for each in server.broker.store.directories if each.path == metadata_home]
+    monkeypatch.setattr(directory, "take_creation", _refuse)
+    request = API[19].request
+    topic = request.CreatableTopic(name="many", num_partitions=1500, replication_factor=1)
+    assert line.call(19, 7, topics=[topic], timeout_ms=1000).topics[0].error_code == KAFKA_STORAGE_ERROR
+    assert metadata(line, "many").error_code == KAFKA_STORAGE_ERROR
+
+
+def _refuse(new: Any) -> Any:
+    raise StorageError("not here")

@@ -22,7 +22,7 @@ def test_whoever_asks_while_the_offsets_topic_is_being_made_waits_for_it() -> No
     server = InProcess()
     first, second = server.connect(), server.connect()
     first.create_topic("t")
-    server.lanes.held.add("creation")
+    server.lanes.held.add("checkpoint")
     first.ask(FIND, 4, key_type=0, coordinator_keys=["g"])
     server.run()
     assert first.answer(FIND, 4) is None

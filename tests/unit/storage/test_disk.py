@@ -172,6 +172,27 @@ def test_preallocated_bytes_are_zeros_with_blocks(disk: RealDisk, tmp_path: Path
     file.close()
 
 
+def test_a_directory_whose_sync_failed_is_not_called_durable_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = RealDisk()
+    told = [OSError(errno.EIO, "lost")]
+
+    def fsync(descriptor: int) -> None:
+        if told:
+            raise told.pop()  # the kernel says it once
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    for path in (tmp_path / "a", tmp_path / "b"):
+        path.mkdir()
+    with pytest.raises(OSError, match="lost"):
+        disk.sync_directory(str(tmp_path / "a"))
+    for _ in range(2):
+        with pytest.raises(OSError, match="an earlier sync of it failed"):
+            disk.sync_directory(str(tmp_path / "a"))
+    disk.sync_directory(str(tmp_path / "b"))
+
+
 def test_names(disk: RealDisk, tmp_path: Path) -> None:
     base = str(tmp_path / "a" / "b")
     disk.make_directories(base)
