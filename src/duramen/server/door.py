@@ -35,6 +35,9 @@ HEADER_BYTES = HEADER.size
 REFUSED_PRODUCE_VERSIONS = (0, 1, 2)
 BUFFER_CAP_BYTES = 512 * 1024 * 1024
 IDLE_CHECK_SECONDS = 5.0
+SPARE_DESCRIPTORS = 32
+"""For the journal, listeners and pipes, at least; an eighth of what there is for segments beyond their bound."""
+
 UNFINISHED_SECONDS = 30
 """How long a frame may take to arrive while others wait for its buffer."""
 
@@ -61,13 +64,22 @@ class Door:
         self.connections: dict[Connection, None] = {}
         self._by_host: dict[str, int] = {}
         self._early: list[tuple[str, Transport]] = []
+        self._room = 0
+        """Connections beside which the node can still open its files."""
         self._open = False
         self._closing = False
 
     # ---- listening -------------------------------------------------------------------------------------------
 
     def bind(self) -> None:
-        """Take every listener's address; who connects now waits until `open`. OSError when one is taken."""
+        """Take every listener's address; who connects now waits until `open`. OSError when one is taken.
+
+        The log directories are open. Who takes the last descriptor takes them down: a file that cannot be opened cannot
+        be synced.
+        """
+        most = self._broker.world.disk.descriptor_limit()
+        files = max(self._broker.store.directories[0].hot.files.limit, 0)
+        self._room = max(most // 8, most - min(files, most // 2) - most // 8 - SPARE_DESCRIPTORS)
         for address in self._broker.config.listeners:
             listener = self._broker.world.network.listen(
                 address.host or "0.0.0.0",
@@ -85,19 +97,20 @@ class Door:
         self._clock.call_later(IDLE_CHECK_SECONDS, self._check_idle)
 
     def _accept(self, listener: str, transport: Transport) -> None:
-        if not self._open:
-            self._early.append((listener, transport))
-            return
         config = self._broker.config
         host = transport.peer.rpartition(":")[0]
         metrics = self._broker.metrics
         if (
             self._closing
+            or len(self.connections) + len(self._early) >= self._room
             or len(self.connections) >= config.integer("max.connections")
             or self._by_host.get(host, 0) >= config.integer("max.connections.per.ip")
         ):
             metrics.connections_refused += 1
             transport.close()
+            return
+        if not self._open:
+            self._early.append((listener, transport))
             return
         metrics.connections_opened += 1
         self._by_host[host] = self._by_host.get(host, 0) + 1

@@ -26,6 +26,9 @@ from duramen.wire.messages import API
 if TYPE_CHECKING:
     from duramen.server.broker import Broker
 
+IDLE_SECONDS = 15.0
+"""How long a connection may say nothing: each has a thread."""
+
 ANSWER_SECONDS = 5.0
 """A loop that does not answer within this time is not healthy."""
 
@@ -288,6 +291,8 @@ class MetricsServer:
 
         class Handler(BaseHTTPRequestHandler):
             """Answers GET from what the loop thread says."""
+
+            timeout = IDLE_SECONDS
 
             def do_GET(self) -> None:
                 page = pages.get(self.path.partition("?")[0])

@@ -1,0 +1,33 @@
+"""The HTTP listener for metrics and health, with clients that do not behave."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from duramen.server import exposition
+from duramen.server.loop import Loop
+
+
+def test_a_connection_that_says_nothing_does_not_keep_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposition, "IDLE_SECONDS", 0.2)
+    loop = Loop()
+    broker: Any = None  # nobody asks for a page
+    server = exposition.MetricsServer(broker, loop, "127.0.0.1", 0)
+    try:
+        before = threading.active_count()
+        silent = [socket.create_connection(("127.0.0.1", server.port), timeout=30) for _ in range(5)]
+        for each in silent:
+            assert each.recv(1) == b"", "it is closed"
+            each.close()
+        deadline = time.monotonic() + 30
+        while threading.active_count() > before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert threading.active_count() <= before
+    finally:
+        server.stop()
+        loop.close()
