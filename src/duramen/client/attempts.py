@@ -56,7 +56,7 @@ class Attempts:
         """Wait before the next attempt; raises the error when there is to be none."""
         if not may_help(error) or isinstance(error, OutcomeUnknownError):
             raise error
-        if error.code in _UNKNOWN and deadline.limit_s - deadline.left_s > UNKNOWN_PATIENCE_S:
+        if error.code in _UNKNOWN and deadline.unknown_s() > UNKNOWN_PATIENCE_S:
             raise error
         deadline.pause(error)
 

@@ -13,7 +13,7 @@ LONGEST_PAUSE_S = 1.0
 class Deadline:
     """The moment by which a call ends, whatever happens."""
 
-    __slots__ = ("_pause", "end", "limit_s", "what")
+    __slots__ = ("_pause", "_unknown_since", "end", "limit_s", "what")
 
     def __init__(self, what: str, limit_s: float) -> None:
         """what: the call, for the error; limit_s: seconds from now."""
@@ -21,11 +21,19 @@ class Deadline:
         self.limit_s = limit_s
         self.end = time.monotonic() + limit_s
         self._pause = FIRST_PAUSE_S
+        self._unknown_since: float | None = None
 
     @property
     def left_s(self) -> float:
         """Seconds left, 0 at the end."""
         return max(0.0, self.end - time.monotonic())
+
+    def unknown_s(self) -> float:
+        """Seconds since this was asked first: for how long what is called for was not known."""
+        now = time.monotonic()
+        if self._unknown_since is None:
+            self._unknown_since = now
+        return now - self._unknown_since
 
     def at_most(self, limit_s: float) -> float:
         """Moment (monotonic) by which one attempt ends that may take `limit_s` of what is left."""

@@ -42,7 +42,7 @@ def layout(cluster: Cluster, start: Positions, end: Positions, piece_bytes: int,
 
     piece_bytes: 0 for what segments alone tell, which costs the nodes no look into files.
 
-    Raises ConfigError for STORAGE where there are no such files to reach, or what kept the cluster from telling of them.
+    Raises ConfigError for STORAGE where there are no such files to reach, or what kept the cluster from telling.
     """
     wanted = {tp: (start[tp], end[tp]) for tp in end if end[tp] > start[tp]}
     if not wanted:

@@ -1,0 +1,38 @@
+"""Trying again: what passes, and for how long."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from duramen.client.attempts import UNKNOWN_PATIENCE_S, Attempts
+from duramen.client.links import Links
+from duramen.client.routes import ANY
+from duramen.errors import ErrorCode, KafkaError, NetworkError
+
+
+def test_a_topic_is_looked_for_from_when_it_is_missing_and_not_from_when_its_node_was() -> None:
+    """A node that was away longer than that is the one that may need the moment."""
+    attempts = Attempts(Links("127.0.0.1:1", "test", 1 << 20), 60, 1)
+    begun = time.monotonic()
+    missed: list[float] = []
+
+    def attempt(_: float) -> str:
+        if time.monotonic() - begun < 1.1 * UNKNOWN_PATIENCE_S:
+            raise NetworkError("away")
+        if not missed:
+            missed.append(time.monotonic())
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return "found"
+
+    assert attempts.retry("call", ANY, attempt) == "found"
+
+    def never(_: float) -> str:
+        missed.append(time.monotonic())
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    missed.clear()
+    with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        attempts.retry("call", ANY, never)
+    assert missed[-1] - missed[0] > UNKNOWN_PATIENCE_S
