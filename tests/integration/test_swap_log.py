@@ -103,3 +103,27 @@ def test_a_chain_may_be_longer_than_a_record_usually_is(node: Served) -> None:
     with Cluster(node.bootstrap) as cluster:
         SwapLog(cluster).publish("late.v1", cuts)
         assert SwapLog(cluster).cuts("late.v1") == tuple(cuts)
+
+
+@only_duramen
+def test_of_two_that_publish_at_the_same_moment_the_first_one_has_swapped(
+    node: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both asked before either wrote. Whoever is second leaves the first one's chain as the last record."""
+    theirs = [Cut("late", {0: 6}, "late.theirs", {0: 2})]
+    with Cluster(node.bootstrap) as one, Cluster(node.bootstrap) as other:
+        first, second = SwapLog(one), SwapLog(other)
+        prepare = second._prepare
+
+        def overtaken() -> bool:
+            made = prepare()
+            first.publish("late", CUTS[:1])
+            return made
+
+        monkeypatch.setattr(second, "_prepare", overtaken)
+        with pytest.raises(SwapConflictError, match="another pipeline"):
+            second.publish("late", theirs)
+        for log in (first, second, SwapLog(one)):
+            assert log.cuts("late") == tuple(CUTS[:1])
+        first.publish("late", CUTS)
+        assert second.cuts("late") == tuple(CUTS)

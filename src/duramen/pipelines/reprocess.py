@@ -21,7 +21,7 @@ from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.progress import Progress
 from duramen.pipelines.reading import open_table
 from duramen.pipelines.runner import Mark, Runner, Say, nowhere
-from duramen.swaps import Cut, SwapLog
+from duramen.swaps import Cut, SwapConflictError, SwapLog
 
 ROUNDS_MAX = 20
 HOLD_SECONDS_MAX = 60.0
@@ -242,7 +242,11 @@ class Reprocessing:
         after = Current(version, current.version, cuts)
         self.folder.point(after)
         self.mark("switched")
-        self._publish(after)
+        try:
+            self._publish(after)
+        except SwapConflictError:
+            self.folder.point(current)  # another pipeline's swap was first; nobody has written behind ours
+            raise
         self.mark("published")
         self.folder.note_reprocessing(state)
         return time.monotonic() - began

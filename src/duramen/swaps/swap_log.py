@@ -70,14 +70,18 @@ class SwapLog:
         """
         there = self.cuts(topic)
         wanted = tuple(cuts)
-        if there != wanted[: len(there)]:
-            raise SwapConflictError(
-                f"the node has {len(there)} swaps of {topic} that are not the {len(wanted)} known here: does another "
-                "pipeline write this topic? Give the stream another topic"
-            )
+        _check_begins(topic, there, wanted)
         if not wanted or (not self._prepare() and there == wanted):
             return
-        value = json.dumps([cut.to_json() for cut in wanted], separators=(",", ":")).encode()
+        self._write(topic, wanted)
+        # Somebody else may have written between the question and our record: who came first has swapped.
+        first = next((chain for name, chain in self._refresh() if name == topic), wanted)
+        if first != wanted[: len(first)]:
+            self._write(topic, first)
+        _check_begins(topic, first, wanted)
+
+    def _write(self, topic: str, cuts: Sequence[Cut]) -> None:
+        value = json.dumps([cut.to_json() for cut in cuts], separators=(",", ":")).encode()
         batch = build_batch([(topic.encode(), value, [], time.time_ns() // 1_000_000)])
         # The same value once more does no harm, so that a lost answer is asked for again.
         self._cluster.produce(_PLACE, batch, resend=True)
@@ -130,11 +134,12 @@ class SwapLog:
             raise KafkaError(code, f"topic {SWAPS_TOPIC}: {found.error_message or code.name}")
         return found
 
-    def _refresh(self) -> None:
-        """Read what is new, up to the end that the node tells with it."""
+    def _refresh(self) -> list[tuple[str, tuple[Cut, ...]]]:
+        """Read what is new, up to the end that the node tells with it. Topic and chain of each record."""
+        found: list[tuple[str, tuple[Cut, ...]]] = []
         if self._next is None:
             if SWAPS_TOPIC not in existing(self._cluster, [SWAPS_TOPIC]):
-                return
+                return found
             self._next = 0
         while True:
             try:
@@ -142,7 +147,7 @@ class SwapLog:
             except KafkaError as error:
                 if error.code in _GONE:
                     self._next, self._cuts = None, {}
-                    return
+                    return found
                 if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
                 self._next = self._cluster.list_offsets({_PLACE: EARLIEST})[_PLACE].offset
@@ -150,15 +155,23 @@ class SwapLog:
             for position, header in batches(fetched.data):
                 if not header.is_control:
                     for record in records(fetched.data[position:], header, max_bytes=_BATCH_BYTES_MAX):
-                        self._take(record.key, record.value)
+                        found.append(_chain(record.key, record.value))
+            self._cuts.update(found)
             self._next = fetched.next_offset
             if not fetched.data or self._next >= fetched.high_watermark:
-                return
+                return found
 
-    def _take(self, key: bytes | None, value: bytes | None) -> None:
-        try:
-            topic = (key or b"").decode()
-            found = json.loads(value or b"[]")
-            self._cuts[topic] = tuple(Cut.from_json(cut) for cut in found)
-        except (ValueError, TypeError) as error:
-            raise StorageError(f"{SWAPS_TOPIC} holds a record that is no chain of cuts: {error}") from None
+
+def _chain(key: bytes | None, value: bytes | None) -> tuple[str, tuple[Cut, ...]]:
+    try:
+        return (key or b"").decode(), tuple(Cut.from_json(cut) for cut in json.loads(value or b"[]"))
+    except (ValueError, TypeError) as error:
+        raise StorageError(f"{SWAPS_TOPIC} holds a record that is no chain of cuts: {error}") from None
+
+
+def _check_begins(topic: str, there: Sequence[Cut], wanted: Sequence[Cut]) -> None:
+    if there != wanted[: len(there)]:
+        raise SwapConflictError(
+            f"the node has {len(there)} swaps of {topic} that are not the {len(wanted)} known here: does another "
+            "pipeline write this topic? Give the stream another topic"
+        )

@@ -313,6 +313,23 @@ def test_a_chain_of_somebody_else_is_found_before_anything_has_changed(make: Cal
     assert work.folder.current().version == "v2"
 
 
+def test_a_chain_of_somebody_else_that_comes_between_leaves_the_pointer_where_it_was(make: Callable[[], World]) -> None:
+    world = make()
+    world.come(4)
+    world.work("v1")
+    theirs = (Cut("late", {0: 1}, "late.theirs", {0: 1}),)
+
+    def mark(point: str) -> None:
+        if point == "switched":
+            world.chain = theirs
+
+    work = Reprocessing(world.pipeline, "late", mark)
+    work.build(world, "v2", quiet, quiet)  # type: ignore[arg-type]
+    with pytest.raises(SwapConflictError):
+        work.swap("v2")
+    assert (work.folder.current(), world.chain) == (Current(), theirs)
+
+
 def test_a_stream_is_swapped_beside_a_run_whose_records_never_rest(make: Callable[[], World]) -> None:
     world = make()
     world.come(9)
