@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
+
+from duramen.errors import DuramenError
 
 NOTICE = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
 """Java's word for a module that Spark's launcher adds to every start: nobody can do anything about it."""
@@ -18,10 +21,15 @@ LAST_WORDS_SECONDS = 1.0
 STDERR = 2
 
 
+class NoJvmError(DuramenError):
+    """Java began, and ended before Spark could be used: why, it has said on stderr."""
+
+
 def start(conf: Mapping[str, str]) -> None:
     """Start Spark's JVM, unless this process has one, with settings that are its own (memory, options of Java).
 
-    All that it says on stderr appears on ours, but for NOTICE. PySparkRuntimeError when it does not start.
+    All that it says on stderr appears on ours, but for NOTICE. NoJvmError when it ends at once, as with more memory
+    than there is.
     """
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
@@ -33,6 +41,13 @@ def start(conf: Mapping[str, str]) -> None:
         settings = SparkConf(loadDefaults=False).setAll(list(conf.items()))
         gateway = launch_gateway(settings, {"stderr": theirs})  # type: ignore[no-untyped-call]
         ended = False
+    except PySparkRuntimeError as error:
+        if "JAVA_GATEWAY_EXITED" not in str(error):
+            raise
+        raise NoJvmError(
+            "Spark's Java ended at its start, and has said why above; mostly spark.driver.memory, or another setting "
+            "of Java's (--conf, spark-defaults.conf), does not fit this machine"
+        ) from error
     finally:
         os.close(theirs)
         if ended:

@@ -85,3 +85,4 @@ def test_why_java_does_not_start_is_heard_before_what_follows_from_it() -> None:
     ran = subprocess.run([sys.executable, "-c", begin], capture_output=True, text=True, timeout=200, check=False)
     assert ran.returncode != 0
     assert ran.stderr.index("Invalid maximum heap size: -Xmxmuch") < ran.stderr.index("JAVA_GATEWAY_EXITED")
+    assert ran.stderr.splitlines()[-1].startswith("duramen.pipelines.jvm.NoJvmError: Spark's Java ended at its start")
