@@ -92,7 +92,7 @@ class OffsetRanges:
         options = self._options
         times = self._times(tps, "starting")
         if times is not None:
-            found = self._listed(times)
+            found = self._timed(times)
             if late := sorted(tp for tp, offset in found.items() if offset < 0):
                 if options["startingOffsetsByTimestampStrategy"] == "error":
                     raise ConfigError(
@@ -112,7 +112,7 @@ class OffsetRanges:
         given = self._options["endingOffsets"]
         times = self._times(tps, "ending")
         if times is not None:
-            found = self._listed(times)
+            found = self._timed(times)
             beyond = [tp for tp, offset in found.items() if offset < 0]
             found.update(self.latest(beyond))
             return found
@@ -126,7 +126,7 @@ class OffsetRanges:
 
     def since(self, tps: list[TopicPartition], timestamp: int) -> Positions:
         """The first offset whose timestamp is not below; the end where there is none."""
-        found = self._listed(dict.fromkeys(tps, max(timestamp, 0)))
+        found = self._timed(dict.fromkeys(tps, max(timestamp, 0)))
         found.update(self.latest([tp for tp, offset in found.items() if offset < 0]))
         return found
 
@@ -136,6 +136,14 @@ class OffsetRanges:
             return dict.fromkeys(tps, one)
         given = self._options[f"{side}OffsetsByTimestamp"]
         return None if given is None else self._complete(tps, given, f"{side}OffsetsByTimestamp")
+
+    def _timed(self, times: Positions) -> Positions:
+        """The first offset of each that is not older, -1 where there is none.
+
+        A log's end that was asked for before stays its end: what has come since is for the next query.
+        """
+        ends = self._known[LATEST]
+        return {tp: min(offset, ends.get(tp, offset)) for tp, offset in self._listed(times).items()}
 
     def _specific(self, tps: list[TopicPartition], given: Mapping[str, Mapping[int, int]], name: str) -> Positions:
         found = self._complete(tps, given, name)

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 from tests.spark.log_node import LogNode, log_node
 
-from duramen.client import Cluster
+from duramen.client import LATEST, Cluster
 from duramen.client.segments import DescribedPartition, SegmentPlan, describe_segments
 from duramen.errors import ConfigError, KafkaError
 from duramen.model import TopicPartition
@@ -122,6 +122,27 @@ def test_ranges_by_offsets_and_by_time(node: LogNode) -> None:
     ):
         source = reader(node, topic, **options)
         assert [offset for offset, _ in rows(source, source.partitions())] == list(expected), options
+
+
+def test_records_that_come_while_a_batch_is_planned_by_time_are_not_missed_in_it(
+    node: LogNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They lie behind the end that the plan has seen: neither lost, nor asked for too early."""
+
+    class Busy(Cluster):
+        def list_offsets(self, wanted: Any, *rest: Any, **named: Any) -> Any:
+            answer = super().list_offsets(wanted, *rest, **named)
+            for tp in [tp for tp, where in wanted.items() if where == LATEST]:
+                node.append(tp.topic, tp.partition, [(None, b"", (), 1009), (None, b"", (), 2000)])
+            return answer
+
+    for topic in ("until-now", "since-now"):
+        node.append(node.create(topic), 0, records(10))
+    monkeypatch.setattr("duramen.spark.source_settings.Cluster", Busy)
+    until_now = reader(node, "until-now", endingTimestamp=2000)
+    assert [offset for offset, _ in rows(until_now, until_now.partitions())] == list(range(10))
+    since_now = reader(node, "since-now", startingTimestamp=2000)
+    assert since_now.partitions() == []
 
 
 def test_a_range_of_time_ends_where_nothing_late_can_follow(node: LogNode) -> None:
