@@ -17,7 +17,8 @@ import duramen
 
 
 class KeyValueStore:
-    """A dictionary that is written to a log before it changes."""
+    """A dictionary that is written to a log before it changes. For one thread: several would have to apply what they
+    appended in the order of the offsets."""
 
     def __init__(self, directory: str) -> None:
         self._log = duramen.open(directory)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
+
 import click
 
 from duramen.cli.lazy import LazyCommands
@@ -35,6 +38,12 @@ COMMANDS = {
 """Every command: the module that holds it, under its name with an underscore for the dash, and its line in the list."""
 
 
+def _not_py4js(record: logging.LogRecord) -> bool:
+    """Py4J logs each call that fails, with its traceback, besides raising what failed: after Ctrl-C that is no news."""
+    return "py4j" not in Path(record.pathname).parts
+
+
 @click.group(cls=LazyCommands, commands_at=COMMANDS, epilog=EPILOG)
 def command() -> None:
     """Run pipelines: streams and tables that follow topics, on Spark."""
+    logging.getLogger().addFilter(_not_py4js)  # of the root logger, which is the one that Py4J uses for it

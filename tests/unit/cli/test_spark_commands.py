@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from py4j import java_gateway
 
 from duramen import pipelines
 from duramen.cli import spark_status
@@ -132,3 +134,18 @@ def test_a_run_says_at_once_that_nothing_listens(capsys: pytest.CaptureFixture[s
         assert capsys.readouterr().err == ""
     tell_if_away(f"nonsense,{address}")
     assert f"nothing listens at nonsense,{address} now" in capsys.readouterr().err
+
+
+def test_ctrl_c_in_a_call_of_sparks_is_not_logged_with_its_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Py4J uses the root logger for it, from its own files."""
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "filters", [])
+    where = str(Path(java_gateway.__file__))
+    ours, py4js = (root.makeRecord("root", logging.ERROR, path, 1, "x", (), None) for path in (__file__, where))
+    assert root.filter(py4js)
+    assert main(["spark", "status", "/does/not/exist"]) == 2
+    assert root.filter(ours)
+    assert not root.filter(py4js)
+    assert capsys.readouterr().err.count("\n") == 1
