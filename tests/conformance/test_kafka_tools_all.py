@@ -12,7 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks.kafka_peer import CONFIGS, CONSUMER_GROUPS, GET_OFFSETS, TOPICS, PeerUnavailableError, jars, tool
+from benchmarks.kafka_peer import (
+    CONFIGS,
+    CONSUMER_GROUPS,
+    CONSUMER_PERFORMANCE,
+    END_TO_END_LATENCY,
+    GET_OFFSETS,
+    PRODUCER_PERFORMANCE,
+    TOPICS,
+    PeerUnavailableError,
+    jars,
+    tool,
+)
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from serving import Served
@@ -92,6 +103,13 @@ CASES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
         r"InvalidRequestException.*log\.dirs",
     ),
     "logger": (CONFIGS, ("--describe", "--entity-type", "broker-loggers", "--entity-name", "1"), 0, r""),
+    "lists": (TOOLS + "AclCommand", ("--list",), 1, r"SecurityDisabledException: No Authorizer is configured"),
+    "beyond the end": (
+        TOOLS + "DeleteRecordsCommand",
+        ("--offset-json-file", "BEYOND"),
+        0,
+        r"OffsetOutOfRangeException",
+    ),
     "versions": (TOOLS + "BrokerApiVersionsCommand", (), 0, r"Fetch\(1\): 4 to 18"),
 }
 
@@ -130,6 +148,7 @@ def test_tool(node: Served, group: None, tmp_path: Path, case: str) -> None:
     classname, words, status, told = CASES[case]
     files = {
         "OFFSETS": {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "offset": 3}]},
+        "BEYOND": {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "offset": 100_000}]},
         "MOVES": {"version": 1, "topics": [{"topic": TOPIC}]},
         "MOVE": {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "replicas": [1], "log_dirs": ["any"]}]},
     }
@@ -154,6 +173,41 @@ def test_console_producer_and_consumer(node: Served) -> None:
     read = ("--topic", "console", "--from-beginning", "--max-messages", "20", "--formatter-property", "print.key=true")
     ran = tool(CONSOLE_CONSUMER, *address, *read, "--timeout-ms", "60000", timeout=90)
     assert ran.stdout.split("\n")[:20] == [line.replace(":", "\t") for line in lines]
+
+
+@pytest.mark.skipif(not ALL, reason="DURAMEN_ALL_TOOLS=1 runs every tool")
+def test_performance_tools_and_the_verifier_of_replicas(node: Served) -> None:
+    address = ("--bootstrap-server", node.bootstrap)
+    tool(TOPICS, *address, "--create", "--topic", "performance", "--partitions", "2", timeout=90)
+    load = ("--topic", "performance", "--num-records", "2000", "--record-size", "200", "--throughput", "-1")
+    sent = tool(PRODUCER_PERFORMANCE, *address, *load, "--command-property", "acks=all", timeout=90)
+    assert "2000 records sent" in sent.stdout
+    many = ("--topic", "performance", "--num-records", "2000", "--timeout", "60000")
+    earliest = ("--command-property", "auto.offset.reset=earliest")
+    got = tool(CONSUMER_PERFORMANCE, *address, *many, *earliest, timeout=90).stdout
+    assert got.splitlines()[-1].split(", ")[4] == "2000"
+    words = ("--topic", "performance", "--num-records", "20", "--producer-acks", "all", "--record-size", "100")
+    assert "Avg latency" in tool(END_TO_END_LATENCY, *address, *words, timeout=90).stdout
+    refused = tool(PRODUCER_PERFORMANCE, *address, *load, "--transactional-id", "t", timeout=90, check=False)
+    assert refused.returncode == 1
+    assert "TransactionalIdAuthorizationException" in refused.stderr
+
+
+@pytest.mark.skipif(not ALL, reason="DURAMEN_ALL_TOOLS=1 runs every tool")
+def test_an_application_of_kafka_streams_is_reset(node: Served, filled: None) -> None:
+    """Its group goes back to the beginning of what it reads, and its internal topics are deleted."""
+    address = ("--bootstrap-server", node.bootstrap)
+    for name in ("resetted-counts-changelog", "resetted-words-repartition", "resetted-result"):
+        tool(TOPICS, *address, "--create", "--topic", name, timeout=90)
+    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "resetted"})
+    consumer.commit(offsets=[TopicPartition(TOPIC, 0, 7)], asynchronous=False)
+    tool(TOOLS + "StreamsResetter", *address, "--application-id", "resetted", "--input-topics", TOPIC, timeout=90)
+    (committed,) = consumer.committed([TopicPartition(TOPIC, 0)], timeout=30)
+    assert committed.offset == consumer.get_watermark_offsets(committed, timeout=30)[0]
+    assert {name for name in consumer.list_topics(timeout=30).topics if name.startswith("resetted")} == {
+        "resetted-result"
+    }
+    consumer.close()
 
 
 @pytest.mark.skipif(not ALL, reason="DURAMEN_ALL_TOOLS=1 runs every tool")

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from duramen.server.authorizer import CLUSTER_NAME, Operation, Resource
 from duramen.server.handlers import (
+    acls,
     admin_configs,
     admin_topics,
     api_versions,
@@ -145,6 +146,9 @@ _TABLE: list[tuple[int, Callable[[Request], None], Operation, Resource, Callable
     (21, delete_records.handle, Operation.DELETE, Resource.TOPIC, _topics),
     (22, init_producer_id.handle, Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, _cluster),
     (23, offset_for_leader_epoch.handle, Operation.DESCRIBE, Resource.TOPIC, _nothing),
+    (29, acls.handle_describe, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    (30, acls.handle_create, Operation.ALTER, Resource.CLUSTER, _cluster),
+    (31, acls.handle_delete, Operation.ALTER, Resource.CLUSTER, _cluster),
     (32, admin_configs.handle_describe, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
     (33, admin_configs.handle_alter, Operation.ALTER_CONFIGS, Resource.CLUSTER, _cluster),
     (34, reassignments.handle_log_dirs, Operation.ALTER, Resource.CLUSTER, _cluster),
