@@ -176,7 +176,7 @@ def test_console_producer_and_consumer(node: Served) -> None:
 
 
 @pytest.mark.skipif(not ALL, reason="DURAMEN_ALL_TOOLS=1 runs every tool")
-def test_performance_tools_and_the_verifier_of_replicas(node: Served) -> None:
+def test_performance_tools(node: Served) -> None:
     address = ("--bootstrap-server", node.bootstrap)
     tool(TOPICS, *address, "--create", "--topic", "performance", "--partitions", "2", timeout=90)
     load = ("--topic", "performance", "--num-records", "2000", "--record-size", "200", "--throughput", "-1")
