@@ -85,6 +85,16 @@ class OffsetRanges:
             or not (found[tp.topic].error or tp.partition in found[tp.topic].partitions)
         }
 
+    def in_open(self, beyond: Positions) -> Positions:
+        """Of positions beyond the last stable offset those that the log has reached: they lie in open transactions.
+
+        A query that read uncommitted records before, as Spark's own does, stands there. It waits, nothing is lost.
+        """
+        if not beyond:
+            return {}
+        ends = self._asked(lambda: self._cluster.list_offsets(dict.fromkeys(beyond, LATEST)))
+        return {tp: at for tp, at in beyond.items() if at <= ends[tp].offset}
+
     # ---- by the options --------------------------------------------------------------------------------------
 
     def start(self, tps: list[TopicPartition], default: int) -> Positions:

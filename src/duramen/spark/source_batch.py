@@ -51,12 +51,13 @@ class DuramenReader(DataSourceReader):
         end = ranges.end(tps)
         start = ranges.start(tps, EARLIEST)
         fail = self._settings.fail_on_data_loss
+        waits = ranges.in_open({tp: at for tp, at in start.items() if at > latest[tp]})
         for tp in tps:
             if end[tp] > latest[tp]:
                 if fail:
                     raise ConfigError(f"endingOffsets: {tp} ends at {latest[tp]}, so that {end[tp]} is not there yet")
                 end[tp] = latest[tp]
-            if start[tp] > latest[tp]:
+            if start[tp] > latest[tp] and tp not in waits:
                 reason = f"the log ends at offset {latest[tp]}"
                 lost(tp, latest[tp], start[tp], reason, fail=fail)
         earliest = ranges.earliest(tps)

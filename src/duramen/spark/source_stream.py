@@ -199,7 +199,9 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _newest(self, ranges: OffsetRanges, tps: list[TopicPartition], begin: Positions) -> Positions:
         """The end of every partition, or the target of an available-now query where that is nearer."""
         fail = self._settings.fail_on_data_loss
-        self._latest, self._ids = ranges.latest(tps), ranges.ids
+        latest = ranges.latest(tps)
+        beyond = {tp: at for tp, at in begin.items() if at > latest.get(tp, at)}
+        self._latest, self._ids = {**latest, **ranges.in_open(beyond)}, ranges.ids
         for tp in sorted(set(begin) - set(self._latest)):
             if self._options["keyPartitioner"] != "none" and any(other.topic == tp.topic for other in tps):
                 raise ConfigError(
@@ -208,13 +210,13 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
             lost(tp, begin[tp], begin[tp] + 1, "the partition is gone, with all from this offset on", fail=fail)
         end = {}
-        for tp, latest in self._latest.items():
-            if tp in begin and latest < begin[tp]:
+        for tp, newest in self._latest.items():
+            if tp in begin and newest < begin[tp]:
                 reason = (
-                    f"the log ends at offset {latest}, behind which it was already read: it was cut off or made anew"
+                    f"the log ends at offset {newest}, behind which it was already read: it was cut off or made anew"
                 )
-                lost(tp, latest, begin[tp], reason, fail=fail)
-            end[tp] = latest
+                lost(tp, newest, begin[tp], reason, fail=fail)
+            end[tp] = newest
         if self._target is not None:
             end = {tp: min(end[tp], self._target[tp]) for tp in end if tp in self._target}
             end = {tp: max(offset, min(begin.get(tp, 0), self._latest[tp])) for tp, offset in end.items()}

@@ -230,6 +230,35 @@ def test_a_topic_made_anew_is_a_loss_and_not_read_from_its_middle(node: LogNode)
     query.stop()
 
 
+def test_a_place_in_an_open_transaction_is_no_loss(node: LogNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's own source reads uncommitted records, and its checkpoints go on here."""
+    topic = node.create("undecided")
+    node.append(topic, 0, records(10))
+    stable = 6
+
+    class Undecided(Cluster):
+        def list_offsets(self, wanted: Any, isolation: int = 0, **named: Any) -> Any:
+            found = super().list_offsets(wanted, isolation, **named)
+            return {tp: at._replace(offset=min(at.offset, stable)) if isolation else at for tp, at in found.items()}
+
+    monkeypatch.setattr("duramen.spark.source_settings.Cluster", Undecided)
+    place = {"undecided": {"0": 8}}
+    query = stream(node, topic, failOnDataLoss="false")
+    assert query.latestOffset(place, ReadAllAvailable()) == place
+    query.prepareForTriggerAvailableNow()
+    assert query.latestOffset(place, ReadAllAvailable()) == place
+    assert reader(node, topic, startingOffsets='{"undecided":{"0":8}}').partitions() == []
+    with pytest.raises(DataLossError, match="offsets 6 to 10 of undecided-0"):
+        reader(node, topic, startingOffsets='{"undecided":{"0":11}}').partitions()
+    strict = stream(node, topic)
+    with pytest.raises(DataLossError, match="offsets 6 to 10 of undecided-0"):
+        strict.latestOffset({"undecided": {"0": 11}}, ReadAllAvailable())
+    strict.stop()
+    stable = 10
+    assert [at for at, _ in rows(query, query.partitions(place, {"undecided": {"0": 10}}))] == [8, 9]
+    query.stop()
+
+
 def test_keys_are_found_everywhere_or_where_murmur2_puts_them(node: LogNode) -> None:
     topic = node.create("keys", 3)
     for partition in range(3):
