@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from duramen.errors import ConfigError
 from duramen.pipelines.declaration import Topic
+from duramen.spark.sink_rows import COLUMNS
 
 CAUSE = "_cause"
 CORRUPT = "_corrupt"
@@ -77,14 +78,17 @@ def traced(rows: DataFrame, step: str) -> DataFrame:
 
 
 def encode(rows: DataFrame, step: str, key: str | None) -> DataFrame:
-    """A function's rows as records: `key` and `value`, and what else a sink takes. A deletion has a null value."""
-    if "value" in rows.columns:
-        return rows.select([name for name in rows.columns if not name.startswith("_")])
+    """A function's rows as records: `key` and `value`. A deletion has a null value.
+
+    Rows that are records already, with a `value` and nothing that a sink would leave out, are written as they are.
+    """
+    fields = [name for name in rows.columns if not name.startswith("_")]
+    if "value" in fields and set(fields) <= set(COLUMNS) and key in (None, "key"):
+        return rows.select(fields)
     if key is not None and key not in rows.columns:
         raise ConfigError(f"{step} gives no column {key} for the record's key")
     if CAUSE not in rows.columns:
         raise ConfigError(_LOST.format(step=step))
-    fields = [name for name in rows.columns if not name.startswith("_")]
     value = F.to_json(F.struct(*fields), {"ignoreNullFields": "false"})
     value = F.when(F.col("_cause.deleted"), None).otherwise(value)
     columns = [value.cast("binary").alias("value")]

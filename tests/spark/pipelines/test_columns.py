@@ -75,6 +75,17 @@ def test_a_filter_that_deletes_and_what_a_stream_writes(spark: SparkSession) -> 
     assert values == {b"N0": None, b"N1": {"tail": "N1", "delay": 50}, b"N2": None, b"N3": None}
 
 
+def test_a_column_that_is_called_value_is_one_of_the_others(spark: SparkSession) -> None:
+    """The sink would have taken it for the whole record, without its key and the other columns."""
+    schema = "tail string, value string, unit string"
+    given = decode(records(spark, '{"value":"5","unit":"min"}'), pipelines.Topic("flights", schema=schema, key="tail"))
+    (found,) = rows(encode(given, "late", "tail"))
+    told = {"tail": "N0", "value": "5", "unit": "min"}
+    assert (bytes(found["key"]), json.loads(bytes(found["value"]))) == (b"N0", told)
+    (plain,) = rows(encode(decode(records(spark, "any"), pipelines.Topic("flights")), "copy", None))
+    assert {name: bytes(value) for name, value in plain.items()} == {"key": b"N0", "value": b"any"}
+
+
 def test_what_is_missing_is_told_before_anything_runs(spark: SparkSession) -> None:
     given = decode(records(spark, "{}"), pipelines.Topic("flights", schema=SCHEMA))
     with pytest.raises(ConfigError, match="aircraft loses _cause"):
