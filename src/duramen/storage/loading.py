@@ -172,8 +172,8 @@ def load_state(log: Log, known: LogPoint | None, walk: Walk, recovery_point: int
     known: where a checkpoint knew them. recovery_point: without that, the epoch file covers what lies below; after an
     unclean stop everything from there on was walked. clean, and no checkpoint of ours: Kafka's producer snapshots may
     be used. They know one batch per producer; where ours is lost, and Kafka's is left, whoever sends an older batch
-    again would be refused instead of recognised. whole: walk the log from its first batch, which also makes missing
-    `.txnindex` entries again.
+    again would be refused instead of recognised. whole: walk the log from its first batch, which makes missing
+    `.txnindex` entries again; of producers the snapshots know more, for retention may have taken their batches.
     """
     first = log.segments[0].base_offset
     walked_from = log.end_offset if clean else recovery_point if known is None else known.recovery_point
@@ -187,8 +187,9 @@ def load_state(log: Log, known: LogPoint | None, walk: Walk, recovery_point: int
     drop_snapshots_beyond(log)
     log.producers.clear()
     if whole:
-        producers_from = first
-    elif known is not None and known.state is not None and not known.state.producers:
+        _replay(log, first, first)
+        log.producers.clear()
+    if known is not None and known.state is not None and not known.state.producers:
         producers_from = known.recovery_point
     else:
         producers_from = _read_snapshot(log, _SNAPSHOT_KINDS if clean and known is None else _SNAPSHOT_KINDS[:1])

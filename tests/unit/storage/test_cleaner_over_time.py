@@ -9,6 +9,7 @@ from tests.unit.storage.test_cleaner import HOUR, TP, Bench, Compacted
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.storage.checkpoints import decode_offsets
+from duramen.wire.batch import ABORT, build_marker
 
 
 @pytest.fixture
@@ -133,3 +134,26 @@ def test_a_pass_that_does_not_come_to_its_end_leaves_no_copy_behind(bench: Bench
     while not cleaning.over:
         bench.step(cleaning)
     assert not any("cleaned" in name for name in bench.disk.list_directory(bench.log.path))
+
+
+def test_a_walk_for_transactions_forgets_no_producer_whose_batches_are_gone(bench: Bench) -> None:
+    """Behind a kill a marker that no checkpoint covers has the log walked from its first batch; snapshots know more."""
+    bench.put((b"a", b"1"), producer_id=7, producer_epoch=0, base_sequence=0)
+    bench.roll()
+    bench.put((b"b", b"1"))
+    bench.log.advance_start(1)
+    for _ in range(3):
+        bench.checkpoint()
+        bench.now += 1
+        bench.housekeep()
+    assert bench.log.segments[0].base_offset == 1
+    first = bench.put((b"c", b"1"), producer_id=8, producer_epoch=0, base_sequence=0, transactional=True)
+    bench.append(build_marker(8, 0, ABORT, 0, bench.now))
+    bench.commit()
+    bench.disk.kill()
+    bench.disk.power_on()
+    bench.open()
+    known = bench.log.producers.get(7)
+    assert known is not None, "its retry would be stored again"
+    assert known.last_sequence == 0
+    assert bench.log.aborted(0, bench.log.end_offset) == [(8, first)]
