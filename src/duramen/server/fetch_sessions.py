@@ -16,6 +16,8 @@ MIN_EVICTION_SECONDS = 120.0
 """A session used within this time is not pushed out by a new one (min.incremental.fetch.session.eviction.ms)."""
 
 MAX_PARTITIONS_PER_SESSION = 100_000
+MAX_PARTITIONS = 1_000_000
+"""Of all sessions together; some 350 bytes each."""
 
 
 class Key(NamedTuple):
@@ -85,12 +87,14 @@ class FetchPlan(NamedTuple):
 
 
 class FetchSessions:
-    """The sessions of one broker, bounded by `max.incremental.fetch.session.cache.slots`."""
+    """The sessions of one broker, bounded by `max.incremental.fetch.session.cache.slots` and MAX_PARTITIONS."""
 
     def __init__(self, slots: int, entropy: Entropy) -> None:
         self._slots = slots
         self._entropy = entropy
         self._sessions: dict[int, Session] = {}
+        self._partitions = 0
+        """Of all sessions."""
         self.evictions = 0
 
     def __len__(self) -> int:
@@ -100,10 +104,10 @@ class FetchSessions:
         """Resolve a request to partitions; KafkaError with a session's error code when it does not fit."""
         by_id = version >= 13
         if body.session_epoch == FINAL_EPOCH:
-            self._sessions.pop(body.session_id, None)
+            self._end(body.session_id)
             return FetchPlan(list(_targets(body, by_id).values()), None, NO_SESSION, False)
         if body.session_epoch == INITIAL_EPOCH:
-            self._sessions.pop(body.session_id, None)
+            self._end(body.session_id)
             targets = _targets(body, by_id)
             session = self._create(targets, by_id, now)
             return FetchPlan(list(targets.values()), session, session.id if session else NO_SESSION, False)
@@ -117,41 +121,49 @@ class FetchSessions:
         self._update(session, body, by_id)
         if not session.targets:
             # Everything was forgotten: so is the session.
-            del self._sessions[session.id]
+            self._end(session.id)
             return FetchPlan([], None, NO_SESSION, False)
         session.epoch = 1 if session.epoch >= 2**31 - 1 else session.epoch + 1
         session.last_used = now
         return FetchPlan(list(session.targets.values()), session, session.id, True)
 
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= len(session.targets)
+
     def _update(self, session: Session, body: Any, by_id: bool) -> None:
         for topic in body.forgotten_topics_data:
             for partition in topic.partitions:
-                session.targets.pop(_key(topic, partition, by_id), None)
+                if session.targets.pop(_key(topic, partition, by_id), None) is not None:
+                    self._partitions -= 1
         for key, wanted in _wanted(body.topics, by_id):
             known = session.targets.get(key)
             if known is not None:
                 known.update(wanted)
-            elif len(session.targets) < MAX_PARTITIONS_PER_SESSION:
+            elif len(session.targets) < MAX_PARTITIONS_PER_SESSION and self._partitions < MAX_PARTITIONS:
                 session.targets[key] = Target(key, wanted)
+                self._partitions += 1
             else:
-                del self._sessions[session.id]
+                self._end(session.id)
                 raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "too many partitions for a session")
 
     def _create(self, targets: dict[Key, Target], by_id: bool, now: float) -> Session | None:
         """A new session, or None (the client then sends full requests) while no slot can be freed."""
         if not targets or len(targets) > MAX_PARTITIONS_PER_SESSION or self._slots <= 0:
             return None
-        if len(self._sessions) >= self._slots:
+        while len(self._sessions) >= self._slots or self._partitions + len(targets) > MAX_PARTITIONS:
             oldest = min(self._sessions.values(), key=lambda session: session.last_used)
             if now - oldest.last_used < MIN_EVICTION_SECONDS:
                 return None
-            del self._sessions[oldest.id]
+            self._end(oldest.id)
             self.evictions += 1
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = int.from_bytes(self._entropy.random_bytes(4), "big") & 0x7FFFFFFF
         session = Session(session_id, by_id, targets, now)
         self._sessions[session_id] = session
+        self._partitions += len(targets)
         return session
 
 

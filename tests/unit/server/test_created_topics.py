@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 from tests.unit.server.broker_world import InProcess
 
@@ -25,3 +27,21 @@ def test_a_topic_that_is_refused_has_an_empty_configuration_and_not_a_null_one(v
         "a b": (ErrorCode.INVALID_TOPIC_EXCEPTION, []),
         "twice": (ErrorCode.INVALID_REQUEST, []),
     }
+
+
+def test_the_cost_of_asking_for_topics_that_are_not_there_grows_with_their_number() -> None:
+    server = InProcess()
+    line = server.connect()
+
+    def cost(count: int) -> float:
+        request = API[3].request
+        topics = [request.MetadataRequestTopic(name=f"absent-{number}") for number in range(count)]
+        began = process_time()
+        reply = line.call(3, 9, topics=topics, allow_auto_topic_creation=True)
+        assert {topic.error_code for topic in reply.topics} == {ErrorCode.POLICY_VIOLATION}
+        return process_time() - began
+
+    few = min(cost(10_001) for _ in range(3))
+    assert cost(60_006) < 18 * few, (
+        "each name was compared with all the others, which held the loop for a minute"
+    )

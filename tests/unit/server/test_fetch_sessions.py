@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from duramen.errors import ErrorCode, KafkaError
+from duramen.server import fetch_sessions
 from duramen.server.fetch_sessions import MIN_EVICTION_SECONDS, FetchSessions
 from duramen.wire.messages.fetch import FetchRequest
 
@@ -89,3 +90,21 @@ def test_a_partition_that_had_data_is_served_last_next_time() -> None:
     assert plan.session is not None
     plan.session.rotate(plan.targets[0].key)
     assert [t.key.name for t in sessions.plan(request(1, 1, {}), 12, 0.0).targets] == ["b", "a"]
+
+
+def test_all_sessions_together_hold_so_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "MAX_PARTITIONS", 6)
+    sessions = FetchSessions(1000, Counting())
+    for number in range(3):
+        assert sessions.plan(request(0, 0, {"a": 0, "b": 0}), 12, float(number)).session is not None
+    assert sessions.plan(request(0, 0, {"c": 0}), 12, 3.0).session is None, "this client goes without"
+    with pytest.raises(KafkaError) as grown:
+        sessions.plan(request(3, 1, {"c": 0}), 12, 3.0)
+    assert grown.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert sessions.plan(request(1, 1, {}, forgotten=("a",)), 12, 3.0).session is not None
+    assert sessions.plan(request(0, 0, {"a": 0, "b": 0, "c": 0}), 12, 4.0).session is not None
+    sessions.plan(request(2, -1, {}), 12, 5.0)
+    assert sessions.plan(request(0, 0, {"a": 0, "b": 0}), 12, 6.0).session is not None
+    late = 6.0 + MIN_EVICTION_SECONDS
+    assert sessions.plan(request(0, 0, dict.fromkeys("abcde", 0)), 12, late).session is not None
+    assert len(sessions) == 1

@@ -41,13 +41,13 @@ def handle(request: Request) -> None:
     body = request.body
     wanted = body.topics
     everything = wanted is None or (request.version == 0 and not wanted)
-    missing: list[str] = []
+    missing: dict[str, None] = {}
     if not everything and body.allow_auto_topic_creation and request.broker.auto_create_topics:
         for topic in wanted:
             name = topic.name
             absent = name and name not in request.broker.image.topics and name not in request.denied
             if absent and name not in missing and name_problem(name) is None:
-                missing.append(name)
+                missing[name] = None
     if not missing:
         _reply(request, everything, {})
         return
