@@ -93,7 +93,12 @@ class DeltaStore(Store):
             number = next((delta for delta, commit in self._described() if commit.version == version), None)
             if number is None:
                 raise ConfigError(f"{self.path} has no version {version}")
-        found: pa.Table = self._table(number).to_pyarrow_table()
+        try:
+            found: pa.Table = self._table(number).to_pyarrow_table()
+        except FileNotFoundError as error:
+            if version is None:
+                raise StorageError(f"{self.path}: a file of the table is gone: {error}") from None
+            raise ConfigError(f"the rows of version {version} are no longer kept in {self.folder}") from None
         return found.select(self.schema.names).cast(self.schema)
 
     def _commit(self, changes: pa.Table, commit: Commit) -> None:

@@ -145,3 +145,21 @@ def test_a_file_that_is_gone_is_told_and_not_waited_for(tmp_path: Path) -> None:
     Path(store.files()[0]).unlink()
     with pytest.raises(StorageError, match="names is gone"):
         store.rows()
+
+
+def test_a_delta_table_goes_on_behind_a_vacuum_by_hand(tmp_path: Path) -> None:
+    store = DeltaStore(tmp_path, Shape(("k",)), PLAIN)
+    for batch in range(5):
+        put(store, batch, k="same")
+    gone = DeltaTable(store.path).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    assert len(gone) == 4, "files of older versions stay until then"
+    again = DeltaStore(tmp_path, Shape(("k",)), PLAIN)
+    put(again, 5, k="same")
+    assert again.rows()["n"].to_pylist() == [5]
+    assert [rows["n"].to_pylist() for rows in again.changes()] == [[batch] for batch in range(6)]
+    with pytest.raises(ConfigError, match="version 1 are no longer kept"):
+        again.rows(1)
+    for file in again.files():
+        Path(file).unlink()
+    with pytest.raises(StorageError, match="is gone"):
+        again.rows()
