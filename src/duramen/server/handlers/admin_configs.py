@@ -32,7 +32,9 @@ LOGGERS = ("duramen",)
 def handle_describe(request: Request) -> None:
     """Settings of topics and brokers. Versions 1-4 (v3 adds types and documentation)."""
     results = []
-    for wanted in request.body.resources:
+    # Once each: the request may repeat a resource for five bytes, the reply for thousands.
+    distinct = {(wanted.resource_type, wanted.resource_name): wanted for wanted in request.body.resources}
+    for wanted in distinct.values():
         result = DescribeConfigsResponse.DescribeConfigsResult(
             resource_type=wanted.resource_type, resource_name=wanted.resource_name, error_message=None, configs=[]
         )

@@ -13,13 +13,15 @@ if TYPE_CHECKING:
 
 def handle(request: Request) -> None:
     """Last sequence, timestamp and open transaction of each producer, per partition."""
-    topics = [
-        DescribeProducersResponse.TopicResponse(
-            name=topic.name,
-            partitions=[_partition(request, topic.name, index) for index in topic.partition_indexes],
-        )
-        for topic in request.body.topics
-    ]
+    topics = []
+    told: dict[str, set[int]] = {}
+    for topic in request.body.topics:
+        # Once each: the request may repeat a partition for four bytes, the reply for thousands.
+        before = told.setdefault(topic.name, set())
+        indexes = [index for index in dict.fromkeys(topic.partition_indexes) if index not in before]
+        before.update(indexes)
+        partitions = [_partition(request, topic.name, index) for index in indexes]
+        topics.append(DescribeProducersResponse.TopicResponse(name=topic.name, partitions=partitions))
     request.reply(DescribeProducersResponse.new(topics=topics))
 
 

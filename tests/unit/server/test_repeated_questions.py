@@ -1,0 +1,41 @@
+"""A request may repeat a few bytes very often, for each of which an answer would take thousands: it is given once."""
+
+from __future__ import annotations
+
+from tests.unit.server.broker_world import NOW, InProcess
+
+from duramen.wire.batch import build_batch
+from duramen.wire.messages import API
+
+TIMES = 300
+
+
+def test_a_resource_is_described_once() -> None:
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t")
+    request = API[32].request
+    resources = [
+        request.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        for kind, name in [(4, "1"), (2, "t"), (2, "absent")] * TIMES
+    ]
+    results = line.call(32, 4, resources=resources).results
+    assert [(result.resource_type, result.resource_name) for result in results] == [(4, "1"), (2, "t"), (2, "absent")]
+    assert [len(result.configs) > 0 for result in results] == [True, True, False]
+
+
+def test_a_partition_s_producers_are_described_once() -> None:
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t")
+    produce = API[0].request
+    for producer in range(20):
+        batch = build_batch([(None, b"v", (), NOW)], producer_id=producer, producer_epoch=0, base_sequence=0)
+        part = produce.PartitionProduceData(index=0, records=batch)
+        data = produce.TopicProduceData(name="t", partition_data=[part])
+        line.call(0, 9, acks=-1, timeout_ms=1000, topic_data=[data])
+    request = API[61].request
+    topics = [request.TopicRequest(name="t", partition_indexes=[0, 0, 1] * TIMES) for _ in range(3)]
+    answers = line.call(61, 0, topics=topics).topics
+    assert [[entry.partition_index for entry in topic.partitions] for topic in answers] == [[0, 1], [], []]
+    assert len(answers[0].partitions[0].active_producers) == 20
