@@ -74,10 +74,12 @@ class Cluster(NamedTuple):
     properties: Mapping[str, str]
 
     def settings(self, **more: object) -> dict[str, Any]:
-        """librdkafka's configuration. Its own log goes nowhere: failures come back as exceptions."""
+        """librdkafka's configuration. It logs nothing, failures come back as exceptions: a Ctrl-C that arrives in the
+        call of a Python logger is lost in the library, which then returns no exception at all."""
         base: dict[str, Any] = {
             "bootstrap.servers": self.bootstrap,
             "client.id": "duramen-cli",
+            "log_level": 0,
             "socket.connection.setup.timeout.ms": max(1000, int(self.timeout * 1000)),
         }
         made = {**base, **more, **self.properties}

@@ -429,3 +429,31 @@ def test_options_that_are_given_again_add_to_each_other(run: Run, topic: str, li
     run("config", "alter", "--topic", topic, *policies)
     (entry,) = run("config", "describe", "--topic", topic, "--key", "cleanup.policy", "--json")
     assert set(entry["value"].split(",")) == {"compact", "delete"}
+
+
+def test_ctrl_c_ends_a_follower_whose_node_is_gone(tmp_path: Path, lines: Callable[..., str]) -> None:
+    """It arrived in the client library's call of a logger, where it was lost: a SystemError came of it."""
+    node = Served(tmp_path)
+    node.start()
+    processes = []
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert main(["produce", "t", lines("first"), "--bootstrap", node.bootstrap]) == 0
+        follow = [*RUN, "consume", "t", "--follow", "--bootstrap", node.bootstrap]
+        for _ in range(3):
+            processes.append(subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "first\n"
+        node.kill()
+        time.sleep(3)  # by now the library tries to connect again and again, and says so
+        for process in processes:
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=60)[1].strip() == ""
+            assert process.returncode == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+        node.kill()
+        for process in processes:
+            process.kill()
+            process.wait()
