@@ -148,7 +148,9 @@ class Cleaning:
 
     def _abandoned(self) -> bool:
         """Whether the pass must not touch the log any more."""
-        return not self._cleaner.knows(self.log) or (self._cuts != self.log.cuts and not self.swapping)
+        if not self._cleaner.knows(self.log):
+            return True
+        return not self.swapping and (self._cuts != self.log.cuts or not is_compacted(self.log))
 
     # ---- the pass ------------------------------------------------------------------------------------------------
 

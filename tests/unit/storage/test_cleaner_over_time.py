@@ -157,3 +157,20 @@ def test_a_walk_for_transactions_forgets_no_producer_whose_batches_are_gone(benc
     assert known is not None, "its retry would be stored again"
     assert known.last_sequence == 0
     assert bench.log.aborted(0, bench.log.end_offset) == [(8, first)]
+
+
+@pytest.mark.parametrize("steps", range(0, 16, 3))
+def test_a_topic_that_is_compacted_no_more_loses_nothing_more_to_the_pass_under_way(bench: Bench, steps: int) -> None:
+    for number in range(3):
+        bench.put((b"a", b"%d" % number))
+        bench.roll()
+    cleaning = bench.take()
+    assert cleaning is not None
+    for _ in range(steps):
+        bench.step(cleaning)
+    begun = cleaning.swapping or cleaning.swaps > 0
+    bench.config.cleanup_policy = frozenset({"delete"})
+    bench.log.configure(bench.config)
+    bench.run(cleaning)
+    assert len(bench.left()) == (1 if begun else 3), "a swap that has begun is finished"
+    assert cleaning.swaps == begun
