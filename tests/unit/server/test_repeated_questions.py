@@ -39,3 +39,20 @@ def test_a_partition_s_producers_are_described_once() -> None:
     answers = line.call(61, 0, topics=topics).topics
     assert [[entry.partition_index for entry in topic.partitions] for topic in answers] == [[0, 1], [], []]
     assert len(answers[0].partitions[0].active_producers) == 20
+
+
+def test_a_group_is_described_and_told_its_offsets_once() -> None:
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t")
+    commit = API[8].request
+    topic = commit.OffsetCommitRequestTopic(
+        name="t", partitions=[commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=0)]
+    )
+    line.call(10, 4, key_type=0, coordinator_keys=["g"])
+    line.call(8, 8, group_id="g", topics=[topic])
+    assert [group.group_id for group in line.call(15, 5, groups=["g", "h"] * TIMES).groups] == ["g", "h"]
+    fetch = API[9].request
+    groups = [fetch.OffsetFetchRequestGroup(group_id=name, topics=None) for name in ("g", "h") * TIMES]
+    answers = line.call(9, 8, groups=groups).groups
+    assert [(group.group_id, len(group.topics)) for group in answers] == [("g", 1), ("h", 0)]

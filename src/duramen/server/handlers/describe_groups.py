@@ -28,7 +28,7 @@ GROUP_OPERATIONS = (
 
 def handle(request: Request) -> None:
     """Ask each group's machine."""
-    names = request.body.groups
+    names = list(dict.fromkeys(request.body.groups))  # once each, as in describe_producers.py
     described: list[Any] = [None] * len(names)
     left = len(names)
 

@@ -29,7 +29,8 @@ def handle(request: Request) -> None:
     """Ask each group's machine; the reply leaves when all have answered."""
     body = request.body
     if request.version >= FIRST_BATCHED_VERSION:
-        wanted = [(group.group_id, group.topics) for group in body.groups]
+        # Once each: the request may repeat a group for a few bytes, the reply for all it has committed.
+        wanted = list({group.group_id: group.topics for group in body.groups}.items())
     else:
         wanted = [(body.group_id, body.topics)]
     answers: list[Any] = [None] * len(wanted)
