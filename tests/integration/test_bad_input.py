@@ -33,7 +33,7 @@ from rawclient import (
 
 from duramen.errors import ErrorCode
 from duramen.wire.batch import HEADER_SIZE, replace_payload
-from duramen.wire.compression import GZIP, ZSTD, compress
+from duramen.wire.compression import GZIP
 from duramen.wire.messages import API
 from serving import Served, only_duramen
 
@@ -336,18 +336,6 @@ def test_a_bad_batch_has_its_own_error_and_spoils_no_other(served: Served, other
         assert [entry.base_offset for entry in entries] == [-1, end, -1]
         assert entries[0].error_message
     assert end_of(other, "calm") == end + 1
-
-
-@pytest.mark.parametrize(("version", "code"), [(3, 76), (6, 76), (7, 0), (8, 0)])
-def test_zstd_needs_a_producer_that_knows_of_it(served: Served, version: int, code: int) -> None:
-    request = API[PRODUCE].request
-    zstd = replace_payload(batch(b"z"), ZSTD, compress(ZSTD, bytes(batch(b"z"))[HEADER_SIZE:]))
-    for data, expected in ((zstd, code), (batch(b"plain"), 0)):
-        one = request.PartitionProduceData(index=0, records=bytes(data))
-        topic = request.TopicProduceData(name="calm", partition_data=[one])
-        with Raw(served.port) as raw:
-            reply = raw.call(PRODUCE, version, acks=-1, timeout_ms=5000, topic_data=[topic])
-            assert reply.responses[0].partition_responses[0].error_code == expected
 
 
 def end_of(raw: Raw, topic: str) -> int:
