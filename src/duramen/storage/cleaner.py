@@ -191,7 +191,11 @@ class Cleaning:
             else:
                 yield partial(_drop, disk, log.path, target.base_offset)
             self._copy = None
+        while self._cleaner.noting is not None and not self._cleaner.noting.over:
+            yield None
+        self._cleaner.noting = self
         yield self._cleaner.cleaned_to(log, offsets.latest + 1)
+        self._cleaner.noting = None
         self._cleaner.passed(self._now_ms)
         self.completed = True
 
@@ -285,7 +289,8 @@ class Cleaner:
 
     persisted: the points of the last durable checkpoint. high_watermark: as for retention. findings: damage goes there.
     uncleanable: logs whose last pass failed, with the reason; they are left alone until a restart, the others go on.
-    waits: for a checkpoint, without which there is nothing to do.
+    waits: for a checkpoint, without which there is nothing to do. noting: the pass that writes the files which
+    all of them share, one after the other.
     """
 
     disk: Disk
@@ -301,6 +306,7 @@ class Cleaner:
     cleaned: dict[LogKey, int] = field(default_factory=dict)
     running: list[Cleaning] = field(default_factory=list)
     waits: bool = False
+    noting: Cleaning | None = None
 
     def load(self) -> None:
         """Take over our own checkpoint, or, where Kafka was here last, its one, which knows names only.

@@ -8,8 +8,10 @@ import pytest
 from tests.unit.storage.test_cleaner import HOUR, TP, Bench, Compacted
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
+from duramen.model import TopicPartition
 from duramen.storage.checkpoints import decode_offsets
-from duramen.wire.batch import ABORT, build_marker
+from duramen.storage.log import Log
+from duramen.wire.batch import ABORT, build_batch, build_marker, parse_header
 
 
 @pytest.fixture
@@ -174,3 +176,43 @@ def test_a_topic_that_is_compacted_no_more_loses_nothing_more_to_the_pass_under_
     bench.run(cleaning)
     assert len(bench.left()) == (1 if begun else 3), "a swap that has begun is finished"
     assert cleaning.swaps == begun
+
+
+class Two(Bench):
+    """A bench whose directory has another log, too."""
+
+    @property
+    def log(self) -> Log:
+        return next(log for log in self.directory.logs.values() if log.tp == TP)
+
+
+def test_two_passes_that_end_together_write_down_what_is_cleaned_one_after_the_other() -> None:
+    bench, other = Two(), TopicPartition("other", 0)
+    first = bench.log
+    bench.directory.create_log(other, bytes(15) + b"\x56", bench.config)
+    second = next(log for log in bench.directory.logs.values() if log is not first)
+    for log in (first, second):
+        for value in (b"1", b"2"):
+            batch = build_batch([(b"a", value, (), bench.now)], base_offset=log.end_offset, leader_epoch=0)
+            log.append(batch, parse_header(batch), bench.now)
+        log.roll()
+    bench.checkpoint()
+    bench.housekeep()
+    one, two = bench.take(), bench.take()
+    assert one is not None
+    assert two is not None
+    noted = None
+    while one.swaps == 0 or noted is None:
+        noted = one.take(bench.now)
+        bench.commit()
+        if one.swaps == 0 and noted is not None:
+            noted()
+    for _ in range(100):
+        bench.step(two)
+    assert (two.swaps, two.over) == (1, False), "it waits for the files, which the other lane is writing"
+    noted()
+    bench.run(one)
+    bench.run(two)
+    assert (one.completed, two.completed) == (True, True)
+    bench.directory.close(clean=True)
+    assert len(bench.open().cleaner.cleaned) == 2
