@@ -42,6 +42,4 @@ def test_the_cost_of_asking_for_topics_that_are_not_there_grows_with_their_numbe
         return process_time() - began
 
     few = min(cost(10_001) for _ in range(3))
-    assert cost(60_006) < 18 * few, (
-        "each name was compared with all the others, which held the loop for a minute"
-    )
+    assert cost(60_006) < 18 * few, "each name was compared with all the others, which held the loop for a minute"
