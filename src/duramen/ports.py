@@ -103,6 +103,9 @@ class Disk(Protocol):
 
     def free_bytes(self, path: str) -> int: ...
 
+    def modified_ms(self, path: str) -> int:
+        """When the file's bytes last changed, by the wall clock."""
+
     def cache_bytes(self) -> int:
         """How much file data is likely to stay in memory: a share of the machine's."""
 

@@ -255,6 +255,20 @@ def empty_partition(run: Session) -> None:
     run.start()
 
 
+def timeless(run: Session) -> None:
+    """Segments whose records have no timestamps: the age of their files counts."""
+    run.start()
+    run.create(1)
+    for _ in range(9):
+        run.put(1, 900, timeless=True)
+        run.commit()
+    run.disk.end_process()
+    run.start()
+    run.stop()
+    run.disk.end_process()
+    run.start()
+
+
 def after_kafka(run: Session) -> None:
     """Kafka stopped cleanly here since: its files are the truth, and our seals go."""
     filled(run)
@@ -427,6 +441,7 @@ ODD_PATHS: dict[str, Callable[[Session], None]] = {
         lost_side_files,
         bypass_in_one_segment,
         empty_partition,
+        timeless,
         cold_compaction,
         adoption,
         after_kafka,

@@ -157,7 +157,16 @@ class Session:
 
     # ---- records
 
-    def put(self, number: int, size: int, *, records: int = 1, producer: int = -1, tombstone: bool = False) -> int:
+    def put(
+        self,
+        number: int,
+        size: int,
+        *,
+        records: int = 1,
+        producer: int = -1,
+        tombstone: bool = False,
+        timeless: bool = False,
+    ) -> int:
         """Append one batch of about `size` bytes, of seven keys in turn; returns its base offset."""
         log = self.log(number)
         promise = self.promises[topic_id(number)]
@@ -166,7 +175,12 @@ class Session:
         sequence = self._sequences.get((log.topic_id, producer), 0)
         value = b"%d:" % self._count + self.random.randbytes(max(0, size // records - 80))
         rows = [
-            (b"k%d" % ((self._count + index) % 7), None if tombstone else value, (), NOW + base + index)
+            (
+                b"k%d" % ((self._count + index) % 7),
+                None if tombstone else value,
+                (),
+                -1 if timeless else NOW + base + index,
+            )
             for index in range(records)
         ]
         identity = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence} if producer >= 0 else {}

@@ -136,6 +136,11 @@ class WatchedDisk:
         self._meet("free_bytes", path)
         return self.inner.free_bytes(path)
 
+    def modified_ms(self, path: str) -> int:
+        """See ports.Disk."""
+        self._meet("modified_ms", path)
+        return self.inner.modified_ms(path)
+
     def cache_bytes(self) -> int:
         """See ports.Disk."""
         self.watch.met("cache_bytes", "")

@@ -61,6 +61,7 @@ class CrashDisk:
     dirty pages, a ShortWrite leaves a part). latency: seconds a Call takes; they add up in `delay` until `take_delay()`
     fetches them. lying: syncs succeed without an effect; what they promised is owed until `settle`. betrayed: a power
     cut came while something was owed. short_reads: how many of so many bytes a `pread_nowait` brings; -1: none.
+    wall_ms: the clock by which files change.
     """
 
     def __init__(self, random: Random | None = None, *, torn: bool = False, capacity: int = 1 << 40) -> None:
@@ -74,6 +75,7 @@ class CrashDisk:
         self.fault: Callable[[Call], OSError | None] | None = None
         self.latency: Callable[[Call], float] | None = None
         self.short_reads: Callable[[int], int] | None = None
+        self.wall_ms: Callable[[], int] = lambda: 0
         self.lying = False
         self.betrayed = False
         self.open_files = 0
@@ -292,6 +294,13 @@ class CrashDisk:
         self.leave("free_bytes", path)
         return max(0, self.capacity - self.used)
 
+    def modified_ms(self, path: str) -> int:
+        """See ports.Disk; by `wall_ms`."""
+        self.enter("modified_ms", path)
+        node = self.names.find(path)
+        self.leave("modified_ms", path)
+        return node.modified_ms if isinstance(node, Inode) else 0
+
     def cache_bytes(self) -> int:
         """See ports.Disk; the same on every machine, for a seed decides everything."""
         return CACHE_BYTES
@@ -426,6 +435,7 @@ class CrashFile:
             self._disk.leave("pwritev", self.path)
             raise OSError(errno.ENOSPC, "No space left on device", self.path)
         self._inode.write(buffers, offset)
+        self._inode.modified_ms = self._disk.wall_ms()
         self._disk.leave("pwritev", self.path)
         return length
 
@@ -448,6 +458,7 @@ class CrashFile:
             self._disk.grow(self.path, -room)
             raise OSError(errno.ENOSPC, "No space left on device", self.path)
         self._inode.truncate(size)
+        self._inode.modified_ms = self._disk.wall_ms()
         self._disk.leave("truncate", self.path)
 
     def preallocate(self, size: int) -> None:

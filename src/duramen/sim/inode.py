@@ -22,7 +22,7 @@ SECTOR = 512
 class Inode:
     """A regular file, whatever names it has."""
 
-    __slots__ = ("cache", "cold", "dirty", "low_water", "number", "stable")
+    __slots__ = ("cache", "cold", "dirty", "low_water", "modified_ms", "number", "stable")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -31,6 +31,7 @@ class Inode:
         self.dirty: list[tuple[int, int]] = []
         self.low_water = 0
         self.cold: set[int] = set()
+        self.modified_ms = 0
 
     # -- the page cache
 

@@ -137,6 +137,7 @@ class Simulation:
         self.config = configuration(settings | (SMALL_JOURNAL if plan.has("small journal", random) else {}))
         note = self.history.note
         self.node = Node("n1", self.loop, self.network, random, self.disk, self._boot, note)
+        self.disk.wall_ms = self.node.wall_ms
         self.node.on_error = self._server_failed
         self.people = Process("clients")
         self.clock = SimClock(self.loop, self.people, WALL_START_MS)

@@ -254,6 +254,9 @@ class RealDisk(PastCache):
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
 
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
     def cache_bytes(self) -> int:
         return memory_share()
 

@@ -77,6 +77,9 @@ def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int, known
             segment.release_files()
         log.active = log.segments[-1]
         load_active(log, log.active, known, walk, clean=clean)
+        for segment in log.segments:
+            if segment.size and segment.max_timestamp < 0:
+                segment.stored_ms = log.disk.modified_ms(segment.path)
     log.end_offset = log.durable_end = log.recovery_point = log.active.next_offset
     log.start_offset = min(max(start_offset, log.segments[0].base_offset), log.end_offset)
     found = (base for base, suffixes in present.items() if SNAPSHOT in suffixes or PRODUCERS in suffixes)

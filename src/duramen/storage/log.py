@@ -41,13 +41,7 @@ class Log(LogState):
     marked: the journal knows from where on appends are not journaled (page-cache topics). See LogState for the rest.
     """
 
-    __slots__ = (
-        "_roll_after_ms",
-        "_rolls_at_entries",
-        "config",
-        "flush_queue",
-        "marked",
-    )
+    __slots__ = ("_roll_after_ms", "_rolls_at_entries", "config", "flush_queue", "marked")
 
     def __init__(
         self,
@@ -185,23 +179,22 @@ class Log(LogState):
         offset = header.base_offset
         last = offset + header.last_offset_delta
         timestamp = header.max_timestamp
+        stamp = timestamp if timestamp >= 0 else now_ms
         position = segment.size
-        if position:
-            if (
-                position + size > self.config.segment_bytes
-                or last - segment.base_offset > MAX_RELATIVE
-                or timestamp - segment.first_timestamp > self._roll_after_ms
-                or len(segment.index.offsets) >= self._rolls_at_entries  # type: ignore[union-attr]
-            ):
-                if segment.dormant is not None:
-                    segment_loading.wake(self)
-                    self._set_roll_time()
-                    return self.append(data, header, now_ms)
-                segment = self.roll()
-                position = 0
-                segment.first_timestamp = timestamp
-        else:
-            segment.first_timestamp = timestamp
+        if position and (
+            position + size > self.config.segment_bytes
+            or last - segment.base_offset > MAX_RELATIVE
+            or stamp - segment.first_timestamp > self._roll_after_ms
+            or len(segment.index.offsets) >= self._rolls_at_entries  # type: ignore[union-attr]
+        ):
+            if segment.dormant is not None:
+                segment_loading.wake(self)
+                self._set_roll_time()
+                return self.append(data, header, now_ms)
+            segment = self.roll()
+            position = 0
+        if not position:
+            segment.first_timestamp = stamp
         if size <= COPIED_BYTES and type(data) is not bytes:
             data = bytes(data)
         self._queue.append(data)
@@ -210,6 +203,8 @@ class Log(LogState):
         if timestamp > segment.max_timestamp:
             segment.max_timestamp = timestamp
             segment.max_timestamp_offset = last
+        elif segment.max_timestamp < 0:
+            segment.stored_ms = now_ms
         if segment.unindexed > self.config.index_interval_bytes:
             segment.add_index_entry(last, position)
         segment.unindexed += size

@@ -22,9 +22,10 @@ DEFAULT_DELETE_DELAY_MS = 60_000
 def removable_before(log: Log, now_ms: int, high_watermark: int) -> int:
     """The offset below which whole segments may go; the log's first segment base when none may.
 
-    A segment may go when all of it is below the log start (DeleteRecords), when its greatest timestamp is older than
-    `retention.ms`, or when the log without it still holds `retention.bytes`. Never: what a lease
-    covers, what the high watermark has not passed, or the active segment. Leases that hold back too much are broken.
+    A segment may go when all of it is below the log start (DeleteRecords), when its greatest timestamp (its last write,
+    where no record has one) is older than `retention.ms`, or when the log without it still holds `retention.bytes`.
+    Never: what a lease covers, what the high watermark has not passed, or the active segment. Leases that hold back too
+    much are broken.
     """
     free = _removable(log, now_ms, high_watermark)
     leased = log.leased_from(now_ms)
@@ -45,7 +46,7 @@ def _removable(log: Log, now_ms: int, bound: int) -> int:
     for segment in log.segments[:-1]:
         if segment.next_offset > bound:
             break
-        expired = 0 <= retention_ms < now_ms - segment.max_timestamp and segment.max_timestamp >= 0
+        expired = _expired(segment, now_ms, retention_ms)
         if segment.next_offset <= log.start_offset or expired or segment.size <= excess:
             removable = segment.next_offset
             excess -= segment.size + passed
@@ -64,9 +65,14 @@ def active_expired(log: Log, now_ms: int, high_watermark: int) -> bool:
     return (
         active.next_offset > active.base_offset
         and active.next_offset <= high_watermark
-        and active.max_timestamp >= 0
-        and 0 <= retention_ms < now_ms - active.max_timestamp
+        and _expired(active, now_ms, retention_ms)
     )
+
+
+def _expired(segment: Segment, now_ms: int, retention_ms: int) -> bool:
+    """By the greatest timestamp of its records, or where they have none by when the last one was stored."""
+    latest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.stored_ms
+    return latest >= 0 and 0 <= retention_ms < now_ms - latest
 
 
 def _limits(log: Log) -> tuple[int, int]:

@@ -69,10 +69,10 @@ class Segment:
     base_offset: offset in the file names, at most that of its first record; next_offset: behind its last.
     size: bytes including those still queued; flushed: bytes in the file; synced: bytes known to be on stable storage.
     max_timestamp (ms, -1 none) belongs to the batch that ends at max_timestamp_offset. first_timestamp (ms, -1
-    unknown): greatest of the first batch, from which `segment.ms` counts. sealed: it has a `.seal`, read into `seal`
-    on use. written_sums: of large writes since the last checkpoint. replaced: compaction took it out of its log, and
-    another one takes its names.
-    dormant: the active segment as a checkpoint described it, until its first append brings its indexes into memory.
+    unknown): greatest of the first batch, or when it was stored if it has none; `segment.ms` counts from it. stored_ms:
+    when the last record was stored if none has a timestamp; `retention.ms` counts from it. sealed: it has a `.seal`,
+    read into `seal` on use. written_sums: of large writes since the last checkpoint. replaced: compaction took it out
+    of its log, and another one takes its names. dormant: the active one as a checkpoint described it, until an append.
     """
 
     __slots__ = (
@@ -99,6 +99,7 @@ class Segment:
         "sealed",
         "size",
         "staged",
+        "stored_ms",
         "synced",
         "syncs",
         "time_entries",
@@ -118,7 +119,7 @@ class Segment:
         self.synced = 0
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
-        self.first_timestamp = -1
+        self.first_timestamp = self.stored_ms = -1
         self.unindexed = 0
         self.index: OffsetIndex | None = None
         self.times: TimeIndex | None = None

@@ -120,6 +120,8 @@ def load_active(log: Log, segment: Segment, known: LogPoint | None, walk: Walk, 
     if segment.size and segment.first_timestamp < 0:
         first = header_at(segment.open_file(), 0, segment.size)
         segment.first_timestamp = -1 if first is None else first.max_timestamp
+        if segment.first_timestamp < 0:
+            segment.first_timestamp = log.disk.modified_ms(segment.path)
 
 
 def write_indexes(log: Log, segment: Segment) -> None:

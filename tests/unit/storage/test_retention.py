@@ -12,7 +12,8 @@ from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk
 from duramen.storage.directory import LogDirectory
 from duramen.storage.log import Log
-from duramen.storage.retention import removable_before
+from duramen.storage.retention import active_expired, removable_before
+from duramen.wire.batch import build_batch, parse_header
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 
@@ -116,6 +117,46 @@ def test_an_expired_active_segment_is_rolled_away() -> None:
     assert (log.start_offset, log.end_offset) == (6, 6)
     assert [segment.base_offset for segment in log.segments] == [6]
     assert append(log, b"next") == 6
+
+
+def append_timeless(log: Log, now_ms: int, timestamp: int = -1) -> None:
+    data = build_batch([(b"k", b"v" * 1700, [], timestamp)], base_offset=log.end_offset, leader_epoch=log.epochs.latest)
+    log.append(data, parse_header(data), now_ms)
+
+
+def test_records_without_timestamps_expire_by_the_age_of_their_segment_also_after_a_start() -> None:
+    disk, directory, log = log_of_segments(1)
+    disk.wall_ms = lambda: 5000
+    configure(log, retention_ms=100)
+    for now_ms in (4000, 4500, 4600, 4700):
+        append_timeless(log, now_ms)
+        commit(directory)
+    assert [segment.base_offset for segment in log.segments] == [0, 2, 4]
+    assert removable_before(log, 4600, log.end_offset) == 2, "the last one was stored 100 ms ago"
+    assert removable_before(log, 4601, log.end_offset) == 4
+    directory.close(clean=True)
+    (log,) = start(disk).logs.values()
+    configure(log, retention_ms=100)
+    assert removable_before(log, 5100, log.end_offset) == 2, "the file is as old as its last write"
+    assert removable_before(log, 5101, log.end_offset) == 4
+    assert active_expired(log, 5101, log.end_offset)
+    assert not active_expired(log, 5100, log.end_offset)
+
+
+def test_a_segment_without_timestamps_is_rolled_by_its_age_and_mixed_ones_are_not_rolled_at_every_record() -> None:
+    _, _, log = log_of_segments(1)
+    configure(log, segment_ms=1000, segment_bytes=1 << 20)
+    log.roll()
+    first, now_ms = log.active.base_offset, 1_760_000_000_000
+    for after in (0, 400, 1000):
+        append_timeless(log, now_ms + after)
+    assert log.active.base_offset == first
+    append_timeless(log, now_ms + 1001)
+    assert log.active.base_offset == first + 3
+    for _ in range(20):
+        append_timeless(log, now_ms + 1500, timestamp=now_ms - DAY)
+        append_timeless(log, now_ms + 1500)
+    assert log.active.base_offset == first + 3
 
 
 def test_what_expired_stays_gone_after_a_crash_between_the_steps() -> None:
