@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from duramen.model import METADATA_TOPIC
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from duramen.storage.log import Log
-from duramen.storage.segment import MAX_RELATIVE, Segment
+from duramen.storage.segment import MAX_RELATIVE, Segment, latest_ms
 from duramen.wire.batch import HEADER_SIZE, parse_header
 
 
@@ -87,7 +87,7 @@ def cleanable(log: Log, first_dirty: int, bound: int, now_ms: int, *, as_if_seal
             break
         if not as_if_sealed and (not segment.sealed or segment.synced < segment.size):
             break
-        if dirty and lag_ms > 0 and segment.max_timestamp > now_ms - lag_ms:
+        if dirty and lag_ms > 0 and latest_ms(segment) > now_ms - lag_ms:
             break
         segments.append(segment)
     if not segments or segments[-1].next_offset <= first_dirty:

@@ -17,7 +17,7 @@ from duramen.storage.producers import ProducerStates
 from duramen.storage.reader import Reader, segment_number
 from duramen.storage.reads import HotWindow, LogRead
 from duramen.storage.seal import SealJob
-from duramen.storage.segment import Segment
+from duramen.storage.segment import Segment, latest_ms
 from duramen.storage.times import TimeLookup, Timestamped, max_timestamp_lookup, timestamp_lookup
 from duramen.storage.written_sums import SUMMED_BYTES, WrittenSums
 
@@ -143,6 +143,7 @@ class LogState:
         """
         first = self.segments.index(old[0])
         self.segments[first : first + len(old)] = [new]
+        new.stored_ms = max(map(latest_ms, old))
         for segment in old:
             segment.replaced = True
             self._reader.dropped(segment)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from duramen.ports import Disk
 from duramen.storage.log import Log
-from duramen.storage.segment import SUFFIXES, Segment, file_name
+from duramen.storage.segment import SUFFIXES, Segment, file_name, latest_ms
 
 DELETED_SUFFIX = ".deleted"
 DEFAULT_DELETE_DELAY_MS = 60_000
@@ -71,7 +71,7 @@ def active_expired(log: Log, now_ms: int, high_watermark: int) -> bool:
 
 def _expired(segment: Segment, now_ms: int, retention_ms: int) -> bool:
     """By the greatest timestamp of its records, or where they have none by when the last one was stored."""
-    latest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.stored_ms
+    latest = latest_ms(segment)
     return latest >= 0 and 0 <= retention_ms < now_ms - latest
 
 

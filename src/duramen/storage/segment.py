@@ -63,6 +63,11 @@ def parse_base(name: str) -> int | None:
     return parsed[0] if parsed is not None and parsed[1] == LOG else None
 
 
+def latest_ms(segment: Segment) -> int:
+    """Greatest timestamp of its records, or where none has one when the last was stored; -1 unknown."""
+    return segment.max_timestamp if segment.max_timestamp >= 0 else segment.stored_ms
+
+
 class Segment:
     """A run of batches in one file.
 
@@ -70,8 +75,8 @@ class Segment:
     size: bytes including those still queued; flushed: bytes in the file; synced: bytes known to be on stable storage.
     max_timestamp (ms, -1 none) belongs to the batch that ends at max_timestamp_offset. first_timestamp (ms, -1
     unknown): greatest of the first batch, or when it was stored if it has none; `segment.ms` counts from it. stored_ms:
-    when the last record was stored if none has a timestamp; `retention.ms` counts from it. sealed: it has a `.seal`,
-    read into `seal` on use. written_sums: of large writes since the last checkpoint. replaced: compaction took it out
+    when the last record was stored if none has a timestamp (`latest_ms`). sealed: it has a `.seal`, read into `seal` on
+    use. written_sums: of large writes since the last checkpoint. replaced: compaction took it out
     of its log, and another one takes its names. dormant: the active one as a checkpoint described it, until an append.
     """
 

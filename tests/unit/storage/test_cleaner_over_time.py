@@ -11,6 +11,7 @@ from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.model import TopicPartition
 from duramen.storage.checkpoints import decode_offsets
 from duramen.storage.log import Log
+from duramen.storage.retention import removable_before
 from duramen.wire.batch import ABORT, build_batch, build_marker, parse_header
 
 
@@ -176,6 +177,32 @@ def test_a_topic_that_is_compacted_no_more_loses_nothing_more_to_the_pass_under_
     bench.run(cleaning)
     assert len(bench.left()) == (1 if begun else 3), "a swap that has begun is finished"
     assert cleaning.swaps == begun
+
+
+def test_young_records_without_timestamps_are_left_alone_too(bench: Bench) -> None:
+    """As in Kafka, they are as young as what was stored last beside them."""
+    bench.config.min_compaction_lag_ms = HOUR
+    for value in (b"1", b"2"):
+        bench.put((b"a", value), timestamp=-1)
+    bench.roll()
+    bench.now += HOUR - 1
+    assert bench.take() is None
+    bench.now += 1
+    bench.clean()
+    assert bench.left() == [(1, b"a", b"2")]
+
+
+def test_records_without_timestamps_expire_also_behind_a_pass(bench: Bench) -> None:
+    """What a pass has copied is as old as what it was copied from: it stayed until the next start."""
+    bench.config.cleanup_policy = frozenset({"compact", "delete"})
+    bench.config.retention_ms = HOUR  # type: ignore[attr-defined]
+    for value in (b"1", b"2"):
+        bench.put((b"a", value), timestamp=-1)
+    bench.roll()
+    bench.now += HOUR
+    bench.clean()
+    assert removable_before(bench.log, bench.now, bench.log.end_offset) == 0
+    assert removable_before(bench.log, bench.now + 1, bench.log.end_offset) == 2
 
 
 class Two(Bench):
