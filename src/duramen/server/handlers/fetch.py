@@ -303,9 +303,10 @@ class FetchCall:
         by_topic: dict[Any, Any] = {}
         for answer in answers:
             key = answer.target.key
-            partition = None if answer.read is None else self._partition(answer.target)
+            size = blob_size(answer.data.records)
+            partition = self._partition(answer.target) if size else None  # of a thousand partitions few bring anything
             if partition is not None:
-                partition.bytes_out += blob_size(answer.data.records)
+                partition.bytes_out += size
             if session is not None:
                 changed = self._changed(answer)
                 answer.target.told_high_watermark = answer.data.high_watermark
