@@ -39,7 +39,7 @@ from duramen.spark.source_settings import cutting, limits, settings
 from duramen.spark.storage_plan import assign
 
 _AHEAD: Final = 2
-"""How far beyond its share of bytes a partition is looked at: its segments, the first guess, need not be even."""
+"""How many times the bytes of a batch are looked at: its segments, the first guess, need not be even."""
 
 
 class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -253,10 +253,11 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What is waiting may be the whole history: boundaries are asked for only as far as this batch may reach."""
         assert self._cluster is not None
         rough = layout(self._cluster, begin, end, 0).curves
-        shares = byte_shares(begin, end, most, rough)
-        near = by_bytes(begin, end, {tp: _AHEAD * share for tp, share in shares.items()}, rough)
-        exact = layout(self._cluster, begin, {tp: near[tp] for tp in shares}, max(1, most // len(end))).curves
-        return by_bytes(begin, near, shares, {**rough, **exact})
+        near = by_bytes(begin, end, byte_shares(begin, end, _AHEAD * most, rough), rough)
+        # Within a segment bytes need not be spread evenly: also what seems to fit is looked at.
+        looked = layout(self._cluster, begin, {tp: near[tp] for tp in rough}, max(1, most // len(end))).curves
+        exact = {**rough, **looked}
+        return by_bytes(begin, near, byte_shares(begin, near, most, exact), exact)
 
 
 def _bound(given: Mapping[str, Mapping[int, int]] | None) -> Positions | None:

@@ -393,6 +393,19 @@ def test_a_limit_of_bytes_looks_no_further_than_the_batch(node: LogNode, monkeyp
     query.stop()
 
 
+def test_a_limit_of_bytes_holds_where_a_segments_bytes_are_not_spread_evenly(node: LogNode) -> None:
+    """Behind a thousand small records a segment's average says that a few large ones are next to nothing."""
+    topic = node.create("uneven")
+    for _ in range(10):
+        node.append(topic, 0, [(None, b"small", (), 1)] * 100)
+    for _ in range(20):
+        node.append(topic, 0, [(None, bytes(100_000), (), 1)])
+    query = stream(node, topic, maxBytesPerTrigger="500k")
+    end = query.latestOffset({topic: {"0": 1000}}, query.getDefaultReadLimit())
+    assert 1003 <= end[topic]["0"] <= 1007
+    query.stop()
+
+
 def test_a_query_waits_for_enough_but_not_for_ever(node: LogNode) -> None:
     topic = node.create("patience")
     node.append(topic, 0, records(5))
