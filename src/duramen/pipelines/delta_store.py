@@ -119,8 +119,16 @@ class DeltaStore(Store):
             keep = CommitProperties(custom_metadata={_OURS: encoded(commit)})
             self._table().optimize.compact(commit_properties=keep, post_commithook_properties=_NO_HOOKS)
             self._sync()
+            self._keep_history()
             self._table().create_checkpoint()
             self._sync_checkpoint()
+
+    def _keep_history(self) -> None:
+        """A table that was made before it was told so would lose old commits with its checkpoint."""
+        table = self._table()
+        if not table.metadata().configuration.items() >= _SETTINGS.items():
+            table.alter.set_table_properties(_SETTINGS, post_commithook_properties=_NO_HOOKS)
+            self._sync()
 
     def _sync(self) -> None:
         """See Store. The library leaves all that it writes in the page cache.
@@ -130,7 +138,8 @@ class DeltaStore(Store):
         """
         if self._unsynced is None:
             checkpoint = self._sync_checkpoint()
-            self._unsynced = 0 if checkpoint is None else checkpoint
+            first = min((int(path.stem) for path in self._log.glob("[0-9]*.json")), default=0)
+            self._unsynced = first if checkpoint is None else checkpoint
         while (commit := self._log / f"{self._unsynced:020}.json").exists():
             for line in commit.read_text(encoding="utf-8").splitlines():
                 if added := json.loads(line).get("add"):
@@ -142,8 +151,10 @@ class DeltaStore(Store):
             sync(folder)
 
     def _sync_checkpoint(self) -> int | None:
-        """The version of the last checkpoint, which is on the disk on return; None when there is none."""
-        hint = read_json(self._log / "_last_checkpoint")
+        """The version of the last checkpoint, which is on the disk on return; None when none is named."""
+        hint = None
+        with suppress(StorageError):  # a power cut took what nobody synced; Delta goes on without it
+            hint = read_json(self._log / "_last_checkpoint")
         if hint is None:
             return None
         for path in (*self._log.glob(f"{hint['version']:020}.checkpoint*"), self._log / "_last_checkpoint", self._log):

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 
 from duramen.errors import ConfigError, StorageError
 from duramen.pipelines import delta_store
+from duramen.pipelines.changelog import TRACE
 from duramen.pipelines.delta_store import DeltaStore
 from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.parquet_store import ParquetStore
@@ -104,11 +105,14 @@ def test_a_batch_that_comes_again_is_told_of_only_when_it_is_on_the_disk(
         assert str(tmp_path) in synced, "the manifest's name"
 
 
+@pytest.mark.parametrize("told", [True, False], ids=["new", "made before it was told so"])
 def test_the_history_of_a_delta_table_is_kept_for_longer_than_a_month(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Commits tell which records a version contains and where its changes lie; Delta removes old ones unless told."""
     monkeypatch.setattr(delta_store, "COMPACT_EVERY", 10)
+    if not told:
+        DeltaTable.create(str(tmp_path / "delta"), pa.schema([*PLAIN, *TRACE]))
     store = DeltaStore(tmp_path, Shape(()), PLAIN)
     for batch in range(120):
         put(store, batch)
@@ -118,6 +122,27 @@ def test_the_history_of_a_delta_table_is_kept_for_longer_than_a_month(
                 os.utime(path, (old, old))
     assert [commit.version for commit in store.commits()] == list(range(120))
     assert [rows["n"].to_pylist() for rows in store.changes()] == [[batch] for batch in range(120)]
+
+
+@pytest.mark.parametrize("cleaned", [False, True], ids=["whole", "cleaned by hand"])
+def test_a_batch_is_taken_where_a_power_cut_took_what_delta_does_without(
+    cleaned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synced: dict[str, int]
+) -> None:
+    """The name of the last checkpoint, which others write without a sync: Delta lists the log then."""
+    monkeypatch.setattr(delta_store, "COMPACT_EVERY", 3)
+    store = DeltaStore(tmp_path, Shape(()), PLAIN)
+    for batch in range(7):
+        put(store, batch)
+    log = tmp_path / "delta" / "_delta_log"
+    for path in log.glob("*.json"):
+        if cleaned and path.name < max(log.glob("*.checkpoint.parquet")).name[:20]:
+            path.unlink()
+    (log / "_last_checkpoint").write_bytes(b"")
+    synced.clear()
+    again = DeltaStore(tmp_path, Shape(()), PLAIN)
+    put(again, 7)
+    assert sorted(again.rows()["n"].to_pylist()) == list(range(8))
+    assert not [name for name in unsynced(tmp_path, synced) if name.endswith(".json")]
 
 
 @pytest.mark.parametrize("kind", STORES)
