@@ -6,6 +6,7 @@ commit. The directory can be served by `duramen serve` afterwards, and the other
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -503,7 +504,12 @@ def _chunks(rows: list[Record], positions: list[int]) -> Iterator[list[int]]:
 
 def _row(record: Record, now: int) -> tuple[bytes | None, bytes | None, list[tuple[bytes, bytes | None]], int]:
     headers = [(name.encode() if isinstance(name, str) else name, value) for name, value in record.headers]
-    return record.key, record.value, headers, now if record.timestamp_ms is None else record.timestamp_ms
+    return (
+        record.key,
+        record.value,
+        headers,
+        now if record.timestamp_ms is None else operator.index(record.timestamp_ms),
+    )
 
 
 def _stored(row: Any, partition: int) -> StoredRecord:

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import duramen
@@ -184,6 +185,7 @@ def test_refusals_say_what_is_wrong(tmp_path: Path) -> None:
         (duramen.Record(headers=[("h", "1")]), "the value of the header 'h' is bytes"),  # type: ignore[list-item]
         (duramen.Record(timestamp_ms="1"), "timestamp_ms is milliseconds since 1970"),  # type: ignore[arg-type]
         (duramen.Record(timestamp_ms=1 << 63), "timestamp_ms is milliseconds since 1970"),
+        (duramen.Record(timestamp_ms=1.7e12), "timestamp_ms is milliseconds since 1970"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_record_is_a_type_error(tmp_path: Path, row: duramen.Record, what: str) -> None:
@@ -192,6 +194,14 @@ def test_what_is_no_record_is_a_type_error(tmp_path: Path, row: duramen.Record, 
         with pytest.raises(TypeError, match=what):
             events.append([duramen.Record(value=b"good"), row])
         assert events.end_offset(0) == 0
+
+
+def test_a_timestamp_may_be_a_whole_number_of_numpys(tmp_path: Path) -> None:
+    with duramen.open(tmp_path) as log:
+        events = log.topic("events")
+        for when in (17, np.int64(18), np.uint64(1_700_000_000_000)):
+            events.append([duramen.Record(value=b"v", timestamp_ms=when)])  # type: ignore[arg-type]
+        assert [record.timestamp_ms for record in events.read(0)] == [17, 18, 1_700_000_000_000]
 
 
 def test_settings_are_texts(tmp_path: Path) -> None:
