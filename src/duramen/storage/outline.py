@@ -28,8 +28,8 @@ Boundary = tuple[int, int]
 class SegmentOutline:
     """One segment as it was when the outline was taken.
 
-    end_offset: behind its last record; size: bytes in its file; first_timestamp (greatest of the first batch) and
-    max_timestamp in ms, -1 unknown. is_sealed: a direct reader may open it (ENGINE.md §7): rolled, synced, with a
+    end_offset: behind its last record; size: bytes in its file; first_timestamp (see Segment) and max_timestamp
+    in ms, -1 unknown. is_sealed: a direct reader may open it (ENGINE.md §7): rolled, synced, with a
     `.seal`, wholly below what any reader may see. boundaries: see `Outline.run`.
     """
 
