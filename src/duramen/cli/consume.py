@@ -156,14 +156,17 @@ def command(
         },
     )
     ends = Ends()
+    chosen: list[TopicPartition] = []
+    if group is None:
+        chosen = _start(cluster, topic, partitions, start)
+        # Knowing the leaders beforehand saves librdkafka's timer of a second until it asks for them. To close would
+        # wait for this call, also behind Ctrl-C, and nothing is assigned yet.
+        known = call(cluster, topic, lambda: consumer.list_topics(topic, timeout=cluster.timeout))
+        if not follow:
+            refuse_offline(known, topic, [place.partition for place in chosen])
     try:
         if group is None:
-            chosen = _start(cluster, topic, partitions, start)
             ends.assign(chosen)
-            # Knowing the leaders beforehand saves librdkafka's timer of a second until it asks for them.
-            known = call(cluster, topic, lambda: consumer.list_topics(topic, timeout=cluster.timeout))
-            if not follow:
-                refuse_offline(known, topic, [place.partition for place in chosen])
             consumer.assign(chosen)
         else:
             partitions_of(cluster, cluster.admin(), [topic])

@@ -382,20 +382,36 @@ def test_a_node_that_does_not_answer(run: Run) -> None:
             assert "?." not in said
 
 
-def test_ctrl_c_does_not_wait_for_a_node_that_does_not_answer() -> None:
+# As if the node had fallen silent behind the look at where the records are.
+CONSUME = """
+import sys
+import duramen.cli.consume
+from confluent_kafka import TopicPartition
+from duramen.cli.main import main
+
+duramen.cli.consume._start = lambda *_: [TopicPartition("t", 0, 0)]
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    "command", [[*RUN, "topic", "list"], [sys.executable, "-c", CONSUME, "consume", "t"]], ids=["admin", "consumer"]
+)
+def test_ctrl_c_does_not_wait_for_a_node_that_does_not_answer(command: list[str]) -> None:
     """The client library came back when its own time was up, whatever signal had come."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         where = f"127.0.0.1:{silent.getsockname()[1]}"
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             process = subprocess.Popen(
-                [*RUN, "topic", "list", "--bootstrap", where, "--timeout", "600"], stderr=subprocess.PIPE, text=True
+                [*command, "--bootstrap", where, "--timeout", "600"], stderr=subprocess.PIPE, text=True
             )
         finally:
             signal.signal(signal.SIGINT, before)
         try:
             connections = [silent.accept()[0] for _ in range(2)]  # the second one is the client library's
             assert connections[1].recv(4)
+            time.sleep(0.5)  # until it asks, which it does when it is connected
             process.send_signal(signal.SIGINT)
             assert process.communicate(timeout=60)[1].strip() == ""
             assert process.returncode == 130
