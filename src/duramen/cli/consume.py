@@ -156,7 +156,6 @@ def command(
         },
     )
     ends = Ends()
-    chosen: list[TopicPartition] = []
     if group is None:
         chosen = _start(cluster, topic, partitions, start)
         # Knowing the leaders beforehand saves librdkafka's timer of a second until it asks for them. To close would
@@ -164,11 +163,10 @@ def command(
         known = call(cluster, topic, lambda: consumer.list_topics(topic, timeout=cluster.timeout))
         if not follow:
             refuse_offline(known, topic, [place.partition for place in chosen])
+        ends.assign(chosen)
+        consumer.assign(chosen)
     try:
-        if group is None:
-            ends.assign(chosen)
-            consumer.assign(chosen)
-        else:
+        if group is not None:
             partitions_of(cluster, cluster.admin(), [topic])
             consumer.subscribe(
                 [topic],
