@@ -41,6 +41,10 @@ def test_every_promise_holds_and_the_history_repeats(seed: int) -> None:
     assert first.facts > 0
 
 
+def test_a_stop_may_take_as_long_as_what_began_on_a_slow_disk() -> None:
+    simulate(500416)  # a checkpoint of 38 syncs, 2 s each
+
+
 def test_the_seeds_differ_and_the_nodes_do_die() -> None:
     results = [simulate(seed) for seed in range(100, 106)]
     assert len({result.digest for result in results}) == len(results)

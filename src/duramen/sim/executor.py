@@ -19,7 +19,10 @@ Done = Callable[[Any, BaseException | None], None]
 
 
 class SimExecutor:
-    """Lanes of one process; they die with it. start_s: bounds of the seeded wait before a piece of work starts."""
+    """Lanes of one process; they die with it. start_s: bounds of the seeded wait before a piece of work starts.
+
+    busy_until: when the last piece of work that has begun will be done.
+    """
 
     def __init__(
         self,
@@ -35,6 +38,7 @@ class SimExecutor:
         self._start_s = start_s
         self._lanes: dict[str, deque[tuple[Work, Done]]] = {}
         self._cost = process.cost
+        self.busy_until = loop.now
 
     def submit(self, lane: str, work: Work, done: Done) -> None:
         """See ports.Executor."""
@@ -65,6 +69,7 @@ class SimExecutor:
         except Exception as caught:  # noqa: BLE001 - every error of the work goes to `done`
             error = caught
         took = self._cost() if self._cost is not None else 0.0
+        self.busy_until = max(self.busy_until, self._loop.now + took)
         self._loop.at(self._loop.now + took, self._threads, lambda: self._finish(waiting, done, result, error))
 
     def _finish(self, waiting: deque[tuple[Work, Done]], done: Done, result: Any, error: BaseException | None) -> None:

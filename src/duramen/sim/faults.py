@@ -141,9 +141,9 @@ class Faults:
                 raise InvariantViolated("Progress", f"{node.name} did not get ready in {START_DEADLINE_S} s")
 
     def stopped(self) -> Script:
-        """Stop the node cleanly."""
+        """Stop the node cleanly. It waits for what it began while its disk was slow; that is not held against it."""
         self.node.stop()
-        deadline = self._now() + STOP_DEADLINE_S
+        deadline = max(self._now(), self.node.busy_until()) + STOP_DEADLINE_S
         while self.node.running:
             yield POLL_S
             if self._now() > deadline:

@@ -109,6 +109,10 @@ class Node:
         """What the machine's wall clock shows now."""
         return self.wall_start_ms + int(self._loop.now * 1000)
 
+    def busy_until(self) -> float:
+        """When the work off its loop that has begun will be done."""
+        return self._loop.now if self._executor is None else self._executor.busy_until
+
     def set_clock(self, by_ms: int) -> None:
         """Move the wall clock, forwards or backwards; monotonic time goes on."""
         self.latest_wall_ms = max(self.latest_wall_ms, self.wall_ms())
