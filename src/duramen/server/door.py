@@ -36,7 +36,8 @@ REFUSED_PRODUCE_VERSIONS = (0, 1, 2)
 BUFFER_CAP_BYTES = 512 * 1024 * 1024
 IDLE_CHECK_SECONDS = 5.0
 SPARE_DESCRIPTORS = 32
-"""For the journal, listeners and pipes, at least; an eighth of what there is for segments beyond their bound."""
+"""For the journal, listeners, pipes and the metrics' connections, at least; an eighth of what there is for segments
+beyond their bound."""
 
 UNFINISHED_SECONDS = 30
 """How long a frame may take to arrive while others wait for its buffer."""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS = 15.0
 """How long a connection may say nothing: each has a thread."""
+
+MOST_CONNECTIONS = 16
+"""At a time; more would take the descriptors that the node's files need (see door.SPARE_DESCRIPTORS)."""
 
 ANSWER_SECONDS = 5.0
 """A loop that does not answer within this time is not healthy."""
@@ -277,6 +280,32 @@ def _add(family: HistogramMetricFamily, labels: list[str], histogram: Histogram)
     family.add_metric(labels, buckets=buckets, sum_value=histogram.total)
 
 
+class _Bounded(ThreadingHTTPServer):
+    """Closes connections beyond MOST_CONNECTIONS at once."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._room = threading.Semaphore(MOST_CONNECTIONS)
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread could be started
+            self._room.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+
 class MetricsServer:
     """The HTTP listener; one thread, stopped with the process."""
 
@@ -314,8 +343,7 @@ class MetricsServer:
             def log_message(self, format: str, *args: object) -> None:
                 """Requests for metrics are not events."""
 
-        self._server = ThreadingHTTPServer((host, port), Handler)
-        self._server.daemon_threads = True
+        self._server = _Bounded((host, port), Handler)
         self.port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()

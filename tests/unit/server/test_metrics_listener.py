@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -28,6 +29,35 @@ def test_a_connection_that_says_nothing_does_not_keep_its_thread(monkeypatch: py
         while threading.active_count() > before and time.monotonic() < deadline:
             time.sleep(0.01)
         assert threading.active_count() <= before
+    finally:
+        server.stop()
+        loop.close()
+
+
+def test_connections_beyond_a_bound_are_closed_and_take_no_descriptors_from_the_files() -> None:
+    loop = Loop()
+    broker: Any = None  # nobody asks for a page
+    server = exposition.MetricsServer(broker, loop, "127.0.0.1", 0)
+    try:
+        held = []
+        for _ in range(exposition.MOST_CONNECTIONS + 3):
+            held.append(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+            time.sleep(0.02)
+        assert [each.recv(1) for each in held[-3:]] == [b""] * 3
+        for each in held[:-3]:
+            each.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                each.recv(1)
+        for each in held:
+            each.close()
+        deadline = time.monotonic() + 30
+        status = b""
+        while not status and time.monotonic() < deadline:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=30) as again:
+                again.sendall(b"GET /nothing HTTP/1.0\r\n\r\n")
+                with contextlib.suppress(ConnectionError):
+                    status = again.recv(64)
+        assert b" 404 " in status, "there is room again"
     finally:
         server.stop()
         loop.close()
