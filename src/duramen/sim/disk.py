@@ -231,6 +231,8 @@ class CrashDisk:
     def make_directories(self, path: str) -> None:
         """See ports.Disk."""
         self.enter("make_directories", path)
+        if not self.names.has(path):
+            self._unsynced.discard(path)
         self.names.make_directories(path)
         self.leave("make_directories", path)
 

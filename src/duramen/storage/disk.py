@@ -205,6 +205,8 @@ class RealDisk(PastCache):
         return sorted(os.listdir(path))
 
     def make_directories(self, path: str) -> None:
+        if path in self.unsynced and not os.path.isdir(path):
+            del self.unsynced[path]  # that was another one of this name
         os.makedirs(path, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:

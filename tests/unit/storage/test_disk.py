@@ -191,6 +191,12 @@ def test_a_directory_whose_sync_failed_is_not_called_durable_by_the_next_one(
         with pytest.raises(OSError, match="an earlier sync of it failed"):
             disk.sync_directory(str(tmp_path / "a"))
     disk.sync_directory(str(tmp_path / "b"))
+    disk.make_directories(str(tmp_path / "a"))
+    with pytest.raises(OSError, match="an earlier sync of it failed"):
+        disk.sync_directory(str(tmp_path / "a"))
+    disk.rename(str(tmp_path / "a"), str(tmp_path / "gone"))
+    disk.make_directories(str(tmp_path / "a"))
+    disk.sync_directory(str(tmp_path / "a"))
 
 
 def test_names(disk: RealDisk, tmp_path: Path) -> None:
