@@ -170,9 +170,12 @@ class EmbeddedLog:
         """
         if not self._closed:
             self._check_process()
-        with self._closing:  # a second thread comes back when the log is closed
-            if not self._closed:
-                self._close()
+        try:
+            with self._closing:  # a second thread comes back when the log is closed
+                if not self._closed:
+                    self._close()
+        finally:
+            self._turn.end_telling()  # without that lock: one that is told may close the log, too
 
     def _close(self) -> None:
         with self._turn:

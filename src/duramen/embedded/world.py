@@ -134,8 +134,7 @@ class Turn:
         return side_by_side(work)
 
     def close(self) -> None:
-        """End the threads; call it without holding the lock. What a job still brings is nobody's any more, but
-        everybody has been told before it returns; the thread that tells does not wait for itself."""
+        """End the threads that work; call it without holding the lock. What a job still brings is nobody's any more."""
         with self.lock:
             self._closed = True
             lanes = list(self._lanes.values())
@@ -143,6 +142,9 @@ class Turn:
         for pool in lanes:
             pool.shutdown(wait=True)
         self._timekeeper.join()
+
+    def end_telling(self) -> None:
+        """Return when everybody has been told, after `close`; the thread that tells does not wait for itself."""
         self._teller.shutdown(wait=threading.get_ident() != self._telling)
 
 

@@ -333,6 +333,27 @@ def test_what_a_future_calls_back_may_append_and_close(tmp_path: Path) -> None:
     assert found == [([0], [1])]
 
 
+def test_what_a_future_calls_back_may_close_a_log_that_is_being_closed(tmp_path: Path) -> None:
+    """Who closed it waited for the callback, and the callback for who closed it."""
+    log = duramen.open(str(tmp_path / "log"))
+    topic = log.topic("t")
+    closing = threading.Thread(target=log.close, daemon=True)
+    closed = threading.Event()
+
+    def close(_: Future[list[int]]) -> None:
+        closing.start()
+        with pytest.raises(duramen.ClosedError):
+            while True:  # until the other thread is at it
+                topic.end_offset(0)
+        log.close()
+        closed.set()
+
+    topic.append_async([duramen.Record(b"1")]).add_done_callback(close)
+    assert closed.wait(60)
+    closing.join(60)
+    assert not closing.is_alive()
+
+
 def test_who_comes_while_a_log_closes_is_told_that_it_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
