@@ -58,7 +58,7 @@ def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
             continue
         synonyms = _synonyms(config, [setting.name, *_BROKER_FALLBACKS.get(setting.name, ())])
         source = synonyms[0].source if synonyms and synonyms[0].name == setting.name else DEFAULT_CONFIG
-        read_only = setting.update == "restart"
+        read_only = bool(setting.inert) or setting.update == "restart"
         value = setting.text(config.get(setting.name))
         entries.append(_entry(setting, value, read_only, source, synonyms))
     return entries

@@ -2,7 +2,7 @@
 
 They are accepted and checked, named once at start with the reason, and shown read-only by DescribeConfigs. One line a
 setting: name, type, default (`-` unset, `""` empty), then bounds (`low..high`; `+n` is legal as well), legal values
-(`a|b`, after `~` in any case), `internal` or `dynamic`: those only tools set, in the running broker.
+(`a|b`, after `~` in any case), `internal` or `dynamic`: tools may set and clear it in the running broker.
 """
 
 from __future__ import annotations

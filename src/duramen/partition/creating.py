@@ -38,7 +38,7 @@ def create_partitions(store: Store, wanted: list[Wanted], done: Created) -> None
         # Not from here: the next partitions are asked for, and refused, and so on.
         store.submit("checkpoint", _nothing, lambda result, failure: done(none))
         return
-    configs = {NewLog(*each).key: each[2] for each in wanted}
+    configs = {log.key: config for log, (_, _, config) in zip(new, wanted, strict=True)}
 
     def created(_: Any, error: BaseException | None) -> None:
         unmade: dict[LogKey, BaseException] = dict(job.refused)

@@ -217,7 +217,7 @@ class Door:
     def _refuse_version(
         self, connection: Connection, view: memoryview, row: Row | None, key: int, version: int, correlation_id: int
     ) -> None:
-        """Kafka hangs up on what it does not serve, with two exceptions: ApiVersions (KIP-511) and Produce 0-2."""
+        """Hang up, as Kafka does for all but ApiVersions (KIP-511); Produce 0-2 is answered here (decision 0007)."""
         if key == PRODUCE and version in REFUSED_PRODUCE_VERSIONS:
             self._refuse_old_produce(connection, view, version, correlation_id)
         elif row is not None and key == API_VERSIONS:

@@ -7,13 +7,12 @@ start is journaled and durable first, files are renamed, and removed after `file
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from duramen.ports import Disk
 from duramen.storage.log import Log
-from duramen.storage.segment import SUFFIXES, Segment, file_name, latest_ms
+from duramen.storage.segment import SUFFIXES, Segment, latest_ms
 
 DELETED_SUFFIX = ".deleted"
 DEFAULT_DELETE_DELAY_MS = 60_000
@@ -107,7 +106,7 @@ class RenameSegments:
         """
         for segment in self.segments:
             for suffix in SUFFIXES:
-                path = posixpath.join(self.log.path, file_name(segment.base_offset, suffix))
+                path = segment.path_of(suffix, self.log.path)
                 target = path + DELETED_SUFFIX
                 try:
                     self.disk.rename(path, target)

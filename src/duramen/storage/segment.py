@@ -76,8 +76,8 @@ class Segment:
     max_timestamp (ms, -1 none) belongs to the batch that ends at max_timestamp_offset. first_timestamp (ms, -1
     unknown): greatest of the first batch, or when it was stored if it has none; `segment.ms` counts from it. stored_ms:
     when the last record was stored if none has a timestamp (`latest_ms`). sealed: it has a `.seal`, read into `seal` on
-    use. written_sums: of large writes since the last checkpoint. replaced: compaction took it out
-    of its log, and another one takes its names. dormant: the active one as a checkpoint described it, until an append.
+    use. written_sums: of large writes since the last checkpoint. replaced: compaction took it out of its log, and
+    another one takes its names. dormant: the active one as a checkpoint described it, until an append.
     """
 
     __slots__ = (

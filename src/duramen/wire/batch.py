@@ -227,6 +227,12 @@ def _check_details(header: BatchHeader) -> None:
         raise _invalid("a transactional batch needs a producer id")
 
 
+def codec_of(view: memoryview) -> int:
+    """Compression codec of the batch at the start of the view; 0 where not even its attributes are there."""
+    low = CRC_START + 1  # of the two bytes of attributes
+    return view[low] & COMPRESSION_MASK if len(view) > low else 0
+
+
 def check_crc(view: _Buffer, header: BatchHeader) -> bool:
     """Whether the CRC matches; `view` starts at the batch and may go on behind it."""
     size = header.size

@@ -127,6 +127,17 @@ class Bench:
     def take(self) -> Cleaning | None:
         return self.directory.cleaner.take(self.settings, self.now)
 
+    def begin(self, steps: int, *more: Pair) -> Cleaning:
+        """A pass over three segments, each with another value of one key (and with `more`), so many steps later."""
+        for number in range(3):
+            self.put((b"a", b"%d" % number), *more)
+            self.roll()
+        cleaning = self.take()
+        assert cleaning is not None
+        for _ in range(steps):
+            self.step(cleaning)
+        return cleaning
+
     def run(self, cleaning: Cleaning) -> None:
         while not cleaning.over:
             self.step(cleaning)
@@ -491,13 +502,7 @@ def test_a_disk_that_fails_is_fenced(bench: Bench) -> None:
 
 @pytest.mark.parametrize("steps", range(12))
 def test_a_log_that_is_deleted_meanwhile_needs_no_goodbye(bench: Bench, steps: int) -> None:
-    for number in range(3):
-        bench.put((b"a", b"%d" % number))
-        bench.roll()
-    cleaning = bench.take()
-    assert cleaning is not None
-    for _ in range(steps):
-        bench.step(cleaning)
+    cleaning = bench.begin(steps)
     bench.directory.delete_log(bench.log)
     while (group := bench.directory.take_group()) is not None:
         group.run()
@@ -514,13 +519,7 @@ def test_a_log_that_is_deleted_meanwhile_needs_no_goodbye(bench: Bench, steps: i
 
 @pytest.mark.parametrize("steps", range(14))
 def test_a_clean_stop_leaves_no_swap_half_done(bench: Bench, steps: int) -> None:
-    for number in range(3):
-        bench.put((b"a", b"%d" % number))
-        bench.roll()
-    cleaning = bench.take()
-    assert cleaning is not None
-    for _ in range(steps):
-        bench.step(cleaning)
+    bench.begin(steps)
     bench.directory.close(clean=True)
     bench.open()
     assert bench.directory.clean_start

@@ -115,13 +115,7 @@ def test_a_checkpoint_that_a_pass_waits_for_is_asked_for(bench: Bench, ratio: fl
 @pytest.mark.parametrize("how", ["retention", "journal", "damage", "stop"])
 @pytest.mark.parametrize("steps", range(3, 12, 2))
 def test_a_pass_that_does_not_come_to_its_end_leaves_no_copy_behind(bench: Bench, how: str, steps: int) -> None:
-    for number in range(3):
-        bench.put((b"a", b"%d" % number), (b"a", b"again"))
-        bench.roll()
-    cleaning = bench.take()
-    assert cleaning is not None
-    for _ in range(steps):
-        bench.step(cleaning)
+    cleaning = bench.begin(steps, (b"a", b"again"))
     if how == "stop":
         bench.directory.close(clean=True)
     elif how == "retention":
@@ -164,13 +158,7 @@ def test_a_walk_for_transactions_forgets_no_producer_whose_batches_are_gone(benc
 
 @pytest.mark.parametrize("steps", range(0, 16, 3))
 def test_a_topic_that_is_compacted_no_more_loses_nothing_more_to_the_pass_under_way(bench: Bench, steps: int) -> None:
-    for number in range(3):
-        bench.put((b"a", b"%d" % number))
-        bench.roll()
-    cleaning = bench.take()
-    assert cleaning is not None
-    for _ in range(steps):
-        bench.step(cleaning)
+    cleaning = bench.begin(steps)
     begun = cleaning.swapping or cleaning.swaps > 0
     bench.config.cleanup_policy = frozenset({"delete"})
     bench.log.configure(bench.config)

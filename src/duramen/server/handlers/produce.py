@@ -17,14 +17,12 @@ from duramen.partition.partition import Appended, Partition
 from duramen.partition.rewriting import RecordsRefusedError
 from duramen.server.handlers.produce_reply import Template
 from duramen.server.request import Request
-from duramen.wire.batch import COMPRESSION_MASK
+from duramen.wire.batch import codec_of
 from duramen.wire.compression import ZSTD
 from duramen.wire.messages.produce import ProduceResponse
 
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_TOPIC_IDS = 13
-ATTRIBUTES_LOW = 22
-"""Where a batch's header says how it is compressed."""
 UNKNOWN_OUTCOME = "not acknowledged in time; the outcome is unknown"
 _PartitionResponse = ProduceResponse.PartitionProduceResponse
 _TopicResponse = ProduceResponse.TopicProduceResponse
@@ -254,11 +252,6 @@ def _locate(request: Request, name: str | None, by_id: bool, data: Any) -> Parti
         return KafkaError(request.broker.absent(name, data.index), f"{name}-{data.index} is not served here")
     if data.records is None or len(data.records) == 0:
         return KafkaError(ErrorCode.INVALID_RECORD, f"{name}-{data.index}: the request carries no record batch")
-    if request.version < FIRST_VERSION_WITH_ZSTD and _codec(data.records) == ZSTD:
+    if request.version < FIRST_VERSION_WITH_ZSTD and codec_of(data.records) == ZSTD:
         return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {FIRST_VERSION_WITH_ZSTD}")
     return partition
-
-
-def _codec(records: memoryview) -> int:
-    """What the first batch's header says; 0 for bytes that hold no header."""
-    return records[ATTRIBUTES_LOW] & COMPRESSION_MASK if len(records) > ATTRIBUTES_LOW else 0
