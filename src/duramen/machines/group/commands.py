@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from duramen.errors import ErrorCode
@@ -16,8 +15,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 """(protocol name, the member's metadata for it) in order of preference."""
 
 
-@dataclass(frozen=True, slots=True)
-class JoinGroup:
+class JoinGroup(NamedTuple):
     """A member wants to be in the next generation. Answer: Joined, possibly much later.
 
     new_id: 36 characters of a random UUID, used when a member id has to be made. The two flags stand for versions:
@@ -46,8 +44,7 @@ class JoinedMember(NamedTuple):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(NamedTuple):
     """How a JoinGroup ended; members are given to the leader alone."""
 
     error: ErrorCode = ErrorCode.NONE
@@ -60,8 +57,7 @@ class Joined:
     members: tuple[JoinedMember, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SyncGroup:
+class SyncGroup(NamedTuple):
     """A member fetches its assignment; the leader brings everybody's. Answer: Synced.
 
     protocol_type and protocol are None where the request's version has none.
@@ -76,16 +72,14 @@ class SyncGroup:
     assignments: tuple[tuple[str, bytes], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Synced:
+class Synced(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
     protocol_type: str | None = None
     protocol: str | None = None
     assignment: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(NamedTuple):
     """Answer: an ErrorCode."""
 
     group_id: str
@@ -102,8 +96,7 @@ class Leaver(NamedTuple):
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveGroup:
+class LeaveGroup(NamedTuple):
     """Answer: (error of the whole request, one ErrorCode per leaver)."""
 
     group_id: str
@@ -121,8 +114,7 @@ class NewOffset(NamedTuple):
     topic_id: TopicId = NO_TOPIC_ID
 
 
-@dataclass(frozen=True, slots=True)
-class CommitOffsets:
+class CommitOffsets(NamedTuple):
     """Answer: one ErrorCode per offset; KafkaError when the group refuses all. retention_ms: -1 the broker's."""
 
     group_id: str
@@ -144,24 +136,21 @@ class CommittedOffset(NamedTuple):
     topic_id: TopicId = NO_TOPIC_ID
 
 
-@dataclass(frozen=True, slots=True)
-class FetchOffsets:
+class FetchOffsets(NamedTuple):
     """Answer: {(topic, partition): CommittedOffset}, without those that were never committed; None asks for all."""
 
     group_id: str
     partitions: tuple[tuple[str, int], ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteOffsets:
+class DeleteOffsets(NamedTuple):
     """Answer: one ErrorCode per partition; KafkaError when the group refuses all."""
 
     group_id: str
     partitions: tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeGroups:
+class DescribeGroups(NamedTuple):
     """Answer: one GroupDescription per id, in order."""
 
     group_ids: tuple[str, ...]
@@ -176,8 +165,7 @@ class MemberDescription(NamedTuple):
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
+class GroupDescription(NamedTuple):
     """exists is False for a group nobody knows; its state is then Dead."""
 
     group_id: str
@@ -188,12 +176,11 @@ class GroupDescription:
     exists: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class ListGroups:
+class ListGroups(NamedTuple):
     """Answer: list of ListedGroup. Filters are matched without regard to case; empty lets everything pass."""
 
-    states: frozenset[str] = field(default_factory=frozenset)
-    types: frozenset[str] = field(default_factory=frozenset)
+    states: frozenset[str] = frozenset()
+    types: frozenset[str] = frozenset()
 
 
 class ListedGroup(NamedTuple):
@@ -203,30 +190,26 @@ class ListedGroup(NamedTuple):
     group_type: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteGroups:
+class DeleteGroups(NamedTuple):
     """Answer: one ErrorCode per id, in order."""
 
     group_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicsDeleted:
+class TopicsDeleted(NamedTuple):
     """Topics, (name, id), are gone: their offsets follow, in slices. Answer: True when the first slice is written."""
 
     topics: tuple[tuple[str, TopicId], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AssignmentRefused:
+class AssignmentRefused(NamedTuple):
     """Follow-up: the log did not take the assignment of this generation."""
 
     group_id: str
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReplacementRefused:
+class ReplacementRefused(NamedTuple):
     """Follow-up: the log did not take a static member's new id."""
 
     group_id: str
@@ -238,6 +221,5 @@ class ReplacementRefused:
     rebalance_timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class SlicesRefused:
+class SlicesRefused(NamedTuple):
     """Follow-up: the log did not take tombstones; they are tried again later."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -24,8 +23,7 @@ class Result(NamedTuple):
 OK = Result()
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterBroker:
+class RegisterBroker(NamedTuple):
     """A broker process starts. incarnation_id: 16 random bytes of this process. Answer: Registered."""
 
     node_id: int
@@ -42,16 +40,14 @@ class Registered(NamedTuple):
     broker_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerStopping:
+class BrokerStopping(NamedTuple):
     """A broker begins a clean stop: it is fenced until it registers again. Answer: Result."""
 
     node_id: int
     broker_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
+class NewTopic(NamedTuple):
     """One topic to create. -1 means the default (KIP-464); assignments exclude both numbers."""
 
     name: str
@@ -62,8 +58,7 @@ class NewTopic:
     configs: tuple[tuple[str, str | None], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTopics:
+class CreateTopics(NamedTuple):
     """Answer: one TopicCreated per topic, in order. Defaults are the broker's settings now in force."""
 
     topics: tuple[NewTopic, ...]
@@ -89,8 +84,7 @@ class TopicRef(NamedTuple):
     topic_id: TopicId = NO_TOPIC_ID
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteTopics:
+class DeleteTopics(NamedTuple):
     """Answer: one TopicDeleted per topic, in order."""
 
     topics: tuple[TopicRef, ...]
@@ -110,8 +104,7 @@ class MorePartitions(NamedTuple):
     assignments: tuple[tuple[int, ...], ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CreatePartitions:
+class CreatePartitions(NamedTuple):
     """Answer: (name, Result) per topic, in order."""
 
     topics: tuple[MorePartitions, ...]
@@ -142,16 +135,14 @@ class ConfigChange(NamedTuple):
     replace: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SetConfigs:
+class SetConfigs(NamedTuple):
     """Answer: one Result per change, in order. A change is taken as a whole or refused as a whole."""
 
     changes: tuple[ConfigChange, ...]
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AllocateProducerIds:
+class AllocateProducerIds(NamedTuple):
     """A broker needs a block of producer ids nobody ever had. Answer: ProducerIds, or KafkaError."""
 
     node_id: int
@@ -165,8 +156,7 @@ class ProducerIds(NamedTuple):
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class ElectLeaders:
+class ElectLeaders(NamedTuple):
     """Answer: (topic, partition, Result) for each; with partitions None those of the whole cluster that need one.
 
     election_type: 0 preferred, 1 unclean (KIP-460).
@@ -176,6 +166,5 @@ class ElectLeaders:
     partitions: tuple[tuple[str, int], ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Barrier:
+class Barrier(NamedTuple):
     """Answers True once everything applied before it is committed: makes a read of the image final."""
