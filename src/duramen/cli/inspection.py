@@ -51,6 +51,7 @@ from duramen.storage.segment import (
     file_name,
     log_name,
     parse_base,
+    parse_name,
 )
 from duramen.storage.snapshot_files import parse_snapshot_name, read_snapshot
 from duramen.storage.vouching import MISSING, compare_identity, missing_segments
@@ -266,7 +267,7 @@ def verify_partition(
     if content is not None and topic_id is None:
         what = "it holds no topic id"
         report.findings.append(Finding("damage", posixpath.join(path, PARTITION_METADATA), 0, len(content), -1, what))
-    _verify_side_files(disk, path, report.findings)
+    _verify_side_files(disk, path, report.findings, synced)
     _verify_snapshots(disk, path, report.findings)
     bases = segments_of(disk, path)
     expected = -1
@@ -296,19 +297,25 @@ def _verify_list(disk: Disk, path: str, bases: list[int], report: PartitionRepor
             report.findings.append(Finding("damage", path, 0, 0, first, what, last))
 
 
-def _verify_side_files(disk: Disk, path: str, findings: list[Finding]) -> None:
-    """Producer snapshots and leader epochs: copies of what the batches say."""
+def _verify_side_files(disk: Disk, path: str, findings: list[Finding], synced: int | None) -> None:
+    """Producer snapshots and leader epochs: copies of what the batches say.
+
+    A checkpoint writes a snapshot before it moves the recovery point there: beyond `synced` a crash may have cut it.
+    """
     for name in disk.list_directory(path):
         inside = posixpath.join(path, name)
-        sound = True
+        sound, kind = True, "index"
         if name == LEADER_EPOCHS:
             sound = read_epochs(disk, inside) is not None
         elif name.endswith((SNAPSHOT, PRODUCERS)):
             content = read_file(disk, inside) or b""
             decode = decode_kafka if name.endswith(SNAPSHOT) else decode_ours
             sound = decode(content) is not None
+            parsed = parse_name(name)
+            if parsed is not None and synced is not None and parsed[0] > synced:
+                kind = "tail"
         if not sound:
-            findings.append(Finding("index", inside, 0, 0, -1, "it cannot be read"))
+            findings.append(Finding(kind, inside, 0, 0, -1, "it cannot be read"))
 
 
 def _written(content: bytes, entry_size: int) -> bytes:

@@ -192,6 +192,20 @@ def test_tail_after_a_crash_is_no_damage_above_the_recovery_point(
     assert [(f["kind"], f["offset"]) for f in report["findings"]] == [("damage", 8)]
 
 
+def test_producers_half_written_by_a_crash_are_nothing_wrong(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A checkpoint writes them before it says that everything up to their offset is on disk."""
+    (data / ".kafka_cleanshutdown").unlink()
+    (data / "recovery-point-offset-checkpoint").write_bytes(encode_offsets({TopicPartition("flights", 0): 8}))
+    for suffix in (".snapshot", ".producers"):
+        (data / "flights-0" / file_name(10, suffix)).write_bytes(b"")
+    code, report = verify(capsys, str(data))
+    assert (code, {f["kind"] for f in report["findings"]}) == (0, {"tail"})
+
+    (data / "flights-0" / file_name(8, ".producers")).write_bytes(b"")
+    code, report = verify(capsys, str(data))
+    assert (code, {f["kind"] for f in report["findings"]}) == (1, {"tail", "index"})
+
+
 def test_reserved_space_is_no_tail(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = data / "flights-0" / file_name(6, ".log")
     path.write_bytes(path.read_bytes() + bytes(5000))
