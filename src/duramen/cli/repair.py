@@ -171,10 +171,14 @@ def command(
         found = survey_directory(disk, path, only)
         if not as_json:
             _print(found)
-        lossy = any(action.kind == DROPPED for action in found.actions)
         if found.actions and not dry_run:
-            lock.release()
-            found = _carry_out(disk, found, only, yes)
+            confirm(f"Repair {path}: {plural(len(found.actions), 'change')}?", yes)
+            if found.recovers:
+                lock.release()  # recovery takes it itself
+                _recover(disk, path)
+                lock = disk.lock(posixpath.join(path, LOCK))
+                found = survey_directory(disk, path, only)  # recovery has changed the files
+            apply(disk, found)
             if not as_json:
                 click.echo("done; start the node, then run `duramen log verify` at its next stop")
     except DuramenError as error:
@@ -184,7 +188,7 @@ def command(
         lock.release()
     if as_json:
         print_json(_as_json(found, done=not dry_run))
-    return 1 if lossy else 0
+    return int(any(action.kind == DROPPED for action in found.actions))
 
 
 def _without_journal(disk: Disk, path: str, *, dry_run: bool, yes: bool, as_json: bool) -> int | None:
@@ -247,21 +251,11 @@ def _told(found: JournalLoss | Forgone, path: str) -> str:
     )
 
 
-def _carry_out(disk: Disk, found: DirectoryRepair, only: TopicPartition | str | None, yes: bool) -> DirectoryRepair:
-    confirm(f"Repair {found.path}: {plural(len(found.actions), 'change')}?", yes)
-    if found.recovers:
-        try:
-            settle(disk, found.path, 0, _Entropy())
-        except CorruptLogError as error:
-            raise StorageError(f"the directory cannot be recovered before it is repaired: {error}") from error
-    lock = disk.lock(posixpath.join(found.path, LOCK))
+def _recover(disk: Disk, path: str) -> None:
     try:
-        if found.recovers:
-            found = survey_directory(disk, found.path, only)  # recovery has changed the files
-        apply(disk, found)
-    finally:
-        lock.release()
-    return found
+        settle(disk, path, 0, _Entropy())
+    except CorruptLogError as error:
+        raise StorageError(f"the directory cannot be recovered before it is repaired: {error}") from error
 
 
 def _print(found: DirectoryRepair) -> None:
@@ -273,6 +267,8 @@ def _print(found: DirectoryRepair) -> None:
         if action.kind == DROPPED:
             last = "?" if action.last_offset < 0 else action.last_offset
             offsets = f"; offsets {action.first_offset}..{last} become a gap"
+            if 0 <= action.last_offset < action.first_offset:
+                offsets = "; no offsets were there"
             if action.side_file:
                 offsets += f"; {human_bytes(action.end - action.start)} go to {action.side_file}"
         click.echo(f"{action.kind}: {action.path}{where}: {action.what}{offsets}")

@@ -4,7 +4,8 @@
 is turned back. Other damage loses the batches it touches: their bytes go to a side file first, and a line in the list
 of losses says which offsets they had; then the segment is replaced by one without them. The offsets stay a gap.
 Indexes go before the segment changes, for they can be made again: after a crash at any point the same repair can be run
-again.
+again. The new segment's seal waits under a name of its own (`REPAIRED`) until the segment is in place: where it fits,
+the old seal speaks of what was there before.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from duramen.storage.checkpoints import (
 )
 from duramen.storage.index import decode_offset_index, decode_time_index
 from duramen.storage.producer_files import decode_kafka, decode_ours
-from duramen.storage.salvage import Run, flipped_bit, runs
-from duramen.storage.seal import SEALING, compute_seal
+from duramen.storage.salvage import Run, Segment, flipped_bit, runs, without_doubtful
+from duramen.storage.seal import SEALING, compute_seal, read_sides
 from duramen.storage.segment import (
     INDEX,
     LOG,
@@ -52,6 +53,10 @@ LOST = "duramen-lost"
 """Directory, in the data directory, of what repairs took out; `losses` in it lists it, a JSON object a line."""
 LOSSES = "losses"
 DERIVED = (INDEX, TIME_INDEX, TXN_INDEX)
+REPAIRED = ".seal.repaired"
+"""Suffix of the seal of a segment that is about to be replaced."""
+_WITH_IT = (*DERIVED, SEAL, SEALING)
+"""What goes, or is made anew, when a segment is replaced."""
 _COPY_BYTES = 1 << 20
 _NO_END = 1 << 62
 
@@ -101,7 +106,10 @@ class Patched:
 
 @dataclass(slots=True)
 class SegmentRepair:
-    """What one segment needs. kept: its sound runs, when some bytes have to go; next_offset: behind the last one."""
+    """What one segment needs. kept: its sound runs, when some bytes have to go; next_offset: behind the last one.
+
+    is_replaced: a repair was cut short when this segment had just been put in place.
+    """
 
     base_offset: int
     size: int
@@ -110,6 +118,14 @@ class SegmentRepair:
     kept: list[Run] | None = None
     next_offset: int = 0
     is_last: bool = False
+    is_replaced: bool = False
+
+    def loses(self, first: int, last: int) -> bool:
+        """Whether it is told already that these offsets are lost."""
+        return any(
+            action.kind == DROPPED and action.first_offset <= first and last <= action.last_offset
+            for action in self.actions
+        )
 
 
 @dataclass(slots=True)
@@ -139,6 +155,8 @@ class Repair:
                 self._put_aside(segment)
                 self._replace(segment, segment.kept)
                 continue
+            if segment.is_replaced:
+                self._take_seal(segment, sealed=not segment.is_last)
             if segment.patches:
                 self._restore(segment)
             if any(action.kind == DROPPED for action in segment.actions):
@@ -173,7 +191,8 @@ class Repair:
         try:
             for action in dropped:
                 if action.side_file:
-                    self._copy(source, [(action.start, action.end)], action.side_file, {})
+                    self._copy(source, [(action.start, action.end)], action.side_file + ".tmp", {})
+                    self.disk.rename(action.side_file + ".tmp", action.side_file)
         finally:
             source.close()
         self.disk.sync_directory(folder)
@@ -198,27 +217,34 @@ class Repair:
         path = self._file(segment, LOG)
         source = self.disk.open(path)
         try:
-            ranges = [(run.start, run.end) for run in kept]
-            self._copy(source, ranges, path, segment.patches)
+            self._copy(source, [(run.start, run.end) for run in kept], path + ".tmp", segment.patches)
         finally:
             source.close()
+        file = self.disk.open(path + ".tmp")
+        try:
+            seal = compute_seal(file, file.size(), segment.next_offset - 1)
+        finally:
+            file.close()
+        replace_file(self.disk, self._file(segment, REPAIRED), seal.encode())
+        self.disk.rename(path + ".tmp", path)
         self.disk.sync_directory(self.path)
-        # Last: while the old one is there, a repair that was cut short can see what the old one saw.
-        if not segment.is_last or (end is not None and segment.next_offset < end):
-            file = self.disk.open(path)
-            try:
-                seal = compute_seal(file, file.size(), segment.next_offset - 1)
-            finally:
-                file.close()
-            replace_file(self.disk, self._file(segment, SEAL), seal.encode())
+        self._take_seal(segment, sealed=not segment.is_last or (end is not None and segment.next_offset < end))
+
+    def _take_seal(self, segment: SegmentRepair, *, sealed: bool) -> None:
+        """The segment was replaced: the seals of what it was go. Until then they say what was damaged."""
+        if sealed:
+            self.disk.rename(self._file(segment, REPAIRED), self._file(segment, SEAL))
         else:
             remove_file(self.disk, self._file(segment, SEAL))
         remove_file(self.disk, self._file(segment, SEALING))
         self.disk.sync_directory(self.path)
+        if not sealed:
+            remove_file(self.disk, self._file(segment, REPAIRED))
+            self.disk.sync_directory(self.path)
 
     def _copy(self, source: File, ranges: list[tuple[int, int]], path: str, patches: dict[int, int]) -> None:
-        """Make `path` of ranges of a file, all or nothing; the caller syncs its name."""
-        target = self.disk.open(path + ".tmp", create=True, write=True)
+        """Make `path` of ranges of a file, and sync it; the caller gives it its name."""
+        target = self.disk.open(path, create=True, write=True)
         patched = Patched(source, patches)
         try:
             target.truncate(0)
@@ -229,7 +255,6 @@ class Repair:
             target.sync()
         finally:
             target.close()
-        self.disk.rename(path + ".tmp", path)
 
 
 def _as_json(partition: str, action: Action) -> dict[str, Any]:
@@ -282,12 +307,8 @@ def survey(disk: Disk, directory: str, name: str, end_offset: int | None) -> Rep
         below = end_offset if is_last else bases[number + 1]
         found = _Survey(repair, base, _NO_END if below is None else below, is_last=is_last).run()
         repair.segments.append(found)
-        gap = (
-            None
-            if is_last or found.actions
-            else gap_behind(disk, directory, name, found.next_offset, bases[number + 1])
-        )
-        if gap is not None:
+        gap = None if is_last else gap_behind(disk, directory, name, found.next_offset, bases[number + 1])
+        if gap is not None and not found.loses(*gap):
             what = "no segment holds these offsets: a file is missing"
             path = posixpath.join(repair.path, log_name(base))
             found.actions.append(Action(DROPPED, path, found.size, found.size, *gap, what))
@@ -301,9 +322,8 @@ def _note_missing(repair: Repair, bases: list[int]) -> None:
     tp = parse_partition_name(repair.name)
     if tp is None or not repair.segments:
         return
-    told = [action for segment in repair.segments for action in segment.actions if action.kind == DROPPED]
     for first, last in missing_segments(repair.disk, repair.directory, tp, bases):
-        if any(action.first_offset <= first and last <= action.last_offset for action in told):
+        if any(segment.loses(first, last) for segment in repair.segments):
             continue
         before = [segment for segment in repair.segments if segment.base_offset < first]
         beside = before[-1] if before else repair.segments[0]
@@ -327,38 +347,91 @@ class _Survey:
         try:
             found.size = source.size()
             file = Patched(source, found.patches)
-            stem = self._path[: -len(LOG)]
-            growing = None
-            seal = _readable_seal(disk, stem + SEAL, found.size)
-            if seal is None:
-                seal = growing = _readable_seal(disk, stem + SEALING, found.size)
-            bad = [] if seal is None else list(self._mend(file, seal))
-            pieces = list(runs(file, 0, found.size, from_offset=found.base_offset, below=self._below))  # type: ignore[arg-type]
+            known = None if self._was_replaced(source) else self._known(source)
+            bad = [] if known is None else list(self._mend(file, known.seal))
+            stop = found.size if known is None or known.is_growing else min(found.size, known.seal.length)
+            pieces = list(runs(file, 0, stop, from_offset=found.base_offset, below=self._below))  # type: ignore[arg-type]
+            if known is not None and not all(run.headers for run in pieces):
+                bad += [(at, at + 1) for at in found.patches]  # damage, too, may look like one flipped bit
+            if bad:
+                entries = {} if known is None else known.entries
+                pieces = without_doubtful(pieces, Segment(found.base_offset, self._below, stop, tuple(bad), entries))
+            if stop < found.size:
+                start = pieces.pop().start if pieces and not pieces[-1].headers else stop
+                pieces.append(Run(start, found.size, []))
+            self._judge(source, pieces, known)
         finally:
             source.close()
-        if bad:
-            pieces = _doubted(pieces, bad, found.base_offset, self._below)
-        damaged = [run for run in pieces if not run.headers]
+        if known is not None and bad and found.kept is None:
+            what = "the batches are sound, it speaks of others"
+            path = self._beside(SEALING if known.is_growing else SEAL)
+            self._repair.removals.append(Action(REMOVED, path, 0, 0, -1, -1, what))
+        return found
+
+    def _beside(self, suffix: str) -> str:
+        return self._path[: -len(LOG)] + suffix
+
+    def _was_replaced(self, source: File) -> bool:
+        """Whether a repair was cut short between the new segment and its seal: the old seal speaks of the old one."""
+        path = self._beside(REPAIRED)
+        seal = _sound_seal(self._repair.disk, path)
+        if seal is None or seal.length != self._found.size or not all(_blocks_hold(source, seal)):
+            return False
+        self._found.is_replaced = True
+        what = "a repair was cut short behind this segment"
+        self._found.actions.append(Action(REMOVED, path, 0, 0, -1, -1, what))
+        return True
+
+    def _known(self, source: File) -> _Known | None:
+        """What was sealed of the segment. A seal of another length counts where it is sure to be this segment's."""
+        disk, found = self._repair.disk, self._found
+        seal = _sound_seal(disk, self._beside(SEAL))
+        if seal is not None:
+            sides = read_sides(disk, [self._beside(suffix) for suffix in DERIVED])
+            is_ours = seal.sides == sides or any(_blocks_hold(source, seal))
+            if seal.length == found.size or (is_ours and not found.is_last):
+                entries = self._entries(seal.length) if seal.sides is not None and seal.sides[:2] == sides[:2] else {}
+                return _Known(seal, entries, is_growing=False)
+        seal = _sound_seal(disk, self._beside(SEALING))
+        return _Known(seal, {}, is_growing=True) if seal is not None and seal.length <= found.size else None
+
+    def _entries(self, size: int) -> dict[int, int]:
+        content = read_file(self._repair.disk, self._beside(INDEX)) or b""
+        index = decode_offset_index(content, size, 2**31)
+        if index is None:
+            return {}
+        base = self._found.base_offset
+        return {at: base + offset for offset, at in zip(index.offsets, index.positions, strict=True)}
+
+    def _judge(self, source: File, pieces: list[Run], known: _Known | None) -> None:
+        """What is damaged goes, and what the end of the file should have had is told."""
+        found = self._found
         sound = [run for run in pieces if run.headers]
         if sound:
             found.next_offset = sound[-1].headers[-1][1].next_offset
-        if damaged:
+        if len(sound) < len(pieces):
             found.kept = sound
-            for run in damaged:
-                self._drop(run, pieces)
-        elif found.is_last and self._below != _NO_END and found.next_offset < self._below:
-            self._short()
-        if growing is not None and bad and found.kept is None:
-            what = "the batches are sound, it speaks of others"  # a repair was cut short
-            self._repair.removals.append(Action(REMOVED, stem + SEALING, 0, 0, -1, -1, what))
-        return found
+            for run in pieces:
+                if not run.headers:
+                    self._drop(source, run, pieces)
+        if pieces and not pieces[-1].headers:
+            return
+        if found.is_last:
+            if self._below != _NO_END and found.next_offset < self._below:
+                self._short(sound, f"the log went up to offset {self._below}; the end of this file is missing")
+        elif known is not None and not known.is_growing and found.size < known.seal.length:
+            self._short(sound, f"{known.seal.length} bytes were sealed; the end of this file is missing")
 
     def _mend(self, file: Patched, seal: Seal) -> Iterator[tuple[int, int]]:
         """Find single flipped bits; yields the blocks in which something else is wrong."""
         found = self._found
         for number, wanted in enumerate(seal.checksums):
             start = number * BLOCK_BYTES
-            block = file.pread(min(BLOCK_BYTES, seal.length - start), start)
+            length = min(BLOCK_BYTES, seal.length - start)
+            block = file.pread(length, start)
+            if len(block) < length:
+                yield start, start + length
+                return
             if crc32c(block) == wanted:
                 continue
             flipped = flipped_bit(block, wanted)
@@ -370,70 +443,76 @@ class _Survey:
             what = f"bit {mask.bit_length() - 1} of byte {start + at} was flipped; the seal says how it was"
             found.actions.append(Action(RESTORED, self._path, start + at, start + at + 1, -1, -1, what))
 
-    def _drop(self, run: Run, pieces: list[Run]) -> None:
+    def _drop(self, source: File, run: Run, pieces: list[Run]) -> None:
         before = [piece for piece in pieces if piece.headers and piece.end <= run.start]
         behind = [piece for piece in pieces if piece.headers and piece.start >= run.end]
         first = before[-1].headers[-1][1].next_offset if before else self._found.base_offset
         last = (behind[0].headers[0][1].base_offset if behind else self._below) - 1
-        name = f"{posixpath.basename(self._path)}.dropped-{run.start}"
-        side = posixpath.join(self._repair.directory, LOST, self._repair.name, name)
         last = -1 if last >= _NO_END - 1 else last
         what = "no sound batch is here"
+        side = self._side_file(source, run)
         self._found.actions.append(Action(DROPPED, self._path, run.start, run.end, first, last, what, side))
 
-    def _short(self) -> None:
-        """The file ends before the log did: nothing can be put aside, but the offsets must not be used again."""
+    def _side_file(self, source: File, run: Run) -> str:
+        """A name that no other bytes have: what an earlier repair put aside stays."""
+        name = f"{posixpath.basename(self._path)}.dropped-{run.start}"
+        path = posixpath.join(self._repair.directory, LOST, self._repair.name, name)
+        number = 1
+        while not _is_free_for(self._repair.disk, path if number == 1 else f"{path}-{number}", source, run):
+            number += 1
+        return path if number == 1 else f"{path}-{number}"
+
+    def _short(self, sound: list[Run], what: str) -> None:
+        """The file ends too early: nothing can be put aside, but the offsets must not be used again."""
         found = self._found
-        found.kept = [Run(0, found.size, [])] if found.size else []
-        what = f"the log went up to offset {self._below}; the end of this file is missing"
-        place = (found.size, found.size, found.next_offset, self._below - 1)
-        found.actions.append(Action(DROPPED, self._path, *place, what))
+        found.kept = sound
+        if found.next_offset < self._below:
+            place = (found.size, found.size, found.next_offset, self._below - 1)
+            found.actions.append(Action(DROPPED, self._path, *place, what))
 
 
-def _doubted(pieces: list[Run], bad: list[tuple[int, int]], base: int, below: int) -> list[Run]:
-    """Take out batches in damaged blocks whose offsets or epoch their neighbours do not confirm.
+class _Known(NamedTuple):
+    """What a seal says of a segment. entries: see `salvage.Segment`; is_growing: it speaks of the beginning only."""
 
-    A batch's CRC leaves out its first 21 bytes. A wrong offset would be that of neither neighbour's end, a wrong epoch
-    neither one's epoch.
-    """
-    headers = [each for run in pieces for each in run.headers]
-    doubtful: set[int] = set()
-    for number, (at, header) in enumerate(headers):
-        if not any(start < at + header.size and at < end for start, end in bad):
-            continue
-        before = headers[number - 1][1] if number else None
-        behind = headers[number + 1][1] if number + 1 < len(headers) else None
-        follows = header.base_offset == (base if before is None else before.next_offset)
-        leads = header.next_offset == (below if behind is None else behind.base_offset)
-        epochs = [each.leader_epoch for each in (before, behind) if each is not None]
-        if not (follows or leads) or (epochs and header.leader_epoch not in epochs):
-            doubtful.add(at)
-    result: list[Run] = []
-    for run in pieces:
-        if not run.headers:
-            result.append(run)
-            continue
-        for at, header in run.headers:
-            kept = at not in doubtful
-            end = at + header.size
-            if result and result[-1].end == at and bool(result[-1].headers) == kept:
-                last = result.pop()
-                result.append(Run(last.start, end, [*last.headers, (at, header)] if kept else []))
-            else:
-                result.append(Run(at, end, [(at, header)] if kept else []))
-    return result
+    seal: Seal
+    entries: dict[int, int]
+    is_growing: bool
 
 
-def _readable_seal(disk: Disk, path: str, size: int) -> Seal | None:
-    """The seal of a segment, or of an active one's first part; None when it is damaged or of another size."""
-    content = read_file(disk, path)
-    if content is None:
-        return None
+def _is_free_for(disk: Disk, path: str, source: File, run: Run) -> bool:
+    """Whether there is no such file, or it holds just these bytes: a repair was cut short behind it."""
     try:
-        seal = decode_seal(content, path)
+        held = disk.open(path)
+    except FileNotFoundError:
+        return True
+    try:
+        return held.size() == run.end - run.start and all(
+            held.pread(_COPY_BYTES, at) == source.pread(min(_COPY_BYTES, run.end - run.start - at), run.start + at)
+            for at in range(0, run.end - run.start, _COPY_BYTES)
+        )
+    finally:
+        held.close()
+
+
+def _blocks_hold(source: File, seal: Seal) -> Iterator[bool]:
+    """Of each block whether it is what was sealed."""
+    for number, wanted in enumerate(seal.checksums):
+        start = number * BLOCK_BYTES
+        yield crc32c(source.pread(min(BLOCK_BYTES, seal.length - start), start)) == wanted
+
+
+def _sound_seal(disk: Disk, path: str) -> Seal | None:
+    """The seal of a segment, or of an active one's first part; None when there is none, or it is damaged."""
+    content = read_file(disk, path)
+    try:
+        return None if content is None else decode_seal(content, path)
     except StorageError:
         return None
-    return seal if seal.length == size or (path.endswith(SEALING) and seal.length < size) else None
+
+
+def _readable_seal(disk: Disk, path: str, size: int) -> bool:
+    seal = _sound_seal(disk, path)
+    return seal is not None and (seal.length == size or (path.endswith(SEALING) and seal.length < size))
 
 
 def _unreadable(disk: Disk, path: str, names: list[str], segments: list[SegmentRepair]) -> list[Action]:
@@ -445,6 +524,8 @@ def _unreadable(disk: Disk, path: str, names: list[str], segments: list[SegmentR
         content = b"" if name.endswith(LOG) else read_file(disk, inside) or b""
         stem, _, suffix = name.partition(".")
         segment = sizes.get(int(stem)) if stem.isdecimal() else None
+        if segment is not None and (segment.kept is not None or segment.is_replaced) and f".{suffix}" in _WITH_IT:
+            continue
         sound = True
         if name == LEADER_EPOCHS:
             sound = read_epochs(disk, inside) is not None
@@ -453,7 +534,7 @@ def _unreadable(disk: Disk, path: str, names: list[str], segments: list[SegmentR
         elif name.endswith(SNAPSHOT):
             sound = decode_kafka(content) is not None
         elif name.endswith((SEAL, SEALING)):
-            sound = segment is not None and _readable_seal(disk, inside, segment.size) is not None
+            sound = segment is not None and _readable_seal(disk, inside, segment.size)
         elif segment is not None and suffix == INDEX[1:]:
             sound = decode_offset_index(content, segment.size, 2**31) is not None
         elif segment is not None and suffix == TIME_INDEX[1:]:

@@ -81,6 +81,87 @@ def _is_batch(file: File, at: int, stop: int, from_offset: int, below: int) -> b
     return first is not None and first[2] and header.next_offset <= below
 
 
+class Segment(NamedTuple):
+    """What is known of a segment some of whose blocks are not what was sealed: bytes start..end of each in `bad`.
+
+    It begins with offset `base`, ends before `below`, and its last batch at byte `end`. entries: last offset of the
+    batch at a position, by an index that a checksum vouches for; empty where there is no such index.
+    """
+
+    base: int
+    below: int
+    end: int
+    bad: tuple[tuple[int, int], ...]
+    entries: dict[int, int]
+
+    def is_damaged(self, start: int, end: int) -> bool:
+        """Whether a bad block has some of these bytes."""
+        return any(first < end and start < last for first, last in self.bad)
+
+    def confirms(self, chain: list[tuple[int, BatchHeader]]) -> bool:
+        """Whether batches that follow each other belong to this segment, at these offsets.
+
+        Its index has to agree, and something has to hold the chain: a sound block, the index, the segment's own
+        beginning or end. Without an index it is enough that they are several.
+        """
+        (start, first), (at, last) = chain[0], chain[-1]
+        end = at + last.size
+        named = {at: offset for at, offset in self.entries.items() if start <= at < end}
+        if not named.items() <= {at: header.last_offset for at, header in chain}.items():
+            return False
+        return (
+            bool(named)
+            or (not self.entries and len(chain) > 1)
+            or (start, first.base_offset) == (0, self.base)
+            or (end, last.next_offset) == (self.end, self.below)
+            or any(not self.is_damaged(at, at + header.size) for at, header in chain)
+        )
+
+
+def without_doubtful(pieces: list[Run], segment: Segment) -> list[Run]:
+    """Take out batches in damaged blocks that nothing but their own CRC speaks for.
+
+    That CRC leaves out their first 21 bytes, and a batch of another log has one, too. A wrong offset would be that of
+    neither neighbour's end, a wrong epoch neither one's epoch.
+    """
+    headers = [each for run in pieces for each in run.headers]
+    doubtful: set[int] = set()
+    for chain in _chains(headers):
+        if not segment.confirms(chain):
+            doubtful |= {at for at, header in chain if segment.is_damaged(at, at + header.size)}
+    for number, (at, header) in enumerate(headers):
+        beside = headers[max(0, number - 1) : number] + headers[number + 1 : number + 2]
+        epochs = [each.leader_epoch for _, each in beside]
+        if epochs and header.leader_epoch not in epochs and segment.is_damaged(at, at + header.size):
+            doubtful.add(at)
+    result: list[Run] = []
+    for run in pieces:
+        if not run.headers:
+            result.append(run)
+            continue
+        for at, header in run.headers:
+            kept = at not in doubtful
+            end = at + header.size
+            if result and result[-1].end == at and bool(result[-1].headers) == kept:
+                last = result.pop()
+                result.append(Run(last.start, end, [*last.headers, (at, header)] if kept else []))
+            else:
+                result.append(Run(at, end, [(at, header)] if kept else []))
+    return result
+
+
+def _chains(headers: list[tuple[int, BatchHeader]]) -> list[list[tuple[int, BatchHeader]]]:
+    """Batches that follow each other without a gap in bytes or offsets."""
+    chains: list[list[tuple[int, BatchHeader]]] = []
+    end, following = -1, -1
+    for at, header in headers:
+        if (at, header.base_offset) != (end, following):
+            chains.append([])
+        chains[-1].append((at, header))
+        end, following = at + header.size, header.next_offset
+    return chains
+
+
 def flipped_bit(block: bytes | memoryview, wanted: int) -> tuple[int, int] | None:
     """(byte, mask) of the one bit whose flip gives the block this CRC-32C; None when it is not one bit."""
     difference = crc32c(block) ^ wanted

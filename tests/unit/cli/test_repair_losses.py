@@ -1,0 +1,245 @@
+"""`duramen log repair` over and over: each loss is told whole, and nothing foreign is taken for the log's own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from unittest.mock import patch
+
+import pytest
+from click.testing import CliRunner
+from test_repair_command import TP, filled, findings, opened, scribble
+
+from duramen.cli import repair as repair_command
+from duramen.cli.repair import apply, command, survey_directory
+from duramen.errors import DirectoryLockedError
+from duramen.model import TopicPartition
+from duramen.sim.disk import CrashDisk, NodeDied
+from duramen.storage.checkpoints import encode_offsets, replace_file
+from duramen.storage.directory import LogDirectory
+from duramen.storage.disk import RealDisk
+from duramen.storage.repairing import DROPPED, REPAIRED, losses
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
+
+from storage_workload import (
+    FIRST,
+    SECOND,
+    SETTINGS,
+    SeededEntropy,
+    append,
+    checkpoint,
+    commit,
+    housekeep,
+    read_all,
+    small,
+    start,
+)
+
+
+def cut_off(disk: CrashDisk, path: str, size: int) -> None:
+    """The file ends there."""
+    file = disk.open(path, write=True)
+    file.truncate(size)
+    file.sync()
+    file.close()
+
+
+def repaired(disk: CrashDisk) -> set[int]:
+    """Repair once; the offsets that were told lost by all repairs."""
+    apply(disk, survey_directory(disk, "/data"))
+    assert [action for action in survey_directory(disk, "/data").actions if action.kind == DROPPED] == []
+    return {n for loss in losses(disk, "/data") for n in range(loss["first_offset"], loss["last_offset"] + 1)}
+
+
+def test_what_an_earlier_repair_put_aside_stays_when_the_same_place_is_damaged_again() -> None:
+    disk = CrashDisk()
+    records, segments = filled(disk)
+    path, size, base = segments[1]
+    batch = size // (segments[2][2] - base)
+    put_aside = []
+    for _ in range(3):
+        scribble(disk, path, 30, 50)
+        put_aside.append(disk.contents()[path][:batch])
+        repaired(disk)
+    told = losses(disk, "/data")
+    assert [loss["last_offset"] for loss in told] == [base + n for n in range(3)]
+    assert [disk.contents()[loss["side_file"]] for loss in told] == put_aside
+    directory, log = opened(disk)
+    assert read_all(log) == {offset: value for offset, value in records.items() if not base <= offset < base + 3}
+    directory.close(clean=True)
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize("also", [False, True])
+def test_a_sealed_segment_whose_end_is_missing_is_a_loss_that_one_repair_tells(compacted: bool, also: bool) -> None:
+    """Between two batches, so that what is left looks whole; where compaction was, gaps between segments are right."""
+    disk = CrashDisk()
+    records, segments = filled(disk)
+    if compacted:
+        replace_file(disk, "/data/cleaner-offset-checkpoint", encode_offsets({TP: 60}))
+    path, size, base = segments[1]
+    following = segments[2][2]
+    batch = size // (following - base)
+    cut_off(disk, path, size - 2 * batch)
+    lost = {following - 2, following - 1}
+    if also:
+        scribble(disk, path, batch + 30, 50)
+        lost.add(base + 1)
+    assert repaired(disk) == lost
+    assert findings(disk) == []
+    directory, log = opened(disk)
+    assert read_all(log) == {offset: value for offset, value in records.items() if offset not in lost}
+    assert log.end_offset == max(records) + 1
+    directory.close(clean=True)
+
+
+def test_a_damaged_batch_and_a_missing_end_of_the_last_segment_are_told_by_one_repair() -> None:
+    disk = CrashDisk()
+    records, segments = filled(disk)
+    path, size, base = segments[-1]
+    end = max(records) + 1
+    batch = size // (end - base)
+    cut_off(disk, path, size - batch)
+    scribble(disk, path, 30, 50)
+    assert repaired(disk) == {base, end - 1}
+    directory, log = opened(disk)
+    assert set(read_all(log)) == set(records) - {base, end - 1}
+    assert append(log, b"on") == end
+    directory.close(clean=True)
+
+
+def two_logs(disk: CrashDisk) -> list[dict[int, bytes]]:
+    """Two logs of several segments at rest; their records."""
+    directory = start(disk)
+    found = []
+    for name, topic_id, size in (("first", FIRST, 300), ("second", SECOND, 280)):
+        log = directory.create_log(TopicPartition(name, 0), topic_id, small())
+        log.assign_epoch(0)
+        for number in range(40):
+            append(log, f"{name} {number} ".encode().ljust(size, b"v"))
+            commit(directory)
+        checkpoint(directory)
+        housekeep(directory)
+        found.append(read_all(log))
+        assert len(log.segments) >= 3
+    directory.close(clean=True)
+    return found
+
+
+@pytest.mark.parametrize("second", [0, 1, 2])
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_a_repair_keeps_nothing_of_a_segment_that_is_another_logs(first: int, second: int) -> None:
+    """As a file system that mixes up two names would leave it. Each batch of it is whole, for it is a batch."""
+    disk = CrashDisk()
+    mine, others = two_logs(disk)
+    files = disk.contents()
+    paths = [
+        sorted(path for path in files if path.startswith(f"/data/{name}-0/") and path.endswith(".log"))[number]
+        for name, number in (("first", first), ("second", second))
+    ]
+    for path, other in (paths, reversed(paths)):
+        replace_file(disk, path, files[other])
+    repaired(disk)
+    assert findings(disk) == []
+    directory = start(disk)
+    logs = sorted(directory.logs.values(), key=lambda log: log.tp.topic)
+    for log, records in zip(logs, (mine, others), strict=True):
+        found = read_all(log)
+        assert {offset: value for offset, value in records.items() if offset in found} == found
+        told = {
+            n
+            for loss in losses(disk, "/data")
+            if loss["partition"] == str(log.tp)
+            for n in range(loss["first_offset"], loss["last_offset"] + 1)
+        }
+        assert set(records) - set(found) <= told
+        assert log.end_offset == max(records) + 1
+    directory.close(clean=True)
+
+
+def test_nobody_uses_the_directory_while_a_repair_asks(tmp_path: Path) -> None:
+    """What was surveyed would not be so any more: records appended since would be cut off."""
+    disk, path = RealDisk(), str(tmp_path)
+    directory = LogDirectory.open(disk, path, SETTINGS, now_ms=1_000_000, entropy=SeededEntropy())
+    log = directory.create_log(TP, FIRST, small())
+    log.assign_epoch(0)
+    for number in range(8):
+        append(log, b"%d " % number + b"v" * 300)
+        commit(directory)
+    segment = Path(log.active.path)
+    directory.close(clean=True)
+    content = bytearray(segment.read_bytes())
+    content[100:110] = b"damaged..."
+    segment.write_bytes(content)
+    refused = []
+
+    def asked(question: str, yes: bool) -> None:
+        try:
+            LogDirectory.open(disk, path, SETTINGS, now_ms=1_000_000, entropy=SeededEntropy()).close(clean=True)
+        except DirectoryLockedError:
+            refused.append(question)
+
+    with patch.object(repair_command, "confirm", asked):
+        result = CliRunner().invoke(command, [path], standalone_mode=False)
+    assert result.return_value == 1, result.output
+    assert len(refused) == 1
+
+
+def short_and_damaged(disk: CrashDisk, segments: list[tuple[str, int, int]]) -> None:
+    path, size, _ = segments[1]
+    cut_off(disk, path, size - 300)
+    scribble(disk, path, 30, 50)
+
+
+def other_segments(disk: CrashDisk, segments: list[tuple[str, int, int]]) -> None:
+    first, second = segments[0][0], segments[1][0]
+    files = disk.contents()
+    replace_file(disk, first, files[second])
+    replace_file(disk, second, files[first])
+
+
+def longer(disk: CrashDisk, segments: list[tuple[str, int, int]]) -> None:
+    files = disk.contents()
+    replace_file(disk, segments[1][0], files[segments[1][0]] + files[segments[2][0]])
+    scribble(disk, segments[-1][0], 30, 50)
+
+
+@pytest.mark.parametrize("harm", [short_and_damaged, other_segments, longer])
+def test_a_repair_cut_short_in_any_call_is_finished_by_the_next(
+    harm: Callable[[CrashDisk, list[tuple[str, int, int]]], None],
+) -> None:
+    """The old seal may still lie beside the new segment then."""
+    call = 0
+    died = True
+    while died:
+        call += 1
+        disk = CrashDisk(Random(call), torn=True)
+        records, segments = filled(disk)
+        replace_file(disk, "/data/cleaner-offset-checkpoint", encode_offsets({TP: 60}))
+        harm(disk, segments)
+        found = survey_directory(disk, "/data")
+        dropped = [action for action in found.actions if action.kind == DROPPED]
+        lost = {n for action in dropped for n in range(action.first_offset, action.last_offset + 1)}
+        damaged = disk.contents()
+        disk.cut_at = disk.calls + call
+        try:
+            apply(disk, found)
+            died = False
+        except NodeDied:
+            disk.power_on()
+        disk.cut_at = None
+        assert repaired(disk) == lost
+        assert survey_directory(disk, "/data").actions == []
+        files = disk.contents()
+        assert [name for name in files if name.endswith(REPAIRED)] == []
+        for action in dropped:
+            assert not action.side_file or files[action.side_file] == damaged[action.path][action.start : action.end]
+        assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
+        directory, log = opened(disk)
+        assert read_all(log) == {offset: value for offset, value in records.items() if offset not in lost}, call
+        assert append(log, b"on") == max(records) + 1
+        directory.close(clean=False)
+    assert call > 20
