@@ -18,6 +18,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -30,6 +31,10 @@ from duramen.pipelines.parquet_store import ParquetStore
 from duramen.pipelines.store import Shape, Store
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+DEFAULT_RETENTION = timedelta(days=7)
+"""As Delta's own."""
+RETENTION_MIN = timedelta(minutes=1)
+"""Whoever reads a table needs its files for as long."""
 STORES: Mapping[str, type[Store]] = {"delta": DeltaStore, "parquet": ParquetStore}
 
 Transform = Callable[[DataFrame], DataFrame]
@@ -115,11 +120,22 @@ class Pipeline:
     """Named steps that share a node and a folder for tables and checkpoints.
 
     bootstrap: the node; DURAMEN_BOOTSTRAP, else 127.0.0.1:9092. folder: `<name>-tables` beside where it is run.
+    retention: how long the rows of older versions of Delta tables can be read, a minute at least.
     """
 
-    def __init__(self, name: str, *, bootstrap: str | None = None, folder: str | Path | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        bootstrap: str | None = None,
+        folder: str | Path | None = None,
+        retention: timedelta = DEFAULT_RETENTION,
+    ) -> None:
         _check_name(name)
+        if retention < RETENTION_MIN:
+            raise ConfigError(f"a retention of {retention}: readers need older files for {RETENTION_MIN} at least")
         self.name = name
+        self.retention = retention
         self.bootstrap = bootstrap or os.environ.get("DURAMEN_BOOTSTRAP", DEFAULT_BOOTSTRAP)
         # Spark may run in another directory than we.
         self.folder = Path(folder if folder is not None else f"{name}-tables").absolute()

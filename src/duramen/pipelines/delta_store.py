@@ -7,7 +7,12 @@ commit as the data.
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -16,15 +21,15 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from duramen.errors import ConfigError, StorageError
+from duramen.pipelines import delta_log
 from duramen.pipelines.changelog import order
 from duramen.pipelines.durable import read_json, sync
-from duramen.pipelines.store import Commit, Shape, Store, columns, encoded
+from duramen.pipelines.store import Commit, Shape, Store, VersionExpiredError, columns, encoded
 
 COMPACT_EVERY = 50  # versions
-HISTORY_LOOK_BACK = 8  # commits of others (a hand-run optimize) between two of ours
 _OURS = "duramen"
 # Delta removes commits of more than a month ago, and with them what they tell: which records a version contains, and
-# where its changes lie.
+# where its changes lie. Ours are removed by `upkeep`, which writes that down before.
 _SETTINGS = {"delta.enableExpiredLogCleanup": "false"}
 # The library's own checkpoints would come when nobody syncs them.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -42,6 +47,8 @@ class DeltaStore(Store):
         self._log = Path(self.path) / "_delta_log"
         self._unsynced: int | None = None
         """The first Delta version that this object has not synced; None until it has looked."""
+        self._strays: list[str] | None = None
+        """Old files that no version names, yet to be removed; None until it has looked."""
         found = self._table().schema()
         # Types as Delta has them, for the library would cast to the table's: 2.7 to 2.
         if [(f.name, f.type) for f in found.fields] != [
@@ -64,18 +71,22 @@ class DeltaStore(Store):
         except (TableNotFoundError, DeltaError) as error:
             raise StorageError(f"{self.path}: {error}") from None
 
-    def _described(self, limit: int | None = None) -> list[tuple[int, Commit]]:
-        """Delta version and commit, newest first."""
-        found = self._table().history(limit)
-        return [(entry["version"], Commit.from_json(json.loads(entry[_OURS]))) for entry in found if _OURS in entry]
+    def _described(self) -> Iterator[tuple[int, Commit]]:
+        """Delta version and commit, newest first, of what the log has."""
+        for number in delta_log.commits(self._log):
+            for action in delta_log.actions(self._log, number):
+                if _OURS in (told := action.get("commitInfo", {})):
+                    yield number, Commit.from_json(json.loads(told[_OURS]))
 
     def commits(self) -> list[Commit]:
-        # Compacting tells the version again that it keeps.
-        return list({commit.version: commit for _, commit in reversed(self._described())}.values())
+        # Compacting tells the version again that it keeps. What leaves the log is in the archive before, so that is
+        # read last.
+        found = {commit.version: commit for _, commit in self._described()} | self._archived()
+        return [found[version] for version in sorted(found)]
 
     def last(self) -> Commit | None:
-        found = self._described(HISTORY_LOOK_BACK) or self._described()
-        return found[0][1] if found else None
+        found = next(self._described(), None)
+        return found[1] if found else next(reversed(self.commits()), None)
 
     def applied(self, sink: str) -> int:
         found = self._table().transaction_version(sink)
@@ -85,12 +96,14 @@ class DeltaStore(Store):
         table = self._table()
         if "deletionVectors" in (table.protocol().reader_features or []):
             raise ConfigError(f"{self.path} has deletion vectors: read it with a Delta reader")
-        return table.file_uris()
+        return [unquote(uri) for uri in table.file_uris()]
 
     def _stored(self, version: int | None) -> pa.Table:
         number = None
         if version is not None:
             number = next((delta for delta, commit in self._described() if commit.version == version), None)
+            if number is None and version in self._archived():
+                raise VersionExpiredError(version, self.folder)
             if number is None:
                 raise ConfigError(f"{self.path} has no version {version}")
         try:
@@ -98,7 +111,7 @@ class DeltaStore(Store):
         except FileNotFoundError as error:
             if version is None:
                 raise StorageError(f"{self.path}: a file of the table is gone: {error}") from None
-            raise ConfigError(f"the rows of version {version} are no longer kept in {self.folder}") from None
+            raise VersionExpiredError(version, self.folder) from None
         return found.select(self.schema.names).cast(self.schema)
 
     def _commit(self, changes: pa.Table, commit: Commit) -> None:
@@ -107,28 +120,93 @@ class DeltaStore(Store):
             custom_metadata={_OURS: encoded(commit)},
             app_transactions=[Transaction(commit.sink, commit.batch)],
         )
-        before = table.version()
         if self.shape.keys and changes.num_rows:
             self._merge(table, changes, told)
         # A merge that finds nothing to do (deletes of keys that are not there) commits nothing; the batch must be told.
-        if not self.shape.keys or self._table().version() == before:
+        if self.applied(commit.sink) < commit.batch:
             rows = self.schema.empty_table() if self.shape.keys else changes
             write_deltalake(table, rows, mode="append", commit_properties=told, post_commithook_properties=_NO_HOOKS)
         self._sync()
-        if commit.version % COMPACT_EVERY == COMPACT_EVERY - 1:
-            keep = CommitProperties(custom_metadata={_OURS: encoded(commit)})
-            self._table().optimize.compact(commit_properties=keep, post_commithook_properties=_NO_HOOKS)
-            self._sync()
-            self._keep_history()
-            self._table().create_checkpoint()
-            self._sync_checkpoint()
 
-    def _keep_history(self) -> None:
-        """A table that was made before it was told so would lose old commits with its checkpoint."""
+    def _upkeep(self, commit: Commit, retention: timedelta) -> None:
+        """See Store."""
+        if commit.version % COMPACT_EVERY == COMPACT_EVERY - 1:
+            try:
+                self._keep_up(commit, retention)
+            except DeltaError as error:
+                raise StorageError(f"{self.path}: {error}") from None
+
+    def _keep_up(self, commit: Commit, retention: timedelta) -> None:
+        keep = CommitProperties(custom_metadata={_OURS: encoded(commit)})
+        self._table().optimize.compact(commit_properties=keep, post_commithook_properties=_NO_HOOKS)
+        self._sync()
+        self._set(retention)
+        self._checkpoint()
+        self._expire(time.time() - retention.total_seconds())
+        self._remove_strays()
+
+    def _set(self, retention: timedelta) -> None:
+        """Tell the table what to keep: its checkpoints name removed files for as long, and other tools leave them.
+
+        A table that was made before it was told so would lose old commits with its checkpoint.
+        """
+        wanted = {**_SETTINGS, delta_log.RETENTION: delta_log.interval(retention)}
         table = self._table()
-        if not table.metadata().configuration.items() >= _SETTINGS.items():
-            table.alter.set_table_properties(_SETTINGS, post_commithook_properties=_NO_HOOKS)
+        if not table.metadata().configuration.items() >= wanted.items():
+            table.alter.set_table_properties(wanted, post_commithook_properties=_NO_HOOKS)
             self._sync()
+
+    def _checkpoint(self) -> None:
+        """Write a checkpoint that is there when it has its name: the library would not sync it, and one of which a
+        power cut left a part makes the table unreadable. So it is written in a copy of the log."""
+        since = self._sync_checkpoint() or 0
+        copy = self.folder / "checkpointing"
+        shutil.rmtree(copy, ignore_errors=True)
+        (copy / "_delta_log").mkdir(parents=True)
+        for path in delta_log.files(self._log, since, None):
+            os.link(path, copy / "_delta_log" / path.name)
+        table = DeltaTable(str(copy))
+        table.create_checkpoint()
+        for path in (copy / "_delta_log").glob(f"{table.version():020}.checkpoint*"):
+            self._move(path)
+        self._move(copy / "_delta_log" / "_last_checkpoint")
+        shutil.rmtree(copy)
+
+    def _move(self, path: Path) -> None:
+        sync(path)
+        os.replace(path, self._log / path.name)
+        sync(self._log)
+
+    def _expire(self, before: float) -> None:
+        """Remove the versions that had a successor before that moment: files, then what the log tells of them.
+
+        The log goes last and its oldest part first, so whoever is killed finds the same again.
+        """
+        end = delta_log.expired_end(self._log, before)
+        numbers = [number for number in delta_log.commits(self._log) if number < end][::-1]
+        found = [action for number in numbers for action in delta_log.actions(self._log, number)]
+        told = [action["commitInfo"][_OURS] for action in found if _OURS in action.get("commitInfo", {})]
+        self._archive([Commit.from_json(json.loads(text)) for text in told])
+        removed = {unquote(action["remove"]["path"]) for action in found if "remove" in action}
+        self._remove(removed)
+        for path in delta_log.files(self._log, 0, end):
+            path.unlink(missing_ok=True)
+
+    def _remove(self, names: Iterable[str]) -> None:
+        """Remove data files, but for those of the current version: a restore by hand brings removed ones back."""
+        current = {path.name for path in map(Path, self.files())}
+        for name in names:
+            if Path(name).name == name and name not in current:  # a clone names files of another table
+                (Path(self.path) / name).unlink(missing_ok=True)
+
+    def _remove_strays(self) -> None:
+        """Remove what killed writers left, and versions whose log somebody else has cleaned. Looked for once a run, for
+        it takes a look at every file; a retention ago they were as old."""
+        if self._strays is None:
+            found = self._table().vacuum(dry_run=True, full=True)
+            self._strays = [name for name in found if name.endswith(".parquet")]
+        now, self._strays = self._strays[: delta_log.FILES_MAX], self._strays[delta_log.FILES_MAX :]
+        self._remove(now)
 
     def _sync(self) -> None:
         """See Store. The library leaves all that it writes in the page cache.

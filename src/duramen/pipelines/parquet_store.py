@@ -11,6 +11,7 @@ import base64
 import os
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ import pyarrow.parquet as pq
 from duramen.errors import ConfigError, StorageError
 from duramen.pipelines.changelog import merged
 from duramen.pipelines.durable import read_json, sync, write_json, write_parquet
-from duramen.pipelines.store import Commit, Shape, Store, columns, remembered
+from duramen.pipelines.store import Commit, Shape, Store, VersionExpiredError, columns, remembered
 
 BUCKETS = 16
 VERSIONS_READABLE = 20
+FORGOTTEN_MAX = 1000
+"""Versions, at a time."""
 HISTORY_FILES_MAX = 64  # then they are joined to one
 
 
@@ -57,9 +60,12 @@ class ParquetStore(Store):
         last = self.last()
         if last is None:
             return []
-        found = (read_json(path) for path in sorted((self.folder / "versions").glob("*.json")))
+        told = (read_json(path) for path in (self.folder / "versions").glob("*.json"))
+        found = {commit.version: commit for f in told if f for commit in [Commit.from_json(f["commit"])]}
+        # Read last, for what leaves the folder is in the archive before.
+        found |= self._archived()
         # A version whose commit never came may lie behind the last one.
-        return [commit for f in found if (commit := Commit.from_json(f["commit"])).version <= last.version]
+        return [found[version] for version in sorted(found) if version <= last.version]
 
     def last(self) -> Commit | None:
         manifest = self._manifest()
@@ -78,6 +84,8 @@ class ParquetStore(Store):
     def _stored(self, version: int | None) -> pa.Table:
         while True:
             manifest = self._manifest(version)
+            if manifest is None and version in self._archived():
+                raise VersionExpiredError(version, self.folder)
             if manifest is None and version is not None:
                 raise ConfigError(f"{self.folder} has no version {version}")
             names = [name for names in manifest["buckets"].values() for name in names] if manifest else []
@@ -85,7 +93,7 @@ class ParquetStore(Store):
                 return self._read(names)
             except FileNotFoundError:
                 if version is not None:
-                    raise ConfigError(f"the rows of version {version} are no longer kept in {self.folder}") from None
+                    raise VersionExpiredError(version, self.folder) from None
                 if manifest == self._manifest():
                     raise StorageError(f"a file that {self.folder / 'manifest.json'} names is gone") from None
                 # The writer has gone many versions on while we read: the files of the current one are there.
@@ -109,7 +117,6 @@ class ParquetStore(Store):
         }
         write_json(self.folder / "versions" / f"{commit.version:012}.json", document)
         write_json(self.folder / "manifest.json", document)
-        self._sweep(commit.version)
 
     def _sync(self) -> None:
         """See Store. Before the manifest gets its name, all that it names is on the disk."""
@@ -141,8 +148,10 @@ class ParquetStore(Store):
     def _data(self, name: str) -> Path:
         return self.folder / "data" / name
 
-    def _sweep(self, version: int) -> None:
-        """Remove the data files that no readable version names: those that just fell out, and what crashes left."""
+    def _upkeep(self, commit: Commit, retention: timedelta) -> None:
+        """See Store. Remove the data files that no readable version names: those that just fell out, and what crashes
+        left. It goes by versions, not by time."""
+        version = commit.version
         if version % VERSIONS_READABLE:
             return
         kept = set()
@@ -152,6 +161,15 @@ class ParquetStore(Store):
         for path in (self.folder / "data").glob("*.parquet"):
             if path.name not in kept:
                 path.unlink()
+        self._forget(version - VERSIONS_READABLE + 1)
+
+    def _forget(self, first: int) -> None:
+        """Write down what older manifests tell of their versions, and remove them, the oldest first."""
+        there = sorted((self.folder / "versions").glob("*.json"))
+        old = [path for path in there if int(path.stem) < first][:FORGOTTEN_MAX]
+        self._archive([Commit.from_json(read_json(path)["commit"]) for path in old])
+        for path in old:
+            path.unlink()
 
 
 def _as_bytes(column: pa.ChunkedArray) -> pa.ChunkedArray:

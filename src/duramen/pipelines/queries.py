@@ -7,6 +7,7 @@ that was interrupted again under the same number, and the store knows the number
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from duramen.pipelines.declaration import STORES, EffectStep, Pipeline, Step, St
 from duramen.pipelines.layout import StepFolder, VersionFolder, batch_end, committed, planned, query_id, unfinished
 from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.progress import Progress, Written, progress_of
-from duramen.pipelines.store import Store
+from duramen.pipelines.store import Commit, Store
 from duramen.swaps import Cut
 
 CAUSES_MAX = 16
@@ -57,12 +58,20 @@ class Plan(NamedTuple):
         return self.version.checkpoint(self.reading.generation)
 
 
+class Told:
+    """What a query's batches tell the run. written: of each batch; troubles: of the upkeep, no batch's own."""
+
+    def __init__(self) -> None:
+        self.written: dict[int, Written] = {}
+        self.troubles: deque[str] = deque()
+
+
 class Running:
     """A started query and what it has told so far."""
 
-    def __init__(self, plan: Plan, start: Callable[[], StreamingQuery], written: dict[int, Written]) -> None:
+    def __init__(self, plan: Plan, start: Callable[[], StreamingQuery], said: Told) -> None:
         self.plan = plan
-        self.written = written
+        self.said = said
         self.start = start
         self.query = start()
         self.restarts = 0
@@ -76,12 +85,17 @@ class Running:
     def news(self) -> Iterator[Progress]:
         """Every batch that ended since the last call."""
         for found in self.query.recentProgress:
-            progress = progress_of(self.plan.step.name, self.plan.version.name, found, self.written)
+            progress = progress_of(self.plan.step.name, self.plan.version.name, found, self.said.written)
             if progress.batch > self.told and progress.ended:
                 self.told = progress.batch
                 self.restarts = 0
                 self.plan.version.note_progress(progress.to_json())
                 yield progress
+
+    def troubles(self) -> Iterator[str]:
+        """What went wrong beside the batches since the last call."""
+        while self.said.troubles:
+            yield self.said.troubles.popleft()
 
 
 def nowhere(_point: str) -> None:
@@ -150,12 +164,12 @@ class Queries:
         of it lies behind the cut of its topic."""
         _check_cut(plan)
         self._describe(plan, accept)
-        written: dict[int, Written] = {}
-        writer = self._writer(plan, written)
+        said = Told()
+        writer = self._writer(plan, said)
         writer = writer.queryName(f"{self.pipeline.name}.{plan.step.name}.{plan.version.name}")
         writer = writer.option("checkpointLocation", str(plan.checkpoint))
         writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=trigger)
-        return Running(plan, writer.start, written)
+        return Running(plan, writer.start, said)
 
     def _describe(self, plan: Plan, accept: bool) -> None:
         about = plan.version.about()
@@ -184,7 +198,7 @@ class Queries:
         others = [name for name in self.folder(step.name).versions() if name != plan.version.name]
         return cast(str, about.get("to")) or (f"{step.to}.{plan.version.name}" if others else step.to)
 
-    def _writer(self, plan: Plan, written: dict[int, Written]) -> DataStreamWriter:
+    def _writer(self, plan: Plan, said: Told) -> DataStreamWriter:
         step = plan.step
         if isinstance(step, StreamStep):
             sink = f"{self.pipeline.name}.{step.name}.{plan.version.name}.{plan.reading.generation}"
@@ -195,10 +209,10 @@ class Queries:
             return self.connector.write(plan.rows, to, sink, step.to, settings=True)
         if isinstance(step, TableStep):
             mode = "update" if step.aggregate else "append"
-            return plan.rows.writeStream.outputMode(mode).foreachBatch(self._fold(plan, written))
+            return plan.rows.writeStream.outputMode(mode).foreachBatch(self._fold(plan, said))
         return plan.rows.writeStream.foreachBatch(cast(Callable[[DataFrame, int], None], step.function))
 
-    def _fold(self, plan: Plan, written: dict[int, Written]) -> Callable[[DataFrame, int], None]:
+    def _fold(self, plan: Plan, said: Told) -> Callable[[DataFrame, int], None]:
         """What the driver does with each batch of a table."""
         store = self.store(plan)
         checkpoint = plan.checkpoint
@@ -218,11 +232,20 @@ class Queries:
             self.mark("batch computed")
             if not aggregate and batch:
                 refuse_held_back(found, batch_end(checkpoint, batch - 1))
-            store.apply(found, sink, batch, batch_end(checkpoint, batch))
-            written[batch] = Written(found.num_rows, found.nbytes)
+            commit = store.apply(found, sink, batch, batch_end(checkpoint, batch))
+            said.written[batch] = Written(found.num_rows, found.nbytes)
             self.mark("batch applied")
+            if commit is not None:
+                self._keep_up(plan, store, commit, said)
 
         return fold
+
+    def _keep_up(self, plan: Plan, store: Store, commit: Commit, said: Told) -> None:
+        """The store's upkeep behind a batch, here since nobody else writes the table now. The batch stands without."""
+        try:
+            store.upkeep(commit, self.pipeline.retention)
+        except (DuramenError, OSError, ValueError, pa.ArrowException) as error:
+            said.troubles.append(f"{plan.step.name} {plan.version.name}: old files stay for now: {error}")
 
     def is_read(self, plan: Plan) -> bool:
         """Whether all up to the topic's cut is worked in."""

@@ -178,8 +178,7 @@ class _Loop:
             self._next_cuts = now + CUTS_SECONDS
         for name, one in list(self._running.items()):
             active = one.query.isActive
-            for progress in one.news():
-                self._tell(progress)
+            self._hear(one)
             if self._gives_way(name, one):
                 continue
             if (ask or not active) and self._follows(name, one):
@@ -190,6 +189,12 @@ class _Loop:
             if not self._runner.folder(name).held:
                 self._waiting.remove(name)
                 self._resume(name)
+
+    def _hear(self, one: Running) -> None:
+        for progress in one.news():
+            self._tell(progress)
+        for trouble in one.troubles():
+            self._say(trouble)
 
     # ---- swaps -----------------------------------------------------------------------------------------------
 
@@ -209,8 +214,7 @@ class _Loop:
         if one.query.isActive and one.query.status["isTriggerActive"] and time.monotonic() - since < BATCH_SECONDS_MAX:
             return True
         one.query.stop()
-        for progress in one.news():
-            self._tell(progress)
+        self._hear(one)
         if isinstance(one.plan.step, StreamStep) and not swapped and unfinished(one.plan.checkpoint):
             # Its rows may be in the topic or not, so nobody can tell where to cut: first the batch, then the swap.
             del self._running[name]
@@ -264,8 +268,7 @@ class _Loop:
         if one.plan.reading.until is not None and not self._runner.is_read(plan):
             return False
         one.query.stop()
-        for progress in one.news():
-            self._tell(progress)
+        self._hear(one)
         # Only now, for the query may have begun a batch meanwhile. If it lies behind the cut, starting refuses.
         if self._runner.move_on(plan):
             self._say(f"{name}: {reading.topic} is read to its cut")

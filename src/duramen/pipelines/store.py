@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
@@ -20,10 +21,12 @@ import pyarrow.parquet as pq
 
 from duramen.errors import ConfigError
 from duramen.pipelines.changelog import TRACE, alive, cause_of, conform, fresh, latest
-from duramen.pipelines.durable import write_parquet
+from duramen.pipelines.durable import read_json, write_json, write_parquet
 from duramen.pipelines.offsets import Cause, Offsets
 
 SINKS_REMEMBERED = 8
+ARCHIVE_COMMITS = 1000
+"""Of a file of the archive, about."""
 
 
 class Shape(NamedTuple):
@@ -66,6 +69,14 @@ class Commit(NamedTuple):
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Commit:
         return cls(**{**found, "offsets": Offsets.from_json(found["offsets"])})
+
+
+class VersionExpiredError(ConfigError):
+    """The rows of a version are not kept any more; its offsets and its changes are."""
+
+    def __init__(self, version: int, folder: Path) -> None:
+        super().__init__(f"the rows of version {version} are no longer kept in {folder}")
+        self.version = version
 
 
 class Store(ABC):
@@ -151,8 +162,50 @@ class Store(ABC):
         self._commit(changes, commit)
         return commit
 
+    def upkeep(self, commit: Commit, retention: timedelta) -> None:
+        """What is to be done now and then behind a batch, `commit`: old versions go, small files become fewer.
+
+        Of most batches nothing; the work has a bound. What is current stays, and for every version its offsets and its
+        changes. Killed anywhere it has done no harm, and the next call goes on. Raises what the disk and the library
+        raise. retention: how long the rows of older versions are kept, by stores that keep them for a time.
+        """
+        self._upkeep(commit, retention)
+
+    @abstractmethod
+    def _upkeep(self, commit: Commit, retention: timedelta) -> None:
+        """See upkeep."""
+
+    def _archive(self, commits: Sequence[Commit]) -> None:
+        """Write down commits that the store's own log is about to lose. Durable on return."""
+        if not commits:
+            return
+        (self.folder / "archive").mkdir(exist_ok=True)
+        last = self._archives()[-1:]
+        there = [Commit.from_json(each) for path in last for each in read_json(path)]
+        if len(there) >= ARCHIVE_COMMITS:
+            last, there = [], []
+        told = {commit.version: commit.to_json() for commit in (*there, *commits)}
+        path = self.folder / "archive" / f"{min(told):012}-{max(told):012}.json"
+        write_json(path, [told[version] for version in sorted(told)])
+        for shorter in last:
+            if shorter != path:
+                shorter.unlink()
+
+    def _archived(self) -> dict[int, Commit]:
+        """The commits that were written down, by version."""
+        while True:
+            found = [read_json(path) for path in self._archives()]
+            if None not in found:  # else the writer has just replaced it by a longer one
+                return {commit.version: commit for each in found for commit in map(Commit.from_json, each)}
+
+    def _archives(self) -> list[Path]:
+        return sorted((self.folder / "archive").glob("[0-9]*.json"))
+
     def rows(self, version: int | None = None) -> pa.Table:
-        """What a reader sees, now or at a version, each row with its record in `_topic`, `_partition`, `_offset`."""
+        """What a reader sees, now or at a version, each row with its record in `_topic`, `_partition`, `_offset`.
+
+        VersionExpiredError for a version whose rows are not kept any more.
+        """
         stored = self._stored(version).select(self.schema.names)
         # A history keeps its deletions as rows: they happened.
         return alive(stored) if self.shape.keys else stored

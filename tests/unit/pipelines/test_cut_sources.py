@@ -16,7 +16,7 @@ from duramen.pipelines.chain import readings
 from duramen.pipelines.connector import DuramenConnector
 from duramen.pipelines.layout import BusyError, Current, StepFolder
 from duramen.pipelines.offsets import Offsets
-from duramen.pipelines.queries import Plan, QueryFailedError
+from duramen.pipelines.queries import Plan, QueryFailedError, Told
 from duramen.pipelines.runner import Runner, Terms, _Loop
 from duramen.swaps import Cut
 
@@ -207,7 +207,7 @@ def test_sums_do_not_go_on_behind_a_cut(runner: StepRunner, monkeypatch: pytest.
     (plan.checkpoint / "metadata").write_text('{"id":"of-the-second"}')
     runner.mark = lambda _: None
     with pytest.raises(ConfigError, match="sums up, and its checkpoint is gone, or before a swap: build it anew"):
-        runner._fold(plan, {})(MagicMock(), 0)
+        runner._fold(plan, Told())(MagicMock(), 0)
     store.apply.assert_not_called()
 
 

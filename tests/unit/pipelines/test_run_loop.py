@@ -53,6 +53,9 @@ class Running:
     def news(self) -> Iterator[Any]:
         return iter(())
 
+    def troubles(self) -> Iterator[str]:
+        return iter(())
+
 
 class Plan:
     def __init__(self, runner: StepRunner, name: str, upto: Any) -> None:

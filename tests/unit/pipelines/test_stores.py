@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from duramen.errors import ConfigError, StorageError
 from duramen.pipelines import delta_store
 from duramen.pipelines.changelog import TRACE
+from duramen.pipelines.declaration import DEFAULT_RETENTION
 from duramen.pipelines.delta_store import DeltaStore
 from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.parquet_store import ParquetStore
@@ -30,7 +31,10 @@ def put(store: Store, batch: int, **columns: Any) -> Commit | None:
     row = {"k": f"k{batch}", "n": batch, **columns}
     row |= {"_topic": "t", "_partition": 0, "_offset": batch, "_deleted": False}
     given = pa.Table.from_pylist([row], schema=store.schema)
-    return store.apply(given, "query", batch, Offsets({("t", 0): batch + 1}))
+    commit = store.apply(given, "query", batch, Offsets({("t", 0): batch + 1}))
+    if commit is not None:
+        store.upkeep(commit, DEFAULT_RETENTION)
+    return commit
 
 
 @pytest.fixture
@@ -56,7 +60,10 @@ def unsynced(folder: Path, synced: dict[str, int]) -> list[str]:
     for commit in log.glob("*.json"):
         told = [json.loads(line) for line in commit.read_text().splitlines()]
         needed += [folder / "delta" / unquote(entry["add"]["path"]) for entry in told if "add" in entry]
-    return sorted(path.name for path in needed if synced.get(str(path)) != path.stat().st_size)
+    # A checkpoint is written beside, synced there and renamed.
+    beside = folder / "checkpointing" / "_delta_log"
+    sizes = {path: [synced.get(str(at)) for at in (path, beside / path.name)] for path in needed}
+    return sorted(path.name for path, told in sizes.items() if path.stat().st_size not in told)
 
 
 @pytest.mark.parametrize("keys", [("k",), ()], ids=["table", "history"])
@@ -103,6 +110,66 @@ def test_a_batch_that_comes_again_is_told_of_only_when_it_is_on_the_disk(
         assert unsynced(tmp_path, synced) == []
     else:
         assert str(tmp_path) in synced, "the manifest's name"
+
+
+def test_a_checkpoint_has_its_name_only_when_it_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synced: dict[str, int]
+) -> None:
+    """Delta reads the newest that it finds, and one of which a power cut left a part makes the table unreadable."""
+    monkeypatch.setattr(delta_store, "COMPACT_EVERY", 3)
+    store, seen = DeltaStore(tmp_path, Shape(("k",)), PLAIN), []
+    log = tmp_path / "delta" / "_delta_log"
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        seen.extend(unsynced(tmp_path, synced))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    for batch in range(3):
+        put(store, batch)
+    assert list(log.glob("*.checkpoint.parquet"))
+    assert [name for name in seen if "checkpoint" in name] == []
+
+
+def test_versions_are_told_right_behind_a_commit_that_a_power_cut_emptied(tmp_path: Path) -> None:
+    """Such a commit says nothing, and counts as a version all the same."""
+    store = DeltaStore(tmp_path, Shape(("k",)), PLAIN)
+    for batch in range(4):
+        put(store, batch, k="same")
+    max((tmp_path / "delta" / "_delta_log").glob("*.json")).write_bytes(b"")
+    again = DeltaStore(tmp_path, Shape(("k",)), PLAIN)
+    put(again, 3, k="same")
+    put(again, 4, k="same")
+    assert [again.rows(version)["n"].to_pylist() for version in range(5)] == [[n] for n in range(5)]
+
+
+def test_a_batch_that_changes_nothing_is_told_of_beside_a_commit_by_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A vacuum commits, too; a merge that finds nothing to do does not."""
+    store = DeltaStore(tmp_path, Shape(("k",)), PLAIN)
+    for batch in range(3):
+        put(store, batch, k="same")
+    merge = DeltaStore._merge
+
+    def beside(*given: Any) -> None:
+        merge(*given)
+        DeltaTable(store.path).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+    monkeypatch.setattr(DeltaStore, "_merge", beside)
+    row = {"k": "absent", "n": None, "_topic": "t", "_partition": 0, "_offset": 3, "_deleted": True}
+    store.apply(pa.Table.from_pylist([row], schema=store.schema), "query", 3, Offsets({("t", 0): 4}))
+    assert store.applied("query") == 3
+    last = store.last()
+    assert last is not None
+    assert last.offsets.end("t", 0) == 4
+
+
+def test_the_files_of_a_table_can_be_opened_wherever_it_is(tmp_path: Path) -> None:
+    store = DeltaStore(tmp_path / "a folder, 100% ours", Shape(("k",)), PLAIN)
+    put(store, 0)
+    assert all(Path(file).exists() for file in store.files())
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["new", "made before it was told so"])

@@ -16,7 +16,7 @@ from duramen.pipelines.chain import Reading
 from duramen.pipelines.changelog import ChangelogError
 from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.parquet_store import ParquetStore
-from duramen.pipelines.queries import Plan, Queries
+from duramen.pipelines.queries import Plan, Queries, Told
 from duramen.pipelines.store import Store
 
 OWN = pa.schema([("n", pa.int64())])
@@ -51,9 +51,10 @@ class Table:
         self.store: Store = ParquetStore(version.table, plan.step.shape, OWN)  # type: ignore[attr-defined]
         queries.store = lambda _plan: self.store  # type: ignore[method-assign]
         self.checkpoint = plan.checkpoint
+        self.said = Told()
         (self.checkpoint / "offsets").mkdir(parents=True)
         (self.checkpoint / "metadata").write_text('{"id": "q"}')
-        self.fold: Callable[[Any, int], None] = queries._fold(plan, {})
+        self.fold: Callable[[Any, int], None] = queries._fold(plan, self.said)
 
     def batch(self, number: int, end: int, rows: Rows) -> None:
         told = json.dumps({"flights": {"0": end}})
@@ -88,6 +89,18 @@ def test_a_lost_checkpoint_is_no_such_thing(tmp_path: Path) -> None:
     table.batch(0, 2, Rows(0, 1))
     table.batch(1, 4, Rows(2, 3))
     assert table.store.rows()["n"].to_pylist() == [0, 1, 2, 3]
+
+
+def test_a_failure_of_the_upkeep_is_told_and_the_batch_stands(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+
+    def full(*_given: Any) -> None:
+        raise OSError(28, "no space left")
+
+    table.store._upkeep = full  # type: ignore[method-assign]
+    table.batch(0, 2, Rows(0, 1))
+    assert table.store.rows()["n"].to_pylist() == [0, 1]
+    assert [*table.said.troubles] == ["every v1: old files stay for now: [Errno 28] no space left"]
 
 
 def test_a_table_may_have_moments_and_days() -> None:
