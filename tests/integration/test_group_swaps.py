@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
@@ -190,6 +191,52 @@ def test_a_member_leaves_that_was_never_asked_for_records(node: Served) -> None:
             if any(member.assignment and member.assignment.topic_partitions for member in group.result(20).members):
                 break
         swap(node, "late", "late.v2")
+
+
+@pytest.mark.parametrize("count", [2, 3, 5], ids=["shorter", "as long", "longer"])
+def test_a_topic_that_was_made_anew_is_read_from_its_first_record(node: Served, count: int) -> None:
+    """What was committed of the old one went with it, also where the number is the same."""
+    told: list[str] = []
+    create(node, 1, "late")
+    put(node, "late", 0, "a0", "a1", "a2")
+    with GroupReader(node.bootstrap, "audit", "late", tell=told.append) as reader:
+        assert len(read(reader)) == 3
+        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        admin.delete_topics(["late"])["late"].result(20)
+        create(node, 1, "late")
+        put(node, "late", 0, *(f"b{number}" for number in range(count)))
+        found: list[bytes | None] = []
+        deadline = time.monotonic() + SECONDS_MAX
+        while len(found) < count and time.monotonic() < deadline:
+            found += [message.value() for message in reader.consume(10, 0.05)]
+            reader.commit()
+        assert read(reader) == []
+        assert found == [f"b{number}".encode() for number in range(count)]
+    assert told == ["topic late was deleted and made anew; it is read from its first record"]
+    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "audit"})
+    try:
+        assert consumer.committed([TopicPartition("late", 0)], timeout=20)[0].offset == count
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_records_that_were_gone_before_they_were_read_are_told(
+    node: Served, start: Literal["earliest", "latest"]
+) -> None:
+    """Where a group without offsets begins has nothing to do with it: what is there of a group's records is read."""
+    told: list[str] = []
+    create(node, 1, "late")
+    put(node, "late", 0, "a0", "a1", "a2")
+    with GroupReader(node.bootstrap, "audit", "late", start=start, tell=told.append) as reader:
+        read(reader)
+    put(node, "late", 0, *(f"b{number}" for number in range(5)))
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    (deleted,) = admin.delete_records([TopicPartition("late", 0, 6)]).values()
+    deleted.result(20)
+    with GroupReader(node.bootstrap, "audit", "late", start=start, tell=told.append) as reader:
+        assert read(reader, upto=2) == [("late", 0, b"b3"), ("late", 0, b"b4")]
+    assert told == ["late-0: offsets 3 to 5 were gone before they were read; going on at 6"]
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import click
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from duramen.cli.connection import (
     EARLIEST,
@@ -26,8 +26,10 @@ from duramen.cli.connection import (
     refuse_offline,
 )
 from duramen.cli.moments import Position, position_option
+from duramen.cli.output import note
 from duramen.cli.records import Incoming, to_full, to_json, to_key_value, to_value, unescape
 from duramen.swaps import GroupReader
+from duramen.swaps.losses import is_loss
 
 EPILOG = """\b
 Examples:
@@ -50,11 +52,15 @@ _BATCH = 500
 
 
 class Source(NamedTuple):
-    """Where messages come from: at most so many in so many seconds; whether all is read; who is told what is done."""
+    """Where messages come from: at most so many in so many seconds; whether all is read; who is told what is done.
+
+    go_on: is told of a partition that does not hold the offset that is to be read next.
+    """
 
     read: Callable[[int, float], list[Message]]
     at_end: Callable[[], bool]
     commit: Callable[[list[TopicPartition]], object] | None
+    go_on: Callable[[Message], None] | None = None
 
 
 class Ends:
@@ -152,7 +158,7 @@ def command(
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,
-            "auto.offset.reset": "latest" if start.kind == "latest" else "earliest",
+            "auto.offset.reset": "error" if group is None else start.kind,  # alone, each offset is given to it
         },
     )
     ends = Ends()
@@ -177,6 +183,7 @@ def command(
             consumer.consume,
             lambda: ends.all_reached,
             None if group is None else lambda done: consumer.commit(offsets=done, asynchronous=False),
+            lambda message: _go_on(cluster, consumer, message),
         )
         _print_all(source, ends, show, follow=follow, count=count, patience=cluster.timeout)
     except KafkaException as error:
@@ -207,11 +214,27 @@ def _member(
             start="latest" if start.kind == "latest" else "earliest",
             settings=cluster.settings(**settings),
             logger=SILENT,
+            tell=note,
         ) as reader:
             source = Source(reader.consume, lambda: reader.at_end, lambda _done: reader.commit())
             _print_all(source, Ends(), show, follow=follow, count=count, patience=cluster.timeout)
     except KafkaException as error:
         raise failure(error, topic) from None
+
+
+def _go_on(cluster: Cluster, consumer: Consumer, message: Message) -> None:
+    """Read on behind records that were gone before they were read, which is told."""
+    place = TopicPartition(str(message.topic()), message.partition() or 0)
+    what, at = f"{place.topic}-{place.partition}", message.offset() or 0
+    first, end = call(cluster, what, lambda: consumer.get_watermark_offsets(place, timeout=cluster.timeout))
+    if at > end:
+        raise click.ClickException(
+            f"{what} ends at offset {end}, in front of {at}, where it was read: it was cut off, or made anew."
+        )
+    if at < first:
+        note(f"{what}: offsets {at} to {first - 1} were gone before they were read; going on at {first}")
+    consumer.incremental_unassign([place])
+    consumer.incremental_assign([TopicPartition(place.topic, place.partition, max(at, first))])
 
 
 def _start(cluster: Cluster, topic: str, partitions: tuple[int, ...], start: Position) -> list[TopicPartition]:
@@ -288,6 +311,9 @@ def _print_all(
             raise click.ClickException(f"nothing came for {patience:g} seconds; is the node still running?")
         last: dict[tuple[str, int], int] = {}
         for message in batch:
+            if source.go_on is not None and is_loss(message):
+                source.go_on(message)
+                continue
             record = _record(message, ends)
             if record is None:
                 continue

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -38,6 +38,7 @@ from duramen.swaps.cuts import (
     written_down,
 )
 from duramen.swaps.group_commits import read_commits, write_commits
+from duramen.swaps.losses import NO_LOSS, Found, Losses, is_loss
 from duramen.swaps.swap_log import SwapConflictError, SwapLog, existing
 
 GROUP_WENT_ON: Final = frozenset(
@@ -50,6 +51,8 @@ GROUP_WENT_ON: Final = frozenset(
 )
 """Commits that are refused because the group is given its partitions anew, or is gone and begins anew."""
 
+_log = logging.getLogger("duramen.swaps")
+
 LOOK_SECONDS: Final = 1.0
 """How often an idle reader asks for cuts, and a waiting one how far the others of its group are."""
 
@@ -57,12 +60,20 @@ LOOK_SECONDS: Final = 1.0
 class CutLostError(DuramenError):
     """A group has not read a topic to its cut, and the topic is gone."""
 
+    def __init__(self, group: str, where: Where, offset: int, cut: int, last: str) -> None:
+        """where: up to which `offset` the group has read it, not to its `cut`; last: the last topic of the chain."""
+        super().__init__(
+            f"group {group} has read {where[0]}-{where[1]} to offset {offset}, not to its cut at {cut}, and that topic "
+            f"is gone; `duramen group reset-offsets` in {last} goes on without"
+        )
+
 
 class GroupReader:
     """One member of the group, for one thread. Use it as a context manager, or `close` it.
 
     topic: the name that was first; later ones are found. start: where a group without offsets begins, "earliest" or
     "latest". settings: further ones of librdkafka. logger: where librdkafka's own lines go, instead of stderr.
+    tell: gets a sentence for records that were gone before they were read; reading goes on at the first behind them.
 
     Raises KafkaException (librdkafka's), CutLostError, SwapConflictError, and the errors of `client.Cluster`. Whoever
     asks again after an error gets what he would have got: no record is lost by it, and none comes twice.
@@ -77,6 +88,7 @@ class GroupReader:
         start: Literal["earliest", "latest"] = "earliest",
         settings: Mapping[str, Any] | None = None,
         logger: logging.Logger | None = None,
+        tell: Callable[[str], None] = _log.warning,
     ) -> None:
         self.group = group
         self.topic = topic
@@ -88,29 +100,23 @@ class GroupReader:
         """Whether everything below is that of `_given`."""
         self._at: dict[int, Position] = {}
         """Where each partition that was given is read next; its records before that were handed out."""
-        self._others: dict[int, int] = {}
-        """The generation in which the group stood in each partition, by its commits."""
-        self._began = 0
-        """The generation in which the group began."""
+        self._others: dict[int, int] = {}  # the generation in which the group stood in each partition, by its commits
+        self._began = 0  # the generation in which the group began
         self._saved: dict[int, Position] = {}
         """The commit that counts of each partition, as it was last known."""
-        self._unsure: dict[int, Position] = {}
-        """Commits that failed, and may have been made all the same."""
-        self._handed: set[int] = set()
-        """Partitions of which records were handed out that are not committed."""
-        self._active: dict[Where, None] = {}
-        """What librdkafka reads now."""
-        self._ended: set[int] = set()
-        """Partitions of the last topic whose end was seen."""
+        self._unsure: dict[int, Position] = {}  # commits that failed, and may have been made all the same
+        self._handed: set[int] = set()  # partitions of which records were handed out that are not committed
+        self._active: dict[Where, None] = {}  # what librdkafka reads now
+        self._ended: set[int] = set()  # partitions of the last topic whose end was seen
         self._subscribed: list[str] = []
-        self._behind = False
-        """Whether a commit was refused: the group has gone on without this member."""
+        self._behind = False  # whether a commit was refused: the group has gone on without this member
         self._closed = False
         self._next_look = time.monotonic() + LOOK_SECONDS
-        config = _config(bootstrap, group, start, settings or {})
+        config = _config(bootstrap, group, settings or {})
         self._consumer = Consumer(config, **({} if logger is None else {"logger": logger}))
         self._cluster = Cluster(bootstrap)
         self._log = SwapLog(self._cluster)
+        self._losses = Losses(self._cluster, tell)
         try:
             self._learn()
         except BaseException:
@@ -148,10 +154,9 @@ class GroupReader:
 
     def _turn(self, count: int, timeout: float) -> list[Message]:
         try:
-            if not self._behind:
-                self._look()
+            looked = not self._behind and self._look()
             self._behind = False
-            return self._next(count, timeout)
+            return self._next(count, timeout, looked)
         except KafkaException as error:
             if error.args[0].code() not in GROUP_WENT_ON:
                 raise
@@ -159,16 +164,21 @@ class GroupReader:
         self._placed, self._active, self._behind = False, {}, True
         return []
 
-    def _next(self, count: int, timeout: float) -> list[Message]:
+    def _next(self, count: int, timeout: float, looked: bool) -> list[Message]:
         before = dict(self._at), dict(self._saved), set(self._handed)
         try:
             given = self._consumer.consume(count, timeout)
-            if any(message.error() is None for message in given):
+            losses = NO_LOSS
+            if looked or any(message.error() is None or is_loss(message) for message in given):
                 self._learn()
+                given, losses = self._losses.among(given, self._active)
             out = [message for message in given if self._take(message)]
             self._handed |= {partition for message in out if (partition := message.partition()) is not None}
+            if losses.go_on:
+                self._go_on(losses)
             if self._placed:
                 self._move()
+            self._losses.accept(losses)
         except BaseException:
             # The caller gets nothing of this: the next call goes back to where the last one left it.
             self._at, self._saved, self._handed = before
@@ -176,13 +186,23 @@ class GroupReader:
             raise
         return out
 
-    def _look(self) -> None:
-        """Go to where this member has to read, if that is not done, and see from time to time what the others do."""
-        if self._is_due or time.monotonic() >= self._next_look:
-            self._learn()
-            if self._is_due or self._waits():
-                self._place()
-            self._next_look = time.monotonic() + LOOK_SECONDS
+    def _go_on(self, losses: Found) -> None:
+        for (topic, partition), offset in losses.go_on.items():
+            self._at[partition] = Position(self._at[partition].generation, offset)
+            self._ended.discard(partition)
+            if topic in losses.anew:  # what the group had committed went with the topic
+                self._saved.pop(partition, None)
+        self._activate()
+
+    def _look(self) -> bool:
+        """Whether it was time: go to where this member has to read, and see from time to time what the others do."""
+        if not self._is_due and time.monotonic() < self._next_look:
+            return False
+        self._learn()
+        if self._is_due or self._waits():
+            self._place()
+        self._next_look = time.monotonic() + LOOK_SECONDS
+        return True
 
     @property
     def _is_due(self) -> bool:
@@ -298,6 +318,7 @@ class GroupReader:
     def _place(self) -> None:
         """Begin, or go on, with every partition whose present topic was given to this member."""
         self._placed = False
+        self._losses.know(topics_of(self.topic, self._cuts))
         committed = read_commits(self._consumer, self._cluster, self.topic, self._cuts)
         last = last_commits(self.topic, self._cuts, committed)
         mine = self._mine(committed, last)
@@ -335,11 +356,8 @@ class GroupReader:
             if names[spot.generation] == topic:
                 mine[partition] = spot
             elif names[spot.generation] not in self._subscribed:
-                raise CutLostError(
-                    f"group {self.group} has read {names[spot.generation]}-{partition} to offset {spot.offset or 0}, "
-                    f"not to its cut at {self._cuts[spot.generation].until.get(partition, 0)}, and that topic is gone; "
-                    f"`duramen group reset-offsets` in {names[-1]} goes on without"
-                )
+                where, cut = (names[spot.generation], partition), self._cuts[spot.generation].until.get(partition, 0)
+                raise CutLostError(self.group, where, spot.offset or 0, cut, names[-1])
         return mine
 
     def _activate(self) -> None:
@@ -352,13 +370,13 @@ class GroupReader:
         )
 
 
-def _config(bootstrap: str, group: str, start: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _config(bootstrap: str, group: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "isolation.level": "read_committed",
         **settings,
         "bootstrap.servers": bootstrap,
         "group.id": group,
-        "auto.offset.reset": start,
+        "auto.offset.reset": "error",  # what is read is said to it: it only has to say what is not there
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,

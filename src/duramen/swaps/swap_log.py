@@ -52,6 +52,8 @@ class SwapLog:
         self._cluster = cluster
         self._next: int | None = None
         self._cuts: dict[str, tuple[Cut, ...]] = {}
+        self._last: dict[str, tuple[Cut, ...]] = {}
+        """What the last record of a topic says: it may be one that came second, and does not count."""
 
     def cuts(self, topic: str) -> tuple[Cut, ...]:
         """The chain of a topic, oldest first, as it is now; empty when it was never swapped."""
@@ -69,16 +71,21 @@ class SwapLog:
         SwapConflictError unless what the node has is the beginning of it.
         """
         there = self.cuts(topic)
+        self._restore(topic)
         wanted = tuple(cuts)
         _check_begins(topic, there, wanted)
         if not wanted or (not self._prepare() and there == wanted):
             return
         self._write(topic, wanted)
         # Somebody else may have written between the question and our record: who came first has swapped.
-        first = next((chain for name, chain in self._refresh() if name == topic), wanted)
-        if first != wanted[: len(first)]:
-            self._write(topic, first)
+        first = self.cuts(topic) or wanted
+        self._restore(topic)
         _check_begins(topic, first, wanted)
+
+    def _restore(self, topic: str) -> None:
+        """Write the chain that counts once more where the last record is another one: compaction would keep that."""
+        if self._last.get(topic, ()) != (counts := self._cuts.get(topic, ())):
+            self._write(topic, counts)
 
     def _write(self, topic: str, cuts: Sequence[Cut]) -> None:
         value = json.dumps([cut.to_json() for cut in cuts], separators=(",", ":")).encode()
@@ -134,20 +141,19 @@ class SwapLog:
             raise KafkaError(code, f"topic {SWAPS_TOPIC}: {found.error_message or code.name}")
         return found
 
-    def _refresh(self) -> list[tuple[str, tuple[Cut, ...]]]:
-        """Read what is new, up to the end that the node tells with it. Topic and chain of each record."""
-        found: list[tuple[str, tuple[Cut, ...]]] = []
+    def _refresh(self) -> None:
+        """Read what is new, up to the end that the node tells with it."""
         if self._next is None:
             if SWAPS_TOPIC not in existing(self._cluster, [SWAPS_TOPIC]):
-                return found
+                return
             self._next = 0
         while True:
             try:
                 fetched = self._cluster.fetch(_PLACE, self._next, max_wait_ms=0)
             except KafkaError as error:
                 if error.code in _GONE:
-                    self._next, self._cuts = None, {}
-                    return found
+                    self._next, self._cuts, self._last = None, {}, {}
+                    return
                 if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
                 self._next = self._cluster.list_offsets({_PLACE: EARLIEST})[_PLACE].offset
@@ -155,11 +161,18 @@ class SwapLog:
             for position, header in batches(fetched.data):
                 if not header.is_control:
                     for record in records(fetched.data[position:], header, max_bytes=_BATCH_BYTES_MAX):
-                        found.append(_chain(record.key, record.value))
-            self._cuts.update(found)
+                        self._take(*_chain(record.key, record.value))
             self._next = fetched.next_offset
             if not fetched.data or self._next >= fetched.high_watermark:
-                return found
+                return
+
+    def _take(self, topic: str, chain: tuple[Cut, ...]) -> None:
+        """A chain only grows. One that does not go on with what was there came second, and its writer was killed before
+        it put that right; nothing at all is an operator's word."""
+        self._last[topic] = chain
+        there = self._cuts.get(topic, ())
+        if not chain or chain[: len(there)] == there:
+            self._cuts[topic] = chain
 
 
 def _chain(key: bytes | None, value: bytes | None) -> tuple[str, tuple[Cut, ...]]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -328,6 +330,45 @@ def test_following_ends_with_the_reader(bootstrap: str, topic: str, run: Run, li
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.parametrize("more", [[], ["--group", "late"]], ids=["alone", "group"])
+def test_what_was_gone_before_it_was_read_is_told(
+    bootstrap: str, topic: str, run: Run, lines: Callable[..., str], more: list[str]
+) -> None:
+    """A follower from the latest record on did not go back to it: what was there of the others went by unread."""
+    run("topic", "create", topic)
+    process = subprocess.Popen(
+        [*RUN, "consume", topic, "--from", "latest", "--follow", "--bootstrap", bootstrap, *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+    )
+    patience = threading.Timer(100, process.kill)
+    patience.start()
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        written = 0
+        while not select.select([process.stdout], [], [], 0.2)[0]:
+            run("produce", topic, lines("seen"))
+            written += 1
+        while select.select([process.stdout], [], [], 1.5)[0]:
+            assert process.stdout.readline() == b"seen\n"
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(1)  # the node answers what it was asked for before
+        run("produce", topic, lines("gone", "gone", "there", "there"))
+        run("truncate", topic, "--before", str(written + 2), "--yes")
+        process.send_signal(signal.SIGCONT)
+        assert [process.stdout.readline() for _ in range(2)] == [b"there\n", b"there\n"]
+        told = (
+            f"{topic}-0: offsets {written} to {written + 1} were gone before they were read; going on at {written + 2}"
+        )
+        assert process.stderr.readline().decode() == told + "\n"
+    finally:
+        patience.cancel()
+        process.kill()
+        process.communicate()
 
 
 def test_a_bad_line_says_what_was_written_before_it(run: Run, topic: str, lines: Callable[..., str]) -> None:
