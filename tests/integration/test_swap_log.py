@@ -127,3 +127,22 @@ def test_of_two_that_publish_at_the_same_moment_the_first_one_has_swapped(
             assert log.cuts("late") == tuple(CUTS[:1])
         first.publish("late", CUTS)
         assert second.cuts("late") == tuple(CUTS)
+
+
+@only_duramen
+def test_who_came_second_and_was_killed_has_not_swapped(node: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its record is the last one, and it could not put that right any more: those who swapped were refused then."""
+    theirs = [Cut("late", {0: 6}, "late.theirs", {0: 2})]
+    with Cluster(node.bootstrap) as one, Cluster(node.bootstrap) as other:
+        first, second = SwapLog(one), SwapLog(other)
+        first.publish("late", CUTS[:1])
+        second._write("late", tuple(theirs))
+        for log in (first, second, SwapLog(one)):
+            assert log.cuts("late") == tuple(CUTS[:1])
+        with pytest.raises(SwapConflictError, match="another pipeline"):
+            SwapLog(one).publish("late", theirs)
+        assert end(one) == 3, "what compaction keeps is the first one's"
+        first.publish("late", CUTS[:1])
+        assert end(one) == 3
+        first.publish("late", CUTS)
+        assert SwapLog(other).cuts("late") == tuple(CUTS)

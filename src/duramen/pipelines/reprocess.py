@@ -21,6 +21,7 @@ from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.progress import Progress
 from duramen.pipelines.reading import open_table
 from duramen.pipelines.runner import Mark, Runner, Say, nowhere
+from duramen.pipelines.unpublished import take_back
 from duramen.swaps import Cut, SwapConflictError, SwapLog
 
 ROUNDS_MAX = 20
@@ -156,7 +157,7 @@ class Reprocessing:
         with self.folder.hold():
             current = self.folder.current()  # asked only now: another swap may have come before this one
             if current.version == version:
-                self._publish(current)
+                self._publish_again(current)
                 return 0.0
             state = self.folder.reprocessing() or {}
             built = state.get("version") == version and state.get("phase") in {"built", "swapped", *_BACK}
@@ -250,6 +251,15 @@ class Reprocessing:
         self.mark("published")
         self.folder.note_reprocessing(state)
         return time.monotonic() - began
+
+    def _publish_again(self, current: Current) -> None:
+        """For a call that was cut off behind the rename."""
+        try:
+            self._publish(current)
+        except SwapConflictError:
+            with self._standing(current.version):
+                take_back(self.folder, self.pipeline.bootstrap)
+            raise
 
     def _publish(self, current: Current) -> None:
         """Let the node tell the cuts of a stream. What is in the folder counts; a run tells it, too.

@@ -29,6 +29,8 @@ from duramen.pipelines.queries import (
     reason,
     rest,
 )
+from duramen.pipelines.unpublished import take_back
+from duramen.swaps import SwapConflictError
 
 __all__ = ["Mark", "QueryFailedError", "Runner", "Say", "nowhere", "reason"]
 
@@ -149,6 +151,14 @@ class _Loop:
 
         try:
             running = patiently(name, begun, self._say, stopped)
+        except SwapConflictError as error:
+            back = self._taken_back(name, version)
+            self._locks.pop(name).close()
+            if back is None:
+                raise
+            self._say(f"{name} is {back} again: the swap to {version} was cut off, and {error}")
+            self.begin(name)
+            return
         except BaseException:
             self._locks.pop(name).close()
             raise
@@ -165,6 +175,14 @@ class _Loop:
         step, cuts = self._runner.pipeline.step(name), self._runner.folder(name).current().cuts
         if isinstance(step, StreamStep) and cuts:
             self._runner.connector.publish(step.to, cuts)
+
+    def _taken_back(self, name: str, version: str) -> str | None:
+        """The version before, where the swap to this one never came about; its lock is ours."""
+        folder = self._runner.folder(name)
+        if self._terms.version is not None:
+            return None  # whoever swaps now holds the step, and sees to it
+        with folder.hold():
+            return take_back(folder, self._runner.pipeline.bootstrap) if folder.current().version == version else None
 
     def _asked_for(self, name: str) -> bool:
         """Whether somebody swaps the step, and this run is one that lets go of it."""

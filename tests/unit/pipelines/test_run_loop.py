@@ -15,7 +15,7 @@ from duramen.pipelines.layout import BusyError, Current, StepFolder
 from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.queries import QueryFailedError, patiently
 from duramen.pipelines.runner import RESTARTS_MAX, Runner, Terms, _Loop
-from duramen.swaps import Cut
+from duramen.swaps import Cut, SwapConflictError
 
 
 class Query:
@@ -175,6 +175,40 @@ def test_other_logic_ends_the_step_unless_the_file_has_it(runner: StepRunner, tm
             assert said[-1] == expected
             assert loop.busy == (reload is not None)
     assert runner.published == [cuts], "whoever goes on tells the node of the cut"
+
+
+@pytest.mark.parametrize("end", [2, 3], ids=["nothing behind it", "something behind it"])
+def test_a_run_goes_back_where_its_swap_never_came_about(
+    runner: StepRunner, monkeypatch: pytest.MonkeyPatch, end: int
+) -> None:
+    """Killed between the pointer and the node's record, and another pipeline's swap of the topic came first."""
+    said: list[str] = []
+    folder = runner.folder("late")
+    folder.point(Current("v2", "v1", (Cut("late", {0: 3}, "late.v2", {0: 2}),)))
+
+    class Asked:
+        def __init__(self, bootstrap: str) -> None:
+            """Of the pipeline's node."""
+
+        def ends(self, topic: str) -> Offsets:
+            return Offsets({(topic, 0): end})
+
+    def refused(topic: str, cuts: Sequence[Cut]) -> None:
+        raise SwapConflictError("another pipeline's came first")
+
+    monkeypatch.setattr("duramen.pipelines.unpublished.Node", Asked)
+    monkeypatch.setattr(runner, "publish", refused)
+    with _Loop(runner, Terms(None, False, "1 second", False, None), lambda _: None, said.append) as loop:
+        if end == 3:
+            with pytest.raises(SwapConflictError):
+                loop.begin("late")
+            assert folder.current().version == "v2"
+            return
+        loop.begin("late")
+        assert loop.busy
+        assert runner.started[0].plan.version.name == "v1"
+        assert folder.current() == Current()
+    assert said == ["late is v1 again: the swap to v2 was cut off, and another pipeline's came first"]
 
 
 def test_a_query_that_fails_for_good_ends_the_run_by_name(runner: StepRunner) -> None:

@@ -173,6 +173,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
     write = layout.write_json
     monkeypatch.setattr("duramen.pipelines.reprocess.SwapLog", Log)
     monkeypatch.setattr("duramen.pipelines.reprocess.Node", Asked)
+    monkeypatch.setattr("duramen.pipelines.unpublished.Node", Asked)
     monkeypatch.setattr(layout, "write_json", lambda *given: worlds[-1].failing(write)(*given))
 
     def made() -> World:
@@ -328,6 +329,37 @@ def test_a_chain_of_somebody_else_that_comes_between_leaves_the_pointer_where_it
     with pytest.raises(SwapConflictError):
         work.swap("v2")
     assert (work.folder.current(), world.chain) == (Current(), theirs)
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["nothing behind it", "something behind it"])
+def test_a_swap_that_was_cut_off_before_the_node_knew_is_taken_back_where_another_came_first(
+    make: Callable[[], World], written: bool
+) -> None:
+    """The pointer was ahead for ever: neither a run nor a swap could go on."""
+    world = make()
+    world.come(4)
+    world.work("v1")
+    theirs = (Cut("late", {0: 1}, "late.theirs", {0: 1}),)
+
+    def mark(point: str) -> None:
+        if point == "switched":
+            raise DiedError
+
+    work = Reprocessing(world.pipeline, "late", mark)
+    work.build(world, "v2", quiet, quiet)  # type: ignore[arg-type]
+    with pytest.raises(DiedError):
+        work.swap("v2")
+    ahead = work.folder.current()
+    assert ahead.version == "v2"
+    world.chain = theirs
+    if written:  # then the node knew, and lost it: nobody may say that it never was
+        world.topics["late.v2"][0].append(99)
+    with pytest.raises(SwapConflictError):
+        Reprocessing(world.pipeline, "late").swap("v2")
+    assert work.folder.current() == (ahead if written else Current())
+    with pytest.raises(SwapConflictError):
+        Reprocessing(world.pipeline, "late").swap("v2")
+    assert work.folder.current() == (ahead if written else Current())
 
 
 def test_a_stream_is_swapped_beside_a_run_whose_records_never_rest(make: Callable[[], World]) -> None:
