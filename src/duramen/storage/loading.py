@@ -15,7 +15,7 @@ from duramen.storage.epochs import EpochCache
 from duramen.storage.index import (
     StoredOffsetIndex,
 )
-from duramen.storage.producer_files import decode_aborted, decode_kafka, decode_ours
+from duramen.storage.producer_files import Home, decode_aborted, decode_kafka, decode_ours
 from duramen.storage.producers import Producer
 from duramen.storage.scan import header_at, scan
 from duramen.storage.seal import SEALING
@@ -41,9 +41,9 @@ _BESIDE_A_LOG = frozenset({INDEX, TIME_INDEX, TXN_INDEX, SEAL, SEALING})
 _REPLACED_BY_A_SEAL = frozenset({SEALING})
 _LEFT_OVER = (DELETED, ".cleaned", ".tmp")
 
-SnapshotKind = tuple[str, Callable[[bytes], list[Producer] | None]]
+SnapshotKind = tuple[str, Callable[[bytes, Home], list[Producer] | None]]
 
-_SNAPSHOT_KINDS: tuple[SnapshotKind, ...] = ((PRODUCERS, decode_ours), (SNAPSHOT, decode_kafka))
+_SNAPSHOT_KINDS: tuple[SnapshotKind, ...] = ((PRODUCERS, decode_ours), (SNAPSHOT, lambda data, _: decode_kafka(data)))
 """Files with producers, best first: ours has five batches of each, Kafka's the last one."""
 
 
@@ -160,9 +160,10 @@ def _lost_aborted(log: Log, present: dict[int, set[str]]) -> bool:
     """Whether a segment that had a `.txnindex` at the newest producer snapshot of ours has none any more."""
     for offset in reversed(log.snapshots):
         data = read_file(log.disk, posixpath.join(log.path, file_name(offset, PRODUCERS)))
-        if data is not None and decode_ours(data) is not None:
+        aborted = None if data is None else decode_aborted(data, Home(log.topic_id, log.tp.partition, offset))
+        if aborted is not None:
             bases = {segment.base_offset for segment in log.segments}
-            return any(base in bases and TXN_INDEX not in present[base] for base in decode_aborted(data))
+            return any(base in bases and TXN_INDEX not in present[base] for base in aborted)
     return False
 
 
@@ -257,7 +258,7 @@ def _read_snapshot(log: Log, kinds: Sequence[SnapshotKind]) -> int:
         damaged = False
         for offset in reversed(log.snapshots):
             data = read_file(log.disk, posixpath.join(log.path, file_name(offset, suffix)))
-            found = decode(data) if data is not None else None
+            found = decode(data, Home(log.topic_id, log.tp.partition, offset)) if data is not None else None
             damaged = damaged or (data is not None and found is None)
             if found is not None:
                 for producer in found:

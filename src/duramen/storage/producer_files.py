@@ -1,14 +1,17 @@
 """Producer state on disk: Kafka's `.snapshot` with one batch per producer, and our `.producers` with five.
 
 Both are named after the offset up to which they speak. Ours is read first; Kafka's is what remains in a directory
-that Kafka wrote, and what Kafka finds in ours. Either can be deleted: the state is then rebuilt from the log.
+that Kafka wrote, and what Kafka finds in ours. Either can be deleted: the state is then rebuilt from the log. Ours says
+whose it is: what a file system puts in its place is sound, too, but of another log, and retries would be stored twice.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from duramen.model import TopicId
 from duramen.storage.producers import NO_TRANSACTION, Producer, ProducerStates
 from duramen.wire.checksum import crc32c
 
@@ -16,10 +19,21 @@ _HEAD = struct.Struct(">hI")  # version, CRC32C of everything behind it
 _COUNT = struct.Struct(">i")
 _BASE = struct.Struct(">q")
 _KAFKA_ENTRY = struct.Struct(">qhiqiqiq")
-_OUR_MAGIC = b"DPR2"
+_OUR_MAGIC = b"DPR3"
+_OLD_MAGIC = b"DPR2"
+"""Did not say whose it is."""
+_HOME = struct.Struct(">16siq")
 _OUR_ENTRY = struct.Struct(">qhiqqb")
 _OUR_BATCH = struct.Struct(">iiqqq")
 _KAFKA_VERSION = 1
+
+
+class Home(NamedTuple):
+    """Which file it is: of which log, up to which offset."""
+
+    topic_id: TopicId
+    partition: int
+    offset: int
 
 
 def encode_kafka(states: ProducerStates) -> bytes:
@@ -68,7 +82,7 @@ def decode_kafka(data: bytes) -> list[Producer] | None:
     return producers
 
 
-def encode_ours(states: ProducerStates, aborted: Sequence[int] = ()) -> bytes:
+def encode_ours(states: ProducerStates, home: Home, aborted: Sequence[int] = ()) -> bytes:
     """A `.producers` file. aborted: base offsets of the segments that have a `.txnindex`, so that a lost one shows."""
     body = bytearray()
     count = 0
@@ -84,26 +98,29 @@ def encode_ours(states: ProducerStates, aborted: Sequence[int] = ()) -> bytes:
         )
         for batch in producer.batches:
             body += _OUR_BATCH.pack(*batch)
-    body += _COUNT.pack(len(aborted)) + b"".join(map(_BASE.pack, aborted))
+    body += _COUNT.pack(len(aborted)) + b"".join(map(_BASE.pack, aborted)) + _HOME.pack(*home)
     head = _OUR_MAGIC + _COUNT.pack(count)
     return head + bytes(body) + crc32c(head + body).to_bytes(4, "big")
 
 
-def decode_ours(data: bytes) -> list[Producer] | None:
-    """The producers in a `.producers` file; None when it is damaged."""
-    found = _decode_ours(data)
+def decode_ours(data: bytes, home: Home | None = None) -> list[Producer] | None:
+    """The producers in a `.producers` file; None when it is damaged, or another one than `home`."""
+    found = _decode_ours(data, home)
     return None if found is None else found[0]
 
 
-def decode_aborted(data: bytes) -> list[int]:
-    """Base offsets of the segments that had a `.txnindex` when this `.producers` file was written."""
-    found = _decode_ours(data)
-    return [] if found is None else found[1]
+def decode_aborted(data: bytes, home: Home) -> list[int] | None:
+    """Base offsets of the segments that had a `.txnindex` when this file was written; None as `decode_ours`."""
+    found = _decode_ours(data, home)
+    return None if found is None else found[1]
 
 
-def _decode_ours(data: bytes) -> tuple[list[Producer], list[int]] | None:
-    if len(data) < 12 or data[:4] != _OUR_MAGIC or crc32c(data[:-4]).to_bytes(4, "big") != data[-4:]:
+def _decode_ours(data: bytes, home: Home | None) -> tuple[list[Producer], list[int]] | None:
+    if len(data) < 12 or crc32c(data[:-4]).to_bytes(4, "big") != data[-4:]:
         return None
+    if data[:4] not in (_OUR_MAGIC, _OLD_MAGIC):
+        return None
+    end = len(data) - 4 - (_HOME.size if data[:4] == _OUR_MAGIC else 0)
     (count,) = _COUNT.unpack_from(data, 4)
     position = 8
     producers = []
@@ -126,6 +143,8 @@ def _decode_ours(data: bytes) -> tuple[list[Producer], list[int]] | None:
         position += _COUNT.size
     except struct.error:
         return None
-    if position + segments * _BASE.size != len(data) - 4:
+    if position + segments * _BASE.size != end:
         return None
-    return producers, [base for (base,) in _BASE.iter_unpack(data[position:-4])]
+    if home is not None and end < len(data) - 4 and _HOME.unpack_from(data, end) != home:
+        return None
+    return producers, [base for (base,) in _BASE.iter_unpack(data[position:end])]

@@ -287,8 +287,8 @@ class Reader:
         seal = self._seal(segment)
         index_file = segment.open_index_file() if hint < 0 or (seal is not None and segment.index_entries) else None
         plan = ReadPlan(
-            file, segment.path, segment.flushed, segment.base_offset, seal, index_file, segment.index_entries,
-            hint, offset, bound, room, first, settled=segment.sealed and not active,
+            file, segment.path, segment.flushed, segment.base_offset, segment.next_offset, seal, index_file,
+            segment.index_entries, hint, offset, bound, room, first, settled=segment.sealed and not active,
         )  # fmt: skip
         pending = Pending(plan, self._hot.buffers, self._checked_in(segment, file, offset), recent=recent)
         if min(room, segment.flushed - max(hint, 0)) > SPAN_BYTES:

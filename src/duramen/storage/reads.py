@@ -64,6 +64,8 @@ class ReadPlan(NamedTuple):
     path: str
     size: int
     base_offset: int
+    next_offset: int
+    """Behind the segment's last record."""
     seal: Seal | None
     index_file: File | None
     index_entries: int
@@ -425,4 +427,8 @@ def _header(plan: ReadPlan, data: memoryview, inside: int, position: int) -> Bat
         raise CorruptLogError(plan.path, position, plan.size, error.message, plan.offset) from None
     if position + header.size > plan.size or header.last_offset_delta < 0:
         raise CorruptLogError(plan.path, position, plan.size, "a batch reaches beyond the segment", plan.offset)
+    if header.base_offset < plan.base_offset or header.next_offset > plan.next_offset:
+        # Taken for true, it would be a gap that reaches as far: readers would wait for what is behind it.
+        end = position + header.size
+        raise CorruptLogError(plan.path, position, end, "a batch's offsets are not of the segment", plan.offset)
     return header

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import LEADER_EPOCHS, replace_file
 from duramen.storage.file_sync import to_sync
-from duramen.storage.producer_files import encode_kafka, encode_ours
+from duramen.storage.producer_files import Home, encode_kafka, encode_ours
 from duramen.storage.seal import SEALING, grow
 from duramen.storage.segment import PRODUCERS, SNAPSHOT, TXN_INDEX, Segment, file_name
 
@@ -47,7 +47,8 @@ class Sidecars(NamedTuple):
 
 def producer_files(log: Log) -> tuple[tuple[str, bytes], ...]:
     """What the log knows of producers now, as (suffix, content) of Kafka's file and of ours."""
-    ours = encode_ours(log.producers, [segment.base_offset for segment in log.segments if segment.has_aborted])
+    home = Home(log.topic_id, log.tp.partition, log.end_offset)
+    ours = encode_ours(log.producers, home, [segment.base_offset for segment in log.segments if segment.has_aborted])
     return (SNAPSHOT, encode_kafka(log.producers)), (PRODUCERS, ours)
 
 

@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.storage.producer_files import decode_kafka, decode_ours, encode_kafka, encode_ours
+from duramen.storage.producer_files import Home, decode_kafka, decode_ours, encode_kafka, encode_ours
 from duramen.storage.producers import ProducerStates
 from duramen.wire.batch import ABORT, COMMIT, BatchHeader, Marker, build_batch, build_marker, parse_header
+from duramen.wire.checksum import crc32c
 
 LAST = 2**31 - 1
+HOME = Home(bytes(16), 3, 9)
 
 
 def batch(
@@ -131,7 +133,7 @@ def test_a_restored_producer_goes_by_its_last_record_but_not_before_its_retry_ca
     stored.update(batch(0, id=3, time=2 * start, base=2))
     stored.update(batch(0, id=4, time=5, base=3))
     states = ProducerStates()
-    for producer in decode_ours(encode_ours(stored)) or ():
+    for producer in decode_ours(encode_ours(stored, HOME)) or ():
         states.restore(producer)
     assert states.expire(start, day) == 0
     states.update(batch(1, id=4, time=5, base=4))
@@ -204,7 +206,7 @@ def test_state_survives_its_files(steps: list[tuple[int, int, bool]]) -> None:
         sequence = known.last_sequence + 1 if known else 0
         states.update(batch(sequence, count, base=offset, id=id, transactional=transactional))
         offset += count
-    ours = encode_ours(states)
+    ours = encode_ours(states, HOME)
     restored = ProducerStates()
     for producer in decode_ours(ours) or []:
         restored.restore(producer)
@@ -220,6 +222,14 @@ def test_state_survives_its_files(steps: list[tuple[int, int, bool]]) -> None:
             damaged = bytearray(data)
             damaged[at] ^= 1
             assert decode(bytes(damaged)) is None
+
+
+def test_files_of_before_that_do_not_say_whose_they_are_are_read() -> None:
+    states = ProducerStates()
+    states.update(batch(0))
+    body = b"DPR2" + encode_ours(states, HOME)[4:-32]
+    found = decode_ours(body + crc32c(body).to_bytes(4, "big"), HOME)
+    assert [producer.id for producer in found or []] == [7]
 
 
 def test_kafkas_snapshot_layout_by_hand() -> None:
