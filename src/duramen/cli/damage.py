@@ -103,6 +103,8 @@ def _verdict(directory: Any) -> str:
     wrong = []
     if directory.error_code:
         wrong.append(f"FAILED ({directory.error_message}): no writes until a restart")
+    elif directory.error_message:
+        wrong.append(f"FULL ({directory.error_message}): no writes until there is room")
     if directory.damage:
         wrong.append(f"{plural(len(directory.damage), 'damaged range')}; stop the node and run `duramen log verify`")
     if directory.offline:
@@ -134,6 +136,7 @@ def as_json(node: NodeDamage) -> dict[str, Any]:
             {
                 "path": directory.log_dir,
                 "failed": directory.error_message if directory.error_code else None,
+                "full": None if directory.error_code else directory.error_message,
                 "scrub": {
                     "bytes_per_second": directory.scrub_bytes_per_second,
                     "rounds": directory.scrub_rounds,

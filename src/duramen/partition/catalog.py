@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from duramen.config import BrokerConfig, TopicConfig
-from duramen.errors import DuramenError, ErrorCode
+from duramen.errors import DuramenError
 from duramen.machines.contract import LogRecord
-from duramen.machines.metadata.commands import CreateTopics, NewTopic, Result, TopicCreated
+from duramen.machines.metadata.commands import CreateTopics, NewTopic, TopicCreated
 from duramen.machines.metadata.following import Follower
 from duramen.machines.metadata.image import MetadataImage, TopicImage
 from duramen.machines.metadata.machine import MetadataMachine
@@ -31,6 +31,7 @@ from duramen.partition.host import Host
 from duramen.partition.offline import Absence, delete_offline, offline
 from duramen.partition.snapshots import Snapshots
 from duramen.partition.store import Store
+from duramen.partition.unmade import Unmade
 from duramen.ports import World
 from duramen.storage.recovery_plan import LogKey
 from duramen.wire.batch import build_batch
@@ -74,8 +75,7 @@ class Catalog:
         self._topic_configs: dict[str, TopicConfig] = {}
         self._incomplete: dict[TopicId, None] = {}
         self.absent = Absence(store.directories)
-        self._unmade: dict[TopicId, str] = {}
-        """Topics with a partition that could not be made, and why: the next start tries again."""
+        self._unmade = Unmade(self, world.clock, self._make_missing)
         self._creating: tuple[TopicId, ...] = ()
         self._when_open: list[Callable[[], None]] = []
 
@@ -145,6 +145,7 @@ class Catalog:
         for topic_id in changes.created:
             made = self.image.topic_by_id(topic_id)
             if made is not None:
+                self._unmade.begins(topic_id)
                 self._report(
                     "topic-created", topic=made.name, id=topic_id_text(topic_id), partitions=len(made.partitions)
                 )
@@ -182,6 +183,7 @@ class Catalog:
             missing = self._missing(topic_id)
             if not missing:
                 del self._incomplete[topic_id]
+                self._unmade.ends(topic_id)
             wanted += missing[: CREATED_AT_ONCE - len(wanted)]
         if not wanted:
             waiting, self._when_open = self._when_open, []
@@ -190,6 +192,10 @@ class Catalog:
             return
         self._creating = tuple(each[1] for each in wanted)
         create_partitions(self._store, wanted, lambda unmade: self._created(wanted, unmade))
+
+    def _make_missing(self, topic_id: TopicId) -> None:
+        self._incomplete[topic_id] = None
+        self._create_missing()
 
     def _missing(self, topic_id: TopicId) -> list[Wanted]:
         topic = self.image.topic_by_id(topic_id)
@@ -209,13 +215,12 @@ class Catalog:
         for tp, topic_id, _ in wanted:
             topic = self.image.topic_by_id(topic_id)
             error = unmade.get((topic_id, tp.partition))
-            if error is not None:
+            if error is None:
+                self._unmade.made((topic_id, tp.partition))
+                if topic is None:
+                    self._store.delete_partition(tp)
+            elif topic is None or self._unmade.add(tp, topic_id, error):
                 self._report("partition-offline", topic=tp.topic, partition=tp.partition, error=error)
-                if topic is not None:
-                    self.absent.add(topic_id, tp.partition)  # half of it may be there
-                    self._unmade.setdefault(topic_id, f"{tp} could not be made: {error}")
-            elif topic is None:
-                self._store.delete_partition(tp)
         for topic in filter(None, map(self.image.topic_by_id, dict.fromkeys(each[1] for each in wanted))):
             self._lead(topic)
             self.configure(topic.name)
@@ -249,7 +254,7 @@ class Catalog:
                 except (OSError, DuramenError) as error:
                     # Its directory failed: the next start finds a log whose topic is gone, and deletes it.
                     self._report("partition-not-deleted", topic=name, partition=tp.partition, error=error)
-        self._unmade.pop(topic_id, None)
+        self._unmade.forget(topic_id)
         self.absent.forget(topic_id)
         try:
             delete_offline(self._store.directories, lambda other: other == topic_id)
@@ -310,18 +315,7 @@ class Catalog:
 
     def submit(self, command: Any, done: Callable[[Any], None]) -> None:
         """Have the metadata machine decide; `done(answer)` once that is committed and its partitions are there."""
-        self.host.submit(command, lambda answer: self.when_open(lambda: done(self._honest(answer))))
-
-    def _honest(self, answer: Any) -> Any:
-        """The machine's answer, but for topics that are committed and still cannot be used."""
-        if not self._unmade or not isinstance(answer, list):
-            return answer
-        return [
-            each._replace(result=Result(ErrorCode.KAFKA_STORAGE_ERROR, self._unmade[each.topic_id]))
-            if isinstance(each, TopicCreated) and each.result.error is ErrorCode.NONE and each.topic_id in self._unmade
-            else each
-            for each in answer
-        ]
+        self.host.submit(command, lambda answer: self.when_open(lambda: done(self._unmade.honest(answer))))
 
     def new_topic(self, name: str, partitions: int = -1, configs: dict[str, str] | None = None) -> NewTopic:
         """A topic of this name; internal topics get the partitions and settings they are born with."""

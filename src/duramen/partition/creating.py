@@ -9,6 +9,7 @@ from duramen.config import TopicConfig
 from duramen.errors import DuramenError, StorageError
 from duramen.model import TopicId, TopicPartition
 from duramen.storage.creation import NewLog
+from duramen.storage.no_room import NoRoomError
 from duramen.storage.recovery_plan import LogKey
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ Created = Callable[[Mapping[LogKey, BaseException]], None]
 def create_partitions(store: Store, wanted: list[Wanted], done: Created) -> None:
     """Make new partitions off the loop, in the directory with the fewest, then open them; `done(unmade)`.
 
-    One call at a time. A failing disk fences the directory: after a failed sync nothing on it is certain.
+    One call at a time. A failing disk fences the directory: after a failed sync nothing on it is certain. A full one
+    has none of them afterwards.
     """
     new = [NewLog(*each) for each in wanted]
     writable = [directory for directory in store.directories if directory.journal.failed is None]
@@ -43,7 +45,8 @@ def create_partitions(store: Store, wanted: list[Wanted], done: Created) -> None
     def created(_: Any, error: BaseException | None) -> None:
         unmade: dict[LogKey, BaseException] = dict(job.refused)
         if error is not None:
-            store.fail(directory, error)
+            if not isinstance(error, NoRoomError):
+                store.fail(directory, error)
             done(unmade | dict.fromkeys((each.key for each in job.new), error))
             return
         problem: BaseException | None = None

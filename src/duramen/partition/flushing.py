@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.partition.partition import Partition
 from duramen.ports import Clock, Timer
+from duramen.storage.no_room import NoRoomError
 
 if TYPE_CHECKING:
     from duramen.partition.store import Store
@@ -47,10 +48,13 @@ class Flushing:
         if partition.closed or partition.is_stable or self._stopped or partition in self._syncing:
             return
         home = self._store.home(partition.tp)
-        if home.journal.failed is not None:
+        if home.journal.failed is not None or home.journal.no_room is not None:
             return
         try:
             job = partition.log.take_sync()
+        except NoRoomError as error:
+            self._store.room.found_none(home, error)
+            return
         except OSError as error:
             self._store.fail(home, error)
             return
@@ -61,6 +65,10 @@ class Flushing:
         def synced(_: Any, error: BaseException | None) -> None:
             del self._syncing[partition]
             if partition.closed:
+                return
+            if isinstance(error, NoRoomError):
+                job.give_back()
+                self._store.room.found_none(home, error)
                 return
             if error is not None:
                 self._store.fail(home, error)

@@ -13,6 +13,7 @@ from duramen.errors import StorageError
 from duramen.ports import Clock, Timer
 from duramen.storage.directory import LogDirectory
 from duramen.storage.journal_ring import Growth
+from duramen.storage.no_room import NoRoomError
 
 if TYPE_CHECKING:
     from duramen.partition.store import Store
@@ -43,6 +44,11 @@ class Maintenance:
         self._timer = self._clock.call_later(MAINTENANCE_SECONDS, self._maintain)
         self._store.compaction.start()
 
+    @property
+    def running(self) -> bool:
+        """Whether it has begun and was not stopped."""
+        return self._timer is not None and not self._stopped
+
     def reconfigure(self, config: BrokerConfig) -> None:
         """Settings of the node that changed, or came from the metadata log, for the directories that are open."""
         for directory in self._store.directories:
@@ -64,6 +70,9 @@ class Maintenance:
         began = self._clock.monotonic()
         try:
             checkpoint = directory.take_checkpoint()
+        except NoRoomError as error:
+            self._store.room.found_none(directory, error)
+            return
         except (OSError, StorageError) as error:
             self._store.fail(directory, error)
             return
@@ -75,13 +84,17 @@ class Maintenance:
             ended = self._clock.monotonic()
             if error is not None:
                 directory.fail_checkpoint(checkpoint, error)
-                self._store.fail(directory, error)
+                if isinstance(error, NoRoomError):
+                    self._store.room.found_none(directory, error)
+                else:
+                    self._store.fail(directory, error)
                 return
             try:
                 directory.complete_checkpoint(checkpoint)
             except OSError as failure:
                 self._store.fail(directory, failure)
                 return
+            self._store.room.look(directory)
             pause = taken - began + self._clock.monotonic() - ended
             self._store.statistics.checkpointed(ended - taken, pause)
             self.make_room(directory)
@@ -148,8 +161,10 @@ class Maintenance:
 
 
 def _is_congested(directory: LogDirectory) -> bool:
-    full = directory.journal.fill >= CONGESTED_FILL or directory.dirty_share >= CONGESTED_DIRTY
-    return full and directory.journal.failed is None
+    """Whether writers are to wait for a checkpoint; where the disk failed or is full they are refused instead."""
+    journal = directory.journal
+    behind = journal.fill >= CONGESTED_FILL or directory.dirty_share >= CONGESTED_DIRTY
+    return behind and journal.failed is None and journal.no_room is None
 
 
 class _Growing:

@@ -71,6 +71,9 @@ class Absence:
     def add(self, topic_id: TopicId, index: int) -> None:
         self._keys[topic_id, index] = None
 
+    def remove(self, topic_id: TopicId, index: int) -> None:
+        self._keys.pop((topic_id, index), None)
+
     def forget(self, topic_id: TopicId) -> None:
         """The topic is gone."""
         self._keys = {key: None for key in self._keys if key[0] != topic_id}

@@ -20,11 +20,14 @@ from duramen.partition.hardening import Hardening
 from duramen.partition.maintenance import Maintenance
 from duramen.partition.offline import offline
 from duramen.partition.partition import Partition
+from duramen.partition.room import Room
+from duramen.partition.synced import Synced, WhenSynced
 from duramen.ports import World
 from duramen.storage.damage import damage_of
 from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.journal import Group
 from duramen.storage.log import Log
+from duramen.storage.no_room import NoRoomError
 
 
 @dataclass(slots=True)
@@ -59,7 +62,8 @@ class Store:
         self._stopping = False
         self._jobs = 0
         self._on_idle: Callable[[], None] | None = None
-        self._synced: list[tuple[LogDirectory, int, Callable[[KafkaError | None], None]]] = []
+        self._synced = Synced()
+        self.room = Room(self)
         self.statistics = CommitStatistics()
         self.congested = False
         """A journal is nearly full: whoever feeds this store should pause until `on_relief`."""
@@ -204,6 +208,8 @@ class Store:
                 directory.flush()
                 self._start_group(directory)
                 self.maintenance.written(directory)
+            except NoRoomError as error:
+                self.room.found_none(directory, error)
             except (OSError, StorageError) as error:
                 self.fail(directory, error)
         self._advance_page_cache()
@@ -216,7 +222,7 @@ class Store:
             journal = self._homes[partition.tp].journal
             if partition.is_stable or journal.failed is not None:
                 continue
-            if journal.knows(partition.log) and partition not in self._hardening:
+            if journal.knows(partition.log) and not partition.log.dirty and partition not in self._hardening:
                 partition.durable(partition.log.end_offset)
                 self.flushing.appended(partition)
             else:
@@ -246,37 +252,20 @@ class Store:
             partition = self._by_log.get((log.topic_id, log.tp.partition))
             if partition is not None and log.stable:
                 partition.durable(log.durable_end)
-        self._answer_synced()
+        self._synced.answer()
         self.maintenance.make_room(directory)
         if directory.journal.has_pending or self._touched:
             # Appended while the group was being written, or waiting for it: no need to wait for the next event.
             self.commit()
 
-    def when_synced(self, tp: TopicPartition, callback: Callable[[KafkaError | None], None]) -> None:
+    def when_synced(self, tp: TopicPartition, callback: WhenSynced) -> None:
         """Call back once everything journaled so far for this partition's directory is on stable storage."""
         self.when_directory_synced(self._homes[tp], callback)
 
-    def when_directory_synced(self, directory: LogDirectory, callback: Callable[[KafkaError | None], None]) -> None:
+    def when_directory_synced(self, directory: LogDirectory, callback: WhenSynced) -> None:
         """The same for a directory."""
-        target = directory.journal.last_lsn
-        if directory.journal.failed is not None:
-            callback(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} failed earlier"))
-        elif directory.journal.durable_lsn >= target:
-            callback(None)
-        else:
-            self._synced.append((directory, target, callback))
+        if self._synced.when(directory, callback):
             self.commit_soon()
-
-    def _answer_synced(self, failed: LogDirectory | None = None, reason: KafkaError | None = None) -> None:
-        """Call back those whose entries are durable, and with the reason those whose directory failed."""
-        waiting, self._synced = self._synced, []
-        for directory, target, callback in waiting:
-            if directory is failed:
-                callback(reason)
-            elif directory.journal.durable_lsn >= target:
-                callback(None)
-            else:
-                self._synced.append((directory, target, callback))
 
     def fail(self, directory: LogDirectory, error: BaseException) -> None:
         """A write or sync failed: this directory takes no more writes until a restart (ENGINE.md §1)."""
@@ -285,14 +274,16 @@ class Store:
             self._failed.append(directory)
         if directory.journal.failed is None:
             directory.journal.fail(None, error)
-        reason = KafkaError(
-            ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} failed ({error}); the outcome of this write is unknown"
-        )
+        self.answer_unknown(directory, f"{directory.path} failed ({error})")
+        self.on_failure(directory, error)
+
+    def answer_unknown(self, directory: LogDirectory, what: str) -> None:
+        """Tell everybody who waits for something to be written in the directory."""
+        reason = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{what}; the outcome of this write is unknown")
         for tp, partition in list(self.partitions.items()):
             if self._homes[tp] is directory:
                 partition.fail(reason)
-        self._answer_synced(directory, reason)
-        self.on_failure(directory, error)
+        self._synced.answer(directory, reason)
 
     # ---- work off the loop ---------------------------------------------------------------------------------
 

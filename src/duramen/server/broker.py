@@ -37,6 +37,7 @@ from duramen.server.sinks import Sinks
 from duramen.storage.damage import Damage, remedy_of
 from duramen.storage.directory import LogDirectory
 from duramen.storage.log import Log
+from duramen.storage.no_room import NoRoomError
 from duramen.storage.repairing import losses
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class Broker:
         self.store.compaction.configure(cleaner_settings(config))
         self.store.statistics.observers.append(self.metrics.sync.observe)
         self.store.on_failure = self._directory_failed
+        self.store.room.on_change = self._directory_full
         self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"), world.entropy)
         self.segments = SegmentAccess(world, config)
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
@@ -321,6 +323,13 @@ class Broker:
         took_ms = (scrubber.ended_ms or 0) - (scrubber.started_ms or 0)
         damaged = len(directory.known_damage())
         self.report("scrubbed", directory=directory.path, bytes=scrubber.round_bytes, ms=took_ms, damaged=damaged)
+
+    def _directory_full(self, directory: LogDirectory, error: NoRoomError | None) -> None:
+        if error is None:
+            self.report("directory-has-room", directory=directory.path)
+        else:
+            told = {"directory": directory.path, "error": error, "remedy": "free space on its volume"}
+            self._report("error", "directory-full", told)
 
     def _directory_failed(self, directory: Any, error: BaseException) -> None:
         told = {"directory": directory.path, "error": error, "remedy": remedy_of(error)}

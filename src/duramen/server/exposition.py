@@ -125,6 +125,11 @@ class BrokerCollector(Collector):
             "1 after a failed write or sync: takes no writes until a restart.",
             labels=["directory"],
         )
+        full = GaugeMetricFamily(
+            "duramen_directory_full",
+            "1 while writes are refused for want of room on the disk.",
+            labels=["directory"],
+        )
         offline = GaugeMetricFamily(
             "duramen_offline_partitions", "Partitions too damaged to be served.", labels=["directory"]
         )
@@ -134,7 +139,8 @@ class BrokerCollector(Collector):
             laps.add_metric([directory.path], directory.journal.laps)
             refused.add_metric([directory.path], int(directory.journal.growth_error is not None))
             failed.add_metric([directory.path], int(directory.journal.failed is not None))
-        yield from (fill, laps, refused, failed, offline)
+            full.add_metric([directory.path], int(directory.journal.no_room is not None))
+        yield from (fill, laps, refused, failed, full, offline)
         yield from self._scrubbing()
         yield from self._compaction()
         yield CounterMetricFamily("duramen_journal_groups", "Group commits.", self._broker.store.statistics.groups)

@@ -30,12 +30,15 @@ from duramen.storage.log import Log
 from duramen.storage.opening import Offline
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.syncing import LogSync
+from duramen.storage.together import Together
 from duramen.storage.vouching import VOUCHED, Vouched, encode_vouched
 
 SLICE_LOGS = 8
 """Logs synced by one job of a round while the journal has room."""
 MOST_SLICES = 20
 """With very many logs, jobs of a round sync more than SLICE_LOGS each, so that it ends after about this many."""
+STOP_LOGS = 256
+"""Logs that a clean stop syncs side by side."""
 URGENT_FILL = 0.75
 """From this fill on a round syncs everything that is left in one job."""
 
@@ -83,7 +86,10 @@ class Checkpoint:
     gone: Callable[[Log], bool]
 
     def run(self) -> None:
-        """Sync the logs, then persist the checkpoint files if this is the round's last job. OSError fences."""
+        """Sync the logs, then persist the checkpoint files if this is the round's last job.
+
+        NoRoomError: the round is given up, and another may be begun; any other OSError fences.
+        """
         for log, sync, _ in self.syncs:
             try:
                 sync.run()
@@ -193,6 +199,23 @@ class Checkpointer:
             self._round = None
             self.rounds += 1
 
+    def sync_and_close(self, together: Together) -> None:
+        """Everything, for good; a share of the logs at a time, for each has a file open meanwhile. OSError."""
+        logs = list(self.logs.items())
+        for first in range(0, len(logs), STOP_LOGS):
+            share = logs[first : first + STOP_LOGS]
+            syncs = []
+            for key, log in share:
+                sync = log.take_sync(full=True)
+                self.points[key] = point_of(log)
+                if sync is not None:
+                    syncs.append(sync)
+            together([sync.run for sync in syncs])
+            for sync in syncs:
+                sync.log.complete_sync(sync)
+            for _, log in share:
+                log.close()
+
     def wrote(self, files: Files) -> None:
         """These files are on stable storage."""
         self.persisted = {
@@ -204,6 +227,16 @@ class Checkpointer:
         """The job failed: the round is over, the journal keeps everything."""
         self._job = None
         self._round = None
+
+    def give_up(self, job: Checkpoint) -> None:
+        """The job found no room for a side file, and no sync has failed: the next round has all of this one to do."""
+        left = [log for log, _, _ in job.syncs]
+        for _, sync, _ in job.syncs:
+            sync.give_back()
+        if self._round is not None:
+            left += self._round.waiting
+        self.changed.update(dict.fromkeys(log for log in left if not self._is_gone(log)))
+        self.fail(job)
 
     def files(self, ahead: Mapping[LogKey, LogPoint]) -> Files:
         """The checkpoint files as of now, with the points of `ahead` where it has them."""

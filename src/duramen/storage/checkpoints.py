@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from duramen.errors import StorageError
 from duramen.model import TopicId, TopicPartition
 from duramen.ports import Disk
+from duramen.storage.no_room import writing
 from duramen.wire.checksum import crc32c
 
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
@@ -52,17 +53,22 @@ def read_file(disk: Disk, path: str) -> bytes | None:
 
 
 def replace_file(disk: Disk, path: str, content: bytes, *, durable_name: bool = True) -> None:
-    """Give the file this content, all or nothing. With `durable_name` the new content survives a power cut."""
+    """Give the file this content, all or nothing. With `durable_name` the new content survives a power cut.
+
+    NoRoomError: the old content stays. So it is after a sync that found no room, for the next try begins by cutting off
+    all that this one wrote. OSError.
+    """
     temporary = path + ".tmp"
-    file = disk.open(temporary, create=True, write=True)
-    try:
-        file.truncate(0)
-        if content:
-            file.pwritev([content], 0)
-        file.sync()
-    finally:
-        file.close()
-    disk.rename(temporary, path)
+    with writing():
+        file = disk.open(temporary, create=True, write=True)
+        try:
+            file.truncate(0)
+            if content:
+                file.pwritev([content], 0)
+            file.sync()
+        finally:
+            file.close()
+        disk.rename(temporary, path)
     if durable_name:
         disk.sync_directory(posixpath.dirname(path))
 

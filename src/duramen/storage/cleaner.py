@@ -8,7 +8,6 @@ youngest, never one without those before it: otherwise a tombstone could go befo
 
 from __future__ import annotations
 
-import errno
 import posixpath
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
@@ -45,6 +44,7 @@ from duramen.storage.cleaning import Copy, Rules, build_map
 from duramen.storage.damage import Findings, damage_of
 from duramen.storage.journal import Journal
 from duramen.storage.log import Log
+from duramen.storage.no_room import OUT_OF_SPACE
 from duramen.storage.offset_map import OffsetMap
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.segment import Segment
@@ -55,8 +55,6 @@ Job = Callable[[], int]
 Pieces = Generator[int, None, None]
 Steps = Generator["Job | None", None, None]
 """What a pass does next; None: ask again a little later."""
-
-OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)

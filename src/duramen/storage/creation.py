@@ -12,6 +12,7 @@ from duramen.ports import Disk
 from duramen.storage.log import Log
 from duramen.storage.log_state import LogJournal
 from duramen.storage.logconfig import LogConfig
+from duramen.storage.no_room import NoRoomError, writing
 from duramen.storage.reads import HotWindow
 from duramen.storage.recovery_plan import LogKey
 
@@ -54,12 +55,36 @@ class Creation:
         self.logs: list[Log] = []
 
     def run(self) -> None:
-        """Any thread. OSError: some may be there, none is to be used."""
-        for tp, topic_id, config in self.new:
-            path = posixpath.join(self._directory, str(tp))
-            log = Log.create(
-                self._disk, path, tp, topic_id, config, self._journal, flush_queue=self._flush_queue, hot=self._hot
-            )
-            log.active.release_files()  # many are made at once, and it is synced
-            self.logs.append(log)
+        """Any thread. NoRoomError: nothing of them is left. Any other OSError: some may be there, none is to be used.
+
+        A sync that finds no room is no worse here than a write: only these new files depend on it, and all of them go.
+        """
+        try:
+            with writing():
+                for new in self.new:
+                    self._make(*new)
+        except NoRoomError:
+            self._remove()
+            raise
         self._disk.sync_directory(self._directory)
+
+    def _make(self, tp: TopicPartition, topic_id: TopicId, config: LogConfig) -> None:
+        path = self._path(tp)
+        log = Log.create(
+            self._disk, path, tp, topic_id, config, self._journal, flush_queue=self._flush_queue, hot=self._hot
+        )
+        log.active.release_files()  # many are made at once, and it is synced
+        self.logs.append(log)
+
+    def _remove(self) -> None:
+        for log in self.logs:
+            log.active.forget()
+        self.logs.clear()
+        for new in self.new:
+            path = self._path(new.tp)
+            if self._disk.exists(path):
+                self._disk.remove(path)
+        self._disk.sync_directory(self._directory)
+
+    def _path(self, tp: TopicPartition) -> str:
+        return posixpath.join(self._directory, str(tp))

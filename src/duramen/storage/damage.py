@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import posixpath
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ from duramen.model import TopicPartition
 from duramen.ports import File
 from duramen.storage.checkpoints import parse_partition_name
 from duramen.storage.index import OffsetIndex
+from duramen.storage.no_room import OUT_OF_SPACE
 from duramen.storage.scan import scan
 
 MOST_FINDINGS = 1000
@@ -21,7 +21,7 @@ MOST_FINDINGS = 1000
 def remedy_of(failure: BaseException) -> str:
     """What to do about the error that fenced a directory."""
     cause = failure if isinstance(failure, OSError) else failure.__cause__
-    full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    full = isinstance(cause, OSError) and cause.errno in OUT_OF_SPACE
     return "free space on its volume, then restart the node" if full else "mend its disk, then restart the node"
 
 

@@ -1,7 +1,8 @@
 """A log directory in use: its lock, identity, journal, logs, checkpoints and what is to be deleted.
 
 One directory is one unit of failure: a failed write or sync fences it, all of it, until a restart has recovered it
-from what is on stable storage. Everything here runs on the loop thread, but for the jobs it hands out.
+from what is on stable storage. A write that only lacked room is made again; until that works no others are taken.
+Everything here runs on the loop thread, but for the jobs it hands out.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from duramen.storage.damage import Findings
 from duramen.storage.directory_logs import DirectoryLogs
 from duramen.storage.directory_start import (
     StartState,
-    Together,
     drop_leftover_directories,
     prepare,
 )
@@ -37,16 +37,14 @@ from duramen.storage.journal_parts import PartMaker, remove_parts
 from duramen.storage.journal_ring import JournalLimits
 from duramen.storage.log import Log
 from duramen.storage.logconfig import LogConfig, PlainLogConfig
+from duramen.storage.no_room import NoRoomError
 from duramen.storage.open_files import MOST_FILES
 from duramen.storage.opening import Offline, Opening
 from duramen.storage.reads import HotWindow
 from duramen.storage.recovery import RecoveryReport
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.scrubbing import Scrubber, ScrubJob
-from duramen.storage.together import one_by_one
-
-STOP_LOGS = 256
-"""Logs that a clean stop syncs side by side."""
+from duramen.storage.together import Together, one_by_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,18 +237,29 @@ class LogDirectory(DirectoryLogs):
     # -- the commit cycle
 
     def flush(self) -> None:
-        """Write what was appended since the last call, one write per log. OSError: the directory is fenced."""
+        """Write what was appended since the last call, one write per log.
+
+        NoRoomError: what is not written waits for the next call, and no more is taken until there is room. Any other
+        OSError: the directory is fenced.
+        """
         queue = self._queue
         if not queue:
             return
         logs = queue[:]
         queue.clear()
         self._checkpointer.changed.update(dict.fromkeys(logs))
+        written = 0
         try:
             for log in logs:
-                self._dirty += log.active.size - log.active.flushed
+                unwritten = log.active.size - log.active.flushed
                 log.flush()
+                self._dirty += unwritten
+                written += 1
             self.hot.files.trim()
+        except NoRoomError as error:
+            queue[:0] = logs[written:]
+            self.journal.no_room = error
+            raise
         except OSError as error:
             self.journal.fail(None, error)
             raise
@@ -269,10 +278,13 @@ class LogDirectory(DirectoryLogs):
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether the journal's fill or the bytes waiting for a sync call for a checkpoint now."""
+        """Whether the journal's fill or the bytes waiting for a sync call for a checkpoint now.
+
+        Or a disk that was full: a checkpoint writes every kind of file that grows, and so shows whether there is room.
+        """
         if self._checkpointer.under_way or self.journal.fill >= self.settings.checkpoint_fill:
             return True
-        if self.crowded or self.cleaner.waits or self._housekeeping.waits:
+        if self.crowded or self.cleaner.waits or self._housekeeping.waits or self.journal.no_room is not None:
             return True
         if self.journal.entries and self._now_ms - self._last_checkpoint_ms >= self.settings.checkpoint_interval_ms:
             return True
@@ -306,7 +318,7 @@ class LogDirectory(DirectoryLogs):
         return self._checkpointer.take(len(self.logs) if force else SLICE_LOGS)
 
     def complete_checkpoint(self, job: Checkpoint) -> None:
-        """The job has run. OSError: the directory is fenced."""
+        """The job has run; at the end of a round a disk that was full has room. OSError: the directory is fenced."""
         try:
             self._checkpointer.complete(job)
             self.hot.files.trim(again=True)
@@ -314,11 +326,17 @@ class LogDirectory(DirectoryLogs):
             self.fail_checkpoint(job, error)
             raise
         self._dirty = self._checkpointer.dirty_bytes
+        if job.files is not None:
+            self.journal.no_room = None
 
     def fail_checkpoint(self, job: Checkpoint, error: BaseException) -> None:
-        """The job failed: a failed sync is never retried, the directory is fenced."""
-        self._checkpointer.fail(job)
-        self.journal.fail(None, error)
+        """The job failed: a failed sync is never retried, the directory is fenced; not so where it only lacked room."""
+        if isinstance(error, NoRoomError):
+            self._checkpointer.give_up(job)
+            self.journal.no_room = error
+        else:
+            self._checkpointer.fail(job)
+            self.journal.fail(None, error)
 
     # -- housekeeping and the end
 
@@ -352,29 +370,13 @@ class LogDirectory(DirectoryLogs):
             self._closed = True
             self._release()
 
-    def _sync_and_close(self, logs: list[tuple[LogKey, Log]]) -> None:
-        """For good; a share of the logs at a time, for each has a file open meanwhile."""
-        syncs = []
-        for key, log in logs:
-            sync = log.take_sync(full=True)
-            self._checkpointer.points[key] = point_of(log)
-            if sync is not None:
-                syncs.append(sync)
-        self._together([sync.run for sync in syncs])
-        for sync in syncs:
-            sync.log.complete_sync(sync)
-        for _, log in logs:
-            log.close()
-
     def _stop_cleanly(self) -> None:
         try:
             while (group := self.take_group()) is not None:
                 group.run()
                 self.journal.complete(group)
             self.cleaner.finish()
-            logs = list(self.logs.items())
-            for first in range(0, len(logs), STOP_LOGS):
-                self._sync_and_close(logs[first : first + STOP_LOGS])
+            self._checkpointer.sync_and_close(self._together)
             self._checkpointer.files({}).write()
             self.cleaner.take_checkpoint()()
             maker = self.journal.maker

@@ -20,6 +20,7 @@ from duramen.storage.housekeeping import Housekeeping
 from duramen.storage.journal import Journal
 from duramen.storage.log import Log
 from duramen.storage.logconfig import LogConfig
+from duramen.storage.no_room import NoRoomError
 from duramen.storage.opening import Offline
 from duramen.storage.reads import HotWindow
 from duramen.storage.recovery_plan import LogKey
@@ -56,7 +57,8 @@ class DirectoryLogs:
         try:
             job.run()
         except OSError as error:
-            self.journal.fail(None, error)
+            if not isinstance(error, NoRoomError):
+                self.journal.fail(None, error)
             raise StorageError(f"{posixpath.join(self.path, str(tp))} cannot be created: {error}") from error
         return self.complete_creation(job)[0]
 

@@ -8,10 +8,9 @@ on. None of these: a Kafka directory that was not stopped cleanly, which only Ka
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_from_text, topic_id_text
@@ -47,10 +46,9 @@ from duramen.storage.recovery_plan import LogKey, Plan, Point, make_plans
 from duramen.storage.scrub_progress import PROGRESS as SCRUB_PROGRESS
 from duramen.storage.segment import log_name, parse_base
 from duramen.storage.segment_lists import NOTHING_WANTED, Wanted
+from duramen.storage.together import Together
 from duramen.storage.vouching import DELETE_SUFFIX, check_identity, read_vouched, restore
 
-Together = Callable[[Sequence[Callable[[], Any]]], list[Any]]
-"""As `ports.Executor.together`."""
 _TEMPORARIES = frozenset(
     f"{name}.tmp"
     for name in (

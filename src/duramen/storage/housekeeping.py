@@ -19,6 +19,7 @@ from duramen.storage.journal import Journal
 from duramen.storage.journal_ring import Growth
 from duramen.storage.keeping import KeepProducers
 from duramen.storage.log import Log
+from duramen.storage.no_room import NoRoomError
 from duramen.storage.producers import is_sinks
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.retention import (
@@ -89,8 +90,13 @@ class SealSegment:
         self.log.complete_seal(self.job)
 
     def fail(self, error: BaseException) -> None:
-        """The segment is damaged (said once, and it stays unsealed), was deleted meanwhile, or the disk failed."""
-        if isinstance(error, CorruptLogError):
+        """The segment is damaged (said once, and it stays unsealed), was deleted meanwhile, or the disk failed.
+
+        Where there is no room it is tried again.
+        """
+        if isinstance(error, NoRoomError):
+            self.pending.discard((self.log, self.job.base_offset))
+        elif isinstance(error, CorruptLogError):
             self.findings.add(damage_of(error))
         elif not isinstance(error, FileNotFoundError):
             self.failed(error)
@@ -172,7 +178,7 @@ class Housekeeping:
         for log in looked_at:
             if logs.get((log.topic_id, log.tp.partition)) is log:
                 log.producers.expire(now_ms, self.producer_expiration_ms, self.keeps_producer)
-                with suppress(KafkaError):  # the journal is full: what may go now may go later, too
+                with suppress(KafkaError, NoRoomError):  # full, journal or disk: what may go now may go later, too
                     jobs += self._retain(log, now_ms)
         jobs += self._detach(logs)
         durable = self._journal.durable_lsn

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from duramen.errors import FencedDirectoryError, check
+from duramen.errors import ErrorCode, FencedDirectoryError, KafkaError, check
 from duramen.model import TopicPartition
 from duramen.ports import Buffer, Disk
 from duramen.storage import kinds
@@ -278,10 +278,12 @@ class Journal(PartRing):
         """Raise what `append` would raise for a batch of `size` bytes, before anything of it is done.
 
         FencedDirectoryError after a failure; KafkaError(KAFKA_STORAGE_ERROR, retriable) when the journal is at
-        one of its bounds or the disk has no room for another part.
+        one of its bounds or the disk has no room, for another part or for anything.
         """
         if self.failed is not None:
             raise self._fenced()
+        if self.no_room is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.maker.directory} has no room: {self.no_room}")
         if self.next_lsn - self.checkpoint_lsn >= self.limits.entries:
             raise self._full()
         need = EXTENT_SIZE if size > self.limits.bypass else ENTRY_SIZE + size

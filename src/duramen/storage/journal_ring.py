@@ -44,6 +44,8 @@ class PartRing:
         self.on_failed: Callable[[], None] = lambda: None
         """Called once, when the directory is fenced: whoever waits for it has to be told."""
         self.growth_error: BaseException | None = None
+        self.no_room: OSError | None = None
+        """Why batches are refused: files of the directory could not grow, and nobody has seen yet that they can."""
         self.maker = maker
         self._recorded_lsn = next_lsn
         self._free: deque[Part] = deque()

@@ -23,6 +23,7 @@ from duramen.storage.checkpoints import (
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from duramen.storage.log_state import LogJournal, LogState
 from duramen.storage.logconfig import LogConfig
+from duramen.storage.no_room import writing
 from duramen.storage.reads import HotWindow
 from duramen.storage.segment import MAX_RELATIVE, Segment
 from duramen.storage.syncing import LogSync
@@ -248,13 +249,14 @@ class Log(LogState):
         return self.journal.append(kind, self, offset, self.epochs.latest, active.base_offset, active.size, data)
 
     def roll(self) -> Segment:
-        """Close the active segment and start a new one at the end of the log; journaled. OSError."""
+        """Close the active segment and start a new one at the end of the log; journaled. NoRoomError, OSError."""
         self._check_whole()
-        self.flush()
         old = self.active
         check(old.size > 0, "an empty segment is never rolled")
-        self._write_sidecars()
-        segment = self.add_segment(self.end_offset)
+        with writing():
+            self.flush()
+            self._write_sidecars()
+            segment = self.add_segment(self.end_offset)
         old.close_indexes()  # last: a roll that failed leaves a segment that can still grow
         self.marked = False
         self._set_roll_time()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.model import TopicId, TopicPartition
 from duramen.ports import Buffer, Disk
+from duramen.storage import no_room
 from duramen.storage.epochs import EpochCache
 from duramen.storage.leases import UNBOUNDED, Lease, Leases
 from duramen.storage.open_files import OpenFiles
@@ -151,12 +152,19 @@ class LogState:
         self._reader.forget()
 
     def flush(self) -> None:
-        """Write everything queued with one call. OSError: nothing is forgotten, but the directory must be fenced."""
+        """Write everything queued with one call. NoRoomError: it stays queued, the next call writes all of it again.
+
+        Any other OSError: nothing is forgotten, but the directory must be fenced.
+        """
         queue = self._queue
         if queue:
             segment = self.active
             start = segment.flushed
-            segment.open_file().pwritev(queue, start)
+            file = segment.open_file()
+            try:
+                file.pwritev(queue, start)
+            except OSError as error:
+                raise no_room.told(error) from error
             self._queue = []
             segment.flushed = segment.size
             if segment.size - start >= SUMMED_BYTES:

@@ -26,23 +26,23 @@ def removable_before(log: Log, now_ms: int, high_watermark: int) -> int:
     Never: what a lease covers, what the high watermark has not passed, or the active segment. Leases that hold back too
     much are broken.
     """
-    free = _removable(log, now_ms, high_watermark)
+    free = _removable(log, log.segments[:-1], now_ms, high_watermark)
     leased = log.leased_from(now_ms)
     if leased is None or leased >= free:
         return free
     log.break_greedy_leases(free)
     leased = log.leased_from(now_ms)
-    return free if leased is None else _removable(log, now_ms, min(high_watermark, leased))
+    return free if leased is None else _removable(log, log.segments[:-1], now_ms, min(high_watermark, leased))
 
 
-def _removable(log: Log, now_ms: int, bound: int) -> int:
-    """The same without a look at leases: segments that end at or below `bound`."""
+def _removable(log: Log, segments: Sequence[Segment], now_ms: int, bound: int) -> int:
+    """The same of the first segments of a log without a look at leases: those that end at or below `bound`."""
     retention_ms, retention_bytes = _limits(log)
     excess = log.size - retention_bytes if retention_bytes >= 0 else -1
     removable = log.segments[0].base_offset
     compacted = "compact" in getattr(log.config, "cleanup_policy", ())
     passed = 0
-    for segment in log.segments[:-1]:
+    for segment in segments:
         if segment.next_offset > bound:
             break
         expired = _expired(segment, now_ms, retention_ms)
@@ -58,14 +58,18 @@ def _removable(log: Log, now_ms: int, bound: int) -> int:
 
 
 def active_expired(log: Log, now_ms: int, high_watermark: int) -> bool:
-    """Whether the whole active segment is past `retention.ms`, so that rolling it lets it go."""
+    """Whether the whole active segment is past `retention.ms`, so that rolling it lets it go.
+
+    As in Kafka not while an older segment stays (its records are from the future, or a lease has it): each further
+    append that expires would leave one more small segment.
+    """
     active = log.active
     retention_ms, _ = _limits(log)
-    return (
-        active.next_offset > active.base_offset
-        and active.next_offset <= high_watermark
-        and _expired(active, now_ms, retention_ms)
-    )
+    if active.next_offset == active.base_offset or not _expired(active, now_ms, retention_ms):
+        return False
+    leased = log.leased_from(now_ms)
+    bound = high_watermark if leased is None else min(high_watermark, leased)
+    return _removable(log, log.segments, now_ms, bound) == active.next_offset
 
 
 def _expired(segment: Segment, now_ms: int, retention_ms: int) -> bool:

@@ -15,6 +15,7 @@ from typing import Protocol
 from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import read_file, replace_file
+from duramen.storage.no_room import writing
 from duramen.storage.scan import scan
 from duramen.wire.checksum import crc32c
 from duramen.wire.seal import BLOCK_BYTES, Seal, Sides, decode_seal
@@ -98,16 +99,17 @@ def grow(disk: Disk, file: File, path: str, length: int, written: Mapping[int, i
 
 
 def write_growing(disk: Disk, path: str, seal: Seal, *, sync: bool) -> None:
-    """Replace a `.sealing` file. OSError."""
-    target = disk.open(path + ".tmp", create=True, write=True)
-    try:
-        target.truncate(0)
-        target.pwritev([seal.encode()], 0)
-        if sync:
-            target.sync()
-    finally:
-        target.close()
-    disk.rename(path + ".tmp", path)
+    """Replace a `.sealing` file. NoRoomError: the old one stays. OSError."""
+    with writing():
+        target = disk.open(path + ".tmp", create=True, write=True)
+        try:
+            target.truncate(0)
+            target.pwritev([seal.encode()], 0)
+            if sync:
+                target.sync()
+        finally:
+            target.close()
+        disk.rename(path + ".tmp", path)
 
 
 def trim_growing(disk: Disk, path: str, length: int) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import LEADER_EPOCHS, replace_file
 from duramen.storage.file_sync import to_sync
+from duramen.storage.no_room import writing
 from duramen.storage.producer_files import Home, encode_kafka, encode_ours
 from duramen.storage.seal import SEALING, grow
 from duramen.storage.segment import PRODUCERS, SNAPSHOT, TXN_INDEX, Segment, file_name
@@ -81,15 +82,17 @@ def collect(log: Log, *, final: bool, full: bool, synced: bool) -> Sidecars:
 
 
 def write(disk: Disk, sidecars: Sidecars, *, sync: bool, still_there: Callable[[], None] = lambda: None) -> None:
-    """Write the collected bytes, but not the epochs; `still_there` is asked before each file. OSError."""
+    """Write the collected bytes, but not the epochs; `still_there` is asked before each file. NoRoomError, OSError."""
     for path, position, data, whole in sidecars.writes:
         still_there()
-        file = disk.open(path, create=True, write=True)
+        with writing():
+            file = disk.open(path, create=True, write=True)
         try:
-            if whole:
-                file.truncate(0)
-            if data:
-                file.pwritev([data], position)
+            with writing():
+                if whole:
+                    file.truncate(0)
+                if data:
+                    file.pwritev([data], position)
             if sync:
                 file.sync()
         finally:
@@ -127,6 +130,7 @@ class LogSync:
     """
 
     __slots__ = (
+        "_aborted",
         "_cuts",
         "_disk",
         "_full",
@@ -157,8 +161,9 @@ class LogSync:
         if any(segment is active for segment in unsynced) or (full and active.size):
             written = {} if active.written_sums is None else active.written_sums.take()
             self._growing = [Growing(active, active.open_file(), active.size, written)]
-        self._transactions = [segment.path_of(TXN_INDEX) for segment in log.segments if segment.aborted_unsynced]
-        for segment in log.segments:
+        self._aborted = [segment for segment in log.segments if segment.aborted_unsynced]
+        self._transactions = [segment.path_of(TXN_INDEX) for segment in self._aborted]
+        for segment in self._aborted:
             segment.aborted_unsynced = False
         self._names_changed = log.names_changed or sidecars.snapshot >= 0 or bool(self._transactions)
         self._full = full
@@ -166,7 +171,7 @@ class LogSync:
         log.epochs.changed = False
 
     def run(self) -> None:
-        """Write the sidecars, sync the segments in order, then the names. OSError.
+        """Write the sidecars, sync the segments in order, then the names. OSError; after a NoRoomError `give_back`.
 
         FileNotFoundError when the log was deleted meanwhile: its old name may be another topic's. Not before this
         returns: new logs are made on the same lane.
@@ -210,6 +215,13 @@ class LogSync:
         for segment, _, size in self._segments:
             segment.synced = max(segment.synced, size)
         return True
+
+    def give_back(self) -> None:
+        """A sidecar found no room, no sync has failed: the next job has everything to do that this one had."""
+        self.log.names_changed = self.log.names_changed or self._names_changed
+        self.log.epochs.changed = self.log.epochs.changed or self._sidecars.epochs is not None
+        for segment in self._aborted:
+            segment.aborted_unsynced = True
 
     def _disown(self) -> None:
         """What the job wrote of a history that was cut meanwhile: the snapshot goes, indexes come anew. OSError."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Thread
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from duramen.errors import DuramenError
 
 T = TypeVar("T")
+Together = Callable[[Sequence[Callable[[], Any]]], list[Any]]
+"""As `ports.Executor.together`."""
 
 THREADS = 8
 """Syncs that are under way at once share the file system's own group commit; more threads gain nothing."""

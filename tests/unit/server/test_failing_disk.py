@@ -70,8 +70,7 @@ def test_a_produce_that_takes_too_long_is_told_that_the_outcome_is_unknown() -> 
     assert offsets(line.fetch("t", 0)) == [0], "the outcome was that it was stored"
 
 
-@pytest.mark.parametrize("operation", ["sync", "pwritev"])
-@pytest.mark.parametrize("errno", [5, 28])
+@pytest.mark.parametrize(("operation", "errno"), [("sync", 5), ("sync", 28), ("pwritev", 5)])
 def test_a_disk_that_fails_refuses_writes_and_serves_reads(operation: str, errno: int) -> None:
     disk = CrashDisk()
     server = InProcess(disk)

@@ -143,6 +143,24 @@ def test_records_without_timestamps_expire_by_the_age_of_their_segment_also_afte
     assert not active_expired(log, 5100, log.end_offset)
 
 
+@pytest.mark.parametrize("held_by", ["the future", "a lease"])
+def test_an_expired_active_segment_is_not_rolled_while_an_older_one_stays(held_by: str) -> None:
+    _, directory, log = log_of_segments(2)
+    configure(log, retention_ms=100)
+    if held_by == "the future":
+        log.segments[0].max_timestamp = 9 * DAY
+    else:
+        log.lease(0, expires_ms=9 * DAY)
+    for number in range(5):
+        append(log, b"v")
+        commit(directory)
+        housekeep(directory, DAY * (number + 1))
+        commit(directory)
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    housekeep(directory, 10 * DAY)
+    assert log.start_offset == log.end_offset == log.active.base_offset, "then all of them go"
+
+
 def test_a_segment_without_timestamps_is_rolled_by_its_age_and_mixed_ones_are_not_rolled_at_every_record() -> None:
     _, _, log = log_of_segments(1)
     configure(log, segment_ms=1000, segment_bytes=1 << 20)

@@ -28,8 +28,16 @@ def handle(request: Request) -> None:
     request.reply(DescribeDamageResponse.new(node_id=broker.node_id, directories=directories))
 
 
+def _message(failure: BaseException | None, full: OSError | None) -> str | None:
+    """Without an error code it is about a disk that is full: writes are refused until there is room."""
+    if failure is not None:
+        return f"{failure}; {remedy_of(failure)}"
+    return None if full is None else f"{full}; free space on its volume"
+
+
 def _directory(directory: LogDirectory) -> Any:
     failure = directory.journal.failed
+    full = None if failure is not None else directory.journal.no_room
     scrubber = directory.scrubber
     ranges = []
     for damage in directory.known_damage()[:MOST_RANGES]:
@@ -49,7 +57,7 @@ def _directory(directory: LogDirectory) -> Any:
     return DescribeDamageResponse.DamageDirectory(
         log_dir=directory.path,
         error_code=int(ErrorCode.NONE if failure is None else ErrorCode.KAFKA_STORAGE_ERROR),
-        error_message=None if failure is None else f"{failure}; {remedy_of(failure)}",
+        error_message=_message(failure, full),
         scrub_bytes_per_second=scrubber.bytes_per_second,
         scrub_rounds=scrubber.rounds,
         scrub_under_way=scrubber.under_way,

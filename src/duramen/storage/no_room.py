@@ -1,0 +1,32 @@
+"""A disk without room: telling a write that found none, after which all is known, from a disk that fails."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+class NoRoomError(OSError):
+    """A write found no room for all its bytes, or a name none in its directory. It can be done again, at its place.
+
+    Never what a sync of a file or of a directory said that others rely on: the kernel has let go of pages then.
+    """
+
+
+def told(error: OSError) -> OSError:
+    """The error of a write, as a NoRoomError where it is that."""
+    if error.errno in OUT_OF_SPACE and not isinstance(error, NoRoomError):
+        return NoRoomError(error.errno, error.strerror, error.filename)
+    return error
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Only what can be done again from its beginning goes in here. NoRoomError, OSError."""
+    try:
+        yield
+    except OSError as error:
+        raise told(error) from error
