@@ -18,13 +18,16 @@ from duramen.cli.connection import (
     call,
     cluster_options,
     explain,
+    failed,
     failure,
+    only,
     partitions_of,
     refuse_offline,
     sentence,
 )
 from duramen.cli.output import Progress, human_bytes, note, pairs, plural, print_json
 from duramen.cli.records import Headers, Outgoing, from_json, from_line, from_object, unescape
+from duramen.cli.settings import topic_resource
 
 EPILOG = """\b
 Examples:
@@ -43,6 +46,32 @@ makes each whole file one record.
 
 MAX_RECORD_BYTES = 100 * 1024 * 1024
 """Kafka's largest request (socket.request.max.bytes) unless told otherwise: input without a line end stops here."""
+WAITING_BYTES_MAX = 16 * 1024 * 1024
+"""Of values that were handed over and not acknowledged. A record's time-out runs from then on: the client library would
+take a gigabyte, which a slow node or a slow network does not get done in it, however steadily it acknowledges."""
+BATCH_BYTES_MAX = 1_000_000
+"""Of a batch of several records, as librdkafka has it; less where the topic takes less."""
+
+_REFUSALS = frozenset(
+    {
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+    }
+)
+"""What is said of records that are surely not stored. Behind a time-out, or a lost connection, nobody knows."""
 
 
 class Interrupt:
@@ -82,15 +111,26 @@ class Delivery:
     def __init__(self) -> None:
         self.records = 0
         self.bytes = 0
-        self.failed = 0
+        self.refused = 0
+        self.unknown = 0
+        """Records that may or may not be stored."""
+        self.waiting_bytes = 0
+        self.stopped = False
+        """Whether the input was left before its end."""
         self.error: KafkaError | None = None
         self.offsets: dict[int, list[int]] = {}
 
     def report(self, error: KafkaError | None, message: Message) -> None:
         """Called by the client library for each record."""
+        self.waiting_bytes -= len(message)
         if error is not None:
-            self.failed += 1
             self.error = self.error or error
+            # Those that were not sent any more behind a refusal are surely not stored either.
+            said = self.error if error.code() == KafkaError._PURGE_QUEUE else error
+            if said.code() in _REFUSALS:
+                self.refused += 1
+            else:
+                self.unknown += 1
             return
         self.records += 1
         self.bytes += len(message)
@@ -99,6 +139,14 @@ class Delivery:
             return
         ends = self.offsets.setdefault(partition, [offset, offset])
         ends[0], ends[1] = min(ends[0], offset), max(ends[1], offset)
+
+    @property
+    def told(self) -> str:
+        """How many records were written, how many not, and of how many that is not known."""
+        parts = [f"{plural(self.records, 'record')} written"]
+        parts += [f"{self.refused:,} not"] if self.refused else []
+        parts += [f"{self.unknown:,} may or may not be"] if self.unknown else []
+        return ", ".join(parts) + ("; what follows in the input was not sent" if self.stopped else "")
 
 
 class Shape:
@@ -142,6 +190,8 @@ class Shape:
     def _record(self, line: bytes) -> Outgoing:
         if self.kind == "json":
             record = from_json(line)
+            if record.timestamp_ms == 0:
+                raise ValueError("timestamp 0 cannot be written: the client library takes it for the time now")
             if not self.keep_partitions:
                 record = record._replace(partition=None)
         elif self.key_field is not None:
@@ -215,6 +265,7 @@ def command(
         settings["enable.idempotence"] = True
     settings["message.timeout.ms"] = int(cluster.timeout * 1000)
     settings["message.max.bytes"] = 1_000_000_000
+    settings["batch.size"] = _batch_bytes(cluster, topic)
     producer = cluster.producer(**settings)
     # Connecting before the first record saves librdkafka's half second until it asks for a producer id again.
     known = call(cluster, topic, lambda: producer.list_topics(topic, timeout=cluster.timeout))
@@ -234,7 +285,7 @@ def command(
         note(f"\ninterrupted: {plural(delivery.records, 'record')} written{left}")
         raise
     except click.ClickException as mistake:
-        raise click.ClickException(f"{mistake.message} Written: {plural(delivery.records, 'record')}.") from None
+        raise click.ClickException(f"{mistake.message} {sentence(delivery.told)}") from None
     _summarise(delivery, topic, time.monotonic() - started, as_json)
 
 
@@ -270,6 +321,17 @@ def _check_partition(cluster: Cluster, topic: str, partition: int) -> None:
         raise click.ClickException(f"{topic} has no partition {partition}; it has {plural(len(known), 'partition')}.")
 
 
+def _batch_bytes(cluster: Cluster, topic: str) -> int:
+    """The largest batch that the topic takes: the client library does not divide one that is refused."""
+    admin = cluster.admin()
+    timeout = cluster.timeout
+    asked = call(cluster, topic, lambda: admin.describe_configs([topic_resource(topic)], request_timeout=timeout))
+    if failed(cluster, topic, only(asked)) is not None:  # it may be made by its first record, or be none of ours to ask
+        return BATCH_BYTES_MAX
+    found = only(asked).result().get("max.message.bytes")
+    return BATCH_BYTES_MAX if found is None else max(1, min(BATCH_BYTES_MAX, int(found.value)))
+
+
 def _send(
     producer: Producer,
     delivery: Delivery,
@@ -290,6 +352,7 @@ def _send(
                 if not typed:
                     progress.show(f"{plural(delivery.records, 'record')}, {human_bytes(delivery.bytes)}")
                 if delivery.error is not None:
+                    delivery.stopped = True
                     return
 
 
@@ -302,6 +365,9 @@ def _produce(producer: Producer, delivery: Delivery, topic: str, partition: int 
     if record.headers:
         chosen["headers"] = record.headers
     while delivery.error is None:
+        if delivery.waiting_bytes > WAITING_BYTES_MAX:
+            producer.poll(0.1)
+            continue
         try:
             producer.produce(
                 topic,
@@ -310,6 +376,7 @@ def _produce(producer: Producer, delivery: Delivery, topic: str, partition: int 
                 on_delivery=delivery.report,
                 **chosen,
             )
+            delivery.waiting_bytes += len(record.value or b"")
             producer.poll(0)
             return
         except BufferError:
@@ -320,15 +387,17 @@ def _produce(producer: Producer, delivery: Delivery, topic: str, partition: int 
 
 
 def _flush(producer: Producer, delivery: Delivery, interrupt: Interrupt) -> None:
+    """Wait until it is known of every record what became of it; behind an error no more are sent."""
+    purged = False
     with Progress("delivering") as progress:
         left = len(producer)
-        while left and delivery.error is None:
+        while left:
             with interrupt:
+                if delivery.error is not None and not purged:
+                    producer.purge(in_flight=False)
+                    purged = True
                 left = producer.flush(0.2)
             progress.show(f"{plural(left, 'record')} left")
-    if delivery.error is not None:
-        producer.purge()
-        producer.flush(1)
 
 
 def _summarise(delivery: Delivery, topic: str, seconds: float, as_json: bool) -> None:
@@ -342,13 +411,14 @@ def _summarise(delivery: Delivery, topic: str, seconds: float, as_json: bool) ->
                 "topic": topic,
                 "records": delivery.records,
                 "bytes": delivery.bytes,
-                "failed": delivery.failed,
+                "failed": delivery.refused,
+                "unknown": delivery.unknown,
                 "partitions": partitions,
             }
         )
     if delivery.error is not None:
         text = sentence(explain(KafkaException(delivery.error), topic))
-        raise click.ClickException(f"{text} {plural(delivery.records, 'record')} written, {delivery.failed:,} not.")
+        raise click.ClickException(f"{text} {sentence(delivery.told)}")
     if not as_json:
         rate = f", {human_bytes(delivery.bytes / seconds)}/s" if seconds >= 1 else ""
         note(f"wrote {plural(delivery.records, 'record')} ({human_bytes(delivery.bytes)}{rate}) to {topic}")
