@@ -108,7 +108,7 @@ class Patched:
 class SegmentRepair:
     """What one segment needs. kept: its sound runs, when some bytes have to go; next_offset: behind the last one.
 
-    is_replaced: a repair was cut short when this segment had just been put in place.
+    is_replaced: a repair was cut short when this segment had just been put in place. is_new: it is to be made, empty.
     """
 
     base_offset: int
@@ -119,6 +119,7 @@ class SegmentRepair:
     next_offset: int = 0
     is_last: bool = False
     is_replaced: bool = False
+    is_new: bool = False
 
     def loses(self, first: int, last: int) -> bool:
         """Whether it is told already that these offsets are lost."""
@@ -161,6 +162,9 @@ class Repair:
                 self._restore(segment)
             if any(action.kind == DROPPED for action in segment.actions):
                 self._put_aside(segment)  # nothing to move, but offsets to remember
+            if segment.is_new:
+                self._make_empty(segment.base_offset)
+                self.disk.sync_directory(self.path)
         for action in self.removals:
             remove_file(self.disk, action.path)
         if self.removals:
@@ -187,14 +191,14 @@ class Repair:
         lost = posixpath.join(self.directory, LOST)
         folder = posixpath.join(lost, self.name)
         self.disk.make_directories(folder)
-        source = self.disk.open(self._file(segment, LOG))
-        try:
-            for action in dropped:
-                if action.side_file:
+        for action in dropped:
+            if action.side_file:
+                source = self.disk.open(self._file(segment, LOG))
+                try:
                     self._copy(source, [(action.start, action.end)], action.side_file + ".tmp", {})
-                    self.disk.rename(action.side_file + ".tmp", action.side_file)
-        finally:
-            source.close()
+                finally:
+                    source.close()
+                self.disk.rename(action.side_file + ".tmp", action.side_file)
         self.disk.sync_directory(folder)
         self.disk.sync_directory(lost)
         path = posixpath.join(lost, LOSSES)
@@ -208,9 +212,7 @@ class Repair:
         """The segment without what is dropped. A log's last one is followed by an empty one where its end was."""
         end = self.end_offset
         if segment.is_last and end is not None and segment.next_offset < end:
-            following = self.disk.open(posixpath.join(self.path, log_name(end)), create=True, write=True)
-            following.sync()
-            following.close()
+            self._make_empty(end)
         for suffix in DERIVED:
             remove_file(self.disk, self._file(segment, suffix))
         self.disk.sync_directory(self.path)
@@ -229,6 +231,14 @@ class Repair:
         self.disk.rename(path + ".tmp", path)
         self.disk.sync_directory(self.path)
         self._take_seal(segment, sealed=not segment.is_last or (end is not None and segment.next_offset < end))
+
+    def _make_empty(self, base_offset: int) -> None:
+        """A segment for what is appended from now on; the caller syncs its name."""
+        file = self.disk.open(posixpath.join(self.path, log_name(base_offset)), create=True, write=True)
+        try:
+            file.sync()
+        finally:
+            file.close()
 
     def _take_seal(self, segment: SegmentRepair, *, sealed: bool) -> None:
         """The segment was replaced: the seals of what it was go. Until then they say what was damaged."""
@@ -312,9 +322,25 @@ def survey(disk: Disk, directory: str, name: str, end_offset: int | None) -> Rep
             what = "no segment holds these offsets: a file is missing"
             path = posixpath.join(repair.path, log_name(base))
             found.actions.append(Action(DROPPED, path, found.size, found.size, *gap, what))
+    if not bases and end_offset:
+        repair.segments.append(_all_missing(repair, end_offset))
     _note_missing(repair, bases)
     repair.removals += _unreadable(disk, repair.path, names, repair.segments)
     return repair
+
+
+def _all_missing(repair: Repair, end: int) -> SegmentRepair:
+    """No segment is there of a log that went up to `end`: it goes on with an empty one."""
+    checkpoint = read_checkpoint(repair.disk, repair.directory)
+    tp = parse_partition_name(repair.name)
+    points = () if checkpoint is None else checkpoint.logs.values()
+    start = max((point.start_offset for point in points if point.tp == tp), default=0)
+    found = SegmentRepair(end, 0, next_offset=end, is_last=True, is_new=True)
+    what = "none of the log's segments is there"
+    if start < end:
+        path = posixpath.join(repair.path, log_name(end))
+        found.actions.append(Action(DROPPED, path, 0, 0, start, end - 1, what))
+    return found
 
 
 def _note_missing(repair: Repair, bases: list[int]) -> None:

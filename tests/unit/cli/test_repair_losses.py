@@ -207,7 +207,13 @@ def longer(disk: CrashDisk, segments: list[tuple[str, int, int]]) -> None:
     scribble(disk, segments[-1][0], 30, 50)
 
 
-@pytest.mark.parametrize("harm", [short_and_damaged, other_segments, longer])
+def all_gone(disk: CrashDisk, segments: list[tuple[str, int, int]]) -> None:
+    for path, _, _ in segments:
+        disk.remove(path)
+    disk.sync_directory("/data/first-0")
+
+
+@pytest.mark.parametrize("harm", [short_and_damaged, other_segments, longer, all_gone])
 def test_a_repair_cut_short_in_any_call_is_finished_by_the_next(
     harm: Callable[[CrashDisk, list[tuple[str, int, int]]], None],
 ) -> None:
@@ -243,3 +249,27 @@ def test_a_repair_cut_short_in_any_call_is_finished_by_the_next(
         assert append(log, b"on") == max(records) + 1
         directory.close(clean=False)
     assert call > 20
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_log_whose_only_segment_is_gone_goes_on_behind_what_it_had(started: bool) -> None:
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, small())
+    log.assign_epoch(0)
+    for number in range(8):
+        append(log, b"%d" % number)
+        commit(directory)
+    path = log.active.path
+    directory.close(clean=True)
+    disk.remove(path)
+    if started:
+        directory = start(disk)
+        assert directory.logs == {}
+        directory.close(clean=True)
+    assert repaired(disk) == set(range(8))
+    assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
+    directory, log = opened(disk)
+    assert append(log, b"on") == 8
+    assert read_all(log) == {8: b"on"}
+    directory.close(clean=False)
