@@ -13,9 +13,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from duramen.errors import DuramenError, ErrorCode, KafkaError
+from duramen.errors import CorruptLogError, DuramenError, ErrorCode, KafkaError
 from duramen.machines.sink.commands import ShareDone
-from duramen.machines.sink.state import Commit, Share, Target
+from duramen.machines.sink.pieces import Target
+from duramen.machines.sink.state import Commit, Share
 from duramen.partition.partition import Appended, Partition
 from duramen.partition.staging import Chunk, ShareReader
 from duramen.partition.targets import Standing, Targets
@@ -232,6 +233,10 @@ class Move:
         share = self.share
         if isinstance(standing, KafkaError):
             self._failed(standing)
+            return
+        if share.pieces.records != share.records:
+            # Never so while handles outlive their commit; to go on would be to leave the rest out.
+            self._failed(CorruptLogError(str(self._staging.tp), 0, 0, "handles of a committed batch are missing", -1))
             return
         self._error = None
         if standing.records:

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from duramen.config import TopicConfig
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
-from duramen.machines.sink.state import PRODUCER_EPOCH, Piece
+from duramen.machines.sink.pieces import Piece, Pieces
+from duramen.machines.sink.state import PRODUCER_EPOCH
 from duramen.partition.partition import Appended, Partition, append_staged
 from duramen.partition.rewriting import needs_rewriting, rewrite
 from duramen.ports import FileSpan
@@ -139,9 +140,7 @@ def _bytes_of(part: Any) -> Any:
 class ShareReader:
     """Where one share's records are in the staging log, and how far they are read."""
 
-    def __init__(
-        self, staging: Partition, pieces: Sequence[Piece], producer_id: int | None, base_sequence: int
-    ) -> None:
+    def __init__(self, staging: Partition, pieces: Pieces, producer_id: int | None, base_sequence: int) -> None:
         """producer_id: None to read them as they were staged."""
         self._staging = staging
         self._pieces = pieces
@@ -175,7 +174,8 @@ class ShareReader:
         chunk = Chunk(str(self._staging.tp), self._producer_id, self._position, self._sequence)
         room = CHUNK_BYTES
         position = self._position
-        for piece in self._pieces[self._next :]:
+        for number in range(self._next, len(self._pieces)):
+            piece = self._pieces[number]
             if chunk.reads:
                 if piece.bytes > room:
                     break

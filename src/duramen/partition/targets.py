@@ -12,7 +12,8 @@ from typing import Final, NamedTuple, Protocol
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.metadata.image import MetadataImage
-from duramen.machines.sink.state import Share, Target
+from duramen.machines.sink.pieces import Target
+from duramen.machines.sink.state import Share
 from duramen.partition.partition import Done, Partition, append_staged
 from duramen.partition.store import Store
 from duramen.ports import Clock

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from duramen.errors import DuramenError, KafkaError
 from duramen.machines.sink.commands import MoveStaged
 from duramen.machines.sink.footprint import needed_bytes, oldest_staged
-from duramen.machines.sink.state import Piece, Staged
+from duramen.machines.sink.pieces import Piece, Pieces
+from duramen.machines.sink.state import Staged
 from duramen.partition.catalog import SINK_SEGMENT_BYTES
 from duramen.partition.staging import Chunk, ShareReader
 
@@ -114,7 +115,7 @@ class _Move:
         self._handle = handle
         self._staged = staged
         piece = Piece(staged.first_offset, staged.next_offset, staged.bytes)
-        self._reader = ShareReader(owner.coordinator.staging, [piece], None, 0)
+        self._reader = ShareReader(owner.coordinator.staging, Pieces([piece]), None, 0)
         self._batches: list[bytearray] = []
         self._recorded: Callable[[], None] = _nothing
 

@@ -17,7 +17,8 @@ from duramen.machines.contract import LogRecord
 from duramen.machines.sink import SinkMachine, SinkSettings
 from duramen.machines.sink.commands import COMMITTED, FinishCommit, ShareDone, TopicsDeleted
 from duramen.machines.sink.footprint import topics
-from duramen.machines.sink.state import Commit, Piece
+from duramen.machines.sink.pieces import Piece
+from duramen.machines.sink.state import Commit
 from duramen.model import FIRST_SINK_PRODUCER_ID, SINK_STATE_TOPIC, STAGING_TOPIC, TopicId, TopicPartition
 from duramen.partition.host import Host
 from duramen.partition.materialising import BatchKey, Materialiser

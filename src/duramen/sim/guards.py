@@ -528,8 +528,8 @@ class StagingKept(Guard):
         """Need what is committed alone."""
 
         def oldest_needed(sink: Sink) -> int | None:
-            pieces = (piece for commit in sink.unfinished() for share in commit.shares for piece in share.pieces)
-            return min((piece.first_offset for piece in pieces), default=None)
+            needed = (commit.needed_from for commit in sink.unfinished())
+            return min((offset for offset in needed if offset is not None), default=None)
 
         return oldest_needed
 

@@ -87,7 +87,7 @@ class SinkCalls:
         return self._call(DESCRIBE, API[DESCRIBE].request.new(sink_id=self._sink_id))
 
     def stage(self, epoch: int, batch_id: int, task: str, shares: Sequence[Share]) -> list[int] | None:
-        """Store the shares durably, visible to nobody; their handles in the same order.
+        """Store the shares durably, visible to nobody; the handles that hold them, each once.
 
         None: this batch was committed before, there is nothing left to do. A share whose partition cannot take it just
         now is offered again until the time limit.
@@ -108,7 +108,7 @@ class SinkCalls:
                 else:
                     handles[place] = answer
             if failed is None:
-                return [handles[place] for place in range(len(shares))]
+                return list(dict.fromkeys(handles[place] for place in range(len(shares))))
             deadline.pause(failed)
 
     def _stage_once(

@@ -17,7 +17,10 @@ from duramen.spark.sink_points import AFTER_STAGE, BEFORE_STAGE, Points
 from duramen.wire.batch import MAX_SEQUENCE, stamp_producer
 
 CALL_BYTES: Final = 4 << 20
-"""Staged with one call, about."""
+"""Staged with one call, about; a partition that has so much does not wait for more."""
+BUFFER_BYTES: Final = 32 << 20
+"""Of a task's batches that wait for others of their partition. Where there are many partitions, so much makes what is
+stored of each piece by piece larger, and the pieces fewer."""
 
 HEADER_SINK: Final = "duramen.sink"
 HEADER_BATCH: Final = "duramen.batch"
@@ -25,8 +28,22 @@ HEADER_PARTITION: Final = "duramen.partition"
 HEADER_SEQUENCE: Final = "duramen.seq"
 
 
+class _Waiting:
+    """Batches of one partition that are not staged yet."""
+
+    __slots__ = ("batches", "bytes")
+
+    def __init__(self) -> None:
+        self.batches: list[bytearray] = []
+        self.bytes = 0
+
+
 class Staging:
-    """Exactly once: batches are stored where nobody sees them; their handles go to the driver."""
+    """Exactly once: batches are stored where nobody sees them; their handles go to the driver.
+
+    Batches wait for others of their partition, the longest first to go when they are too many; those of one partition
+    leave in the order in which they came.
+    """
 
     def __init__(self, calls: SinkCalls, claim: Claim, batch_id: int, task: str, points: Points) -> None:
         """task: who stages, for people who look at it."""
@@ -35,7 +52,7 @@ class Staging:
         self._batch_id = batch_id
         self._task = task
         self._points = points
-        self._waiting: dict[tuple[str, int], bytearray] = {}
+        self._waiting: dict[tuple[str, int], _Waiting] = {}
         self._waiting_bytes = 0
         self.handles: list[int] = []
         """In the order in which their records shall stand in each partition."""
@@ -47,23 +64,40 @@ class Staging:
 
     def take(self, topic: str, batch: Encoded) -> None:
         place = topic, batch.partition
-        waiting = self._waiting.get(place, b"")
-        if waiting and len(waiting) + len(batch.data) > self._claim.max_staged_bytes:
-            self._stage()
-        self._waiting.setdefault(place, bytearray()).extend(batch.data)
+        waiting = self._waiting.get(place)
+        if waiting is not None and waiting.bytes + len(batch.data) > self._claim.max_staged_bytes:
+            self._stage([place])
+            waiting = None
+        if waiting is None:
+            waiting = self._waiting[place] = _Waiting()
+        waiting.batches.append(batch.data)
+        waiting.bytes += len(batch.data)
         self._waiting_bytes += len(batch.data)
-        if self._waiting_bytes >= CALL_BYTES:
-            self._stage()
+        if waiting.bytes >= CALL_BYTES:
+            self._stage([place])
+        elif self._waiting_bytes >= BUFFER_BYTES:
+            self._stage(self._longest())
 
     def finish(self) -> None:
-        if self._waiting:
-            self._stage()
+        while self._waiting and not self.finished:
+            self._stage(self._longest())
 
-    def _stage(self) -> None:
-        shares = [Share(topic, partition, data) for (topic, partition), data in self._waiting.items()]
-        self._waiting = {}
-        self.bytes += self._waiting_bytes
-        self._waiting_bytes = 0
+    def _longest(self) -> list[tuple[str, int]]:
+        """The partitions of the next call."""
+        chosen: list[tuple[str, int]] = []
+        size = 0
+        for place, waiting in sorted(self._waiting.items(), key=lambda item: item[1].bytes, reverse=True):
+            if size >= CALL_BYTES:
+                break
+            chosen.append(place)
+            size += waiting.bytes
+        return chosen
+
+    def _stage(self, places: list[tuple[str, int]]) -> None:
+        shares = [Share(*place, b"".join(self._waiting.pop(place).batches)) for place in places]
+        size = sum(len(share.records) for share in shares)
+        self.bytes += size
+        self._waiting_bytes -= size
         self._points.reach(BEFORE_STAGE)
         handles = self._calls.stage(self._claim.epoch, self._batch_id, self._task, shares)
         if handles is None:

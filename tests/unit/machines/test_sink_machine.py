@@ -21,7 +21,7 @@ from duramen.machines.sink.commands import (
     DescribeSink,
     FinishCommit,
     MoveStaged,
-    NewPiece,
+    NewHandle,
     RecordStaged,
     ReleaseSink,
     ShareDone,
@@ -29,8 +29,11 @@ from duramen.machines.sink.commands import (
 )
 from duramen.machines.sink.footprint import needed_bytes, oldest_staged
 from duramen.machines.sink.machine import CLEAN
-from duramen.machines.sink.state import Piece
+from duramen.machines.sink.pieces import Part, Piece, Pieces
 from duramen.wire.batch import MAX_SEQUENCE
+from duramen.wire.records import sinks as schema
+from duramen.wire.records import versioned
+from duramen.wire.schema import Message
 
 NOW = 1_760_000_000_000
 DAY = 86_400_000
@@ -57,6 +60,12 @@ class World:
             self.machine.apply(record, len(self.log), self.now)
         return outcome.replies[0][1]
 
+    def write(self, key: bytes, message: Message, version: int, **fields: Any) -> None:
+        """A record of an older version."""
+        record = LogRecord(key, versioned.encode(message, message.new(**fields), version))
+        self.log.append(record)
+        self.machine.apply(record, len(self.log), self.now)
+
     def clean(self) -> None:
         """Every slice of tombstones that is due."""
         before = -1
@@ -68,18 +77,26 @@ class World:
         return self.do(ClaimEpoch(**{"sink_id": "s", "run_id": run, "ephemeral": False, "producer_id": 7, **fields}))
 
     def stage(self, epoch: int, batch: int, *targets: tuple[bytes, int], records: int = 2) -> list[int]:
-        pieces = []
+        """A handle for each target."""
+        handles = []
         for topic, partition in targets:
-            pieces.append(NewPiece(topic, partition, self.staged, self.staged + records, 100))
+            handles.append(NewHandle(self.staged, (Part(topic, partition, records, 100),)))
             self.staged += records
-        assert self.do(RecordStaged("s", epoch, batch, "task", tuple(pieces))) is False
-        return [piece.first_offset for piece in pieces]
+        assert self.do(RecordStaged("s", epoch, batch, "task", tuple(handles))) is False
+        return [handle.first_offset for handle in handles]
+
+    def stage_wide(self, epoch: int, batch: int, *parts: Part) -> int:
+        """One handle with all of these."""
+        handle = NewHandle(self.staged, parts)
+        self.staged += sum(part.records for part in parts)
+        assert self.do(RecordStaged("s", epoch, batch, "task", (handle,))) is False
+        return handle.first_offset
 
     def move(self, handle: int, first: int | None = None) -> Any:
         """To the end of the staging log; first: where it is thought to be."""
         staged = self.machine.sinks["s"].staged.get(handle)
         command = MoveStaged("s", handle, staged.first_offset if staged and first is None else first or 0, self.staged)
-        self.staged += 2
+        self.staged += staged.records if staged else 2
         return self.do(command)
 
     def commit(self, epoch: int, batch: int, *handles: int) -> Any:
@@ -122,7 +139,7 @@ def test_shares_follow_the_order_of_the_handles_and_sequences_go_on(world: World
     a, b, c = world.stage(epoch, 0, (T, 0), (U, 1), (T, 0))
     assert world.commit(epoch, 0, c, b, a).already is False
     shares = {share.target: share for share in world.machine.sinks["s"].commits[0].shares}
-    assert shares[(T, 0)].pieces == (Piece(4, 6, 100), Piece(0, 2, 100))
+    assert list(shares[(T, 0)].pieces) == [Piece(4, 6, 100), Piece(0, 2, 100)]
     assert (shares[(T, 0)].base_sequence, shares[(T, 0)].records) == (0, 4)
     assert world.commit(epoch, 1, *world.stage(epoch, 1, (T, 0))).already is False
     assert world.machine.sinks["s"].commits[1].shares[0].base_sequence == 4
@@ -152,8 +169,87 @@ def test_more_handles_than_a_commit_can_name_are_refused(world: World, monkeypat
     monkeypatch.setattr(rules, "MAX_HANDLES", 3)
     epoch = world.claim().epoch
     world.stage(epoch, 0, (T, 0), (T, 1))
+    assert world.do(AdmitStage("s", epoch, 0, 1000)) is False
+    world.stage(epoch, 0, (T, 0))
+    assert world.do(AdmitStage("s", epoch, 0, 1)) == ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+def test_more_parts_than_can_be_gone_through_at_once_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "MAX_PARTS", 4)
+    epoch = world.claim().epoch
+    handle = world.stage_wide(epoch, 0, *(Part(T, n, 1, 10) for n in range(3)))
     assert world.do(AdmitStage("s", epoch, 0, 1)) is False
     assert world.do(AdmitStage("s", epoch, 0, 2)) == ErrorCode.RECORD_LIST_TOO_LARGE
+    assert world.replayed().sinks["s"].staged_parts == 3
+    world.commit(epoch, 0, handle)
+    assert world.do(AdmitStage("s", epoch, 1, 4)) is False
+
+
+def test_a_handle_gives_every_partition_its_own(world: World) -> None:
+    """As one call stages for many partitions; in each they stand in the order of the handles."""
+    epoch = world.claim().epoch
+    a = world.stage_wide(epoch, 0, Part(T, 0, 2, 20), Part(U, 0, 3, 30), Part(T, 1, 1, 10))
+    b = world.stage_wide(epoch, 0, Part(U, 0, 4, 40), Part(T, 0, 5, 50))
+    assert world.move(a) is True
+    moved = world.machine.sinks["s"].staged[a].first_offset
+    assert world.commit(epoch, 0, b, a).already is False
+    commit = world.machine.sinks["s"].commits[0]
+    assert {share.target: list(share.pieces) for share in commit.shares} == {
+        (U, 0): [Piece(b, b + 4, 40), Piece(moved + 2, moved + 5, 30)],
+        (T, 0): [Piece(b + 4, b + 9, 50), Piece(moved, moved + 2, 20)],
+        (T, 1): [Piece(moved + 5, moved + 6, 10)],
+    }
+    assert [(share.records, share.bytes) for share in commit.shares] == [(7, 70), (7, 70), (1, 10)]
+    assert world.machine.oldest_needed() == b
+    for log in (world.log, world.compacted()):
+        assert world.replayed(log).sinks == world.machine.sinks
+
+
+def test_handles_stay_in_the_log_until_their_batch_is_finished(world: World) -> None:
+    """The commit names them only: where their records are is in their own."""
+    epoch = world.claim("a").epoch
+    handle = world.stage_wide(epoch, 0, Part(T, 0, 2, 20), Part(U, 0, 3, 30))
+    world.commit(epoch, 0, handle)
+    world.claim("b")
+    world.now += 2 * DAY
+    world.clean()
+    again = world.replayed(world.compacted())
+    assert [piece for share in again.sinks["s"].commits[0].shares for piece in share.pieces] == [
+        Piece(0, 2, 20),
+        Piece(2, 5, 30),
+    ]
+    kept = len(world.compacted())
+    world.finish(0)
+    world.clean()
+    assert len(world.compacted()) == kept - 1 + 2, "the handle is gone; each partition's position came"
+    assert world.replayed(world.compacted()).sinks == world.machine.sinks
+
+
+def test_what_was_written_when_a_handle_was_of_one_partition_is_read(world: World) -> None:
+    """Versions 0 and 1 of a handle, version 0 of a commit: a directory may be in the middle of a batch."""
+    epoch = world.claim().epoch
+    old = {"epoch": epoch, "task": "t", "topic_id": T, "next_offset": 12, "bytes": 50, "staged_ms": NOW}
+    world.write(
+        rules.records.staged_key("s", 2), schema.StagedValue, 1, batch_id=7, partition=1, first_offset=10, **old
+    )
+    world.write(rules.records.staged_key("s", 10), schema.StagedValue, 0, batch_id=7, partition=0, **old)
+    world.commit(epoch, 7, 10, 2)
+    shares = [(s.target, list(s.pieces)) for s in world.machine.sinks["s"].commits[7].shares]
+    assert shares == [((T, 0), [Piece(10, 12, 50)]), ((T, 1), [Piece(10, 12, 50)])]
+    share = schema.CommitValue.CommittedShare(
+        topic_id=T, partition=0, base_sequence=2, records=3, bytes=9,
+        pieces=[schema.CommitValue.StagedPiece(first_offset=20, next_offset=23, bytes=9)],
+    )  # fmt: skip
+    value = {"epoch": epoch, "committed_ms": NOW, "state": COMMITTED, "producer_id": 7, "shares": [share]}
+    world.write(rules.records.commit_key("s", 8), schema.CommitValue, 0, **value)
+    commit = world.machine.sinks["s"].commits[8]
+    assert list(commit.shares[0].pieces) == [Piece(20, 23, 9)]
+    assert commit.needed_from == 20
+    assert world.replayed().sinks == world.machine.sinks
+    world.finish(7)
+    world.finish(8)
+    world.clean()
+    assert not [r for r in world.compacted() if r.key and int.from_bytes(r.key[:2], "big") == schema.STAGED]
 
 
 def test_more_than_could_be_told_apart_afterwards_is_not_committed(
@@ -209,7 +305,7 @@ def test_what_is_moved_is_needed_at_its_new_place_only(world: World) -> None:
     assert world.replayed(world.compacted()).sinks == world.machine.sinks
     world.commit(epoch, 0, second, first)
     pieces = [share.pieces for share in world.machine.sinks["s"].commits[0].shares]
-    assert pieces == [(Piece(6, 8, 100),), (Piece(4, 6, 100),)]
+    assert pieces == [Pieces([Piece(6, 8, 100)]), Pieces([Piece(4, 6, 100)])]
     assert oldest_staged(world.machine.sinks.values()) is None
     assert needed_bytes(world.machine.sinks.values()) == 200
 
@@ -224,7 +320,7 @@ def test_only_what_is_still_where_it_was_thought_to_be_is_moved(world: World) ->
     assert len(world.log) == before
     world.commit(epoch, 0, handle)
     assert world.move(handle, first=handle) is False
-    assert world.machine.sinks["s"].commits[0].shares[0].pieces == (Piece(handle, handle + 2, 100),)
+    assert world.machine.sinks["s"].commits[0].shares[0].pieces == Pieces([Piece(handle, handle + 2, 100)])
 
 
 def test_a_move_makes_nothing_younger_and_an_old_piece_is_swept_all_the_same(world: World) -> None:
@@ -328,7 +424,10 @@ def test_a_replay_gives_the_same_state_of_the_whole_log_and_of_a_compacted_one(s
                 assert world.move(oldest[1]) is True
         elif choice < 4:
             targets = [(random.choice((T, U)), random.randrange(3)) for _ in range(random.randint(1, 3))]
-            handles += world.stage(epoch, batch, *targets)
+            if random.random() < 0.5:
+                handles += world.stage(epoch, batch, *targets)
+            else:
+                handles.append(world.stage_wide(epoch, batch, *(Part(*t, random.randint(1, 4), 9) for t in targets)))
         elif choice < 7:
             if world.commit(epoch, batch, *random.sample(handles, random.randint(0, len(handles)))) not in (
                 ErrorCode.CONCURRENT_TRANSACTIONS,

@@ -24,14 +24,19 @@ class World:
         self.server.broker.relocation_rules = RelocationRules(2 * MIB, SETTLED_MS, 5000)
         self.server.connect().create_topic("t")
         self.server.connect().create_topic("u")
+        self.server.connect().create_topic("v")
         self.gone = Sink(self.server, "gone")
         self.handle = self.stage_left()
         self.busy = Sink(self.server, "busy")
         self.batches = 0
 
     def stage_left(self) -> int:
+        """One handle of two partitions."""
         data = batch(*LEFT[:2]) + batch(*LEFT[2:])
-        return int(self.gone.stage(0, ("t", 0, data)).topics[0].partitions[0].handle)
+        answer = self.gone.stage(0, ("v", 0, batch("beside")), ("t", 0, data))
+        handle, same = (topic.partitions[0].handle for topic in answer.topics)
+        assert handle == same
+        return int(handle)
 
     def work(self, batches: int) -> None:
         """So many batches of 600 kB go through the staging log."""
@@ -67,6 +72,7 @@ def committed_by(server: InProcess, world: World) -> list[str]:
     answer = sink.commit(0, world.handle)
     assert (answer.error_code, answer.state, answer.already_committed) == (0, 2, False)
     assert sink.commit(0, world.handle).already_committed
+    assert values(server, "v") == ["beside"]
     return values(server, "t")
 
 

@@ -24,8 +24,7 @@ FENCED, GONE, BEHIND = ErrorCode.PRODUCER_FENCED, ErrorCode.RESOURCE_NOT_FOUND, 
 class Staged:
     epoch: int
     batch_id: int
-    tp: TopicPartition
-    data: bytes
+    parts: list[tuple[TopicPartition, bytes]] = field(default_factory=list)
 
 
 @dataclass
@@ -58,6 +57,7 @@ class Broker:
         self.log: dict[TopicPartition, list[bytes]] = defaultdict(list)
         self.max_message_bytes: int | None = 1_048_588
         """None: nobody may ask."""
+        self.max_handles = 1000
         self.handle = 0
         self.producers = 0
         self.calls: list[str] = []
@@ -118,6 +118,9 @@ class Broker:
             answer.error_code = BEHIND
             return
         message = API[10001].response
+        if len(sink.staged) >= self.max_handles:
+            answer.error_code = ErrorCode.RECORD_LIST_TOO_LARGE
+            return
         for topic in request.topics:
             entries = []
             for partition in topic.partitions:
@@ -131,11 +134,11 @@ class Broker:
                     entry.error_code = ErrorCode.MESSAGE_TOO_LARGE
                 else:
                     entry.handle = self.handle
-                    tp = TopicPartition(topic.name, partition.index)
-                    sink.staged[self.handle] = Staged(request.epoch, request.batch_id, tp, data)
-                    self.handle += 1
+                    held = sink.staged.setdefault(self.handle, Staged(request.epoch, request.batch_id))
+                    held.parts.append((TopicPartition(topic.name, partition.index), data))
                 entries.append(entry)
             answer.topics.append(message.StagedTopic(name=topic.name, partitions=entries))
+        self.handle += 1
 
     def _commit(self, sink: Sink, request: Any, answer: Any) -> None:
         answer.state = 2
@@ -143,11 +146,14 @@ class Broker:
             answer.already_committed = True
         elif request.batch_id < sink.last:
             answer.error_code = BEHIND
+        elif len(set(request.handles)) < len(request.handles):
+            answer.error_code = ErrorCode.INVALID_REQUEST
         elif any(sink.staged[h].batch_id != request.batch_id if h in sink.staged else True for h in request.handles):
             answer.error_code = GONE
         else:
             for handle in request.handles:
-                self.keep(sink.staged[handle].tp, sink.staged[handle].data)
+                for tp, data in sink.staged[handle].parts:
+                    self.keep(tp, data)
             sink.staged = {h: s for h, s in sink.staged.items() if s.batch_id > request.batch_id}
             if not self.forgetful:
                 sink.committed.add(request.batch_id)

@@ -17,7 +17,7 @@ from tests.spark.log_node import log_node
 from duramen.client import Cluster
 from duramen.errors import ConfigError, ErrorCode, KafkaError
 from duramen.model import TopicPartition
-from duramen.spark import sink, sink_identity
+from duramen.spark import sink, sink_delivery, sink_identity, sink_task
 from duramen.spark.sink import batch_writer, stream_writer
 from duramen.spark.sink_calls import SupersededError
 from duramen.spark.sink_identity import TaskIdentity, checkpoint_query_id, driver_run_id
@@ -269,6 +269,43 @@ def test_calls_stay_below_what_the_node_takes(lab: Lab) -> None:
     lab.run_batch(0, rows, **{"kafka.batch.size": "12000"})
     assert len(lab.values()) == 40
     assert lab.broker.calls.count("StageBatch") > 10
+
+
+def test_a_write_to_many_partitions_takes_few_handles(lab: Lab) -> None:
+    """One of a call: tasks times partitions would be more than a node takes."""
+    lab.broker.topics["wide"] = 300
+    lab.broker.max_handles = 4
+    planned = SPARK.dumps(lab.batch(topic="wide"))
+    rows = [[(str(n).encode(), f"{task}:{n}".encode()) for n in range(2000)] for task in range(4)]
+    done = [lab.task(planned, part, task) for task, part in enumerate(rows)]
+    SPARK.loads(planned).commit(done)
+    assert sorted(lab.broker.values()) == sorted(value for part in rows for _, value in part)
+    assert len(lab.broker.log) == 300
+
+
+def test_batches_wait_for_others_of_their_partition_and_keep_their_order(lab: Lab) -> None:
+    """Windows of rows bring a little to every partition; what is stored of each at once is more, in bounded memory."""
+    lab.monkeypatch.setattr(sink_task, "WINDOW_BYTES", 20_000)
+    lab.monkeypatch.setattr(sink_delivery, "CALL_BYTES", 20_000)
+    lab.monkeypatch.setattr(sink_delivery, "BUFFER_BYTES", 200_000)
+    lab.broker.topics["wide"] = 50
+    planned = SPARK.dumps(lab.batch(topic="wide"))
+    identity = TaskIdentity(0, 0, None, None)
+    lab.monkeypatch.setattr(sink, "current_task", lambda: identity)
+    # Some partitions get far more than others.
+    keys = [str(n * n % 97 if n % 3 else 5).encode() for n in range(10_000)]
+    rows = [(key, b"%05d" % n + bytes(95)) for n, key in enumerate(keys)]
+    done = SPARK.loads(planned).write(iter([arrow(rows[at : at + 100]) for at in range(0, len(rows), 100)]))
+    (job,) = lab.broker.sinks.values()
+    sizes = [len(data) for held in job.staged.values() for _, data in held.parts]
+    calls = [sum(len(data) for _, data in held.parts) for held in job.staged.values()]
+    assert len(sizes) < 50 * 50 / 3, "fewer than a piece for each window and partition"
+    assert max(calls) < 60_000
+    SPARK.loads(planned).commit([done])
+    assert sorted(lab.broker.values()) == sorted(value for _, value in rows)
+    for found in by_partition(lab.broker).values():
+        numbers = [record.value[:5] for record in found]
+        assert numbers == sorted(numbers)
 
 
 @pytest.mark.parametrize("codec", ["none", "snappy", "lz4"])

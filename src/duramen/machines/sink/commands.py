@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from duramen.machines.sink.pieces import Part
 from duramen.model import TopicId
 
 NO_BATCH = -1
@@ -31,32 +32,32 @@ class Claimed(NamedTuple):
 
 
 class AdmitStage(NamedTuple):
-    """May this epoch stage for this batch? Asked before bytes are stored. Answered with whether it is committed."""
+    """May this epoch stage for this batch? Asked before bytes are stored. Answered with whether it is committed.
+
+    parts: how many, in any number of handles.
+    """
 
     sink_id: str
     epoch: int
     batch_id: int
-    pieces: int
+    parts: int
 
 
-class NewPiece(NamedTuple):
-    """Record batches that are durable in the staging log, from first_offset (which is the handle) to next_offset."""
+class NewHandle(NamedTuple):
+    """Record batches that are durable in the staging log from first_offset on, which is the handle."""
 
-    topic_id: TopicId
-    partition: int
     first_offset: int
-    next_offset: int
-    bytes: int
+    parts: tuple[Part, ...]
 
 
 class RecordStaged(NamedTuple):
-    """The bytes of these pieces are durable: make them handles. Answered with whether the batch is committed."""
+    """The bytes of these handles are durable: record them. Answered with whether the batch is committed."""
 
     sink_id: str
     epoch: int
     batch_id: int
     task: str
-    pieces: tuple[NewPiece, ...]
+    handles: tuple[NewHandle, ...]
 
 
 class MoveStaged(NamedTuple):

@@ -23,13 +23,15 @@ from duramen.machines.sink.commands import (
     FinishCommit,
     ListSinks,
     MoveStaged,
+    NewHandle,
     RecordStaged,
     ReleaseSink,
     SlicesRefused,
     TopicsDeleted,
 )
+from duramen.machines.sink.pieces import Parts, Pieces, Target, gathered
 from duramen.machines.sink.settings import SinkSettings
-from duramen.machines.sink.state import NO_SINK_EPOCH, Commit, Piece, Share, Sink, Staged, Target
+from duramen.machines.sink.state import NO_SINK_EPOCH, Commit, Share, Sink, Staged
 from duramen.wire.batch import MAX_SEQUENCE
 from duramen.wire.records import sinks as schema
 
@@ -38,8 +40,11 @@ CLEAN: Final = "clean"
 SLICE_RECORDS: Final = 500
 """Tombstones written in one decision; the rest follows in further ones."""
 RETRY_MS: Final = 1000
-MAX_HANDLES: Final = 50_000
+MAX_HANDLES: Final = 100_000
 """Handles of one sink: a commit that names them all has to fit one batch of the state log."""
+MAX_PARTS: Final = 1_000_000
+"""Of all handles of one sink: so many are gone through at once when they are committed (1 to 2 s), and kept in memory
+until they have been moved (60 MB)."""
 MAX_UNFINISHED: Final = 8
 """Committed batches of one sink that are not finished; a driver waits for each, so more come only from trouble."""
 MAX_TARGETS: Final = 10_000
@@ -125,6 +130,9 @@ class SinkMachine:
 
     def _apply_commit(self, sink: Sink, decoded: schema.SinkRecord) -> None:
         commit = records.commit_of(decoded)
+        before = sink.commits.get(commit.batch_id)
+        if commit.state == COMMITTED and commit.handles:
+            commit = _taken(sink, commit)
         sink.commits[commit.batch_id] = commit
         sink.last_batch = max(sink.last_batch, commit.batch_id)
         for handle in [handle for handle, staged in sink.staged.items() if staged.batch_id <= commit.batch_id]:
@@ -133,6 +141,8 @@ class SinkMachine:
             for share in commit.shares:
                 sink.sequences[share.target] = sequence_behind(share)
             return
+        for handle in before.handles if before is not None else ():
+            self._garbage[records.staged_key(sink.id, handle)] = None
         for batch_id in sink.forgettable():
             del sink.commits[batch_id]
             self._garbage[records.commit_key(sink.id, batch_id)] = None
@@ -218,31 +228,16 @@ class SinkMachine:
         sink = self._sink(command.sink_id, command.epoch)
         if sink.check_batch(command.batch_id) is not None:
             return True
-        if len(sink.staged) + command.pieces > MAX_HANDLES:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"sink {sink.id} has {len(sink.staged)} handles, {MAX_HANDLES} are the most: stage larger pieces",
-            )
+        _check_room(sink, command.parts)
         return False
 
     def _record_staged(self, command: RecordStaged, now: int, out: Outcome) -> bool:
-        if self._admit(AdmitStage(*command[:3], len(command.pieces)), now, out):
+        count = sum(len(handle.parts) for handle in command.handles)
+        if self._admit(AdmitStage(command.sink_id, command.epoch, command.batch_id, count), now, out):
             return True
         out.records = [
-            records.staged(
-                command.sink_id,
-                Staged(
-                    command.epoch,
-                    command.batch_id,
-                    command.task,
-                    (piece.topic_id, piece.partition),
-                    piece.first_offset,
-                    piece.next_offset,
-                    piece.bytes,
-                    now,
-                ),
-            )
-            for piece in command.pieces
+            records.staged(command.sink_id, handle.first_offset, _new_staged(command, handle, now))
+            for handle in command.handles
         ]
         return False
 
@@ -251,7 +246,7 @@ class SinkMachine:
         staged = None if sink is None else sink.staged.get(command.handle)
         if staged is None or staged.first_offset != command.first_offset:
             return False
-        out.records = [records.staged(command.sink_id, staged.at(command.new_first_offset), command.handle)]
+        out.records = [records.staged(command.sink_id, command.handle, staged.at(command.new_first_offset))]
         return True
 
     def _commit(self, command: CommitStaged, now: int, out: Outcome) -> Committed:
@@ -266,7 +261,16 @@ class SinkMachine:
                 f"sink {sink.id}: {MAX_UNFINISHED} committed batches are on their way",
             )
         shares = tuple(_shares(sink, command))
-        commit = Commit(command.batch_id, command.epoch, now, COMMITTED, sink.producer_id, command.metadata, shares)
+        commit = Commit(
+            command.batch_id,
+            command.epoch,
+            now,
+            COMMITTED,
+            sink.producer_id,
+            command.metadata,
+            shares,
+            command.handles,
+        )
         out.records = [records.commit(sink.id, commit)]
         out.timers.append((CLEAN, now))
         return Committed(False)
@@ -277,10 +281,10 @@ class SinkMachine:
         if sink is None or commit is None or commit.state == FINISHED or commit.producer_id != command.producer_id:
             return True  # it was told before, and perhaps the sink was released since, and its name claimed anew
         shares = tuple(
-            share._replace(pieces=(), **done._asdict())
+            share._replace(pieces=Pieces(), **done._asdict())
             for share, done in zip(commit.shares, command.shares, strict=True)
         )
-        out.records = [records.commit(sink.id, replace(commit, state=FINISHED, shares=shares))]
+        out.records = [records.commit(sink.id, replace(commit, state=FINISHED, shares=shares, handles=()))]
         for share in shares:
             next_sequence = sink.sequences.get(share.target)
             if next_sequence is None:
@@ -356,6 +360,35 @@ class SinkMachine:
         out.timers.append((CLEAN, now + RETRY_MS))
 
 
+def _check_room(sink: Sink, parts: int) -> None:
+    """KafkaError RECORD_LIST_TOO_LARGE when so many more parts, in a handle, are more than a commit can take."""
+    if len(sink.staged) >= MAX_HANDLES:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"sink {sink.id} has {len(sink.staged)} handles, {MAX_HANDLES} are the most: stage more with a call",
+        )
+    if sink.staged_parts + parts > MAX_PARTS:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"sink {sink.id} has {sink.staged_parts} parts of partitions in its handles, {MAX_PARTS} are the most:"
+            " stage more of a partition with a call",
+        )
+
+
+def _new_staged(command: RecordStaged, handle: NewHandle, now: int) -> Staged:
+    parts = handle.parts
+    return Staged(
+        command.epoch,
+        command.batch_id,
+        command.task,
+        handle.first_offset,
+        handle.first_offset + sum(part.records for part in parts),
+        sum(part.bytes for part in parts),
+        now,
+        Parts(parts),
+    )
+
+
 def sequence_behind(share: Share) -> int:
     """Sequence of the first record behind a share; they go on at 0 behind MAX_SEQUENCE."""
     return (share.base_sequence + share.records) & MAX_SEQUENCE
@@ -363,7 +396,7 @@ def sequence_behind(share: Share) -> int:
 
 def _shares(sink: Sink, command: CommitStaged) -> list[Share]:
     """What each partition gets, in the order of the handles. KafkaError when one is not there to be committed."""
-    pieces: dict[Target, list[Staged]] = {}
+    chosen: list[tuple[int, Parts]] = []
     seen: set[int] = set()
     for handle in command.handles:
         if handle in seen:
@@ -375,28 +408,35 @@ def _shares(sink: Sink, command: CommitStaged) -> list[Share]:
                 ErrorCode.RESOURCE_NOT_FOUND,
                 f"sink {sink.id}: handle {handle} is not staged for batch {command.batch_id}; nothing was committed",
             )
-        pieces.setdefault(staged.target, []).append(staged)
-    _check_extent(sink, pieces)
-    return [
-        Share(
-            target,
-            sink.sequences.get(target, 0),
-            sum(staged.records for staged in parts),
-            sum(staged.bytes for staged in parts),
-            tuple(Piece(staged.first_offset, staged.next_offset, staged.bytes) for staged in parts),
-        )
-        for target, parts in pieces.items()
+        chosen.append((staged.first_offset, staged.parts))
+    found = gathered(chosen)
+    shares = [
+        Share(target, sink.sequences.get(target, 0), pieces.records, pieces.bytes, pieces)
+        for target, pieces in found.items()
     ]
+    _check_extent(sink, shares)
+    return shares
 
 
-def _check_extent(sink: Sink, pieces: dict[Target, list[Staged]]) -> None:
+def _taken(sink: Sink, commit: Commit) -> Commit:
+    """The commit with its shares' pieces out of the handles it names, which are its own from now on."""
+    held = [staged for staged in map(sink.unstage, commit.handles) if staged is not None]
+    pieces = gathered((staged.first_offset, staged.parts) for staged in held)
+    return replace(
+        commit,
+        shares=tuple(share._replace(pieces=pieces.get(share.target, Pieces())) for share in commit.shares),
+        needed_from=min((staged.first_offset for staged in held), default=None),
+    )
+
+
+def _check_extent(sink: Sink, shares: list[Share]) -> None:
     """KafkaError RECORD_LIST_TOO_LARGE for a commit that could not be carried out safely."""
-    if len(pieces) > MAX_TARGETS:
+    if len(shares) > MAX_TARGETS:
         raise KafkaError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"sink {sink.id}: a batch for {len(pieces)} partitions, {MAX_TARGETS} are the most; nothing was committed",
+            f"sink {sink.id}: a batch for {len(shares)} partitions, {MAX_TARGETS} are the most; nothing was committed",
         )
-    under_way: dict[Target, int] = {target: sum(p.records for p in parts) for target, parts in pieces.items()}
+    under_way: dict[Target, int] = {share.target: share.records for share in shares}
     for commit in sink.unfinished():
         for share in commit.shares:
             under_way[share.target] = under_way.get(share.target, 0) + share.records

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from duramen.machines.contract import LogRecord
-from duramen.machines.sink.commands import FINISHED
-from duramen.machines.sink.state import PRODUCER_EPOCH, Commit, Piece, Share, Sink, Staged, Target
+from duramen.machines.sink.pieces import Part, Parts, Piece, Pieces, Target
+from duramen.machines.sink.state import PRODUCER_EPOCH, Commit, Share, Sink, Staged
 from duramen.wire.records import sinks as schema
-from duramen.wire.records.sinks import CommitValue, SinkRecord
+from duramen.wire.records.sinks import CommitValue, SinkRecord, StagedValue
 
 
 def sink_key(sink_id: str) -> bytes:
@@ -42,21 +42,19 @@ def run(sink_id: str, run_id: str, epoch: int) -> LogRecord:
     return LogRecord(run_key(sink_id, run_id), schema.encode_value(schema.RunValue.new(epoch=epoch)))
 
 
-def staged(sink_id: str, piece: Staged, handle: int | None = None) -> LogRecord:
-    """A handle; None: it is where its records are."""
-    moved = handle is not None and handle != piece.first_offset
-    value = schema.StagedValue.new(
-        epoch=piece.epoch,
-        batch_id=piece.batch_id,
-        task=piece.task,
-        topic_id=piece.target[0],
-        partition=piece.target[1],
-        next_offset=piece.next_offset,
-        bytes=piece.bytes,
-        staged_ms=piece.staged_ms,
-        first_offset=piece.first_offset if moved else -1,
+def staged(sink_id: str, handle: int, staged: Staged) -> LogRecord:
+    """A handle and what it holds."""
+    value = StagedValue.new(
+        epoch=staged.epoch,
+        batch_id=staged.batch_id,
+        task=staged.task,
+        next_offset=staged.next_offset,
+        bytes=staged.bytes,
+        staged_ms=staged.staged_ms,
+        first_offset=staged.first_offset,
+        parts=[StagedValue.StagedPart(**part._asdict()) for part in staged.parts],
     )
-    return LogRecord(staged_key(sink_id, piece.first_offset if handle is None else handle), schema.encode_value(value))
+    return LogRecord(staged_key(sink_id, handle), schema.encode_value(value))
 
 
 def commit(sink_id: str, commit: Commit) -> LogRecord:
@@ -75,16 +73,13 @@ def commit(sink_id: str, commit: Commit) -> LogRecord:
                 base_sequence=share.base_sequence,
                 records=share.records,
                 bytes=share.bytes,
-                pieces=[
-                    CommitValue.StagedPiece(first_offset=first, next_offset=end, bytes=size)
-                    for first, end, size in (share.pieces if commit.state != FINISHED else ())
-                ],
                 base_offset=share.base_offset,
                 last_offset=share.last_offset,
                 dropped=share.dropped,
             )
             for share in commit.shares
         ],
+        handles=list(commit.handles),
     )
     return LogRecord(commit_key(sink_id, commit.batch_id), schema.encode_value(value))
 
@@ -108,21 +103,18 @@ def tombstones(sink: Sink) -> list[LogRecord]:
 
 def staged_of(record: SinkRecord) -> Staged:
     """The handle in a decoded STAGED record."""
-    key, value = record.key, record.value
+    value = record.value
+    first = value.first_offset if value.first_offset >= 0 else record.key.handle
+    parts = [Part(part.topic_id, part.partition, part.records, part.bytes) for part in value.parts]
+    if not parts:  # of a version before 2
+        parts = [Part(value.topic_id, value.partition, value.next_offset - first, value.bytes)]
     return Staged(
-        value.epoch,
-        value.batch_id,
-        value.task,
-        (value.topic_id, value.partition),
-        value.first_offset if value.first_offset >= 0 else key.handle,
-        value.next_offset,
-        value.bytes,
-        value.staged_ms,
+        value.epoch, value.batch_id, value.task, first, value.next_offset, value.bytes, value.staged_ms, Parts(parts)
     )
 
 
 def commit_of(record: SinkRecord) -> Commit:
-    """The batch in a decoded COMMIT record."""
+    """The batch in a decoded COMMIT record; its shares have pieces in version 0 only."""
     value = record.value
     shares = tuple(
         Share(
@@ -130,7 +122,7 @@ def commit_of(record: SinkRecord) -> Commit:
             share.base_sequence,
             share.records,
             share.bytes,
-            tuple(Piece(piece.first_offset, piece.next_offset, piece.bytes) for piece in share.pieces),
+            Pieces(Piece(piece.first_offset, piece.next_offset, piece.bytes) for piece in share.pieces),
             share.base_offset,
             share.last_offset,
             share.dropped,
@@ -138,5 +130,13 @@ def commit_of(record: SinkRecord) -> Commit:
         for share in value.shares
     )
     return Commit(
-        record.key.batch_id, value.epoch, value.committed_ms, value.state, value.producer_id, value.metadata, shares
+        record.key.batch_id,
+        value.epoch,
+        value.committed_ms,
+        value.state,
+        value.producer_id,
+        value.metadata,
+        shares,
+        tuple(value.handles),
+        min((piece.first_offset for share in shares for piece in share.pieces), default=None),
     )

@@ -8,16 +8,13 @@ from typing import Final, NamedTuple
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.sink.commands import COMMITTED, FINISHED, NO_BATCH, BatchDescription, SinkDescription
-from duramen.model import TopicId
+from duramen.machines.sink.pieces import Parts, Pieces, Target
 
 REMEMBERED_BATCHES: Final = 32
 """Finished batches of a sink for which a repeated commit gets its answer again."""
 NO_SINK_EPOCH: Final = -1
 PRODUCER_EPOCH: Final = 0
 """Epoch of every sink's producer id: runs are fenced by the sink's epoch, so the sequences go on for ever."""
-
-Target = tuple[TopicId, int]
-"""A partition of a topic that is meant for good: (topic id, partition)."""
 
 
 class Staged(NamedTuple):
@@ -26,11 +23,11 @@ class Staged(NamedTuple):
     epoch: int
     batch_id: int
     task: str
-    target: Target
     first_offset: int
     next_offset: int
     bytes: int
     staged_ms: int
+    parts: Parts
 
     @property
     def records(self) -> int:
@@ -41,22 +38,14 @@ class Staged(NamedTuple):
         return self._replace(first_offset=first_offset, next_offset=first_offset + self.records)
 
 
-class Piece(NamedTuple):
-    """Record batches in the staging log, from first_offset up to next_offset."""
-
-    first_offset: int
-    next_offset: int
-    bytes: int
-
-
 class Share(NamedTuple):
-    """What one partition gets of a committed batch; pieces in order."""
+    """What one partition gets of a committed batch; pieces in order, none when it is finished."""
 
     target: Target
     base_sequence: int
     records: int
     bytes: int
-    pieces: tuple[Piece, ...]
+    pieces: Pieces
     base_offset: int = -1
     last_offset: int = -1
     dropped: bool = False
@@ -64,7 +53,11 @@ class Share(NamedTuple):
 
 @dataclass(slots=True)
 class Commit:
-    """A committed batch. state: COMMITTED or FINISHED."""
+    """A committed batch. state: COMMITTED or FINISHED.
+
+    handles: what it takes its shares from, in order; needed_from: their lowest offset in the staging log. Both are
+    for a batch that is not finished.
+    """
 
     batch_id: int
     epoch: int
@@ -73,6 +66,8 @@ class Commit:
     producer_id: int
     metadata: bytes | None
     shares: tuple[Share, ...]
+    handles: tuple[int, ...] = ()
+    needed_from: int | None = None
 
 
 @dataclass(slots=True)
@@ -90,6 +85,7 @@ class Sink:
     """Epoch of every run that ever claimed it: a superseded one stays refused."""
     staged: dict[int, Staged] = field(default_factory=dict)
     staged_bytes: int = 0
+    staged_parts: int = 0
     commits: dict[int, Commit] = field(default_factory=dict)
     """By batch: the unfinished ones and the last finished ones."""
     sequences: dict[Target, int] = field(default_factory=dict)
@@ -122,13 +118,15 @@ class Sink:
         self.unstage(handle)
         self.staged[handle] = staged
         self.staged_bytes += staged.bytes
+        self.staged_parts += len(staged.parts)
 
-    def unstage(self, handle: int) -> bool:
-        """Let a handle go; whether there was one."""
+    def unstage(self, handle: int) -> Staged | None:
+        """Let a handle go; what it held, None when there is none."""
         staged = self.staged.pop(handle, None)
         if staged is not None:
             self.staged_bytes -= staged.bytes
-        return staged is not None
+            self.staged_parts -= len(staged.parts)
+        return staged
 
     def unfinished(self) -> Iterator[Commit]:
         """Committed batches whose staging is still needed, oldest first."""
@@ -147,8 +145,7 @@ class Sink:
     def oldest_needed(self) -> int | None:
         """Lowest offset of the staging log that this sink may still read; None when it needs nothing."""
         needed = [staged.first_offset for staged in self.staged.values()]
-        for commit in self.unfinished():
-            needed += [piece.first_offset for share in commit.shares for piece in share.pieces]
+        needed += [commit.needed_from for commit in self.unfinished() if commit.needed_from is not None]
         return min(needed, default=None)
 
     def describe(self) -> SinkDescription:

@@ -1,18 +1,20 @@
 """StageBatch: store records for a batch of a sink, durable and visible to nobody (key 10001). Version 0.
 
 Each partition's records are checked as Produce would check them, off the loop; stored in the staging log; and when they
-are committed there, one record of the sink's coordinator makes them handles.
+are committed there, one record of the sink's coordinator makes them a handle: one for what the request brings, whatever
+the number of its partitions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from duramen.config import TopicConfig
 from duramen.errors import DuramenError, ErrorCode, KafkaError
-from duramen.machines.sink.commands import AdmitStage, NewPiece, RecordStaged
-from duramen.machines.sink.state import Piece
+from duramen.machines.sink.commands import AdmitStage, NewHandle, RecordStaged
+from duramen.machines.sink.pieces import Part, Piece
 from duramen.model import INTERNAL_TOPICS, NO_TOPIC_ID, TopicId
 from duramen.partition.partition import Partition
 from duramen.partition.staging import check_staged
@@ -153,10 +155,10 @@ class StageCall:
             self.request.broker.clock.call_soon(lambda: self._keep())
             return
         body = self.request.body
-        new = tuple(
-            NewPiece(each.topic_id, each.entry.index, *piece) for each, piece in zip(self._work, pieces, strict=True)
+        most = self.request.broker.config.integer("duramen.sink.staged.max.bytes")
+        command = RecordStaged(
+            body.sink_id, body.epoch, body.batch_id, body.task, tuple(_handles(self._work, pieces, most))
         )
-        command = RecordStaged(body.sink_id, body.epoch, body.batch_id, body.task, new)
         self._coordinator.host.submit(command, partial(self._recorded, pieces))
 
     def _recorded(self, pieces: list[Piece], answer: Any) -> None:
@@ -168,7 +170,6 @@ class StageCall:
             self._already()
             return
         for each, piece in zip(self._work, pieces, strict=True):
-            each.entry.handle = piece.first_offset
             each.entry.records = piece.next_offset - piece.first_offset
             each.entry.bytes = piece.bytes
         self._reply()
@@ -190,6 +191,24 @@ class StageCall:
     def _reply(self) -> None:
         self._timer.cancel()
         self.request.reply(self.response)
+
+
+def _handles(work: list[Arriving], pieces: list[Piece], most_bytes: int) -> Iterator[NewHandle]:
+    """Pieces that lie one behind the other under one handle, which each of them is told; most_bytes of a handle.
+
+    A handle that nobody commits is moved as a whole, so it may not be larger than a piece.
+    """
+    first = pieces[0].first_offset
+    parts: list[Part] = []
+    size = 0
+    for each, piece in zip(work, pieces, strict=True):
+        if parts and size + piece.bytes > most_bytes:
+            yield NewHandle(first, tuple(parts))
+            first, parts, size = piece.first_offset, [], 0
+        each.entry.handle = first
+        parts.append(Part(each.topic_id, each.entry.index, piece.next_offset - piece.first_offset, piece.bytes))
+        size += piece.bytes
+    yield NewHandle(first, tuple(parts))
 
 
 def _check(arriving: Arriving, now_ms: int) -> Checked:

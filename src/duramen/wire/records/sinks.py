@@ -39,20 +39,30 @@ RunValue = Message("RunValue", "0-0", 0, Field("epoch", INT32))
 
 StagedKey = Message("StagedKey", "0-4", None, Field("sink_id", STRING), Field("handle", INT64))
 
+StagedPart = Struct(
+    "StagedPart",
+    Field("topic_id", UUID),
+    Field("partition", INT32),
+    Field("records", INT64),
+    Field("bytes", INT64),
+)
+
 StagedValue = Message(
     "StagedValue",
-    "0-1",
+    "0-2",
     0,
     Field("epoch", INT32),
     Field("batch_id", INT64),
     Field("task", STRING),
-    Field("topic_id", UUID),
-    Field("partition", INT32),
+    # Before version 2 a handle was of one partition.
+    Field("topic_id", UUID, versions="0-1"),
+    Field("partition", INT32, versions="0-1"),
     Field("next_offset", INT64),
     Field("bytes", INT64),
     Field("staged_ms", INT64),
-    # Where the records are since they were moved within the staging log; in version 0 the handle says it.
+    # Where the records are, also when they were moved within the staging log; in version 0 the handle says it.
     Field("first_offset", INT64, versions="1+", default=-1),
+    Field("parts", Array(StagedPart), versions="2+"),
 )
 
 CommitKey = Message("CommitKey", "0-4", None, Field("sink_id", STRING), Field("batch_id", INT64))
@@ -67,7 +77,7 @@ CommittedShare = Struct(
     Field("base_sequence", INT32),
     Field("records", INT64),
     Field("bytes", INT64),
-    Field("pieces", Array(StagedPiece)),
+    Field("pieces", Array(StagedPiece), versions="0-0"),
     Field("base_offset", INT64, default=-1),
     Field("last_offset", INT64, default=-1),
     Field("dropped", BOOL),
@@ -75,7 +85,7 @@ CommittedShare = Struct(
 
 CommitValue = Message(
     "CommitValue",
-    "0-0",
+    "0-1",
     0,
     Field("epoch", INT32),
     Field("committed_ms", INT64),
@@ -83,6 +93,9 @@ CommitValue = Message(
     Field("producer_id", INT64),
     Field("metadata", BYTES, nullable="0+", default=None),
     Field("shares", Array(CommittedShare)),
+    # In order: the shares' records are theirs. Until the batch is finished, their own records stay. In version 0 each
+    # share lists its pieces.
+    Field("handles", Array(INT64), versions="1+"),
 )
 
 PositionKey = Message(
@@ -95,9 +108,6 @@ _KEYS: Final = {SINK: SinkKey, RUN: RunKey, STAGED: StagedKey, COMMIT: CommitKey
 _VALUES: Final = {SINK: SinkValue, RUN: RunValue, STAGED: StagedValue, COMMIT: CommitValue, POSITION: PositionValue}
 _KINDS: Final = {message.name: kind for kind, message in _KEYS.items()}
 _BY_NAME: Final = {message.name: message for message in _VALUES.values()}
-VALUE_VERSION: Final = 0
-MOVED_VERSION: Final = 1
-"""Of a StagedValue whose records are not where its handle says."""
 
 
 class SinkRecord(NamedTuple):
@@ -117,12 +127,11 @@ def encode_key(key: Any) -> bytes:
 
 
 def encode_value(value: Any) -> bytes:
-    """The bytes of one of the values."""
+    """The bytes of one of the values, in its newest version."""
     message = _BY_NAME.get(type(value).__name__)
     if message is None:
         raise EncodeError(f"{type(value).__name__} is no value of a sink's record")
-    moved = message is StagedValue and value.first_offset >= 0
-    return encode(message, value, MOVED_VERSION if moved else VALUE_VERSION)
+    return encode(message, value, message.max_version)
 
 
 def decode_record(key: Buffer, value: Buffer | None) -> SinkRecord:
