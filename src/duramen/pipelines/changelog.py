@@ -41,8 +41,12 @@ def cause_of(rows: pa.Table, index: int) -> Cause:
     return Cause(*(rows.column(name)[index].as_py() for name in ("_topic", "_partition", "_offset")))
 
 
-def conform(batch: pa.Table, schema: pa.Schema, keys: Sequence[str]) -> pa.Table:
-    """The batch with the table's columns in the table's order. ChangelogError when that cannot be or a key is null."""
+def conform(batch: pa.Table, schema: pa.Schema, keys: Sequence[str], version: str | None = None) -> pa.Table:
+    """The batch with the table's columns in the table's order, and one zero among its keys, which has two signs.
+
+    ChangelogError when that cannot be, a key is null, or a key or a version is NaN: it equals nothing, and libraries
+    differ in where it stands among numbers.
+    """
     missing = [name for name in schema.names if name not in batch.column_names]
     extra = [name for name in batch.column_names if name not in schema.names]
     if missing or extra:
@@ -53,10 +57,22 @@ def conform(batch: pa.Table, schema: pa.Schema, keys: Sequence[str]) -> pa.Table
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         raise ChangelogError(f"a column has another type than the table's: {error}") from None
     for key in keys:
-        if found.column(key).null_count:
-            index = pc.index(pc.is_null(found.column(key)), True).as_py()
-            raise ChangelogError(f"{cause_of(found, index)}: the key {key} is null; leave such rows out or name them")
+        _refuse(found, pc.is_null(found.column(key)), f"the key {key} is null")
+    floats = [name for name in found.column_names if pa.types.is_floating(found.schema.field(name).type)]
+    for name in floats:
+        if name in (*keys, version):
+            _refuse(found, pc.is_nan(found.column(name)), f"{name} is NaN")
+        if name in keys:
+            positive = pc.add(found.column(name), pa.scalar(0, found.schema.field(name).type))
+            found = found.set_column(found.column_names.index(name), found.schema.field(name), positive)
     return found
+
+
+def _refuse(rows: pa.Table, which: pa.ChunkedArray, told: str) -> None:
+    """ChangelogError with the record of the first of these rows, where there is one."""
+    if pc.any(which).as_py():
+        record = cause_of(rows, pc.index(which, True).as_py())
+        raise ChangelogError(f"{record}: {told}; leave such rows out or name them")
 
 
 def fresh(batch: pa.Table, contained: Offsets) -> pa.Table:

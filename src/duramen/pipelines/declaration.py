@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pyspark.sql import DataFrame
 
@@ -99,6 +99,18 @@ class TableStep(Step):
     @property
     def aggregate(self) -> bool:
         return not self.shape.guarded
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """What the step's versions tell of how they were made, for whoever reads them when the code is another."""
+        keys, version, guarded = self.shape
+        return {"store": self.store, "keys": list(keys), "version": version, "guarded": guarded}
+
+    def opened(self, table: Path, about: Mapping[str, Any]) -> Store:
+        """A version's table, as it was made. about: what its folder tells. ConfigError when there is none."""
+        form = about.get("table") or self.form
+        shape = Shape(tuple(form["keys"]), form["version"], form["guarded"])
+        return STORES[form["store"]].reopen(table, shape)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,14 @@ class Difference(NamedTuple):
         return self.old_rows - self.only_old - self.differing
 
 
+def compare(old: pa.Table, new: pa.Table, old_keys: tuple[str, ...], new_keys: tuple[str, ...]) -> Difference:
+    """Of two tables, or two histories, which have no keys. By other keys, or of other types, no row is the same."""
+    if old_keys != new_keys or any(old.schema.field(key).type != new.schema.field(key).type for key in old_keys):
+        samples = {"only_old": _sample(old), "only_new": _sample(new), "differing": []}
+        return Difference(old.num_rows, new.num_rows, old.num_rows, new.num_rows, 0, samples)
+    return difference(old, new, old_keys) if old_keys else compare_histories(old, new)
+
+
 def difference(old: pa.Table, new: pa.Table, keys: tuple[str, ...]) -> Difference:
     """Of two tables with the keys `keys`. Which record a row came from does not count; a column only one has does."""
     ours = old.select(list(keys)).append_column("#old", pa.array(np.arange(old.num_rows)))
@@ -57,8 +65,8 @@ def difference(old: pa.Table, new: pa.Table, keys: tuple[str, ...]) -> Differenc
         only_new=only_new.num_rows,
         differing=int(any_differs.sum()),
         samples={
-            "only_old": only_old.slice(0, SAMPLES).to_pylist(),
-            "only_new": only_new.slice(0, SAMPLES).to_pylist(),
+            "only_old": _sample(only_old),
+            "only_new": _sample(only_new),
             "differing": changed,
         },
     )
@@ -90,9 +98,16 @@ def _differs(left: pa.Table, right: pa.Table, name: str) -> np.ndarray[Any, np.d
         found = [a != b for a, b in zip(ours.to_pylist(), theirs.to_pylist(), strict=True)]
         return np.array(found, dtype=bool)
     unequal = pc.fill_null(pc.not_equal(ours, theirs), False)
+    if pa.types.is_floating(ours.type):  # NaN is not equal to itself
+        unequal = pc.and_not(unequal, pc.fill_null(pc.and_(pc.is_nan(ours), pc.is_nan(theirs)), False))
     one_null = pc.xor(pc.is_null(ours), pc.is_null(theirs))
     mask: np.ndarray[Any, np.dtype[np.bool_]] = pc.or_(unequal, one_null).to_numpy()
     return mask
+
+
+def _sample(rows: pa.Table) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = rows.slice(0, SAMPLES).to_pylist()
+    return found
 
 
 def _value(rows: pa.Table, name: str, at: int) -> Any:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -179,6 +179,13 @@ class Queries:
                 f"{plan.step.name} {plan.version.name} was made by other logic than the code has now: "
                 "`duramen spark reprocess` builds it anew beside the old one; --accept-change goes on with mixed rows"
             )
+        form = plan.step.form if isinstance(plan.step, TableStep) else None
+        made_as = (about or {}).get("table") or form
+        if made_as != form:
+            raise ConfigError(
+                f"{plan.step.name} {plan.version.name} was made with {_shown(made_as)}, not {_shown(form)}: "
+                "`duramen spark reprocess` builds it anew beside the old one"
+            )
         first = (about or {}).get("first_generation", plan.reading.generation)
         to = self.output_topic(plan) if isinstance(plan.step, StreamStep) else None
         told = {
@@ -187,6 +194,7 @@ class Queries:
             "first_generation": first,
             "reads": plan.reading.topic,
             "to": to,
+            "table": form,
         }
         if told != about:
             plan.version.describe(told)
@@ -264,6 +272,11 @@ class Queries:
         about = plan.version.about() or {}
         plan.version.describe({**about, "generation": plan.reading.generation + 1})
         return True
+
+
+def _shown(form: Mapping[str, Any] | None) -> str:
+    """How a table is made, as an error tells it."""
+    return "no table" if form is None else ", ".join(f"{name}={value!r}" for name, value in form.items())
 
 
 def _check_cut(plan: Plan) -> None:

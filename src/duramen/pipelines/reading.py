@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from duramen.errors import ConfigError
-from duramen.pipelines.declaration import STORES, Pipeline, TableStep
+from duramen.pipelines.declaration import Pipeline, TableStep
 from duramen.pipelines.layout import StepFolder
 from duramen.pipelines.store import Store
 
@@ -22,7 +22,7 @@ def open_table(pipeline: Pipeline, table: str, version: str | None = None) -> St
     place = folder.version(version or folder.current().version)
     if not place.table.is_dir():
         raise ConfigError(f"{table} {place.name} holds nothing yet: `duramen spark run` fills it")
-    return STORES[step.store].reopen(place.table, step.shape)
+    return step.opened(place.table, place.about() or {})
 
 
 def changes(pipeline: Pipeline, table: str, after: int = -1) -> Iterator[pa.Table]:

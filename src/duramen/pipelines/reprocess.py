@@ -15,7 +15,7 @@ from duramen.client import Cluster
 from duramen.errors import ConfigError, DuramenError
 from duramen.pipelines.cluster import SECONDS_MAX, Node
 from duramen.pipelines.declaration import EffectStep, Pipeline, StreamStep, TableStep
-from duramen.pipelines.difference import Difference, compare_histories, difference
+from duramen.pipelines.difference import Difference, compare
 from duramen.pipelines.layout import Current, StepFolder, committed, unfinished
 from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.progress import Progress
@@ -142,10 +142,8 @@ class Reprocessing:
         current = self.folder.current().version
         found = None
         if isinstance(self.step, TableStep):
-            old = open_table(self.pipeline, self.step.name, current).rows()
-            new = open_table(self.pipeline, self.step.name, version).rows()
-            keys = self.step.shape.keys
-            found = difference(old, new, keys) if keys else compare_histories(old, new)
+            old, new = (open_table(self.pipeline, self.step.name, name) for name in (current, version))
+            found = compare(old.rows(), new.rows(), old.shape.keys, new.shape.keys)
         return Report(self.step.name, current, version, self.behind(version), found)
 
     def swap(self, version: str, allow_behind: int = 0, catch_up: CatchUp | None = None) -> float:

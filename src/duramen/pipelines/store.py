@@ -42,10 +42,13 @@ class Shape(NamedTuple):
     guarded: bool = True
 
     def check(self, schema: pa.Schema) -> None:
-        """ConfigError unless the columns named are there and no other begins with an underscore."""
+        """ConfigError unless the columns named are there, can be compared, and no other begins with an underscore."""
         for name in [*self.keys, *([self.version] if self.version else [])]:
             if name not in schema.names:
                 raise ConfigError(f"there is no column {name} among {', '.join(schema.names)}")
+            if pa.types.is_nested(kind := schema.field(name).type):
+                what = "key" if name in self.keys else "version"
+                raise ConfigError(f"the {what} {name} is a {kind}, which cannot be compared: take a column of it")
         for name in schema.names:
             if name.startswith(("_", "#")):
                 raise ConfigError(f"the column {name} begins with {name[0]}: such names are the store's own")
@@ -138,7 +141,7 @@ class Store(ABC):
             return None
         before = self.last()
         contained = before.offsets if before else Offsets()
-        changes = conform(batch, self.schema, self.shape.keys)
+        changes = conform(batch, self.schema, self.shape.keys, self.shape.version)
         if self.shape.guarded:
             changes = fresh(changes, contained)
         if self.shape.keys:

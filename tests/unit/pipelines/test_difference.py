@@ -41,6 +41,12 @@ def test_where_a_row_came_from_does_not_count() -> None:
     assert (found.differing, found.same) == (0, 2)
 
 
+def test_a_number_that_is_none_is_no_difference() -> None:
+    old = table(a=1, b=2, c=3, d=4).append_column("x", pa.array([float("nan"), float("nan"), None, 1.0]))
+    new = table(a=1, b=2, c=3, d=4).append_column("x", pa.array([float("nan"), 1.0, float("nan"), 1.0]))
+    assert sorted(row["key"] for row in difference(old, new, ("key",)).samples["differing"]) == ["b", "c"]
+
+
 def test_a_column_that_only_one_has_differs_everywhere() -> None:
     old = table(a=1, b=2)
     found = difference(old, old.append_column("more", pa.array([1, 2])), ("key",))

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from duramen.errors import ConfigError, StorageError
 from duramen.pipelines import delta_store
-from duramen.pipelines.changelog import TRACE
+from duramen.pipelines.changelog import TRACE, ChangelogError
 from duramen.pipelines.declaration import DEFAULT_RETENTION
 from duramen.pipelines.delta_store import DeltaStore
 from duramen.pipelines.offsets import Offsets
@@ -219,6 +219,40 @@ def test_a_column_of_another_type_is_refused_before_anything_is_cast(kind: str, 
     wider = pa.schema([("k", pa.string()), ("n", pa.float64())])
     with pytest.raises(ConfigError, match=r"n int64, .* not k string, n double"):
         put(STORES[kind](tmp_path, Shape(("k",)), wider), 1, n=2.7)
+
+
+@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("batches", [[0.0, -0.0], [-0.0, 0.0]], ids=str)
+@pytest.mark.parametrize("together", [True, False])
+def test_zero_is_one_key(kind: str, batches: list[float], together: bool, tmp_path: Path) -> None:
+    """It has two signs. One store kept two rows, the other could not merge them."""
+    schema = pa.schema([("k", pa.float64()), ("n", pa.int64())])
+    store = STORES[kind](tmp_path, Shape(("k",)), schema)
+    put(store, 0, k=batches[0])
+    if not together:
+        put(store, 1, k=batches[1])
+    trace = {"_topic": "t", "_partition": 0, "_deleted": False}
+    rows = [{"k": key, "n": 2 + n, "_offset": 2 + n, **trace} for n, key in enumerate(batches)]
+    store.apply(pa.Table.from_pylist(rows, schema=store.schema), "query", 2, Offsets({("t", 0): 4}))
+    assert [(row["k"], row["n"]) for row in store.rows().to_pylist()] == [(0.0, 3)]
+
+
+@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("column", ["k", "v"])
+def test_a_number_that_is_none_is_neither_key_nor_order(kind: str, column: str, tmp_path: Path) -> None:
+    """It is before, behind and beside every number: which row was later depended on who compared."""
+    schema = pa.schema([("k", pa.float64()), ("v", pa.float64())])
+    store = STORES[kind](tmp_path, Shape(("k",), "v"), schema)
+    row = {"k": 1.0, "v": 1.0, "_topic": "t", "_partition": 3, "_offset": 7, "_deleted": False}
+    given = pa.Table.from_pylist([{**row, column: float("nan")}], schema=store.schema)
+    with pytest.raises(ChangelogError, match=rf"t-3@7: .*{column} is NaN"):
+        store.apply(given, "query", 0, Offsets({("t", 3): 8}))
+
+
+def test_a_key_has_a_type_that_can_be_compared() -> None:
+    schema = pa.schema([("k", pa.struct([("a", pa.int64())])), ("n", pa.int64())])
+    with pytest.raises(ConfigError, match="the key k is a struct"):
+        Shape(("k",)).check(schema)
 
 
 @pytest.mark.parametrize("kind", STORES)

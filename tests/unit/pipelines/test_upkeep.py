@@ -76,6 +76,7 @@ def check(table: Table) -> None:
     for store in (table.store, type(table.store).reopen(table.folder, table.store.shape)):
         assert [commit.version for commit in store.commits()] == versions
         assert store.last() == store.commits()[-1]
+        assert store.applied("query") == table.batches - 1
         assert [rows["n"].to_pylist() for rows in store.changes()] == [[version] for version in versions]
         for version in versions[:: max(1, len(versions) // 3)]:
             first = store.first_with(Cause("t", 0, version))

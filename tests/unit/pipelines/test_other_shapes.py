@@ -1,0 +1,93 @@
+"""A declaration whose keys, order or store changed, beside a table that the one before made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from duramen import pipelines
+from duramen.cli.spark_reprocess import lines
+from duramen.errors import ConfigError
+from duramen.pipelines.chain import Reading
+from duramen.pipelines.declaration import STORES, TableStep
+from duramen.pipelines.offsets import Offsets
+from duramen.pipelines.queries import Plan, Queries
+from duramen.pipelines.reprocess import Reprocessing
+
+FLIGHTS = pipelines.Topic("flights")
+BEFORE = pa.schema([("tail", pa.string()), ("miles", pa.int64())])
+AFTER = pa.schema([("tail", pa.string()), ("leg", pa.int64()), ("miles", pa.int64())])
+Declare = Callable[[pipelines.Pipeline], Any]
+
+
+def declared(folder: Path, declare: Declare) -> pipelines.Pipeline:
+    pipeline = pipelines.Pipeline("tour", folder=folder)
+
+    def aircraft(flights: Any) -> Any:
+        return flights
+
+    declare(pipeline)(aircraft)
+    return pipeline
+
+
+def made(pipeline: pipelines.Pipeline, version: str, schema: pa.Schema, accept: bool = False) -> None:
+    """A version as a run makes it, of four records."""
+    queries, step = Queries(pipeline, None, None), pipeline.step("aircraft")  # type: ignore[arg-type]
+    assert isinstance(step, TableStep)
+    place = queries.folder("aircraft").version(version)
+    queries._describe(Plan(step, place, Reading(0, "flights", Offsets(), None), None), accept)  # type: ignore[arg-type]
+    store = STORES[step.store](place.table, step.shape, schema)
+    trace = {"_topic": "flights", "_partition": 0, "_deleted": False}
+    rows = [{"tail": f"N{n % 2}", "leg": n, "miles": n, "_offset": n, **trace} for n in range(4)]
+    given = pa.Table.from_pylist(rows).select(store.schema.names)
+    store.apply(given, "q", 0, Offsets({("flights", 0): 4}))
+
+
+OTHERS: dict[str, Declare] = {
+    "more keys": lambda p: p.table(FLIGHTS, keys=["tail", "leg"]),
+    "other keys": lambda p: p.table(FLIGHTS, keys=["leg"]),
+    "a history": lambda p: p.history(FLIGHTS),
+    "another store": lambda p: p.table(FLIGHTS, keys=["tail"], store="parquet"),
+    "ordered": lambda p: p.table(FLIGHTS, keys=["tail"], version="leg"),
+    "an aggregate": lambda p: p.table(FLIGHTS, keys=["tail"], aggregate=True),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_a_version_is_read_as_what_it_was_made(what: str, tmp_path: Path) -> None:
+    """`reprocess` could not compare with it, so the new version was never built, and no swap possible."""
+    made(declared(tmp_path, lambda p: p.table(FLIGHTS, keys=["tail"])), "v1", BEFORE)
+    pipeline = declared(tmp_path, OTHERS[what])
+    old = pipelines.open_table(pipeline, "aircraft")
+    assert sorted(row["miles"] for row in old.rows().to_pylist()) == [2, 3]
+    made(pipeline, "v2", AFTER)
+    report = Reprocessing(pipeline, "aircraft").report("v2")
+    assert report.behind == 0
+    assert report.difference is not None
+    same = what in {"another store", "ordered", "an aggregate"}
+    assert (report.difference.only_old, report.difference.differing) == ((0, 2) if same else (2, 0))
+    assert report.difference.new_rows == len(pipelines.open_table(pipeline, "aircraft", "v2").rows())
+    assert any("rows        2 →" in line for line in lines(report))
+
+
+def test_keys_of_another_type_are_other_keys(tmp_path: Path) -> None:
+    made(declared(tmp_path, lambda p: p.table(FLIGHTS, keys=["miles"])), "v1", BEFORE)
+    pipeline = declared(tmp_path, lambda p: p.table(FLIGHTS, keys=["miles"]))
+    made(pipeline, "v2", pa.schema([("tail", pa.string()), ("miles", pa.int32())]))
+    found = Reprocessing(pipeline, "aircraft").report("v2").difference
+    assert found is not None
+    assert (found.only_old, found.only_new, found.same) == (4, 4, 0)
+
+
+@pytest.mark.parametrize("what", [name for name in OTHERS if name != "another store"])
+def test_a_change_of_the_keys_is_not_accepted_into_a_table(what: str, tmp_path: Path) -> None:
+    """Rows by the old keys would stay beside those by the new ones, for ever."""
+    made(declared(tmp_path, lambda p: p.table(FLIGHTS, keys=["tail"])), "v1", AFTER)
+    pipeline = declared(tmp_path, OTHERS[what])
+    with pytest.raises(ConfigError, match="reprocess"):
+        made(pipeline, "v1", AFTER, accept=True)
+    assert pipelines.open_table(pipeline, "aircraft").shape.keys == ("tail",)
