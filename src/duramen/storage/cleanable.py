@@ -82,6 +82,8 @@ def cleanable(log: Log, first_dirty: int, bound: int, now_ms: int, *, as_if_seal
     lag_ms = int(getattr(log.config, "min_compaction_lag_ms", 0))
     segments = []
     for segment in log.segments[:-1]:
+        if segment.next_offset <= log.start_offset:
+            continue  # it is about to go, and is not sealed any more
         dirty = segment.next_offset > first_dirty
         if segment.next_offset > bound:
             break

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from duramen.errors import CorruptLogError
+from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import read_file
 from duramen.storage.cleaned_transactions import CleanedTransactions
@@ -174,8 +174,24 @@ def _map_batch(view: memoryview, header: BatchHeader, first_dirty: int, offsets:
     return header.last_offset
 
 
+class BatchTooLargeError(KafkaError):
+    """A batch is sound and inflates to more than a pass takes into memory; offset: its first."""
+
+    def __init__(self, offset: int) -> None:
+        text = (
+            f"the batch at offset {offset} inflates to more than {DECODED_BYTES} bytes: what follows is not compacted"
+        )
+        super().__init__(ErrorCode.MESSAGE_TOO_LARGE, text)
+        self.offset = offset
+
+
 def _payload(view: memoryview, header: BatchHeader) -> bytes:
-    return decompress(header.compression, view[HEADER_SIZE:], DECODED_BYTES)
+    try:
+        return decompress(header.compression, view[HEADER_SIZE:], DECODED_BYTES)
+    except KafkaError as error:
+        if error.code is ErrorCode.MESSAGE_TOO_LARGE:
+            raise BatchTooLargeError(header.base_offset) from error
+        raise
 
 
 class Copy:

@@ -10,6 +10,7 @@ from tests.unit.storage.test_cleaner import HOUR, TP, Bench, Compacted
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.model import TopicPartition
 from duramen.storage.checkpoints import decode_offsets
+from duramen.storage.housekeeping import SealSegment
 from duramen.storage.log import Log
 from duramen.storage.retention import removable_before
 from duramen.wire.batch import ABORT, build_batch, build_marker, parse_header
@@ -231,3 +232,52 @@ def test_two_passes_that_end_together_write_down_what_is_cleaned_one_after_the_o
     assert (one.completed, two.completed) == (True, True)
     bench.directory.close(clean=True)
     assert len(bench.open().cleaner.cleaned) == 2
+
+
+def test_segments_below_the_log_start_hold_up_nothing(bench: Bench) -> None:
+    """DeleteRecords came before they were sealed, and retention has not looked at them since."""
+    for value in (b"1", b"2", b"3"):
+        bench.put((b"a", value))
+        bench.log.roll()
+    bench.commit()
+    bench.log.advance_start(1)
+    bench.checkpoint()
+    for job in (job for job in bench.directory.take_maintenance(bench.now) if isinstance(job, SealSegment)):
+        job.run()
+        job.complete()
+    assert [segment.sealed for segment in bench.log.segments[:-1]] == [False, True, True]
+    bench.clean()
+    assert bench.left()[1:] == [(2, b"a", b"3")]
+
+
+def test_a_batch_that_cannot_be_inflated_is_named_and_what_lies_before_it_is_cleaned(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duramen.storage.cleaning.DECODED_BYTES", 10_000)
+    told: list[str] = []
+    bench.directory.cleaner.on_uncleanable = lambda log, error: told.append(str(error))
+    for value in (b"1", b"2"):
+        bench.put((b"a", value))
+        bench.roll()
+    large = bench.put((b"a", bytes(20_000)), compression=1)
+    bench.roll()
+    for value in (b"4", b"5"):
+        bench.put((b"a", value))
+        bench.roll()
+    cleaning = bench.take()
+    assert cleaning is not None
+    bench.run(cleaning)
+    assert [f"the batch at offset {large} inflates" in each for each in told] == [True]
+    bench.clean()
+    assert [offset for offset, _, _ in bench.left()] == [1, 2, 3, 4]
+    assert bench.take() is None
+    assert not bench.directory.cleaner.waits
+    assert len(bench.directory.cleaner.uncleanable) == 1
+    bench.log.advance_start(large + 1)
+    for _ in range(3):
+        bench.now += 10
+        bench.checkpoint()
+        bench.housekeep()
+    bench.clean()
+    assert not bench.directory.cleaner.uncleanable
+    assert bench.left() == [(4, b"a", b"5")]
