@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.unit.server.broker_world import InProcess, Line
 
 from duramen.errors import ErrorCode
+from duramen.server.handlers.fetch import FetchCall
 from duramen.sim.disk import Call
 from duramen.wire.messages import API
 
@@ -52,3 +53,26 @@ def test_a_checkpoint_of_the_old_log_leaves_nothing_in_the_new_one() -> None:
         directory.hot.forget(log.active, 0, log.active.size)
     assert line.fetch("t", 0).error_code == ErrorCode.NONE
     assert "damage" not in dict(server.events)
+
+
+def test_a_reader_that_waits_is_answered_also_where_the_new_topic_is_there_before_its_turn() -> None:
+    """With many readers to wake, the loop takes them a slice at a time."""
+    server = InProcess()
+    line, reader = server.connect(), server.connect()
+    line.create_topic("t")
+    reader.ask_fetch("t", 0, wait=600_000)
+    server.run()
+    turns: list[FetchCall] = []
+    server.broker.wake_soon = turns.append  # type: ignore[method-assign]
+    delete_topic(line, "t")
+    line.create_topic("t")
+    del server.broker.wake_soon
+    assert reader.fetched() is None
+    for turn in turns:
+        turn.retry()
+    server.run()
+    assert reader.fetched().error_code == ErrorCode.NONE
+    reader.ask_fetch("t", 0, wait=600_000)
+    server.run()
+    assert line.produce("t", b"new").error_code == 0
+    assert reader.fetched().high_watermark == 1

@@ -110,12 +110,15 @@ class FetchCall:
             self.request.broker.wake_soon(self)
 
     def retry(self) -> None:
-        """Our turn: answer if there is enough by now, else wait on."""
+        """Our turn: answer if there is enough by now, else wait on.
+
+        Not on a partition that is gone: another topic may have its name by now, and would wake nobody who waits here.
+        """
         self.waking = False
         if self.done:
             return
         answers, size, urgent = self._read_all()
-        if urgent or size >= self._enough:
+        if urgent or size >= self._enough or any(partition.closed for partition in self.watched):
             self._answer(answers)
 
     def expire(self) -> None:
