@@ -149,8 +149,10 @@ class Links:
             self._coordinators.pop(route, None)
         elif isinstance(route, TopicPartition):
             self._topics.pop(route.topic, None)
-        elif isinstance(route, Anywhere | int):
+        elif isinstance(route, Anywhere):
             self._controller = NO_LEADER
+        elif isinstance(route, int):
+            self._nodes.pop(route, None)
         else:
             for name in route:
                 self._topics.pop(name, None)

@@ -25,6 +25,8 @@ from duramen.wire.frame import encode_response, parse_request_header
 from duramen.wire.messages import API
 
 TP = TopicPartition("t", 0)
+A_MESSAGE = struct.pack(">qiIbbqii", 4, 22, 0, 1, 0, 0, -1, -1)
+"""Of format 1 (magic 1), without key and value: shorter than the header of a record batch."""
 Answer = Callable[[int, int, Any], Any]
 """(key, version, request) -> a response, bytes to send as they are, or None to hang up"""
 
@@ -194,7 +196,20 @@ def test_bytes_that_are_no_batches_are_damage() -> None:
         whole_batches(memoryview(good + a_batch(1, b"back")), "t")
     with pytest.raises(CorruptLogError):
         whole_batches(memoryview(good + bytes(100)), "t")
+    with pytest.raises(CorruptLogError, match="magic 2"):
+        whole_batches(memoryview(good + A_MESSAGE), "t")
     assert whole_batches(memoryview(b""), "t") == (0, -1)
+    assert whole_batches(memoryview(good[:40]), "t") == (0, -1)
+
+
+def test_a_node_that_listens_elsewhere_is_found_there() -> None:
+    request = API[3].request.new(topics=[])
+    with odd_node(lambda key, version, _: metadata(moved, version)) as moved:
+        with odd_node(lambda key, version, _: metadata(first, version)) as first:
+            cluster = Cluster([first.bootstrap, moved.bootstrap], timeout_s=10)
+            assert cluster.call(1, 3, request).brokers[0].port == first.port
+        with cluster:
+            assert cluster.call(1, 3, request).brokers[0].port == moved.port
 
 
 def test_a_leader_that_moved_is_asked_anew() -> None:
