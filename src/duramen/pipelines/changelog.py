@@ -44,8 +44,8 @@ def cause_of(rows: pa.Table, index: int) -> Cause:
 def conform(batch: pa.Table, schema: pa.Schema, keys: Sequence[str], version: str | None = None) -> pa.Table:
     """The batch with the table's columns in the table's order, and one zero among its keys, which has two signs.
 
-    ChangelogError when that cannot be, a key is null, or a key or a version is NaN: it equals nothing, and libraries
-    differ in where it stands among numbers.
+    ChangelogError when that cannot be, a text is not UTF-8, a key is null, or a key or a version is NaN: it equals
+    nothing, and libraries differ in where it stands among numbers.
     """
     missing = [name for name in schema.names if name not in batch.column_names]
     extra = [name for name in batch.column_names if name not in schema.names]
@@ -56,6 +56,7 @@ def conform(batch: pa.Table, schema: pa.Schema, keys: Sequence[str], version: st
         found = batch.select(schema.names).cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         raise ChangelogError(f"a column has another type than the table's: {error}") from None
+    _refuse_no_text(found)
     for key in keys:
         _refuse(found, pc.is_null(found.column(key)), f"the key {key} is null")
     floats = [name for name in found.column_names if pa.types.is_floating(found.schema.field(name).type)]
@@ -73,6 +74,20 @@ def _refuse(rows: pa.Table, which: pa.ChunkedArray, told: str) -> None:
     if pc.any(which).as_py():
         record = cause_of(rows, pc.index(which, True).as_py())
         raise ChangelogError(f"{record}: {told}; leave such rows out or name them")
+
+
+def _refuse_no_text(rows: pa.Table) -> None:
+    """ChangelogError with the record of the first row whose text is none: files with such a one cannot be read."""
+    for name in rows.column_names:
+        try:
+            rows.column(name).validate(full=True)
+        except pa.ArrowInvalid:
+            for index in range(rows.num_rows):
+                try:
+                    rows.column(name).slice(index, 1).combine_chunks().validate(full=True)
+                except pa.ArrowInvalid:
+                    told = "no text in UTF-8; without schema= and key= the function gets bytes"
+                    raise ChangelogError(f"{cause_of(rows, index)}: {name} is {told}") from None
 
 
 def fresh(batch: pa.Table, contained: Offsets) -> pa.Table:

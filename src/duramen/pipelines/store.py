@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from duramen.errors import ConfigError
-from duramen.pipelines.changelog import TRACE, alive, cause_of, conform, fresh, latest
+from duramen.pipelines.changelog import TRACE, alive, conform, fresh, latest, order
 from duramen.pipelines.durable import read_json, write_json, write_parquet
 from duramen.pipelines.offsets import Cause, Offsets
 
@@ -233,23 +233,43 @@ class Store(ABC):
                     yield commit, found
 
     def superseded(self, cause: Cause, keys: Mapping[str, Any]) -> tuple[Commit, Cause, bool] | None:
-        """The first later record that changed the row with these keys: version, record, whether it deleted the row."""
+        """The first record that took the place of this one's row with these keys: version, record, whether it deleted
+        the row. With a version column it may have come before: then this one took no effect.
+        """
         first = self.first_with(cause)
-        for commit in self.commits() if first is not None else ():
-            if not commit.changes or commit.version < cast(Commit, first).version:
-                continue
-            rows = pq.read_table(self.folder / commit.changes)
-            for name, value in keys.items():
-                rows = rows.filter(pc.equal(rows[name], pa.scalar(value, rows.schema.field(name).type)))
-            for index in range(rows.num_rows):
-                found = cause_of(rows, index)
-                if found != cause and (found.offset > cause.offset or found[:2] != cause[:2]):
-                    return commit, found, bool(rows["_deleted"][index].as_py())
+        rows = list(self._changed(keys)) if first is not None else []
+        ours = next((self._rank(row) for _, row in rows if _cause(row) == cause), None) if self.shape.version else None
+        for commit, row in rows:
+            found = _cause(row)
+            if ours is not None:
+                later = self._rank(row) > ours
+            else:
+                later = commit.version >= cast(Commit, first).version and found != cause
+                later = later and (found.offset > cause.offset or found[:2] != cause[:2])
+            if later:
+                return commit, found, row["_deleted"]
         return None
+
+    def _changed(self, keys: Mapping[str, Any]) -> Iterator[tuple[Commit, dict[str, Any]]]:
+        """Every change of the row with these keys, oldest version first."""
+        for commit in self.commits():
+            if commit.changes:
+                rows = pq.read_table(self.folder / commit.changes)
+                for name, value in keys.items():
+                    rows = rows.filter(pc.equal(rows[name], pa.scalar(value, rows.schema.field(name).type)))
+                yield from ((commit, row) for row in rows.to_pylist())
+
+    def _rank(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Of two rows of a key the one that ranks higher is later."""
+        return tuple(part for name in order(self.shape.version) for part in (row[name] is not None, row[name]))
 
     def first_with(self, cause: Cause) -> Commit | None:
         """The first version that contains this record; None when none does."""
         return next((commit for commit in self.commits() if commit.offsets.contains(cause)), None)
+
+
+def _cause(row: Mapping[str, Any]) -> Cause:
+    return Cause(row["_topic"], row["_partition"], row["_offset"])
 
 
 def remembered(sinks: dict[str, int], sink: str, batch: int) -> dict[str, int]:

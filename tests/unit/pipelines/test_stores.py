@@ -17,7 +17,7 @@ from duramen.pipelines import delta_store
 from duramen.pipelines.changelog import TRACE, ChangelogError
 from duramen.pipelines.declaration import DEFAULT_RETENTION
 from duramen.pipelines.delta_store import DeltaStore
-from duramen.pipelines.offsets import Offsets
+from duramen.pipelines.offsets import Cause, Offsets
 from duramen.pipelines.parquet_store import ParquetStore
 from duramen.pipelines.store import Commit, Shape, Store
 
@@ -247,6 +247,31 @@ def test_a_number_that_is_none_is_neither_key_nor_order(kind: str, column: str, 
     given = pa.Table.from_pylist([{**row, column: float("nan")}], schema=store.schema)
     with pytest.raises(ChangelogError, match=rf"t-3@7: .*{column} is NaN"):
         store.apply(given, "query", 0, Offsets({("t", 3): 8}))
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_trace_goes_by_what_orders_the_table(kind: str, tmp_path: Path) -> None:
+    """A row that came late with an older version took no effect; it was called the current one, by which the other was
+    superseded."""
+    store = STORES[kind](tmp_path, Shape(("k",), "n"), PLAIN)
+    for batch, n in enumerate([5, 3, None, 8, 6]):
+        put(store, batch, k="same", n=n)
+    found = [store.superseded(Cause("t", 0, batch), {"k": "same"}) for batch in range(5)]
+    assert [each and (each[0].version, each[1].offset) for each in found] == [(3, 3), (0, 0), (0, 0), None, (3, 3)]
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_text_that_is_none_is_refused_by_its_record(kind: str, tmp_path: Path) -> None:
+    """Spark hands on a record's key as it is. Delta took it once, and could not read the table any more."""
+    store = STORES[kind](tmp_path, Shape(("k",)), PLAIN)
+    put(store, 0)
+    text = pa.array([b"good", b"\xff\xfe", b"\xfe"], pa.binary()).view(pa.string())
+    trace = {"_topic": ["t"] * 3, "_partition": pa.array([0] * 3, pa.int32()), "_offset": [1, 2, 3]}
+    given = pa.table({"k": text, "n": [1, 2, 3], **trace, "_deleted": [False] * 3})
+    with pytest.raises(ChangelogError, match="t-0@2: k is no text in UTF-8"):
+        store.apply(given, "query", 1, Offsets({("t", 0): 4}))
+    put(store, 1)
+    assert sorted(store.rows()["n"].to_pylist()) == [0, 1]
 
 
 def test_a_key_has_a_type_that_can_be_compared() -> None:
