@@ -63,6 +63,13 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class Space(NamedTuple):
+    """Bytes of a volume, whatever uses them, and of these the ones that this process may still take."""
+
+    total: int
+    free: int
+
+
 class DirectoryLock(Protocol):
     """An exclusive lock on a data directory, held until released or the process ends."""
 
@@ -101,7 +108,8 @@ class Disk(Protocol):
     def lock(self, path: str) -> DirectoryLock:
         """Take the exclusive lock file `path`; errors.DirectoryLockedError when another process has it."""
 
-    def free_bytes(self, path: str) -> int: ...
+    def volume_space(self, path: str) -> Space:
+        """Of the volume that the path is on."""
 
     def modified_ms(self, path: str) -> int:
         """When the file's bytes last changed, by the wall clock."""

@@ -24,7 +24,7 @@ IMPLEMENTATION = "storage/disk.py"
 
 DISK_METHODS = frozenset(
     {"open", "exists", "list_directory", "make_directories", "rename", "remove", "sync_directory", "preallocate"}
-    | {"lock", "free_bytes", "modified_ms", "cache_bytes", "descriptor_limit"}
+    | {"lock", "volume_space", "modified_ms", "cache_bytes", "descriptor_limit"}
 )
 FILE_METHODS = frozenset({"pread", "pread_nowait", "pwritev", "drop_cache", "resident", "read_cold"})
 """Names that only files have."""

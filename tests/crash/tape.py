@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from duramen.errors import DirectoryLockedError
-from duramen.ports import Buffer, File
+from duramen.ports import Buffer, File, Space
 
 Tree = Mapping[str, "bytes | Tree"]
 """Names and what they name: the bytes of a file, or another directory."""
@@ -328,9 +328,9 @@ class TapeDisk:
         self._locks.add(path)
         return TapeLock(self._locks, path)
 
-    def free_bytes(self, path: str) -> int:
+    def volume_space(self, path: str) -> Space:
         """See ports.Disk."""
-        return 1 << 40
+        return Space(1 << 41, 1 << 40)
 
     def modified_ms(self, path: str) -> int:
         """See ports.Disk; as if it were so for ever."""

@@ -12,7 +12,7 @@ from typing import Any
 from tests.crash.call_sites import Site, calling_site
 from tests.crash.tape import TapeDisk, TapeFile, Tree
 
-from duramen.ports import Buffer, File
+from duramen.ports import Buffer, File, Space
 
 CALLER = 3
 """Frames from `calling_site` through `Watch.met` and the port's method up to whoever called that."""
@@ -131,10 +131,10 @@ class WatchedDisk:
         self._meet("lock", path)
         return self.inner.lock(path)
 
-    def free_bytes(self, path: str) -> int:
+    def volume_space(self, path: str) -> Space:
         """See ports.Disk."""
-        self._meet("free_bytes", path)
-        return self.inner.free_bytes(path)
+        self._meet("volume_space", path)
+        return self.inner.volume_space(path)
 
     def modified_ms(self, path: str) -> int:
         """See ports.Disk."""

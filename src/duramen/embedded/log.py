@@ -84,7 +84,7 @@ class EmbeddedLog:
                 self._catalog.start()
                 if len(self._catalog.image.brokers) > 1:
                     raise StorageError(f"{path} belongs to a cluster of several nodes; use a client of that cluster")
-                if self._catalog.absent:
+                if self._catalog.absent and self._catalog.absent.closed:
                     raise StorageError(f"{path} is one of several log directories of its node; serve them together")
                 own = self._catalog.absent.directory_ids()
             answer = self._call(

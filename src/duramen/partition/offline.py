@@ -54,8 +54,8 @@ class Absence:
     def __contains__(self, key: object) -> bool:
         return key in self._keys
 
-    def __bool__(self) -> bool:
-        return bool(self._keys)
+    def __len__(self) -> int:
+        return len(self._keys)
 
     def find(self, image: MetadataImage, node_id: int) -> None:
         """At start: while a directory of this node is not open, what is missing is no partition to be made."""

@@ -131,8 +131,11 @@ class BrokerCollector(Collector):
             labels=["directory"],
         )
         offline = GaugeMetricFamily(
-            "duramen_offline_partitions", "Partitions too damaged to be served.", labels=["directory"]
+            "duramen_offline_partitions",
+            "Partitions that are not served: too damaged; without a directory, those that no open one has.",
+            labels=["directory"],
         )
+        offline.add_metric([""], len(self._broker.catalog.absent))
         for directory in self._broker.store.directories:
             offline.add_metric([directory.path], len(directory.offline))
             fill.add_metric([directory.path], directory.journal.fill)

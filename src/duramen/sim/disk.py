@@ -18,7 +18,7 @@ from random import Random
 from typing import NamedTuple
 
 from duramen.errors import DirectoryLockedError
-from duramen.ports import Buffer, File
+from duramen.ports import Buffer, File, Space
 from duramen.sim.inode import Inode
 from duramen.sim.names import Directory, Names
 
@@ -290,11 +290,11 @@ class CrashDisk:
         if incarnation == self.incarnation:
             self._locks.discard(path)
 
-    def free_bytes(self, path: str) -> int:
+    def volume_space(self, path: str) -> Space:
         """See ports.Disk."""
-        self.enter("free_bytes", path)
-        self.leave("free_bytes", path)
-        return max(0, self.capacity - self.used)
+        self.enter("volume_space", path)
+        self.leave("volume_space", path)
+        return Space(self.capacity, max(0, self.capacity - self.used))
 
     def modified_ms(self, path: str) -> int:
         """See ports.Disk; by `wall_ms`."""

@@ -28,7 +28,7 @@ OPERATIONS = (
     "remove",
     "sync_directory",
     "lock",
-    "free_bytes",
+    "volume_space",
     "size",
     "pread",
     "pread_nowait",

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from duramen.errors import DirectoryLockedError
 from duramen.page_cache import PastCache, memory_share, refused
-from duramen.ports import Buffer, DirectoryLock, File
+from duramen.ports import Buffer, DirectoryLock, File, Space
 
 IOV_MAX = 1024
 """Buffers per call that Linux and macOS take."""
@@ -252,9 +252,9 @@ class RealDisk(PastCache):
             raise
         return RealLock(descriptor)
 
-    def free_bytes(self, path: str) -> int:
+    def volume_space(self, path: str) -> Space:
         status = os.statvfs(path)
-        return status.f_bavail * status.f_frsize
+        return Space(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
 
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.server.broker_world import InProcess
 
 from duramen.errors import ErrorCode
+from duramen.server.exposition import BrokerCollector
 from duramen.sim.disk import Call, CrashDisk
 from duramen.wire.batch import batches
 from duramen.wire.messages import API
@@ -48,6 +49,12 @@ def create(line: Any, name: str, partitions: int = 1) -> int:
 
 def in_topic(name: str, *operations: str) -> Which:
     return lambda call: call.operation in operations and f"/{name}-" in call.path
+
+
+def offline(server: InProcess) -> dict[str, float]:
+    """duramen_offline_partitions by directory."""
+    (family,) = [each for each in BrokerCollector(server.broker).collect() if each.name == "duramen_offline_partitions"]
+    return {sample.labels["directory"]: sample.value for sample in family.samples}
 
 
 MAKING = [
@@ -110,11 +117,21 @@ def test_partitions_that_a_topic_was_to_get_are_made_when_there_is_room() -> Non
     server.pass_ms(5000)
     assert [fields["partition"] for event, fields in server.events if event == "partition-offline"] == [1, 2]
     assert line.produce("t", b"also").error_code == 0
+    assert offline(server) == {"": 2, "/data": 0}
     disk.fault = None
     server.pass_ms(2000)
+    assert offline(server) == {"": 0, "/data": 0}
     partitions = line.call(3, 12, topics=None).topics[0].partitions
     assert [(each.partition_index, each.error_code) for each in partitions] == [(0, 0), (1, 0), (2, 0)]
     assert offsets(line.fetch("t", 0)) == [0, 1]
+
+
+def test_the_size_of_the_volume_is_told_and_what_is_left_of_it() -> None:
+    disk = CrashDisk(capacity=1 << 30)
+    disk.open("/of somebody else", create=True, write=True).pwritev([bytes(1 << 20)], 0)
+    line = InProcess(disk).connect()
+    told = line.call(35, 4, topics=None).results[0]
+    assert (told.total_bytes, told.usable_bytes) == (1 << 30, (1 << 30) - disk.used)
 
 
 @pytest.mark.parametrize("durability", ["stable", "page-cache"])

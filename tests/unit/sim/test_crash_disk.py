@@ -30,7 +30,7 @@ def reboot(disk: CrashDisk) -> None:
 
 def test_it_is_a_disk() -> None:
     disk: Disk = CrashDisk()
-    assert disk.free_bytes("/") > 0
+    assert disk.volume_space("/").free > 0
 
 
 def test_synced_bytes_survive_and_unsynced_vanish() -> None:
@@ -229,13 +229,13 @@ def test_a_full_disk_takes_a_prefix_and_refuses_the_rest() -> None:
         file.pwritev([b"9", b"abc"], 8)
     assert caught.value.errno == errno.ENOSPC
     assert disk.contents()["/d/a"] == b"123456789a"
-    assert disk.free_bytes("/") == 0
+    assert disk.volume_space("/").free == 0
     with pytest.raises(OSError):
         disk.preallocate(file, 100)
     file.truncate(4)
-    assert disk.free_bytes("/") == 6
+    assert disk.volume_space("/").free == 6
     disk.remove("/d/a")
-    assert disk.free_bytes("/") == 10
+    assert disk.volume_space("/").free == 10
 
 
 def test_preallocated_zeros_are_durable() -> None:

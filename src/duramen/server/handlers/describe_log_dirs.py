@@ -1,4 +1,7 @@
-"""DescribeLogDirs: what lies in each log directory, and how much room is left (KIP-113, KIP-827). Versions 1-5."""
+"""DescribeLogDirs: what lies in each log directory (KIP-113), the size of its volume and what is left of it (KIP-827).
+
+Versions 1-5.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,11 @@ def handle(request: Request) -> None:
 
 def _describe(request: Request, directory: LogDirectory, asked: set[tuple[str, int]] | None) -> Any:
     result = DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=directory.path, topics=[])
-    free = None
+    space = None
     if directory.journal.failed is None:
         with suppress(OSError):
-            free = request.broker.world.disk.free_bytes(directory.path)
-    if free is None:  # as Kafka: of a directory that is offline nothing else is said
+            space = request.broker.world.disk.volume_space(directory.path)
+    if space is None:  # as Kafka: of a directory that is offline nothing else is said
         result.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
         return result
     topics: dict[str, Any] = {}
@@ -47,6 +50,5 @@ def _describe(request: Request, directory: LogDirectory, asked: set[tuple[str, i
             DescribeLogDirsResponse.DescribeLogDirsPartition(partition_index=tp.partition, partition_size=log.size)
         )
     result.topics = list(topics.values())
-    result.total_bytes = free + sum(log.size for log in directory.logs.values())
-    result.usable_bytes = free
+    result.total_bytes, result.usable_bytes = space
     return result
