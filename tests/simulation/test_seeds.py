@@ -21,6 +21,7 @@ SEEDS = range(1, 16)
 OTHER_INVARIANTS = {
     "CleanRestartChangesNothing",
     "DeletedStaysDeleted",
+    "FoundByTime",
     "Immutability",
     "NoUnexpectedError",
     "NoUnhandledError",

@@ -6,7 +6,7 @@ stable, and what it acknowledges from then on, stays, also when it goes back to 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from duramen.errors import ErrorCode
@@ -16,17 +16,27 @@ from duramen.sim.invariants import InvariantViolated
 from duramen.sim.workload import RETRY_S, Scene, create_topic, decoded, delete_records, fetch, unexpected
 from duramen.wire.batch import build_batch
 
-FLEETING, HARDENING = "fleeting", "hardening"
+FLEETING, HARDENING, GROWING = "fleeting", "hardening", "growing"
+MOST_PARTITIONS = 4
 DURABILITY = "duramen.ack.durability"
 TOPIC_RESOURCE = 2
+CHANGED = {
+    "internal.segment.bytes": ("700", "3000", "20000"),
+    "index.interval.bytes": ("0", "200", "4096"),
+    "segment.index.bytes": ("12", "60", "10485760"),
+    "segment.ms": ("100", "1000", "604800000"),
+    "compression.type": ("producer", "gzip", "lz4", "uncompressed"),
+    "flush.messages": ("1", "5", "9223372036854775807"),
+}
+"""Settings that change how a topic is stored and not what it holds, with values for each."""
 
 
-def produce(scene: Scene, topic: str, value: bytes) -> Call:
+def produce(scene: Scene, topic: str, value: bytes, partition: int = 0) -> Call:
     """A Produce of one record without a producer id."""
     wanted = call("Produce", 9, transactional_id=None, acks=-1, timeout_ms=30000)
     kinds = wanted.api.request
     batch = bytes(build_batch([(None, value, [], scene.clock.wall_ms())]))
-    data = kinds.PartitionProduceData(index=0, records=batch)
+    data = kinds.PartitionProduceData(index=partition, records=batch)
     wanted.request.topic_data.append(kinds.TopicProduceData(name=topic, partition_data=[data]))
     return wanted
 
@@ -36,7 +46,7 @@ def until_done(what: str, make: Callable[[], Call], *, fine: tuple[int, ...] = (
     while True:
         response = yield make()
         if response is not None:
-            answer = response.responses[0]
+            answer = (response.results if hasattr(response, "results") else response.responses)[0]
             answer = answer.partition_responses[0] if hasattr(answer, "partition_responses") else answer
             if answer.error_code in fine:
                 return answer
@@ -59,6 +69,17 @@ def read_all(tp: TopicPartition) -> Steps[list[bytes]]:
         found.extend(value for _, _, value in decoded(tp, answer.records, len(found)))
         if len(found) >= answer.high_watermark:
             return found
+
+
+def set_config(topic: str, name: str, value: str) -> Call:
+    """Ask for one setting of a topic to be changed."""
+    wanted = call("IncrementalAlterConfigs", 1)
+    kinds = wanted.api.request
+    change = kinds.AlterableConfig(name=name, config_operation=0, value=value)
+    wanted.request.resources.append(
+        kinds.AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configs=[change])
+    )
+    return wanted
 
 
 class Recreator:
@@ -130,17 +151,7 @@ class Hardener:
             yield scene.random.uniform(0.0, 0.04)
 
     def _switch(self, durability: str) -> Script:
-        def alter() -> Call:
-            wanted = call("IncrementalAlterConfigs", 1)
-            kinds = wanted.api.request
-            change = kinds.AlterableConfig(name=DURABILITY, config_operation=0, value=durability)
-            resource = kinds.AlterConfigsResource(
-                resource_type=TOPIC_RESOURCE, resource_name=HARDENING, configs=[change]
-            )
-            wanted.request.resources.append(resource)
-            return wanted
-
-        yield from until_done(f"make {HARDENING} {durability}", alter)
+        yield from until_done(f"make {HARDENING} {durability}", lambda: set_config(HARDENING, DURABILITY, durability))
         if durability == "stable":
             self.scene.coverage.hit("topic made stable while it was written to")
         self.scene.note(f"{HARDENING} is {durability}, {len(self.promised)} records are promised")
@@ -152,6 +163,81 @@ class Hardener:
                 raise InvariantViolated(
                     "AcknowledgedNeverLost", f"{self.tp} offset {offset}: {value!r} became {there!r}"
                 )
+
+
+class Grower:
+    """Adds partitions to the topic `growing`, writes to each of them, and keeps book of what must stay."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.promised: list[list[bytes]] = [[]]
+
+    def script(self) -> Script:
+        """Go on while there are faults to come, then look a last time."""
+        scene = self.scene
+        yield from create_topic(scene, GROWING, 1, {})
+        while scene.faults_on:
+            if len(self.promised) < MOST_PARTITIONS:
+                # That there are as many already may be the work of a lost reply's request.
+                fine = (ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS)
+                yield from until_done(f"grow {GROWING}", self._add, fine=fine)
+                self.promised.append([])
+                scene.coverage.hit("partition added to a topic in use")
+            for partition, kept in enumerate(self.promised):
+                kept.append(b"%d:%d" % (partition, len(kept)))
+                yield from until_done(
+                    f"produce to {GROWING}",
+                    lambda: produce(scene, GROWING, kept[-1], partition),  # noqa: B023
+                )
+            yield scene.random.uniform(0.0, 0.3)
+        for partition, kept in enumerate(self.promised):
+            found = yield from read_all(TopicPartition(GROWING, partition))
+            if list(dict.fromkeys(found)) != kept:
+                raise InvariantViolated("AcknowledgedNeverLost", f"{GROWING}-{partition} holds {found} and not {kept}")
+
+    def _add(self) -> Call:
+        wanted = call("CreatePartitions", 3, timeout_ms=5000)
+        kinds = wanted.api.request
+        count = len(self.promised) + 1
+        wanted.request.topics.append(kinds.CreatePartitionsTopic(name=GROWING, count=count, assignments=None))
+        return wanted
+
+
+class Configurer:
+    """Changes settings of topics that others use; what was acknowledged last is what the node says afterwards."""
+
+    def __init__(self, scene: Scene, topics: Sequence[str]) -> None:
+        self.scene = scene
+        self.topics = topics
+        self.told: dict[str, dict[str, str]] = {topic: {} for topic in topics}
+
+    def script(self) -> Script:
+        """Go on while there are faults to come."""
+        scene = self.scene
+        while scene.faults_on:
+            yield scene.random.uniform(0.0, 0.3)
+            topic = scene.random.choice(self.topics)
+            if topic not in scene.created:
+                continue
+            name = scene.random.choice(list(CHANGED))
+            value = scene.random.choice(CHANGED[name])
+            yield from until_done(f"{topic} {name}={value}", lambda: set_config(topic, name, value))  # noqa: B023
+            scene.note(f"{topic} {name}={value}")
+            scene.coverage.hit("setting changed under producers")
+            self.told[topic][name] = value
+            answer = yield from until_done(f"describe {topic}", lambda: self._describe(topic))  # noqa: B023
+            found = {config.name: config.value for config in answer.configs}
+            if found != self.told[topic]:
+                raise InvariantViolated("AcknowledgedNeverLost", f"{topic} was given {self.told[topic]}, has {found}")
+
+    def _describe(self, topic: str) -> Call:
+        wanted = call("DescribeConfigs", 4)
+        wanted.request.resources.append(
+            wanted.api.request.DescribeConfigsResource(
+                resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=list(self.told[topic])
+            )
+        )
+        return wanted
 
 
 def trim(scene: Scene, safe: Callable[[TopicPartition], int]) -> Script:

@@ -10,13 +10,15 @@ from collections.abc import Sequence
 
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
-from duramen.sim.client import Script, Steps
+from duramen.sim.client import Script, Steps, call
 from duramen.sim.invariants import InvariantViolated, KeyedRecord
 from duramen.sim.workload import LATEST, MAX_INFLATED_BYTES, RETRY_S, Producer, Scene, fetch, list_offset, unexpected
 from duramen.wire.batch import NewRecord, batches, check_crc, records
 
 COMPACTED = "compacted"
 KEYS = 8
+LAST_REPLY_S = 1.0
+"""Virtual seconds after which nobody hears any more from a node that died."""
 
 
 class KeyedProducer(Producer):
@@ -32,7 +34,9 @@ class KeyedProducer(Producer):
             if value not in self._content:
                 key = b"key %d" % random.randrange(KEYS)
                 padding = b"." * random.choice((200, 900, 1800))
-                self._content[value] = (key, None if random.random() < 0.2 else value + padding)
+                # Where a power cut may have taken a tombstone, nobody could tell whether a key has to be there.
+                tombstone = random.random() < 0.2 and self.scene.is_stable(self.tp)
+                self._content[value] = (key, None if tombstone else value + padding)
         return [(*self._content[value], [], now) for value in values]
 
     def _tell_produced(self, values: Sequence[bytes], now: int, size: int) -> None:
@@ -44,7 +48,7 @@ class KeyedProducer(Producer):
 
 
 def read_keyed(scene: Scene, tp: TopicPartition) -> Steps[list[KeyedRecord]]:
-    """Every record from offset 0 to what was the high watermark at the beginning."""
+    """Every record from offset 0 to what was the high watermark at the beginning, or to the end where that fell."""
     end = yield from list_offset(scene, tp, LATEST)
     found: list[KeyedRecord] = []
     offset = 0
@@ -52,6 +56,8 @@ def read_keyed(scene: Scene, tp: TopicPartition) -> Steps[list[KeyedRecord]]:
         response = yield fetch(tp, offset)
         answer = response.responses[0].partitions[0] if response is not None else None
         if answer is None or answer.error_code != ErrorCode.NONE:
+            if answer is not None and answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and not scene.is_stable(tp):
+                return found
             if answer is not None and not ErrorCode(answer.error_code).retriable:
                 raise unexpected(f"fetch {tp} at {offset}", answer.error_code)
             yield RETRY_S
@@ -69,18 +75,79 @@ def read_keyed(scene: Scene, tp: TopicPartition) -> Steps[list[KeyedRecord]]:
     return found
 
 
-def watch_compaction(scene: Scene, tp: TopicPartition) -> Script:
-    """Read the topic again and again while the scene lasts."""
-    while tp.topic not in scene.created:
-        yield RETRY_S
-    while scene.reading_on:
-        yield from check_fold(scene, tp)
-        yield scene.random.uniform(0.05, 0.4)
+class Folder:
+    """Reads a compacted topic again and again, and asks for the verdict over what is there.
 
+    A power cut may take the end of a page-cache topic, but nothing before: what was known from there on is forgotten,
+    once the leader epochs say where that was.
+    """
 
-def check_fold(scene: Scene, tp: TopicPartition) -> Script:
-    """Read everything once and ask for the verdict."""
-    asked = scene.ledger.facts
-    found = yield from read_keyed(scene, tp)
-    scene.note(f"{tp} holds {len(found)} records")
-    scene.ledger.folded(tp, found, asked)
+    def __init__(self, scene: Scene, tp: TopicPartition) -> None:
+        self.scene = scene
+        self.tp = tp
+        self.starts = 0
+        self.epoch = 0
+
+    def script(self) -> Script:
+        """Go on while the scene lasts."""
+        while self.tp.topic not in self.scene.created:
+            yield RETRY_S
+        while self.scene.reading_on:
+            yield from self.check()
+            yield self.scene.random.uniform(0.05, 0.4)
+
+    def after(self, seconds: float) -> Script:
+        """Wait, and check."""
+        yield seconds
+        yield from self.check()
+
+    def check(self) -> Script:
+        """Read everything once and ask for the verdict."""
+        scene, tp = self.scene, self.tp
+        starts = -1
+        while starts != scene.starts():
+            starts = scene.starts()
+            if not scene.is_stable(tp) and starts != self.starts:
+                yield from self._learn_what_was_lost(starts)
+            asked = scene.ledger.facts
+            found = yield from read_keyed(scene, tp)
+            if scene.is_stable(tp):
+                break
+        scene.note(f"{tp} holds {len(found)} records")
+        scene.ledger.folded(tp, found, asked)
+
+    def _learn_what_was_lost(self, starts: int) -> Script:
+        yield LAST_REPLY_S
+        current = yield from self._leader_epoch()
+        for epoch in range(self.epoch, current):
+            end = yield from self._end_of(epoch)
+            self.scene.note(f"{self.tp} epoch {epoch} ends at {end}")
+            if end >= 0:
+                self.scene.ledger.truncated(self.tp, end)
+        if self.scene.starts() == starts:  # else what is said late may be of a node that died meanwhile
+            self.epoch, self.starts = current, starts
+
+    def _leader_epoch(self) -> Steps[int]:
+        while True:
+            wanted = call("Metadata", 9)
+            wanted.request.topics = [wanted.api.request.MetadataRequestTopic(name=self.tp.topic)]
+            response = yield wanted
+            for partition in response.topics[0].partitions if response is not None else ():
+                if partition.error_code == ErrorCode.NONE:
+                    return int(partition.leader_epoch)
+            yield RETRY_S
+
+    def _end_of(self, epoch: int) -> Steps[int]:
+        """Where the log of this leader epoch ends, -1 where nobody knows one."""
+        while True:
+            wanted = call("OffsetForLeaderEpoch", 4, replica_id=-1)
+            kinds = wanted.api.request
+            partition = kinds.OffsetForLeaderPartition(partition=self.tp.partition, leader_epoch=epoch)
+            wanted.request.topics.append(kinds.OffsetForLeaderTopic(topic=self.tp.topic, partitions=[partition]))
+            response = yield wanted
+            answer = response.topics[0].partitions[0] if response is not None else None
+            if answer is not None and answer.error_code == ErrorCode.NONE:
+                return int(answer.end_offset)
+            if answer is not None and not ErrorCode(answer.error_code).retriable:
+                raise unexpected(f"the end of epoch {epoch} of {self.tp}", answer.error_code)
+            yield RETRY_S

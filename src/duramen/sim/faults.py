@@ -7,7 +7,7 @@ recovers, and a flipped bit is put back as from a copy. `counts` says how often 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from duramen.sim.client import Client, Script
@@ -18,7 +18,7 @@ from duramen.sim.troubles import Errors, Latency, ShortReads, flip_a_bit, restor
 POLL_S = 0.005
 START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 60.0
-DATA = "/data"
+DATA, SECOND = "/data", "/second"
 
 KINDS = {
     "power cut in a call": 3,
@@ -88,6 +88,7 @@ class Faults:
         self.finished = False
         self.counts: Counter[str] = Counter()
         self.kinds = KINDS
+        self.directories: Sequence[str] = (DATA,)
         self.suspicious: Callable[[], bool] = lambda: True
         self.look: Callable[[], Script] = lambda: iter_nothing()
         self.moments: dict[str, Callable[[], None]] = {}
@@ -226,10 +227,17 @@ class Faults:
     # -- what the disk does wrong
 
     def _fail_calls(self) -> Script:
-        yield from self._failing(Errors(self.random, self.counts))
+        yield from self._failing(self._errors())
 
     def _fail_a_sync(self) -> Script:
-        yield from self._failing(Errors(self.random, self.counts, "sync"))
+        yield from self._failing(self._errors("sync"))
+
+    def _errors(self, operation: str | None = None) -> Errors:
+        """Of every directory, or of one of several: then the node goes on with the others."""
+        errors = Errors(self.random, self.counts, operation)
+        if len(self.directories) > 1 and self.random.random() < 0.7:
+            errors.below = self.random.choice(self.directories)
+        return errors
 
     def _failing(self, errors: Errors) -> Script:
         self._arm(errors)
@@ -249,7 +257,7 @@ class Faults:
         """Stop the node somehow, and let calls fail while it starts."""
         yield from self._inflict(self.random.choice(("power cut", "kill", "clean stop")))
         yield self.random.uniform(0.0, 0.1)
-        self._arm(Errors(self.random, self.counts))
+        self._arm(self._errors())
         self._start()
         yield from self._ready_or_down()
         yield self.random.uniform(0.0, 0.05)
@@ -258,7 +266,7 @@ class Faults:
 
     def _fail_stop(self) -> Script:
         """Let calls fail while the node stops."""
-        self._arm(Errors(self.random, self.counts))
+        self._arm(self._errors())
         yield from self.stopped()
         self._disarm()
 
@@ -285,7 +293,7 @@ class Faults:
         node, disk = self.node, self.node.disk
         yield from self._inflict(self.random.choice(("power cut", "clean stop")))
         disk.power_on()
-        flip = flip_a_bit(disk, self.random, DATA)
+        flip = flip_a_bit(disk, self.random, self.random.choice(self.directories))
         if flip is None:
             return
         self._note(f"flipped {flip}")

@@ -18,13 +18,17 @@ REJOIN = (
 
 
 class Member:
-    """One member: joins, takes its share, reads on from the committed positions, commits, and joins again."""
+    """One member: joins, takes its share, reads on from the committed positions, commits, and joins again.
 
-    def __init__(self, scene: Scene, group: str, name: str, tps: list[TopicPartition]) -> None:
+    static: it has an instance id (KIP-345). It does not leave but comes back as the same, with a new member id.
+    """
+
+    def __init__(self, scene: Scene, group: str, name: str, tps: list[TopicPartition], *, static: bool = False) -> None:
         self.scene = scene
         self.group = group
         self.name = name
         self.tps = tps
+        self.instance = f"instance of {name}" if static else None
         self.member_id = ""
         self.generation = -1
         self.earlier = -1
@@ -83,6 +87,7 @@ class Member:
             group_id=self.group,
             generation_id=self.generation,
             member_id=self.member_id,
+            group_instance_id=self.instance,
             protocol_type="consumer",
             protocol_name="share",
             assignments=assignments,
@@ -100,6 +105,7 @@ class Member:
             session_timeout_ms=1000,
             rebalance_timeout_ms=2000,
             member_id=self.member_id,
+            group_instance_id=self.instance,
             protocol_type="consumer",
         )
         protocol = wanted.api.request.JoinGroupRequestProtocol(name="share", metadata=self.name.encode())
@@ -149,7 +155,14 @@ class Member:
 
     def _work(self) -> Steps[bool]:
         """One round: heartbeat, read a little of each partition, commit. The value is False when it must rejoin."""
-        beat = yield call("Heartbeat", 4, group_id=self.group, generation_id=self.generation, member_id=self.member_id)
+        beat = yield call(
+            "Heartbeat",
+            4,
+            group_id=self.group,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance,
+        )
         if beat is None or not self._fine("heartbeat", beat.error_code):
             return False
         moved = []
@@ -179,6 +192,7 @@ class Member:
             group_id=self.group,
             generation_id_or_member_epoch=self.generation,
             member_id=self.member_id,
+            group_instance_id=self.instance,
         )
         kinds = wanted.api.request
         for topic in sorted({tp.topic for tp in tps}):
@@ -234,6 +248,11 @@ class Member:
             self._fine("late commit", code)
 
     def _leave(self) -> Script:
+        if self.instance is not None:
+            self.scene.note(f"{self.name} comes back")
+            self.scene.coverage.hit("static member came back")
+            self.member_id = ""
+            return
         wanted = call("LeaveGroup", 4, group_id=self.group)
         wanted.request.members.append(wanted.api.request.MemberIdentity(member_id=self.member_id))
         yield wanted
@@ -246,8 +265,10 @@ class Member:
         if code == ErrorCode.NONE:
             return True
         self.scene.note(f"{self.name} {what}: {code}")
-        if code == ErrorCode.UNKNOWN_MEMBER_ID:
+        # A static member that did not hear of its new id is told that its old one is over.
+        fenced = code == ErrorCode.FENCED_INSTANCE_ID and self.instance is not None
+        if code == ErrorCode.UNKNOWN_MEMBER_ID or fenced:
             self.member_id = ""
-        if code not in REJOIN and not ErrorCode(code).retriable:
+        if not fenced and code not in REJOIN and not ErrorCode(code).retriable:
             raise unexpected(f"{self.name} {what}", code)
         return False

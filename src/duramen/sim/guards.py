@@ -17,6 +17,7 @@ from duramen.machines.group.offsets import OffsetTable
 from duramen.machines.metadata.image import BrokerImage, MetadataImage, TopicImage
 from duramen.machines.sink.state import Sink
 from duramen.model import METADATA_TOPIC_ID, TopicId
+from duramen.partition import rewriting
 from duramen.partition.catalog import Catalog
 from duramen.partition.host import Host
 from duramen.partition.partition import Partition, Read
@@ -268,6 +269,7 @@ class Routing(Guard):
     owner = FetchCall
     method = "_partition"
     caught_by = "OnlyWhatWasProduced"
+    plan = Plan(churn=False)
 
     def replacement(self, original: Any) -> Any:
         """Take partition 0 where it has no less than the one asked for."""
@@ -293,6 +295,19 @@ class LastOfKey(Guard):
     def replacement(self, original: Any) -> Any:
         """Remember the offset behind the last one."""
         return lambda offsets, key, offset: original(offsets, key, offset + 1)
+
+
+class HeaderTime(Guard):
+    """A header that denies the timestamps of its records is believed."""
+
+    owner = rewriting
+    method = "stamp_max_timestamp"
+    caught_by = "FoundByTime"
+    plan = Plan(calm=True, churn=False, features=("odd times",), readers=0, members=0)
+
+    def replacement(self, original: Any) -> Any:
+        """Leave it as it came."""
+        return lambda batch, youngest: None
 
 
 class GroupOffsets(Guard):
@@ -547,6 +562,7 @@ GUARDS: dict[str, Guard] = {
     "retention-age": RetentionAge(),
     "routing": Routing(),
     "last-of-key": LastOfKey(),
+    "header-time": HeaderTime(),
     "group-offsets": GroupOffsets(),
     "read-checks": ReadChecks(),
     "deletion": DeletionRecord(),

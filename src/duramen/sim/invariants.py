@@ -109,6 +109,9 @@ class Invariant:
     def folded(self, tp: TopicPartition, records: list[KeyedRecord], asked: int) -> None:
         """Everything that a reader, who began at fact `asked`, found in a compacted topic."""
 
+    def truncated(self, tp: TopicPartition, end: int) -> None:
+        """A power cut may have taken what a compacted page-cache topic held from `end` on."""
+
     def final(self, tp: TopicPartition, start: int, records: list[tuple[int, int, bytes]]) -> None:
         """After the last fault, this is everything in the partition: (offset, epoch, value) from its start on."""
 
@@ -372,6 +375,12 @@ class CompactionKeepsTheLast(Invariant):
                 place = "nothing" if found is None else f"offset {found.offset}"
                 self.fail(f"{tp} {key!r}: the last is {_short(wanted.value)} at {offset}, there is {place}")
 
+    def truncated(self, tp: TopicPartition, end: int) -> None:
+        self._stored[tp] = {offset: record for offset, record in self._stored[tp].items() if offset < end}
+        self._last[tp].clear()
+        for offset, record in sorted(self._stored[tp].items()):
+            self._last[tp].setdefault(record.key, HighestKnown()).learn(self._ledger.facts, offset)
+
     def _may_be_gone(self, tp: TopicPartition, wanted: KeyedRecord) -> bool:
         """Whether a key may be missing altogether: its last record is a tombstone, or one may have followed."""
         return wanted.value is None or any(
@@ -484,6 +493,11 @@ class Ledger:
         self.facts += len(records)
         for invariant in self.invariants:
             invariant.folded(tp, records, asked)
+
+    def truncated(self, tp: TopicPartition, end: int) -> None:
+        """See Invariant."""
+        for invariant in self.invariants:
+            invariant.truncated(tp, end)
 
     def final(self, tp: TopicPartition, start: int, records: list[tuple[int, int, bytes]]) -> None:
         """See Invariant."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from duramen.server.broker import Broker
 from duramen.sim.disk import CrashDisk
@@ -17,12 +17,12 @@ MOST_EVENTS = 24
 """Events that an idle node may have planned: its periodic work."""
 
 
-def check_idle(broker: Broker, disk: CrashDisk, directory: str, journal_bytes: int, events: int) -> None:
+def check_idle(broker: Broker, disk: CrashDisk, directories: Sequence[str], journal_bytes: int, events: int) -> None:
     """Nothing was asked for a while and every client is gone; InvariantViolated names what is still there.
 
-    events: how many the node has planned. journal_bytes: the journal's bound.
+    events: how many the node has planned. journal_bytes: the bound of each directory's journal.
     """
-    found = [*_requests(broker), *_files(broker, disk, directory, journal_bytes)]
+    found = [*_requests(broker), *_files(broker, disk, directories, journal_bytes)]
     if events > MOST_EVENTS:
         found.append(f"{events} planned events")
     if found:
@@ -63,17 +63,17 @@ def _requests(broker: Broker) -> Iterator[str]:
             yield "a group commit that nobody takes"
 
 
-def _files(broker: Broker, disk: CrashDisk, directory: str, journal_bytes: int) -> Iterator[str]:
+def _files(broker: Broker, disk: CrashDisk, directories: Sequence[str], journal_bytes: int) -> Iterator[str]:
     paths = disk.contents()
     logs = {path for path in paths if path.endswith(LOG)}
-    homes = {f"{directory}/{tp}" for tp in broker.store.partitions}
-    journal = 0
+    homes = {f"{directory}/{tp}" for tp in broker.store.partitions for directory in directories}
+    journals = dict.fromkeys(directories, 0)
     for path, content in sorted(paths.items()):
         home, _, name = path.rpartition("/")
         if path.endswith(PASSING) or home.endswith(PASSING):
             yield f"the unfinished {path}"
-        elif home == directory:
-            journal += len(content) if parse_part_name(name) else 0
+        elif home in journals:
+            journals[home] += len(content) if parse_part_name(name) else 0
         elif home not in homes:
             yield f"{path} of no partition"
         else:
@@ -81,5 +81,6 @@ def _files(broker: Broker, disk: CrashDisk, directory: str, journal_bytes: int) 
             beside = parsed is not None and parsed[1] in BESIDE_A_LOG
             if parsed is not None and beside and f"{home}/{file_name(parsed[0], LOG)}" not in logs:
                 yield f"{path} without its log"
-    if journal > journal_bytes:
-        yield f"a journal of {journal} bytes"
+    for directory, journal in journals.items():
+        if journal > journal_bytes:
+            yield f"a journal of {journal} bytes in {directory}"

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from random import Random
 
 CHANCES = {"small journal": 0.6, "compacted": 0.4, "expiring": 0.5, "recreator": 0.7, "hardener": 0.7, "trimmer": 0.7,
-           "second producer": 0.4, "second group": 0.3}  # fmt: skip
+           "second producer": 0.4, "second group": 0.3, "odd times": 0.4,
+           "cached compaction": 0.4, "grower": 0.4, "configurer": 0.5, "static members": 0.4,
+           "two directories": 0.3}  # fmt: skip
 """Features of a world and the share of the seeds that have each."""
 
 

@@ -16,14 +16,14 @@ from duramen.ports import World
 from duramen.server.broker import Broker
 from duramen.server.relocation import RelocationRules
 from duramen.sim.background import background, few_entries, scrubbing_soon
-from duramen.sim.churn import Hardener, Recreator, trim
+from duramen.sim.churn import Configurer, Grower, Hardener, Recreator, trim
 from duramen.sim.client import Actor, Client, Script
-from duramen.sim.compacting import COMPACTED, KeyedProducer, check_fold, watch_compaction
+from duramen.sim.compacting import COMPACTED, Folder, KeyedProducer
 from duramen.sim.disk import CrashDisk
-from duramen.sim.faults import DATA, DiskLiedError, Faults
+from duramen.sim.faults import DATA, SECOND, DiskLiedError, Faults
 from duramen.sim.group import Member
 from duramen.sim.history import History
-from duramen.sim.invariants import InvariantViolated, Ledger, OnlyWhatWasProduced, Order, Retention
+from duramen.sim.invariants import InvariantViolated, OnlyWhatWasProduced, Order
 from duramen.sim.leaks import check_idle, check_stopped
 from duramen.sim.loop import Loop, Process, SimClock
 from duramen.sim.network import SimNetwork, SimPort
@@ -32,6 +32,8 @@ from duramen.sim.plan import Plan
 from duramen.sim.replaying import check_replay
 from duramen.sim.sinking import LATE, Driver, Latecomer, Sunk, check_event, read_sunk, watch_sink
 from duramen.sim.states import Coverage, probed
+from duramen.sim.times import check_times
+from duramen.sim.topics import EXPIRING, STABLE, draw_scene
 from duramen.sim.troubles import Latency
 from duramen.sim.workload import (
     EARLIEST,
@@ -75,8 +77,6 @@ SMALL_JOURNAL = {"duramen.journal.max.bytes": str(1 << 17)}
 """Two parts: its end is reached, and its beginning used again, within a short run."""
 SMALL_MAP = {"log.cleaner.dedupe.buffer.size": "72"}
 """Room for a few keys: compaction needs several passes."""
-
-STABLE, PAGE_CACHE, EXPIRING = "stable", "page-cache", "expiring"
 
 SINKS = 0.4
 """Share of the worlds that have a sink."""
@@ -134,6 +134,8 @@ class Simulation:
         settings: dict[str, str] = SMALL_MAP if self.compacts and random.random() < 0.3 else {}
         # Compaction goes as far as checkpoints do, which a small journal makes often.
         settings = settings | background(seed, plan)
+        self.directories = (DATA, SECOND) if plan.has("two directories", Random(f"directories of {seed}")) else (DATA,)
+        settings["log.dirs"] = ",".join(self.directories)
         self.config = configuration(settings | (SMALL_JOURNAL if plan.has("small journal", random) else {}))
         note = self.history.note
         self.node = Node("n1", self.loop, self.network, random, self.disk, self._boot, note)
@@ -144,44 +146,34 @@ class Simulation:
         self.port = SimPort(self.network, self.people)
         self.given_up = False
         self.clients: list[Client] = []
-        self.scene = self._scene(Random(random.getrandbits(64)))
+        self.scene = draw_scene(plan, random, seed, self.clock, note)
+        self.folder = Folder(self.scene, TopicPartition(COMPACTED, 0))
         self.ledger = self.scene.ledger
         self.ledger.broker_wall_ms = lambda: max(self.node.latest_wall_ms, self.node.wall_ms())
         self.faults = Faults(
             Random(random.getrandbits(64)), self.node, self.clients, note, lambda: self.loop.now, latency
         )
-        if plan.faults:
-            self.faults.kinds = {kind: weight for kind, weight in self.faults.kinds.items() if kind in plan.faults}
+        # A file's time is the wall clock's at its last write: where that jumps back, records without a time go early.
+        never = "clock jump" if self.scene.stamps.lacking(EXPIRING) else ""
+        self.faults.kinds = {
+            kind: weight
+            for kind, weight in self.faults.kinds.items()
+            if (kind in plan.faults or not plan.faults) and kind != never
+        }
         self.node.on_state = self.coverage.hit
         self.scene.starts = lambda: self.node.starts
         self.faults.moments = self.coverage.moments
         self.faults.look = lambda: survey(self.scene, judge=False)
         self.faults.suspicious = lambda: self.given_up
         self.faults.before_start = self._check_replay
-
-    def _scene(self, drawn: Random) -> Scene:
-        """The topics of this seed, and what is promised of them."""
-        plan, random = self.plan, self.random
-        topics = {STABLE: plan.partitions} | ({PAGE_CACHE: 1} if plan.page_cache else {})
-        size = str(plan.segment_bytes or random.choice((1000, 3000, 10000)))
-        configs = {name: {"internal.segment.bytes": size} for name in (STABLE, PAGE_CACHE, EXPIRING)}
-        configs[PAGE_CACHE]["duramen.ack.durability"] = "page-cache"
-        retention: dict[str, Retention] = {}
-        if plan.has("expiring", random):
-            limits = random.choice(
-                (Retention(ms=random.choice((300, 1500, 10_000))), Retention(bytes=random.randint(1, 8000)))
-            )
-            topics[EXPIRING] = 1
-            retention[EXPIRING] = limits
-            configs[EXPIRING] |= {"retention.ms": str(limits.ms), "retention.bytes": str(limits.bytes)}
-        ledger = Ledger({STABLE, EXPIRING, COMPACTED}, retention)
-        return Scene(drawn, self.clock, ledger, self.history.note, topics, configs)
+        self.faults.directories = self.directories
 
     def _check_replay(self) -> None:
         """Before some starts: recover copies of the disk, and compare."""
         if self.random.random() < self.plan.replayed and self.node.starts and not self.node.excused:
             settings, now_ms = directory_settings(self.config, None), self.node.wall_ms()
-            check_replay(self.disk, self.random, DATA, settings, now_ms, self._is_stable, self.coverage.hit)
+            for path in filter(self.disk.names.has, self.directories):
+                check_replay(self.disk, self.random, path, settings, now_ms, self._is_stable, self.coverage.hit)
 
     def _is_stable(self, tp: TopicPartition) -> bool:
         return tp.topic in self.ledger.stable or tp.topic in INTERNAL_TOPICS
@@ -266,15 +258,16 @@ class Simulation:
             actors.append(self.act(name, Producer(scene, name, tp, plan.records).script()))
         readers = [Reader(scene, f"r{number}-{tp}", tp) for tp in tps for number in range(plan.readers)]
         stable = [tp for tp in tps if tp.topic == STABLE]
-        members = [Member(scene, "group", f"m{number}", stable) for number in range(plan.members)]
+        static = plan.has("static members", Random(f"members of {self.seed}"))
+        members = [Member(scene, "group", f"m{number}", stable, static=static) for number in range(plan.members)]
         if plan.has("second group", random):
             members.append(Member(scene, "other", "o0", stable[:1]))
         watchers = [self.act(reader.name, reader.script()) for reader in readers]
         watchers += [self.act(member.name, member.script()) for member in members]
         if self.compacts:
-            compacted = TopicPartition(COMPACTED, 0)
+            compacted = self.folder.tp
             actors.append(self.act("keyed", self._keyed(KeyedProducer(scene, "k", compacted, plan.records))))
-            watchers.append(self.act("folder", watch_compaction(scene, compacted)))
+            watchers.append(self.act("folder", self.folder.script()))
         if self.sunk is not None:
             actors.append(self.act("driver", Driver(scene, self.sunk, SINK_BATCHES).script()))
             actors.append(self.act("late driver", Latecomer(scene, self.late, self.sunk, SINK_BATCHES - 1).script()))
@@ -291,6 +284,8 @@ class Simulation:
         scripts = [
             ("recreator", Recreator(scene).script()),
             ("hardener", Hardener(scene).script()),
+            ("grower", Grower(scene).script()),
+            ("configurer", Configurer(scene, sorted({*scene.topics, COMPACTED} - {EXPIRING})).script()),
             ("trimmer", trim(scene, lambda tp: needed_from(tp, readers, members))),
         ]
         return [self.act(name, script) for name, script in scripts if self.plan.has(name, self.random)]
@@ -302,6 +297,8 @@ class Simulation:
             "min.cleanable.dirty.ratio": "0.01",
             "delete.retention.ms": self.random.choice(("0", "300", "100000")),
         }
+        if COMPACTED not in self.ledger.stable:
+            configs["duramen.ack.durability"] = "page-cache"
         yield from create_topic(self.scene, COMPACTED, 1, configs)
         self.scene.created.add(COMPACTED)
         yield from producer.script()
@@ -353,11 +350,15 @@ class Simulation:
             for sunk in (self.sunk, self.late):
                 self._finish("what is committed is there", read_sunk(self.scene, sunk, final=True))
         for tp in tps:
-            if self.ledger.retention.get(tp.topic, Retention()).ms >= 0:
+            if tp.topic not in self.ledger.retention:
+                self._finish("looking by time", check_times(self.scene, tp, self.random))
+            elif self.ledger.retention[tp.topic].ms >= 0:
                 self._finish("old records go", expired(self.scene, tp))
+                if self.scene.stamps.lacking(tp.topic):
+                    self.coverage.hit("topic without timestamps expires")
         if self.compacts:
             for wait_s in (0.0, 65.0, 5.0):  # a checkpoint comes after a minute at the latest, and compaction after it
-                self._finish("compaction", self._fold_after(wait_s))
+                self._finish("compaction", self.folder.after(wait_s))
         self._check_leaks()
 
     def _check_leaks(self) -> None:
@@ -368,7 +369,7 @@ class Simulation:
         broker, process = self.node.server, self.node.process
         if isinstance(broker, Broker) and process is not None:
             bound = self.config.integer("duramen.journal.max.bytes")
-            check_idle(broker, self.disk, DATA, bound, self.loop.planned(process))
+            check_idle(broker, self.disk, self.directories, bound, self.loop.planned(process))
         broker = None
         self.faults.finished = False
         self._finish("a last stop", self.faults.stopped())
@@ -385,10 +386,6 @@ class Simulation:
                 self.disk.power_cut()
         yield from faults.started(0.0)
         faults.finished = True
-
-    def _fold_after(self, seconds: float) -> Script:
-        yield seconds
-        yield from check_fold(self.scene, TopicPartition(COMPACTED, 0))
 
     def _after_the_lie(self) -> None:
         """Synced bytes are gone: whatever is still served must be intact, in order and not invented."""

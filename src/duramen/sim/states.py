@@ -35,6 +35,8 @@ Hit = Callable[[str], None]
 
 SEEN_FROM_OUTSIDE = (
     "five batches in flight",
+    "batch whose header denies its timestamps",
+    "topic without timestamps expires",
     "batches in flight behind one that was damaged on the way",
     "group rebalance across a restart",
     "commit of an old generation refused",
@@ -47,6 +49,9 @@ SEEN_FROM_OUTSIDE = (
     "reader below the log start",
     "topic made stable while it was written to",
     "topic created again under its name",
+    "partition added to a topic in use",
+    "setting changed under producers",
+    "static member came back",
     "the disk lied and power failed",
     "a lie was noticed at the start",
     "damage stopped a start",

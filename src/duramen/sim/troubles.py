@@ -47,18 +47,24 @@ FLIPPABLE = (".log", ".index", ".timeindex", ".seal", ".producers", ".snapshot")
 
 
 class Errors:
-    """Some calls fail: of one operation or of any, a few of them or as long as it lasts, each kind of error."""
+    """Some calls fail: of one operation or of any, a few of them or as long as it lasts, each kind of error.
+
+    below: only those of paths that begin like this.
+    """
 
     def __init__(self, random: Random, counts: Counter[str], operation: str | None = None) -> None:
         self._random = random
         self._counts = counts
         self.operation = operation if operation is not None else random.choice((None, *OPERATIONS))
+        self.below = ""
         self.error = random.choice(KINDS)
         self._chance = random.choice((1.0, 0.3, 0.03))
         self._skip = random.choice((0, 0, random.randint(0, 30)))
         self._left = random.choice((1, 1, 3, 10_000))
 
     def __call__(self, call: Call) -> OSError | None:
+        if not call.path.startswith(self.below):
+            return None
         if self._left <= 0 or self.operation not in (None, call.operation) or self._random.random() > self._chance:
             return None
         if self._skip:

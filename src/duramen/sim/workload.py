@@ -12,12 +12,23 @@ from random import Random
 from typing import Any
 
 from duramen.errors import ErrorCode
-from duramen.model import TopicPartition
+from duramen.model import NO_TIMESTAMP, TopicPartition
 from duramen.ports import Clock
 from duramen.sim.client import Call, Script, Steps, call
 from duramen.sim.invariants import InvariantViolated, Ledger
+from duramen.sim.stamps import Stamps
 from duramen.sim.states import Coverage
-from duramen.wire.batch import HEADER_SIZE, NewRecord, batches, build_batch, check_crc, records
+from duramen.wire.batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    NewRecord,
+    Record,
+    batches,
+    build_batch,
+    check_crc,
+    records,
+    stamp_max_timestamp,
+)
 
 MAX_INFLATED_BYTES = 1 << 20
 RETRY_S = 0.05
@@ -41,6 +52,7 @@ class Scene:
     note: Callable[[str], None]
     topics: dict[str, int]
     configs: dict[str, dict[str, str]]
+    stamps: Stamps
     coverage: Coverage = field(default_factory=Coverage)
     starts: Callable[[], int] = lambda: 0
     created: set[str] = field(default_factory=set)
@@ -171,13 +183,17 @@ class Producer:
 
     def _put(self, values: list[bytes]) -> None:
         now = self.scene.clock.wall_ms()
+        rows, denied = self.scene.stamps.stamp(self.tp, self._rows(values, now))
         batch = build_batch(
-            self._rows(values, now),
+            rows,
             compression=self.scene.random.choice((0, 0, 0, 1)),
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             base_sequence=self.sequence,
         )
+        if denied:
+            stamp_max_timestamp(batch, NO_TIMESTAMP)
+            self.scene.coverage.hit("batch whose header denies its timestamps")
         self._tell_produced(values, now, len(batch))
         self.waiting.append((self.sequence, values, bytes(batch)))
         self.sequence += len(values)
@@ -250,8 +266,8 @@ def fetch(tp: TopicPartition, offset: int, *, epoch: int = -1, wait_ms: int = 0,
     return wanted
 
 
-def decoded(tp: TopicPartition, data: Any, offset: int) -> Iterator[tuple[int, int, bytes]]:
-    """(offset, epoch, value) of the fetched records from `offset` on; checks each batch's CRC."""
+def fetched(tp: TopicPartition, data: Any, offset: int) -> Iterator[tuple[BatchHeader, Record]]:
+    """The fetched records from `offset` on, each with the header of its batch; checks each batch's CRC."""
     view = memoryview(data or b"")
     for position, header in batches(view):
         batch = view[position : position + header.size]
@@ -259,7 +275,13 @@ def decoded(tp: TopicPartition, data: Any, offset: int) -> Iterator[tuple[int, i
             raise InvariantViolated("Immutability", f"{tp}: the batch at offset {header.base_offset} fails its CRC")
         for record in records(batch, header, max_bytes=MAX_INFLATED_BYTES):
             if record.offset >= offset:
-                yield record.offset, header.leader_epoch, bytes(record.value or b"")
+                yield header, record
+
+
+def decoded(tp: TopicPartition, data: Any, offset: int) -> Iterator[tuple[int, int, bytes]]:
+    """(offset, epoch, value) of the fetched records from `offset` on; checks each batch's CRC."""
+    for header, record in fetched(tp, data, offset):
+        yield record.offset, header.leader_epoch, bytes(record.value or b"")
 
 
 def offsets_request(tp: TopicPartition, timestamp: int) -> Call:
