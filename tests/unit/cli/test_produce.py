@@ -55,6 +55,38 @@ def test_few_bytes_wait_for_a_slow_node(monkeypatch: pytest.MonkeyPatch) -> None
     assert (delivery.records, delivery.bytes, delivery.waiting_bytes) == (52, 10_000, 0)
 
 
+def test_what_is_under_way_when_another_is_refused_is_waited_for() -> None:
+    """It was given up, called not written, and stored."""
+
+    class BusyProducer:
+        """Two records are on their way to the node, which stores them; two more wait for their turn."""
+
+        sent, queued = 2, 2
+
+        def __len__(self) -> int:
+            return self.sent + self.queued
+
+        def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+            for _ in range(self.queued if in_queue else 0):
+                delivery.report(KafkaError(KafkaError._PURGE_QUEUE), message)
+            for _ in range(self.sent if in_flight else 0):
+                delivery.report(KafkaError(KafkaError._PURGE_INFLIGHT), message)
+            self.queued, self.sent = 0 if in_queue else self.queued, 0 if in_flight else self.sent
+
+        def flush(self, _seconds: float) -> int:
+            if self.sent:
+                self.sent -= 1
+                delivery.report(None, message)
+            return len(self)
+
+    producer: Any = BusyProducer()
+    message: Any = Reported(b"x")
+    delivery = Delivery()
+    delivery.report(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), message)
+    produce._flush(producer, delivery, produce.Interrupt())
+    assert delivery.told == "2 records written, 3 not"
+
+
 @pytest.mark.parametrize(
     ("first", "told"),
     [
