@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from duramen.client.deadline import Deadline
 from duramen.client.links import may_help
 from duramen.client.routes import SINK, Coordinator, Route
-from duramen.errors import ErrorCode, KafkaError
+from duramen.errors import DeadlineError, ErrorCode, KafkaError
 from duramen.model import NO_TOPIC_ID
 from duramen.wire.messages import API
 
@@ -21,7 +23,9 @@ ABORT: Final = 10004
 RELEASE: Final = 10005
 
 COMMITTED: Final = 1
-READABLE: Final = 2
+"""State of a batch: nothing can undo it, and not all of it can be read."""
+
+_log = logging.getLogger(__name__)
 
 
 class Caller(Protocol):
@@ -145,16 +149,46 @@ class SinkCalls:
         return self._refusal(answer, what) if answer.error_code else int(answer.handle)
 
     def commit(self, epoch: int, batch_id: int, handles: Iterable[int], metadata: bytes) -> Any:
-        """The batch's records become readable, all of them, once; returns when they are. The CommitStaged response."""
+        """The batch's records become readable, all of them, once; returns when they are. The CommitStaged response.
+
+        While the node says that the batch is committed and on its way, there is no time limit, as nothing can undo it:
+        whoever takes it for failed may write it again. When the node goes then, this returns without knowing more.
+        """
+        wait_s = min(self._wait_s, self._timeout_s / 2)  # so that an answer comes before the time limit
         request = API[COMMIT].request.new(
             sink_id=self._sink_id,
             epoch=epoch,
             batch_id=batch_id,
             handles=list(handles),
             metadata=metadata,
-            timeout_ms=int(self._wait_s * 1000),
+            timeout_ms=int(wait_s * 1000),
         )
-        return self._call(COMMIT, request)
+        began = time.monotonic()
+        known: Any = None
+
+        def code_of(answer: Any) -> int:
+            nonlocal known
+            code = int(answer.error_code)
+            if answer.state == COMMITTED:
+                known = answer
+                return ErrorCode.NONE if code == ErrorCode.REQUEST_TIMED_OUT else code
+            return code
+
+        while True:
+            try:
+                response = self._ask(COMMIT, request, code_of, wait_s)
+            except DeadlineError as error:
+                if known is None:
+                    raise
+                text = "sink %s: batch %d is committed, and the node went before all of it could be read: %s"
+                _log.warning(text, self._sink_id, batch_id, error)
+                return known
+            if not response.error_code:
+                return response
+            if response.error_code != ErrorCode.REQUEST_TIMED_OUT:
+                raise self._refusal(response, API[COMMIT].name)
+            text = "sink %s: batch %d is committed and on its way to its partitions, for %d s now"
+            _log.warning(text, self._sink_id, batch_id, time.monotonic() - began)
 
     def abort(self, epoch: int, batch_id: int, handles: Iterable[int] | None) -> bool:
         """Let staged records go (None: all of the batch's); True where the batch was committed: nothing is undone."""
@@ -167,17 +201,14 @@ class SinkCalls:
         self._call(RELEASE, API[RELEASE].request.new(sink_id=self._sink_id, epoch=epoch))
 
     def _call(self, key: int, request: Any) -> Any:
-        response = self._cluster.call(
-            Coordinator(self._sink_id, SINK),
-            key,
-            request,
-            code_of=lambda answer: int(answer.error_code),
-            timeout_s=self._timeout_s,
-            wait_s=self._wait_s,
-        )
+        response = self._ask(key, request, lambda answer: int(answer.error_code), self._wait_s)
         if response.error_code:
             raise self._refusal(response, API[key].name)
         return response
+
+    def _ask(self, key: int, request: Any, code_of: Callable[[Any], int], wait_s: float) -> Any:
+        route = Coordinator(self._sink_id, SINK)
+        return self._cluster.call(route, key, request, code_of=code_of, timeout_s=self._timeout_s, wait_s=wait_s)
 
     def _refusal(self, answer: Any, what: str) -> KafkaError:
         try:

@@ -44,7 +44,7 @@ OPTIONS: Final = (
     SinkOption("kafka.compression.type", "`none`", "the same as `compression`"),
     SinkOption("kafka.batch.size", "`1000000`", "bytes of a batch's records before compression, at most"),
     SinkOption("kafka.request.timeout.ms", "`15000`", "when a node that does not answer is asked again"),
-    SinkOption("kafka.delivery.timeout.ms", "`120000`", "when a task or a commit gives up"),
+    SinkOption("kafka.delivery.timeout.ms", "`120000`", "when a task gives up, or a commit that is not known to hold"),
     SinkOption("kafka.linger.ms", "`0`", "any value holds: a task never waits for more rows"),
     SinkOption("kafka.acks", "`all`", "nothing else: rows are written when they are durable"),
     SinkOption("kafka.enable.idempotence", "`true`", "nothing else"),

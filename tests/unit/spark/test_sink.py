@@ -113,6 +113,26 @@ def test_what_a_failed_attempt_staged_is_never_seen(lab: Lab) -> None:
     assert lab.values() == texts(1, 2)
 
 
+def test_a_job_whose_records_take_long_to_their_partitions_does_not_fail(lab: Lab) -> None:
+    """It is committed, and nothing undoes that: who is told that it failed writes it again, as another sink."""
+    lab.broker.on_the_way = [ErrorCode.REQUEST_TIMED_OUT] * 3
+    planned = SPARK.dumps(lab.batch())
+    SPARK.loads(planned).commit([lab.task(planned, numbered(1, 2, 3))])
+    assert lab.values() == texts(1, 2, 3)
+    assert lab.broker.on_the_way == []
+    assert lab.broker.calls.count("CommitStaged") == 4
+
+
+def test_a_job_that_is_known_to_be_committed_does_not_fail_when_the_node_goes(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab.broker.on_the_way = [ErrorCode.REQUEST_TIMED_OUT]
+    lab.broker.lost_after["CommitStaged"] = 1
+    planned = SPARK.dumps(lab.batch())
+    SPARK.loads(planned).commit([lab.task(planned, numbered(1, 2))])
+    assert "batch 0 is committed, and the node went before all of it could be read" in caplog.text
+
+
 def test_an_aborted_job_leaves_nothing(lab: Lab) -> None:
     planned = SPARK.dumps(lab.batch())
     done = lab.task(planned, numbered(1, 2), 0)
