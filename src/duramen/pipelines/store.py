@@ -11,6 +11,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
@@ -19,12 +20,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from duramen.errors import ConfigError
+from duramen.errors import ConfigError, StorageError
 from duramen.pipelines.changelog import TRACE, alive, conform, fresh, latest, order
 from duramen.pipelines.durable import read_json, write_json, write_parquet
 from duramen.pipelines.offsets import Cause, Offsets
 
 SINKS_REMEMBERED = 8
+CHANGES_JOINED = 100
+"""Versions whose changes one file takes up. It names the files, so tables that are there are found by it."""
+CHANGES_BYTES_MAX = 16 << 20
+"""Larger changes than this, of so many versions, stay as they are: their files are not small."""
+JOINS_MAX = 2
+"""How many files of changes are made at a time."""
 ARCHIVE_COMMITS = 1000
 """Of a file of the archive, about."""
 
@@ -90,6 +97,8 @@ class Store(ABC):
         shape.check(schema)
         self.folder = folder
         self.shape = shape
+        self._block: tuple[int, pa.Table] | None = None
+        """Joined changes that were read last, by their first version."""
         self.schema = pa.schema([*(field.with_nullable(True).remove_metadata() for field in schema), *TRACE])
 
     @classmethod
@@ -173,6 +182,51 @@ class Store(ABC):
         raise. retention: how long the rows of older versions are kept, by stores that keep them for a time.
         """
         self._upkeep(commit, retention)
+        if commit.version % CHANGES_JOINED == CHANGES_JOINED - 1:
+            self._join_changes(commit.version + 1)
+
+    def _joined(self, first: int) -> Path:
+        return self.folder / "changes" / f"{first:012}-{first + CHANGES_JOINED - 1:012}.parquet"
+
+    def _join_changes(self, end: int) -> None:
+        """Make one file of those of every CHANGES_JOINED versions before `end`, with the version in each row."""
+        there = (path for path in (self.folder / "changes").glob("[0-9]*.parquet") if path.stem.isdigit())
+        blocks: dict[int, list[Path]] = {}
+        for path in sorted(there):
+            blocks.setdefault(int(path.stem) // CHANGES_JOINED * CHANGES_JOINED, []).append(path)
+        joined = 0
+        for first, paths in blocks.items():
+            if first + CHANGES_JOINED > end or joined == JOINS_MAX:
+                return
+            if sum(path.stat().st_size for path in paths) <= CHANGES_BYTES_MAX:
+                self._join(first, paths)
+                joined += 1
+
+    def _join(self, first: int, paths: Sequence[Path]) -> None:
+        """Written before the others go, so that whoever does not find those finds it."""
+        tables = [pq.read_table(self._joined(first), partitioning=None)] if self._joined(first).exists() else []
+        known = set(tables[0]["_version"].to_pylist()) if tables else set()
+        new = [path for path in paths if int(path.stem) not in known]
+        if new:
+            tables += [_versioned(pq.read_table(path, partitioning=None), int(path.stem)) for path in new]
+            write_parquet(self._joined(first), pa.concat_tables(tables))
+        for path in paths:
+            path.unlink()
+
+    def _changes_of(self, commit: Commit) -> pa.Table:
+        """The changes of a version that has some. StorageError when they are gone."""
+        first = commit.version // CHANGES_JOINED * CHANGES_JOINED
+        try:
+            return pq.read_table(self.folder / commit.changes, partitioning=None)
+        except FileNotFoundError:
+            with suppress(FileNotFoundError):
+                for block in (self._block, None):
+                    if block is None or block[0] != first:
+                        block = self._block = (first, pq.read_table(self._joined(first), partitioning=None))
+                    rows = block[1].filter(pc.equal(block[1]["_version"], commit.version))
+                    if rows.num_rows:
+                        return rows.drop_columns(["_version"])
+        raise StorageError(f"{self.folder}: the changes of version {commit.version} are gone")
 
     @abstractmethod
     def _upkeep(self, commit: Commit, retention: timedelta) -> None:
@@ -217,14 +271,13 @@ class Store(ABC):
         """The table's changelog: for each version after `after`, its upserts and deletes, with `_version`."""
         for commit in self.commits():
             if commit.version > after and commit.changes:
-                rows = pq.read_table(self.folder / commit.changes)
-                yield rows.append_column("_version", pa.repeat(pa.scalar(commit.version, pa.int64()), rows.num_rows))
+                yield _versioned(self._changes_of(commit), commit.version)
 
     def caused_by(self, cause: Cause) -> Iterator[tuple[Commit, pa.Table]]:
         """The versions whose changes came from this record, with those rows."""
         for commit in self.commits():
             if commit.changes and commit.offsets.contains(cause):
-                rows = pq.read_table(self.folder / commit.changes)
+                rows = self._changes_of(commit)
                 hit = pc.and_(
                     pc.equal(rows["_offset"], cause.offset),
                     pc.and_(pc.equal(rows["_partition"], cause.partition), pc.equal(rows["_topic"], cause.topic)),
@@ -254,7 +307,7 @@ class Store(ABC):
         """Every change of the row with these keys, oldest version first."""
         for commit in self.commits():
             if commit.changes:
-                rows = pq.read_table(self.folder / commit.changes)
+                rows = self._changes_of(commit)
                 for name, value in keys.items():
                     rows = rows.filter(pc.equal(rows[name], pa.scalar(value, rows.schema.field(name).type)))
                 yield from ((commit, row) for row in rows.to_pylist())
@@ -266,6 +319,10 @@ class Store(ABC):
     def first_with(self, cause: Cause) -> Commit | None:
         """The first version that contains this record; None when none does."""
         return next((commit for commit in self.commits() if commit.offsets.contains(cause)), None)
+
+
+def _versioned(rows: pa.Table, version: int) -> pa.Table:
+    return rows.append_column("_version", pa.repeat(pa.scalar(version, pa.int64()), rows.num_rows))
 
 
 def _cause(row: Mapping[str, Any]) -> Cause:

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from histories import SCHEMA, History, by_key, replayed
 
 from duramen import pipelines
-from duramen.errors import ConfigError
+from duramen.errors import ConfigError, StorageError
 from duramen.pipelines import delta_store, durable, parquet_store
+from duramen.pipelines import store as stores
 from duramen.pipelines.delta_store import DeltaStore
 from duramen.pipelines.offsets import Cause, Offsets
 from duramen.pipelines.parquet_store import ParquetStore
@@ -66,6 +68,7 @@ class Table:
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta_store, "COMPACT_EVERY", 5)
     monkeypatch.setattr(parquet_store, "VERSIONS_READABLE", 5)
+    monkeypatch.setattr(stores, "CHANGES_JOINED", 4)
     for module in (durable, delta_store, parquet_store):
         monkeypatch.setattr(module, "sync", lambda _path: None)  # test_stores.py looks at what is synced
 
@@ -148,6 +151,10 @@ def test_whoever_is_killed_in_it_has_done_no_harm(kind: str, tmp_path: Path, mon
     before.put(count=12)
     before.age()
     before.put(count=2)
+    for version in range(4, 8):  # not joined, as of a table that is older than that
+        name = f"changes/{version:012}.parquet"
+        pq.write_table(before.store._changes_of(before.store.commits()[version]), before.folder / name)
+    before.store._joined(4).unlink()
     commit = before.store.commits()[-1]._replace(version=14 if kind == "delta" else 15)
     for fatal in range(1000):
         shutil.copytree(before.folder, folder := tmp_path / str(fatal))
@@ -170,6 +177,7 @@ def test_whoever_is_killed_in_it_has_done_no_harm(kind: str, tmp_path: Path, mon
                 dying.setattr(module, name, counted(getattr(module, name)))
             try:
                 table.store._upkeep(commit, HOUR)
+                table.store._join_changes(before.batches)
             except Killed:
                 pass
             else:
@@ -181,6 +189,38 @@ def test_whoever_is_killed_in_it_has_done_no_harm(kind: str, tmp_path: Path, mon
         check(table)
         shutil.rmtree(folder)
     raise AssertionError(f"{steps} steps")
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_changes_are_few_files(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of versions with few rows there was a file each, for ever."""
+    table = Table(tmp_path, kind)
+    table.put(count=26)
+    names = sorted(path.name for path in (tmp_path / "changes").iterdir())
+    assert names == [
+        *(f"{first:012}-{first + 3:012}.parquet" for first in range(0, 24, 4)),
+        *(f"{version:012}.parquet" for version in (24, 25)),
+    ]
+    check(table)
+    assert [rows["_version"].to_pylist() for rows in table.store.changes(after=21)] == [[22], [23], [24], [25]]
+    for _, rows in table.store.caused_by(Cause("t", 0, 5)):
+        assert rows.column_names == table.store.schema.names
+    monkeypatch.setattr(stores, "CHANGES_BYTES_MAX", 1)
+    table.put(count=10)
+    assert len(list((tmp_path / "changes").iterdir())) == 6 + 12, "large ones stay as they are"
+    check(table)
+    table.store._joined(4).unlink()
+    again = type(table.store).reopen(tmp_path, table.store.shape)
+    with pytest.raises(StorageError, match="changes of version 4 are gone"):
+        list(again.changes())
+
+
+def test_changes_that_come_late_to_a_joined_file_are_not_lost(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    table.put(count=3)
+    table.store._join_changes(4)
+    table.put(count=5)
+    check(table)
 
 
 def test_what_a_killed_writer_left_goes_as_well(tmp_path: Path) -> None:
@@ -251,7 +291,7 @@ def test_the_archive_is_few_files_and_a_reader_misses_nothing_while_one_is_repla
     check(table)
     files = list((tmp_path / "archive").iterdir())
     assert 2 <= len(files) <= 5
-    store, real = table.store, table.store._archives
+    reading, real = table.store, table.store._archives
     moved = files[0].with_name("000000000000-000000000099.json")
 
     def late() -> Iterator[Path]:
@@ -260,8 +300,8 @@ def test_the_archive_is_few_files_and_a_reader_misses_nothing_while_one_is_repla
             os.replace(found[0], moved)
         return found  # type: ignore[return-value]
 
-    store._archives = late  # type: ignore[assignment,method-assign]
-    assert [commit.version for commit in store.commits()] == list(range(100))
+    reading._archives = late  # type: ignore[assignment,method-assign]
+    assert [commit.version for commit in reading.commits()] == list(range(100))
 
 
 @pytest.mark.parametrize("kind", STORES)
