@@ -56,7 +56,7 @@ class Attempts:
         """Wait before the next attempt; raises the error when there is to be none."""
         if not may_help(error) or isinstance(error, OutcomeUnknownError):
             raise error
-        if error.code in _UNKNOWN and deadline.unknown_s() > UNKNOWN_PATIENCE_S:
+        if deadline.unknown_s(unknown=error.code in _UNKNOWN) > UNKNOWN_PATIENCE_S:
             raise error
         deadline.pause(error)
 
@@ -86,7 +86,8 @@ class Attempts:
                     answers: dict[TopicPartition, Any] = {}
                     try:
                         if error is None:
-                            answers = parse(connection.receive(until), tps)
+                            patience = deadline.at_most(self._request_timeout_s + wait_s)
+                            answers = parse(connection.receive(patience, deadline.end), tps)
                     except DuramenError as raised:
                         error = raised
                     for tp in tps:

@@ -28,12 +28,14 @@ class Deadline:
         """Seconds left, 0 at the end."""
         return max(0.0, self.end - time.monotonic())
 
-    def unknown_s(self) -> float:
-        """Seconds since this was asked first: for how long what is called for was not known."""
+    def unknown_s(self, *, unknown: bool) -> float:
+        """Seconds for which each attempt has said that what is called for is unknown; 0 when this one did not."""
         now = time.monotonic()
-        if self._unknown_since is None:
+        if not unknown:
+            self._unknown_since = None
+        elif self._unknown_since is None:
             self._unknown_since = now
-        return now - self._unknown_since
+        return 0.0 if self._unknown_since is None else now - self._unknown_since
 
     def at_most(self, limit_s: float) -> float:
         """Moment (monotonic) by which one attempt ends that may take `limit_s` of what is left."""

@@ -20,6 +20,15 @@ LAYERS = ("dynamic-broker", "dynamic-default", "static", "default")
 """Where a value can come from, strongest first (KIP-226)."""
 
 
+def _with_both_ids(static: Mapping[str, str]) -> dict[str, str]:
+    """As in Kafka, who sets one of node.id and broker.id has set both."""
+    texts = dict(static)
+    for name, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
+        if name not in texts and texts.get(other, "-1").strip() != "-1":
+            texts[name] = texts[other]
+    return texts
+
+
 class BrokerConfig:
     """Every broker setting's value and where it came from. Immutable: a change makes a new one.
 
@@ -35,7 +44,7 @@ class BrokerConfig:
         self.texts: dict[str, Mapping[str, str]] = {
             "dynamic-broker": dict(dynamic or {}),
             "dynamic-default": dict(dynamic_default or {}),
-            "static": dict(static),
+            "static": _with_both_ids(static),
         }
         self._values: dict[str, Value] = {}
         for layer in reversed(LAYERS[:-1]):
@@ -46,10 +55,11 @@ class BrokerConfig:
         self._topic_defaults: dict[str, Value] = {}
 
     def _resolve_older_names(self) -> None:
-        """node.id from broker.id and log.dirs from log.dir, where only the older one was given."""
-        for name, older in (("node.id", "broker.id"), ("log.dirs", "log.dir")):
-            if name not in self._values and self._values.get(older) not in (None, -1):
-                self._values[name] = self._values[older]
+        """log.dirs from log.dir, where only that was given; broker.id is what node.id is, also where neither is set."""
+        if "log.dirs" not in self._values and "log.dir" in self._values:
+            self._values["log.dirs"] = self._values["log.dir"]
+        if self._values.get("broker.id", -1) == -1:
+            self._values["broker.id"] = self.integer("node.id")
 
     def get(self, name: str) -> Value:
         """The typed value; the default where nothing else was said. ConfigError for an unknown name."""

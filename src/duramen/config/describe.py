@@ -103,15 +103,15 @@ def _entry(
 def _synonyms(config: BrokerConfig, names: Iterable[str]) -> tuple[ConfigSynonym, ...]:
     """Where these broker settings are set, in the order in which they count: by name, then by layer.
 
-    Of defaults only the first name's counts as a place, as in Kafka; what the others say is in the value already.
+    As in Kafka, defaults of the other names count as places only behind the first name.
     """
     names = list(names)
-    found = []
+    found: list[ConfigSynonym] = []
     for name in names:
         setting = broker_setting(name)
         for layer in LAYERS:
             text = setting.default if layer == "default" else config.texts[layer].get(name)
-            if text is not None and (layer != "default" or name == names[0]):
+            if text is not None and (layer != "default" or name == names[0] or (found and found[0].name == names[0])):
                 found.append(ConfigSynonym(name, None if setting.sensitive else text, _SOURCES[layer]))
     return tuple(found)
 

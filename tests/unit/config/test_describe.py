@@ -1,5 +1,7 @@
 """DescribeConfigs: every setting with value, source, synonyms, type and read-only flag."""
 
+import pytest
+
 from duramen.config import (
     SETTINGS,
     TOPIC,
@@ -49,6 +51,21 @@ def test_hours_become_milliseconds_and_name_their_source() -> None:
     assert entry(describe_topic(DEFAULTS, {}), "retention.ms").synonyms == ()
     assert entry(describe_topic(DEFAULTS, {}), "local.retention.ms").synonyms == (("log.local.retention.ms", "-2", 5),)
     assert entry(describe_topic(DEFAULTS, {}), "retention.ms").is_default
+
+
+def test_defaults_of_older_names_stand_behind_the_one_that_is_set() -> None:
+    config = load_broker_config("log.retention.ms=5", {})
+    expected = (("log.retention.ms", "5", 4), ("log.retention.hours", "168", 5))
+    assert entry(describe_topic(config, {}), "retention.ms").synonyms == expected
+    assert entry(describe_broker(config), "log.retention.ms").synonyms == expected
+
+
+@pytest.mark.parametrize("given", ["node.id=7", "broker.id=7"])
+def test_who_sets_one_of_the_ids_has_set_both(given: str) -> None:
+    broker = describe_broker(load_broker_config(given, {}))
+    for name in ("node.id", "broker.id"):
+        assert (entry(broker, name).value, entry(broker, name).source) == ("7", 4)
+    assert entry(describe_broker(DEFAULTS), "broker.id").value == "1"
 
 
 def test_inert_settings_are_read_only() -> None:
