@@ -1,4 +1,9 @@
-"""kill -9 at random moments under load, everything checked after each restart: python -m torture.kills --kills 200."""
+"""kill -9 at random moments under load, clean stops between, and everything checked after each restart.
+
+    python -m torture.kills --kills 200
+
+The node has two log directories and is started with other settings each time.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +30,22 @@ SETTINGS = {
     "log.retention.ms": "-1",
     "log.segment.delete.delay.ms": "200",
     "log.cleaner.backoff.ms": "200",
+    "log.retention.check.interval.ms": "300",
 }
+VARIED = {
+    "duramen.journal.max.bytes": ("1048576", "4194304"),
+    "duramen.journal.part.bytes": ("65536", "524288"),
+    "duramen.journal.bypass.bytes": ("4096", "65536", "1048576"),
+    "duramen.hot.window.bytes": ("-1", "0"),
+    "duramen.open.files.max": ("-1", "16"),
+    "log.flush.offset.checkpoint.interval.ms": ("300", "60000"),
+    "log.index.interval.bytes": ("0", "500", "4096"),
+    "log.cleaner.dedupe.buffer.size": ("480", "134217728"),
+    "metadata.log.max.record.bytes.between.snapshots": ("2000", "20971520"),
+}
+"""Settings that a node may be started with otherwise each time, and some of their values."""
+CLEAN_STOPS = 0.15
+"""How often the node is stopped cleanly and not killed."""
 KILLS_PER_GENERATION = 10
 """After so many kills new topics are used and the old ones deleted, so that checking everything stays quick."""
 
@@ -38,9 +58,10 @@ class Torture:
         self.others = others
         self.random = random.Random(seed)
         self.seed = seed
-        self.node = Served(folder, SETTINGS)
+        self.node = Served(folder, SETTINGS | {"log.dirs": f"{folder}/one,{folder}/two"})
         self.ledger = Ledger()
         self.kills = 0
+        self.stops = 0
         self.kills_at_start = 0
         self.records = 0
         self.acknowledged = 0
@@ -71,8 +92,9 @@ class Torture:
 
     def line(self) -> str:
         return (
-            f"{self.kills} kills ({self.kills_at_start} while starting), {self.acknowledged_now():,} records "
-            f"acknowledged, {self.records:,} read back, {len(self.broken)} promises broken"
+            f"{self.kills} kills ({self.kills_at_start} while starting), {self.stops} clean stops, "
+            f"{self.acknowledged_now():,} records acknowledged, {self.records:,} read back, "
+            f"{len(self.broken)} promises broken"
         )
 
     def acknowledged_now(self) -> int:
@@ -91,8 +113,15 @@ class Torture:
     def _one_kill(self) -> None:
         assert self.load is not None
         time.sleep(self.random.uniform(0.02, 1.2))
-        self.node.kill()
-        self.kills += 1
+        if self.random.random() < CLEAN_STOPS:
+            status = self.node.stop()
+            if status:
+                self.broken.append(f"a clean stop ended with {status}:\n{self.node.log()}")
+            self.stops += 1
+        else:
+            self.node.kill()
+            self.kills += 1
+        self.node.settings |= {name: self.random.choice(values) for name, values in VARIED.items()}
         while self.random.random() < 0.2:
             self.node.launch()
             time.sleep(self.random.uniform(0.05, 0.6))

@@ -13,7 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 SECONDS = 60
@@ -28,6 +28,13 @@ def value_of(number: int) -> bytes:
     return head + PATTERN[start : start + number * 7919 % 1980]
 
 
+def number_in(message: Message) -> int:
+    """The number of a record that was read; ValueError as `number_of`. A tombstone has it in a header."""
+    if message.value() is None:
+        return int(dict(message.headers() or ())["number"])
+    return number_of(message.value())
+
+
 def number_of(value: bytes) -> int:
     """The number in a record; ValueError unless every byte is what was sent."""
     number = int(value[:10])
@@ -40,11 +47,18 @@ def number_of(value: bytes) -> int:
 class Sent:
     """One writer's account of one topic.
 
-    exactly_once: the writer is idempotent. acknowledged: number -> (partition, offset or -1, when).
+    exactly_once: the writer is idempotent. acknowledged: number -> (partition, offset or -1, when). compacted: keys has
+    the records' keys by number, tombstones the numbers that have no value. made: when each record was, where they go
+    after passes_s seconds.
     """
 
     topic: str
     exactly_once: bool
+    compacted: bool = False
+    passes_s: float | None = None
+    keys: dict[int, bytes] = field(default_factory=dict)
+    tombstones: set[int] = field(default_factory=set)
+    made: dict[int, float] = field(default_factory=dict)
     sent: int = 0
     acknowledged: dict[int, tuple[int, int, float]] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
@@ -59,6 +73,7 @@ class Ledger:
     created: dict[str, float] = field(default_factory=dict)
     deleted: dict[str, float] = field(default_factory=dict)
     deleting: set[str] = field(default_factory=set)
+    partitions: dict[str, tuple[int, float]] = field(default_factory=dict)
     commits: dict[tuple[str, str, int], list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
     commits_tried: dict[tuple[str, str, int], int] = field(default_factory=lambda: defaultdict(int))
     starts: dict[tuple[str, int], list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
@@ -73,6 +88,7 @@ class Ledger:
         """The topic's deletion was acknowledged: its records are no longer promised."""
         with self.guard:
             self.sent.pop(topic, None)
+            self.partitions.pop(topic, None)
             for places in (self.read, self.epochs, self.starts, self.starts_tried):
                 for place in [place for place in places if place[0] == topic]:
                     del places[place]
@@ -114,20 +130,24 @@ class Audit:
         for name, heard in self.ledger.deleted.items():
             if heard < self.until and name in found:
                 self.broken.append(f"topic {name} was deleted and is back")
+        for name, (count, heard) in self.ledger.partitions.items():
+            if heard < self.until and found.get(name, count) < count:
+                self.broken.append(f"topic {name} was given {count} partitions and has {found[name]}")
         return found
 
     def _partition(self, topic: str, partition: int) -> None:
         """Read one partition from its start to its end: numbers by offset, no gaps, nothing changed."""
+        sent = self.ledger.sent[topic]
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap, "group.id": "audit", "enable.auto.commit": False, "log_level": 0,
-                "check.crcs": True, "auto.offset.reset": "error", "fetch.wait.max.ms": 20,
+                "check.crcs": True, "fetch.wait.max.ms": 20, "enable.partition.eof": True,
+                "auto.offset.reset": "error" if sent.passes_s is None else "earliest",
             }
         )  # fmt: skip
         try:
             place = TopicPartition(topic, partition)
             low, high = consumer.get_watermark_offsets(place, SECONDS)
-            self._start(topic, partition, low)
             consumer.assign([TopicPartition(topic, partition, low)])
             there: dict[int, int] = {}
             deadline = time.monotonic() + SECONDS
@@ -138,13 +158,18 @@ class Audit:
                     return
                 for message in consumer.consume(2000, 0.5):
                     if message.error() is not None:
-                        self.broken.append(f"{topic}-{partition} at {position}: {message.error()}")
-                        return
-                    if message.offset() != position:
+                        if message.error().code() != KafkaError._PARTITION_EOF:
+                            self.broken.append(f"{topic}-{partition} at {position}: {message.error()}")
+                            return
+                        position = max(position, message.offset())
+                        continue
+                    if sent.passes_s is not None and not there:
+                        low = message.offset()  # what was first when it was asked may have gone meanwhile
+                    elif message.offset() < position or (message.offset() > position and not sent.compacted):
                         self.broken.append(f"{topic}-{partition}: {message.offset()} follows on {position - 1}")
                     position = message.offset() + 1
                     try:
-                        there[message.offset()] = number_of(message.value())
+                        there[message.offset()] = number_in(message)
                     except ValueError as error:
                         self.broken.append(f"{topic}-{partition} at {message.offset()}: {error}")
         except KafkaException as error:
@@ -153,29 +178,44 @@ class Audit:
         finally:
             consumer.close()
         self.records += len(there)
-        self._seen(topic, partition, low, high, there)
+        if sent.passes_s is not None and not there:
+            low = high
+        self._start(sent, partition, low)
+        self._seen(sent, partition, low, high, there)
+        self._acknowledged(sent, partition, low, there)
+        if sent.compacted:
+            self._latest(sent, partition, there)
 
-    def _start(self, topic: str, partition: int, low: int) -> None:
-        place = (topic, partition)
+    def _start(self, sent: Sent, partition: int, low: int) -> None:
+        topic, place = sent.topic, (sent.topic, partition)
         promised = max((offset for offset, heard in self.ledger.starts.get(place, ()) if heard < self.until), default=0)
         tried = self.ledger.starts_tried.get(place, 0)
+        if sent.passes_s is not None:
+            gone = [number for number, (where, at, _) in sent.acknowledged.items() if where == partition and at < low]
+            early = [number for number in gone if time.monotonic() - sent.made[number] < sent.passes_s]
+            if early:
+                self.broken.append(f"{topic}-{partition}: starts at {low}, {early} are younger than {sent.passes_s} s")
+            self.ledger.starts[place].append((low, time.monotonic()))
+            tried = low
         if not promised <= low <= max(promised, tried):
             self.broken.append(f"{topic}-{partition}: starts at {low}, deleted were {promised} (asked for {tried})")
 
-    def _seen(self, topic: str, partition: int, low: int, high: int, there: dict[int, int]) -> None:
+    def _seen(self, sent: Sent, partition: int, low: int, high: int, there: dict[int, int]) -> None:
         """What any reader has been given stays at its offset; offsets hold one record for ever."""
+        topic = sent.topic
         seen = self.ledger.read[topic, partition]
         for offset, (number, heard) in list(seen.items()):
+            if sent.compacted and offset not in there:
+                continue
             if heard < self.until and low <= offset and there.get(offset) != number:
                 self.broken.append(f"{topic}-{partition}: at {offset} was {number}, now {there.get(offset)} of {high}")
         if self.remember:
             now = time.monotonic()
             for offset, number in there.items():
                 seen.setdefault(offset, (number, now))
-        self._acknowledged(topic, partition, low, there)
 
-    def _acknowledged(self, topic: str, partition: int, low: int, there: dict[int, int]) -> None:
-        sent = self.ledger.sent[topic]
+    def _acknowledged(self, sent: Sent, partition: int, low: int, there: dict[int, int]) -> None:
+        topic = sent.topic
         numbers = set(there.values())
         if sent.exactly_once and len(numbers) != len(there):
             self.broken.append(f"{topic}-{partition}: {len(there) - len(numbers)} records twice")
@@ -187,10 +227,24 @@ class Audit:
         for number, (where, offset, heard) in acknowledged:
             if where != partition or heard >= self.until or (0 <= offset < low):
                 continue
+            if sent.compacted and offset not in there:
+                continue
             if offset >= 0 and there.get(offset) != number:
                 self.broken.append(f"{topic}-{partition}: {number} was acknowledged at {offset}: {there.get(offset)}")
             elif offset < 0 and low == 0 and number not in numbers:
                 self.broken.append(f"{topic}-{partition}: {number} was acknowledged and is gone")
+
+    def _latest(self, sent: Sent, partition: int, there: dict[int, int]) -> None:
+        """The last record of each key is there, or a younger one; of a tombstone's key nothing older."""
+        wanted: dict[bytes, int] = {}
+        for number, (where, _, heard) in sorted(sent.acknowledged.items()):
+            if where == partition and heard < self.until:
+                wanted[sent.keys[number]] = number
+        found = {sent.keys[number]: number for _, number in sorted(there.items())}
+        for key, number in wanted.items():
+            last = found.get(key)
+            if (last is None and number not in sent.tombstones) or (last is not None and last < number):
+                self.broken.append(f"{sent.topic}-{partition}: {key!r} was {number} last, there is {last}")
 
     def _writer(self, sent: Sent) -> None:
         if sent.exactly_once and sent.lost:

@@ -10,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from kafka import KafkaProducer
 
 from torture.ledger import SECONDS, Ledger, Sent, value_of
+from torture.odd_writers import CONFIGS, OUTLIVE_POWER, OddWriter
 
 PARTITIONS = 3
 KEYS = 40
@@ -68,6 +69,8 @@ class Load:
             "cached": {"duramen.ack.durability": "page-cache"},
             "packed": {"segment.bytes": "1048576"},
         }
+        self.odd = {kind: configs for kind, configs in CONFIGS.items() if not power or kind in OUTLIVE_POWER}
+        self.topics |= self.odd
         if power:
             del self.topics["cached"]
         if others:
@@ -88,6 +91,8 @@ class Load:
         )
         if "other" in self.topics:
             self._client(self._kafka_python("other"))
+        for kind in self.odd:
+            self._client(self._odd(kind))
         for member in range(2):
             self._client(self._reader("exact", f"{self.prefix}-readers", member))
         self._client(self._administrator)
@@ -192,6 +197,20 @@ class Load:
 
         return work
 
+    def _odd(self, kind: str) -> Callable[[Client], None]:
+        writer = OddWriter(
+            self.bootstrap, self.ledger, f"{self.prefix}-{kind}", PARTITIONS, self.random.getrandbits(32)
+        )
+
+        def work(client: Client) -> None:
+            with writer.cluster:
+                while not client.stopping.is_set():
+                    if self.running.is_set():
+                        writer.write()
+                    time.sleep(0.005)
+
+        return work
+
     def _noted(self, sent: Sent, number: int, metadata: Any) -> None:
         with self.ledger.guard:
             sent.acknowledged[number] = (metadata.partition, metadata.offset, time.monotonic())
@@ -250,6 +269,8 @@ class Load:
                 admin.create_topics([NewTopic(topic, 2, 1)], request_timeout=2)[topic].result(3)
                 self.ledger.created[topic] = time.monotonic()
                 self._delete_records(admin, f"{self.prefix}-packed", self.random.randrange(PARTITIONS))
+                if number % 8 == 0:
+                    self._grow(admin, f"{self.prefix}-packed", PARTITIONS + number // 8)
                 self._delete(admin, topic)
             except (KafkaException, TimeoutError):
                 continue  # killed meanwhile: it may have happened or not
@@ -263,6 +284,10 @@ class Load:
                 raise
         self.ledger.deleted[topic] = time.monotonic()
         self.ledger.forget(topic)
+
+    def _grow(self, admin: AdminClient, topic: str, count: int) -> None:
+        admin.create_partitions([NewPartitions(topic, count)], request_timeout=2)[topic].result(3)
+        self.ledger.partitions[topic] = (count, time.monotonic())
 
     def _delete_records(self, admin: AdminClient, topic: str, partition: int) -> None:
         place = (topic, partition)

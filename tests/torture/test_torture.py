@@ -70,7 +70,7 @@ def test_the_audit_believes_nobody(node: Served) -> None:
     ledger = Ledger()
     load = Load(node.bootstrap, ledger, 0, 1)
     load.start()
-    while ledger.acknowledged() < 500:
+    while ledger.acknowledged() < 500 or min(len(sent.acknowledged) for sent in ledger.sent.values()) < 30:
         time.sleep(0.02)
     load.pause()
     load.stop()
@@ -84,10 +84,16 @@ def test_the_audit_believes_nobody(node: Served) -> None:
     ledger.starts["g0-exact", 0].append((5, now))
     ledger.commits["g0-readers", "g0-exact", 0].append((1 << 40, now))
     ledger.read["g0-exact", 1][3] = (-1, now)
+    ledger.partitions["g0-packed"] = (99, now)
+    for kind in ("latest", "latest-cached", "passing"):
+        sent = ledger.sent[f"g0-{kind}"]
+        sent.acknowledged[1 << 40] = (0, -1, now)
+        sent.keys[1 << 40], sent.made[1 << 40] = b"of " + kind.encode(), now + 600
     broken = "\n".join(Audit(node.bootstrap, ledger, time.monotonic()).run())
     for sign in (
         "7 was acknowledged at", "never-made was created", "g0-cached was deleted", "deleted were 5",
-        f"acknowledged {1 << 40}", "at 3 was -1",
+        f"acknowledged {1 << 40}", "at 3 was -1", "given 99 partitions", "b'of latest' was", "b'of latest-cached' was",
+        f"[{1 << 40}] are younger",
     ):  # fmt: skip
         assert sign in broken, (sign, broken)
 
