@@ -91,14 +91,22 @@ class Connection:
         self.send(key, request, until, highest)
         self._waiting.pop()
 
-    def receive(self, until: float) -> Any:
-        """The response to the oldest request that waits for one."""
+    def receive(self, until: float, latest: float | None = None) -> Any:
+        """The response to the oldest request that waits for one.
+
+        latest: when it has to be there whole, where `until` is only for how long the node may be silent.
+        """
         expected, api, version = self._waiting[0]
+        silence_s = until - time.monotonic()
         try:
             self._fill(memoryview(self._size), until)
             size = read_frame_size(memoryview(self._size), 0, self._max_frame_bytes)
             frame = memoryview(bytearray(size))
-            self._fill(frame, until)
+            if latest is None:
+                self._fill(frame, until)
+            else:
+                for start in range(0, size, RECEIVE_BYTES):
+                    self._fill(frame[start : start + RECEIVE_BYTES], min(latest, time.monotonic() + silence_s))
             correlation_id, response = parse_response(api, version, frame)
         except OSError as error:
             raise self._broken(error) from error

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from duramen.client import Cluster
-from duramen.client.connection import Connection
+from duramen.client.connection import RECEIVE_BYTES, Connection
 from duramen.client.fetching import whole_batches
 from duramen.client.links import parse_bootstrap
 from duramen.client.versions import ApiVersions
@@ -41,6 +41,8 @@ class OddNode:
         self.answer = answer
         self.versions = versions
         self.asked: list[tuple[int, int]] = []
+        self.rest_s = 0.0
+        """Between the quarters of what it sends."""
         self._open: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
@@ -72,7 +74,9 @@ class OddNode:
                     if not isinstance(reply, bytes):
                         version, reply = reply
                         reply = b"".join(bytes(part) for part in encode_response(API[key], version, number, reply))  # type: ignore[arg-type]
-                    connection.sendall(reply)
+                    for start in range(0, len(reply), quarter := -(-len(reply) // 4)):
+                        time.sleep(self.rest_s)
+                        connection.sendall(reply[start : start + quarter])
                 except OSError:
                     return
 
@@ -259,6 +263,21 @@ def test_a_node_that_never_answers_is_given_up_in_time() -> None:
             cluster.metadata()
         assert time.monotonic() - began < 30
         hanging.set()
+
+
+def test_a_slow_answer_is_waited_for_while_it_comes() -> None:
+    """It was given up at the limit for a node that does not answer, and asked for again, as slow as before."""
+    data = a_batch(0, bytes(4 * RECEIVE_BYTES))
+
+    def answer(key: int, version: int, request: Any) -> Any:
+        node.rest_s = 0.7 if key == 1 else 0.0
+        return metadata(node, version) if key == 3 else fetched(data, version)
+
+    with odd_node(answer) as node, Cluster(node.bootstrap, timeout_s=60, request_timeout_s=2) as cluster:
+        assert bytes(cluster.fetch(TP, 0, max_wait_ms=0).data) == data
+        assert [key for key, _ in node.asked] == [18, 3, 1]
+        with pytest.raises(DeadlineError):
+            cluster.fetch(TP, 0, max_wait_ms=0, timeout_s=1)
 
 
 def test_an_api_that_is_not_served_is_refused_before_it_is_sent() -> None:
