@@ -23,6 +23,8 @@ from duramen.wire.batch import MAX_SEQUENCE, TRANSACTIONAL, BatchHeader
 
 CHUNK_BYTES: Final = 1 << 20
 """Staged bytes read in one job; one batch above that comes alone."""
+CHUNK_PIECES: Final = 64
+"""Pieces of one job: each is a look-up, and at least one append, in a turn of the loop."""
 
 
 def check_staged(data: memoryview, config: TopicConfig, now_ms: int) -> list[memoryview]:
@@ -177,7 +179,7 @@ class ShareReader:
         for number in range(self._next, len(self._pieces)):
             piece = self._pieces[number]
             if chunk.reads:
-                if piece.bytes > room:
+                if piece.bytes > room or len(chunk.reads) >= CHUNK_PIECES:
                     break
                 position = piece.first_offset
             read = self._staging.read(position, min(piece.bytes, CHUNK_BYTES), 0)

@@ -123,6 +123,10 @@ class _Sink:
     def _check_writer(self, query_id: str | None, last: str | None) -> None:
         """Refuse to take another's batches for one's own. `last`: who wrote the last one, if somebody did."""
 
+    def _signs(self, query_id: str | None) -> str | None:
+        """The query whose batches these are, for who asks later; None for those of `df.write`."""
+        return query_id
+
     # ---- on the driver, after the tasks --------------------------------------------------------------------------
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
@@ -132,7 +136,7 @@ class _Sink:
         if claim is None:  # at least once: everything is there already
             return
         said = {
-            "query": done[0].query_id if done else None,
+            "query": self._signs(done[0].query_id) if done else None,
             "rows": sum(message.rows for message in done),
             "bytes": sum(message.bytes for message in done),
         }
@@ -222,6 +226,17 @@ class BatchSink(_Sink, DataSourceArrowWriter):
 
     def _plain_name(self, task: TaskIdentity) -> str:
         return self._sink_id()
+
+    def _check_writer(self, query_id: str | None, last: str | None) -> None:
+        # A stream has counted its batches under this name: rows under a number that it had would be taken for written.
+        if last not in (None, _writer(None), _writer(query_id)):
+            raise ConfigError(
+                f"sink {self.options.sink_id} was written by {last}, which counts its batches itself: "
+                "give this write a sinkId of its own"
+            )
+
+    def _signs(self, query_id: str | None) -> str | None:
+        return None  # also within foreachBatch, whose tasks have the stream's id: the numbers are the user's
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._write(iterator)

@@ -9,6 +9,7 @@ from tests.unit.server.broker_world import InProcess, after_power_cut
 from tests.unit.server.sink_client import Sink, batch, code, offsets, values
 
 from duramen.machines.sink import machine as rules
+from duramen.partition import staging
 from duramen.wire.messages import API
 
 WIDE = 40
@@ -94,6 +95,21 @@ def test_what_a_handle_holds_is_bounded() -> None:
     assert handles == [0, 0, 2, 2, 4]
     assert sink.commit(0, 4, 0, 2).state == 2
     assert [values(server, "wide", n)[0][0] for n in range(5)] == list("01234")
+
+
+def test_a_share_of_very_many_pieces_is_read_a_few_at_a_time(
+    server: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is a look-up on the loop."""
+    monkeypatch.setattr(staging, "CHUNK_PIECES", 7)
+    jobs: list[int] = []
+    run = staging.Chunk.run
+    monkeypatch.setattr(staging.Chunk, "run", lambda chunk: (jobs.append(len(chunk.reads)), run(chunk))[1])
+    sink = Sink(server)
+    handles = [sink.handle(0, "t", f"{n}a", f"{n}b") for n in range(40)]
+    assert sink.commit(0, *handles).state == 2
+    assert jobs == [7, 7, 7, 7, 7, 5]
+    assert values(server, "t") == [f"{n}{end}" for n in range(40) for end in "ab"]
 
 
 def test_a_committed_batch_whose_handles_are_missing_waits_and_is_told(

@@ -18,7 +18,7 @@ from duramen.client import Cluster
 from duramen.errors import ConfigError, ErrorCode, KafkaError
 from duramen.model import TopicPartition
 from duramen.spark import sink, sink_delivery, sink_identity, sink_task
-from duramen.spark.sink import batch_writer, stream_writer
+from duramen.spark.sink import TaskDone, batch_writer, stream_writer
 from duramen.spark.sink_calls import SupersededError
 from duramen.spark.sink_identity import TaskIdentity, checkpoint_query_id, driver_run_id
 from duramen.spark.sink_options import NAMES, parse
@@ -208,6 +208,28 @@ def test_a_stream_under_the_sink_id_of_jobs_is_refused(lab: Lab) -> None:
     with pytest.raises(ConfigError, match=f"written by df.write, and this is the streaming query {QUERY}"):
         lab.task(SPARK.dumps(lab.stream(sinkid="mine")), numbered(3), batch_id=0)
     assert lab.values() == texts(1, 2)
+
+
+def test_a_job_under_the_sink_id_of_a_stream_is_refused(lab: Lab) -> None:
+    """Its number is one that the stream had, so that its rows would be taken for written, and be nowhere."""
+    lab.run_batch(0, numbered(1, 2), sinkid="mine")
+    planned = SPARK.dumps(lab.batch(sinkid="mine", batchid="0"))
+    with pytest.raises(ConfigError, match=f"sink mine was written by the streaming query {QUERY}"):
+        lab.task(planned, numbered(3))
+    with pytest.raises(ConfigError, match=f"sink mine was written by the streaming query {QUERY}"):
+        SPARK.loads(planned).commit([TaskDone(None, (), 0, 0)])
+    assert lab.values() == texts(1, 2)
+
+
+def test_a_job_of_foreach_batch_is_a_job(lab: Lab) -> None:
+    """Spark tells its tasks the stream they are of; its numbers are its user's all the same."""
+    planned = SPARK.dumps(lab.batch(sinkid="mine", batchid="0"))
+    SPARK.loads(planned).commit([lab.task(planned, numbered(1), batch_id=0)])
+    again = SPARK.dumps(lab.batch(sinkid="mine", batchid="0"))
+    SPARK.loads(again).commit([lab.task(again, numbered(1))])
+    with pytest.raises(ConfigError, match=r"was written by df\.write"):
+        lab.task(SPARK.dumps(lab.stream(sinkid="mine")), numbered(3), batch_id=0)
+    assert lab.values() == texts(1)
 
 
 def test_a_share_whose_topic_was_deleted_behind_the_tasks_is_warned_of(
