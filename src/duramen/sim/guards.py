@@ -351,7 +351,7 @@ class DeletionRecord(Guard):
     owner = MetadataImage
     method = "remove_topic"
     caught_by = "DeletedStaysDeleted"
-    plan = Plan(features=("recreator",))
+    plan = Plan(churn=False, features=("recreator",))
 
     def replacement(self, original: Any) -> Any:
         """Keep the topic."""
