@@ -44,6 +44,17 @@ class EpochCache:
         self._starts.append(start_offset)
         self._touched()
 
+    def hold(self, epoch: int, offset: int) -> None:
+        """A record of `epoch` is at `offset`: the epoch starts there at the latest, and what contradicts is dropped."""
+        if epoch < 0 or self.epoch_at(offset) == epoch:
+            return
+        start = min([offset, *(known for each, known in self.entries if each == epoch)])
+        before = [pair for pair in self.entries if pair[0] < epoch and pair[1] < start]
+        behind = [pair for pair in self.entries if pair[0] > epoch and pair[1] > offset]
+        pairs = [*before, (epoch, start), *behind]
+        self._epochs, self._starts = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        self._touched()
+
     def epoch_at(self, offset: int) -> int:
         """Epoch that wrote the record at `offset`; -1 when it lies before the first known start."""
         found = bisect_right(self._starts, offset)

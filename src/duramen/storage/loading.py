@@ -51,7 +51,7 @@ def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int, known
     """Fill a new Log from its directory; see `Log.open`."""
     present = _present(log, ours=known is not None)
     bases = sorted(base for base, suffixes in present.items() if LOG in suffixes)
-    walk = Walk()
+    walk = Walk(start_offset)
     if not bases:
         log.add_segment(start_offset)
         bases = [start_offset]
@@ -71,9 +71,11 @@ def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int, known
                 # Of Kafka's logs nobody knows whether they ever had what is not there.
                 needed_from = start_offset if known is not None or not clean else later
                 load_rolled(log, segment, None if clean else known, walk, needed_from=needed_from)
-            elif known is not None and known.state is None and (seal := segment.load_seal()) is not None:
-                # It was left offline, or repaired: what is missing is still missing, however sound the seals are.
-                check_gap(log, segment, seal.last_offset + 1, later, needed_from=start_offset)
+            elif known is not None:
+                if known.state is None and (seal := segment.load_seal()) is not None:
+                    # It was left offline, or repaired: what is missing is still missing, however sound the seals are.
+                    check_gap(log, segment, seal.last_offset + 1, later, needed_from=start_offset)
+                walk.unread = walk.unread or later > known.recovery_point
             segment.release_files()
         log.active = log.segments[-1]
         load_active(log, log.active, known, walk, clean=clean)
@@ -198,11 +200,18 @@ def load_state(log: Log, known: LogPoint | None, walk: Walk, recovery_point: int
     else:
         producers_from = _read_snapshot(log, _SNAPSHOT_KINDS if clean and known is None else _SNAPSHOT_KINDS[:1])
     start = min(epochs_from, producers_from)
-    if start < walked_from or walk.producers or walk.epoch > log.epochs.latest:
+    _hold_epochs(log, walk)
+    if start < walked_from or walk.producers or walk.unread:
         _replay(log, start, producers_from)
     log.producers.map_end = log.end_offset
     log.producers.committed(log.end_offset)
     _persist(log)
+
+
+def _hold_epochs(log: Log, walk: Walk) -> None:
+    """Epochs begin where the batches say: the journal does not know of those of a page-cache topic."""
+    for epoch, offset in walk.epochs:
+        log.epochs.hold(epoch, offset)
 
 
 def _persist(log: Log) -> None:
@@ -270,7 +279,7 @@ def _read_snapshot(log: Log, kinds: Sequence[SnapshotKind]) -> int:
 
 
 def _replay(log: Log, start: int, producers_from: int) -> None:
-    """Walk the headers from an offset on: epochs that are missing, and producers from their own offset on."""
+    """Walk the headers from an offset on: epochs as the batches have them, and producers from their own offset on."""
     for segment in log.segments:
         if segment.next_offset <= start or segment.size == 0:
             continue
@@ -279,8 +288,8 @@ def _replay(log: Log, start: int, producers_from: int) -> None:
         for at, header, ok in scan(file, position, segment.size, crc=False):
             if not ok or header is None:
                 raise CorruptLogError(segment.path, at, segment.size, "no batch starts here", segment.base_offset)
-            if header.base_offset >= start and header.leader_epoch > log.epochs.latest:
-                log.epochs.assign(header.leader_epoch, header.base_offset)
+            if header.next_offset > log.start_offset:
+                log.epochs.hold(header.leader_epoch, max(header.base_offset, log.start_offset))
             if header.producer_id >= 0 and header.base_offset >= producers_from:
                 data = file.pread(header.size, at) if header.is_control else b""
                 log.track_producer(data, header, segment)

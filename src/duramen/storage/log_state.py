@@ -24,6 +24,7 @@ from duramen.storage.written_sums import SUMMED_BYTES, WrittenSums
 
 if TYPE_CHECKING:
     from duramen.storage.cutting import Cut
+    from duramen.storage.syncing import Chain
 
 
 class LogJournal(Protocol):
@@ -50,7 +51,7 @@ class LogState:
     stable storage; recovery_point: all below is in synced segments. snapshots: offsets of the producer snapshots,
     ascending; kept_snapshots: those of them that stay, because batches they speak of may be gone; cuts: how often the
     log was truncated; cut: what the last truncation has still to do to the files; stable: appends are journaled;
-    names_changed: file names are to be synced.
+    names_changed: file names are to be synced; syncs: see Chain.
     """
 
     active: Segment
@@ -78,6 +79,7 @@ class LogState:
         "snapshots",
         "stable",
         "start_offset",
+        "syncs",
         "topic_id",
         "tp",
     )
@@ -110,6 +112,7 @@ class LogState:
         self.cuts = 0
         self.cut: Cut | None = None
         self.stable = True
+        self.syncs: Chain | None = None
         self._queue: list[Buffer] = []
         self._reader = Reader(HotWindow() if hot is None else hot)
         self._leases: Leases | None = None

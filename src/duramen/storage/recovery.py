@@ -124,11 +124,12 @@ class PartitionRecovery:
         wanted = sorted({*(base for base in bases if base <= end.segment_base), *plan.writes, end.segment_base})
         for number, base in enumerate(wanted):
             following = wanted[number + 1] if number + 1 < len(wanted) else None
-            if base not in bases and following is not None and following <= plan.start:
+            writes = plan.writes.get(base, [])
+            if base not in bases and following is not None and following <= plan.start and not _is_whole(writes):
                 continue  # retention removed it: nothing of it is at or above the log start
             limit = end.position if base == end.segment_base else None
             if base <= end.segment_base:
-                self._apply(base, plan.writes.get(base, []), tails.get(base), limit, present=base in bases)
+                self._apply(base, writes, tails.get(base), limit, present=base in bases)
         self._side_files(end)
         if self._dirty_names or self._changed:
             # Also where no name is new: a segment that was there after a kill may have been created and never named
@@ -363,6 +364,14 @@ class PartitionRecovery:
         if after != before:
             replace_file(self._disk, path, encode_epochs(after), durable_name=False)
             self._dirty_names = True
+
+
+def _is_whole(writes: list[Write]) -> bool:
+    """Whether a segment can be made again from these, all of it.
+
+    Also below the log start: it may never have got its name, and then nobody has kept what it says of producers.
+    """
+    return bool(writes) and writes[0].position == 0 and not any(write.extent for write in writes)
 
 
 def filter_bases(names: list[str]) -> list[int]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING
 
-from duramen.errors import CorruptLogError, DuramenError
+from duramen.errors import CorruptLogError, DuramenError, StorageError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import ActiveState, LogPoint, read_file
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
 from duramen.storage.repairing import gap_behind
 from duramen.storage.scan import CHUNK_BYTES, crc_of, header_at
-from duramen.storage.segment import INDEX, TIME_INDEX, Segment, bounds_from_seal, checked_file
+from duramen.storage.seal import SEALING, read_growing
+from duramen.storage.segment import INDEX, MAX_RELATIVE, TIME_INDEX, Segment, bounds_from_seal, checked_file
 from duramen.wire.batch import CONTROL, CRC_START, HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from duramen.wire.checksum import crc32c
 
@@ -25,13 +26,19 @@ _unpack = HEADER.unpack_from
 
 
 class Walk:
-    """What was seen of the batches that a load had to look at."""
+    """What was seen of the batches that a load had to look at.
 
-    __slots__ = ("epoch", "markers", "producers")
+    epochs: (leader epoch, offset) where it changes, from offset `start` on. unread: a sealed segment behind the
+    checkpoint was believed unread; its producers and epochs are still to be seen.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("epoch", "epochs", "markers", "producers", "start", "unread")
+
+    def __init__(self, start: int = 0) -> None:
+        self.start = start
         self.epoch = -1
-        self.producers = False
+        self.epochs: list[tuple[int, int]] = []
+        self.producers = self.unread = False
         self.markers = False
 
 
@@ -109,6 +116,8 @@ def load_active(log: Log, segment: Segment, known: LogPoint | None, walk: Walk, 
     if segment.sealed:
         segment.drop_seal()
         log.disk.sync_directory(log.path)  # should it come back when the segment has grown, it would speak of damage
+    if clean and known is not None and known.position != segment.size:
+        _check_sealed(segment)
     if clean and known is not None and known.state is not None and _is_as_known(segment, known):
         segment.next_offset = known.recovery_point
         _sleep(segment, known.state)
@@ -122,6 +131,17 @@ def load_active(log: Log, segment: Segment, known: LogPoint | None, walk: Walk, 
         segment.first_timestamp = -1 if first is None else first.max_timestamp
         if segment.first_timestamp < 0:
             segment.first_timestamp = log.disk.modified_ms(segment.path)
+
+
+def _check_sealed(segment: Segment) -> None:
+    """CorruptLogError when more was sealed than there is: the end is missing, or the bytes are another log's."""
+    try:
+        seal = read_growing(segment.disk, segment.path_of(SEALING), MAX_RELATIVE)
+    except StorageError:
+        return
+    if seal is not None and seal.length > segment.size:
+        what = f"it has {segment.size} bytes, {seal.length} were sealed"
+        raise CorruptLogError(segment.path, segment.size, seal.length, what, segment.base_offset)
 
 
 def write_indexes(log: Log, segment: Segment) -> None:
@@ -340,8 +360,9 @@ def _take_batches(file: File, segment: Segment, start: int, interval: int, walk:
             segment.add_index_entry(expected - 1, position)
             unindexed = 0
         unindexed += size
-        if epoch > walk.epoch:
+        if epoch != walk.epoch and expected > walk.start:
             walk.epoch = epoch
+            walk.epochs.append((epoch, max(offset, walk.start)))
         if producer >= 0:
             walk.producers = True
             walk.markers = walk.markers or bool(attributes & CONTROL)

@@ -123,6 +123,18 @@ class Growing(NamedTuple):
     written: Mapping[int, int]
 
 
+class Chain:
+    """Jobs of one log. Each leaves to those before it what they took upon themselves: none counts behind a failed one.
+
+    failed: with what; set on the thread of the job, and for good.
+    """
+
+    __slots__ = ("failed",)
+
+    def __init__(self) -> None:
+        self.failed: OSError | None = None
+
+
 class LogSync:
     """Brings everything a log held when this was taken to stable storage. `run` on any thread.
 
@@ -131,6 +143,7 @@ class LogSync:
 
     __slots__ = (
         "_aborted",
+        "_chain",
         "_cuts",
         "_disk",
         "_full",
@@ -151,6 +164,9 @@ class LogSync:
         self.end_offset = log.end_offset
         self.segment_base = log.active.base_offset
         self.position = log.active.size
+        if log.syncs is None:
+            log.syncs = Chain()
+        self._chain = log.syncs
         self._cuts = log.cuts
         self._disk = log.disk
         self._path = log.path
@@ -176,6 +192,16 @@ class LogSync:
         FileNotFoundError when the log was deleted meanwhile: its old name may be another topic's. Not before this
         returns: new logs are made on the same lane.
         """
+        failed = self._chain.failed
+        if failed is not None:
+            raise type(failed)(failed.errno, "an earlier sync of the log failed", self._path)
+        try:
+            self._run()
+        except OSError as error:
+            self._chain.failed = error
+            raise
+
+    def _run(self) -> None:
         write(self._disk, self._sidecars, sync=self._full, still_there=self._still_there)
         self._still_there()
         if self._sidecars.epochs is not None:
@@ -218,6 +244,7 @@ class LogSync:
 
     def give_back(self) -> None:
         """A sidecar found no room, no sync has failed: the next job has everything to do that this one had."""
+        self.log.syncs = None  # those that were taken before this fail, too, and give back what they have
         self.log.names_changed = self.log.names_changed or self._names_changed
         self.log.epochs.changed = self.log.epochs.changed or self._sidecars.epochs is not None
         for segment in self._aborted:

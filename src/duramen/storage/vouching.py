@@ -237,8 +237,13 @@ def restore(
     vouched = read_vouched(disk, path, checkpoint)
     if vouched is None:
         return True
-    created = {(entry.topic_id, entry.partition) for entry in entries if entry.kind == kinds.CREATE}
+    created: set[LogKey] = set()
     deleted = set(_deleted(disk, path))
+    for entry in entries:
+        if entry.kind == kinds.CREATE:
+            created.add((entry.topic_id, entry.partition))
+        elif entry.kind == kinds.DELETE:  # its files may be gone, and a newer topic's at their place
+            deleted.add((entry.topic_id, entry.partition))
     for key, (tp, epochs) in vouched.logs.items():
         home = posixpath.join(path, str(tp))
         if key not in deleted and disk.exists(home) and _is_partition(disk, home, key, created, damage):

@@ -46,6 +46,20 @@ def test_what_a_new_epoch_contradicts_is_dropped() -> None:
     assert epochs.latest == 2
 
 
+def test_a_record_says_where_its_epoch_is() -> None:
+    epochs = cache((1, 0), (3, 10), (5, 20))
+    for epoch, offset in ((1, 9), (3, 19), (5, 20), (-1, 4)):
+        epochs.hold(epoch, offset)
+    assert epochs.entries == [(1, 0), (3, 10), (5, 20)]
+    epochs.hold(3, 8)
+    epochs.hold(4, 15)
+    assert (epochs.entries, epochs.latest) == ([(1, 0), (3, 8), (4, 15), (5, 20)], 5)
+    epochs.hold(3, 30)
+    assert (epochs.entries, epochs.latest) == ([(1, 0), (3, 8)], 3)
+    epochs.hold(6, 8)
+    assert epochs.entries == [(1, 0), (6, 8)]
+
+
 def test_cuts_at_both_ends() -> None:
     epochs = cache((1, 0), (3, 10), (5, 20))
     epochs.changed = False

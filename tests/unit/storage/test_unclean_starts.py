@@ -1,0 +1,132 @@
+"""What a start after a crash has to find again, because no checkpoint knows of it."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from test_bounded_start import CONFIG, FIRST, commit, filled, more, start
+
+from duramen.sim.disk import Call, CrashDisk
+from duramen.storage.creation import NewLog
+from duramen.storage.directory import LogDirectory
+from duramen.storage.log import Log
+from duramen.storage.logconfig import PlainLogConfig
+from duramen.storage.producers import Duplicate
+from duramen.wire.batch import build_batch, parse_header
+
+PAGE_CACHE = PlainLogConfig(durability="page-cache", index_interval_bytes=300)
+
+
+def restarted(disk: CrashDisk) -> tuple[LogDirectory, Log]:
+    """After a power cut; nothing may be offline, and no damage told."""
+    disk.power_cut()
+    disk.power_on()
+    directory = start(disk)
+    assert not directory.offline
+    assert directory.recovery.damage == []
+    return directory, directory.logs[FIRST, 0]
+
+
+def is_known(log: Log, batch: bytearray) -> None:
+    """Its producer sends it again, and is told where it is."""
+    header = parse_header(batch)
+    answer = log.producers.check(header)
+    assert isinstance(answer, Duplicate)
+    assert answer.base_offset == header.base_offset
+
+
+def test_a_producer_is_known_whose_segment_never_got_its_name_and_whose_records_were_deleted() -> None:
+    """They are below the log start, but the journal alone knows of them: retention has not been there."""
+    disk, directory, log = filled(10)
+    log.roll()
+    more(directory, log, 1, producer=7)
+    log.roll()
+    log.advance_start(log.end_offset)
+    commit(directory)
+    directory, log = restarted(disk)
+    assert (log.start_offset, log.end_offset) == (11, 11)
+    sent_again = build_batch(
+        [(None, b"10" + bytes(100), [], 1010)], producer_id=7, producer_epoch=0, base_sequence=10, base_offset=10
+    )
+    is_known(log, sent_again)
+
+
+def test_a_checkpoint_does_not_count_what_a_sync_before_it_was_to_do_and_did_not() -> None:
+    """Of a page-cache topic, `flush.messages` syncs beside checkpoints: here it was to sync the name of a segment."""
+    disk, directory, log = filled(10)
+    log.configure(PAGE_CACHE)
+    more(directory, log, 3)
+    log.roll()
+    more(directory, log, 3)
+    flushing = log.take_sync()
+    more(directory, log, 1)
+    job = directory.take_checkpoint(force=True)
+    assert flushing is not None
+    assert job is not None
+
+    def full(call: Call) -> OSError | None:
+        return OSError(errno.EIO, "the index cannot be written") if call.operation == "pwritev" else None
+
+    disk.fault = full
+    with pytest.raises(OSError, match="cannot be written"):
+        flushing.run()
+    disk.fault = None
+    with pytest.raises(OSError, match="earlier"):
+        job.run()
+    restarted(disk)
+
+
+def put(directory: LogDirectory, log: Log, epoch: int) -> bytearray:
+    """One batch of a leader epoch and of producer 7, who numbers by offset."""
+    offset = log.end_offset
+    batch = build_batch(
+        [(None, bytes(100), [], 2000)],
+        base_offset=offset, leader_epoch=epoch, producer_id=7, producer_epoch=0, base_sequence=offset,
+    )  # fmt: skip
+    log.append(memoryview(batch), parse_header(batch), 0)
+    directory.flush()
+    commit(directory)
+    return batch
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+def test_epochs_and_producers_of_which_the_journal_does_not_know(rolled: bool) -> None:
+    """A page-cache topic that was made stable: the journal has its later batches at most."""
+    disk, directory, log = filled(10)
+    log.configure(PAGE_CACHE)
+    batches = [put(directory, log, 5) for _ in range(3)]
+    if rolled:
+        log.roll()
+        directory.flush()
+        commit(directory)
+    log.configure(CONFIG)
+    directory.flush()
+    commit(directory)
+    if rolled:  # then the start has no reason to read what it may believe
+        for seal in log.take_seals():
+            seal.run()
+            log.complete_seal(seal)
+        assert log.segments[0].sealed
+    else:
+        batches.append(put(directory, log, 5))
+    directory, log = restarted(disk)
+    assert log.epochs.entries == [(0, 0), (5, 10)]
+    for batch in batches:
+        is_known(log, batch)
+
+
+def test_a_topic_whose_creation_was_not_journaled_is_not_taken_for_the_deleted_one() -> None:
+    """The deleted one's files are gone, so nothing but the journal says that it was deleted."""
+    disk, directory, log = filled(10)
+    directory.delete_log(log)
+    commit(directory)
+    for job in directory.take_maintenance(2_000_000):
+        job.run()
+        job.complete()
+    directory.take_creation([NewLog(log.tp, b"\x99" * 16, CONFIG)]).run()
+    disk.power_cut()
+    disk.power_on()
+    directory = start(disk)
+    assert directory.recovery.damage == []
+    assert list(directory.logs) == [(b"\x99" * 16, 0)]
