@@ -62,6 +62,7 @@ class Maintenance:
             if directory.journal.failed is None:
                 self._checkpoint(directory)
                 self._house_keep(directory)
+                self._store.room.look(directory)
             self._scrub(directory)
         self._store.commit()
         self._look_at_congestion()
@@ -94,7 +95,6 @@ class Maintenance:
             except OSError as failure:
                 self._store.fail(directory, failure)
                 return
-            self._store.room.look(directory)
             pause = taken - began + self._clock.monotonic() - ended
             self._store.statistics.checkpointed(ended - taken, pause)
             self.make_room(directory)

@@ -5,20 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from duramen.ports import Clock
 from duramen.storage.directory import LogDirectory
 from duramen.storage.no_room import NoRoomError
 
 if TYPE_CHECKING:
     from duramen.partition.store import Store
 
+QUIET_SECONDS = 10.0
+"""A small write may fit where the next large one does not: a disk is full until nothing lacked room for so long."""
+
 
 class Room:
-    """Of one store. on_change: called when a directory is found full, and with None when it has room again."""
+    """Of one store. on_change: called when a directory is found full, and with None when it is no longer."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
-        self._full: list[LogDirectory] = []
+        self._clock = clock
+        self._full: dict[LogDirectory, tuple[NoRoomError, float]] = {}
+        """With the last write that found no room, and when (monotonic)."""
         self.on_change: Callable[[LogDirectory, NoRoomError | None], None] = lambda directory, error: None
+
+    def lacking(self, directory: LogDirectory) -> NoRoomError | None:
+        """What lacked room lately; None when the disk is not full."""
+        return self._full[directory][0] if directory in self._full else None
 
     def found_none(self, directory: LogDirectory, error: NoRoomError) -> None:
         """A write found no room: no more are taken until a checkpoint has found some.
@@ -31,12 +41,15 @@ class Room:
             return
         directory.journal.no_room = error
         self._store.answer_unknown(directory, f"{directory.path} has no room ({error})")
-        if directory not in self._full:
-            self._full.append(directory)
+        news = directory not in self._full
+        self._full[directory] = error, self._clock.monotonic()
+        if news:
             self.on_change(directory, error)
 
     def look(self, directory: LogDirectory) -> None:
-        """Tell it once when a directory that was full takes writes again."""
-        if directory in self._full and directory.journal.no_room is None:
-            self._full.remove(directory)
+        """Now and then: tell it once when a directory that was full has room."""
+        if directory not in self._full or directory.journal.no_room is not None:
+            return
+        if self._clock.monotonic() - self._full[directory][1] >= QUIET_SECONDS:
+            del self._full[directory]
             self.on_change(directory, None)

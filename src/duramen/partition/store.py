@@ -63,7 +63,7 @@ class Store:
         self._jobs = 0
         self._on_idle: Callable[[], None] | None = None
         self._synced = Synced()
-        self.room = Room(self)
+        self.room = Room(self, world.clock)
         self.statistics = CommitStatistics()
         self.congested = False
         """A journal is nearly full: whoever feeds this store should pause until `on_relief`."""

@@ -127,7 +127,7 @@ class BrokerCollector(Collector):
         )
         full = GaugeMetricFamily(
             "duramen_directory_full",
-            "1 while writes are refused for want of room on the disk.",
+            "1 while writes find no room on the disk.",
             labels=["directory"],
         )
         offline = GaugeMetricFamily(
@@ -142,7 +142,7 @@ class BrokerCollector(Collector):
             laps.add_metric([directory.path], directory.journal.laps)
             refused.add_metric([directory.path], int(directory.journal.growth_error is not None))
             failed.add_metric([directory.path], int(directory.journal.failed is not None))
-            full.add_metric([directory.path], int(directory.journal.no_room is not None))
+            full.add_metric([directory.path], int(self._broker.store.room.lacking(directory) is not None))
         yield from (fill, laps, refused, failed, full, offline)
         yield from self._scrubbing()
         yield from self._compaction()

@@ -24,7 +24,9 @@ def handle(request: Request) -> None:
         request.reply(DescribeDamageResponse.new(error_code=code, directories=[]))
         return
     broker = request.broker
-    directories = [_directory(directory) for directory in broker.store.directories]
+    directories = [
+        _directory(directory, broker.store.room.lacking(directory)) for directory in broker.store.directories
+    ]
     request.reply(DescribeDamageResponse.new(node_id=broker.node_id, directories=directories))
 
 
@@ -35,9 +37,8 @@ def _message(failure: BaseException | None, full: OSError | None) -> str | None:
     return None if full is None else f"{full}; free space on its volume"
 
 
-def _directory(directory: LogDirectory) -> Any:
+def _directory(directory: LogDirectory, full: OSError | None) -> Any:
     failure = directory.journal.failed
-    full = None if failure is not None else directory.journal.no_room
     scrubber = directory.scrubber
     ranges = []
     for damage in directory.known_damage()[:MOST_RANGES]:
