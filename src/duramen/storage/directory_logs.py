@@ -96,14 +96,18 @@ class DirectoryLogs:
         return job.logs
 
     def delete_log(self, log: Log) -> str:
-        """Forget the log and give its directory its `-delete` name, which is returned; files go later."""
+        """Forget the log and give its directory its `-delete` name, which is returned; files go later.
+
+        KafkaError when the journal has no room for that: nothing has changed.
+        """
         self._check_usable()
-        del self.logs[key_of(log)]
+        self.journal.append(kinds.DELETE, log, log.end_offset, -1, 0, 0)
+        self.logs.pop(key_of(log), None)
         self._checkpointer.points.pop(key_of(log), None)
         self.cleaner.forget(key_of(log))
         self._queue[:] = [other for other in self._queue if other is not log]
+        log.abandon()  # or a group, which sees that a large batch is in its segment, would find no room for it
         self._checkpointer.changed.pop(log, None)
-        self.journal.append(kinds.DELETE, log, log.end_offset, -1, 0, 0)
         target = posixpath.join(self.path, deleted_name(log.tp, self.entropy))
         source = log.path
         log.move(target)
@@ -124,10 +128,9 @@ class DirectoryLogs:
             self.disk, offline.path, offline.tp, offline.topic_id, self.settings.default_config, self.journal,
             self._queue, self.hot,
         )  # fmt: skip
-        self._check_usable()
+        target = self.delete_log(log)
         del self.offline[key]
-        self.logs[key] = log
-        return self.delete_log(log)
+        return target
 
     def keep_producers(self, keeps: Callable[[int], bool]) -> None:
         """Producer ids for which `keeps` holds do not expire; every sink's until this is called."""

@@ -178,6 +178,11 @@ class LogState:
             self._reader.wrote(segment, start)
         self.dirty = False
 
+    def abandon(self) -> None:
+        """The log is deleted, and no start looks into its files: what could not be written needs no room any more."""
+        self._queue = []
+        self.dirty = False
+
     def keep_snapshot(self, offset: int) -> None:
         """There is a synced producer snapshot at `offset`: it stays, and others need not once it is sure to be read."""
         self.snapshots = tuple(sorted({*self.snapshots, offset}))

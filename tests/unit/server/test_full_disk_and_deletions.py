@@ -1,0 +1,69 @@
+"""Two log directories, one of them full, while topics are deleted that wait in it to be written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.server.broker_world import InProcess
+from tests.unit.server.test_full_disk import KAFKA_STORAGE_ERROR, fill, offsets
+from tests.unit.server.test_made_anew import delete_topic
+
+from duramen.errors import ErrorCode, KafkaError
+from duramen.sim.disk import CrashDisk
+from duramen.storage import kinds
+from duramen.storage.directory import LogDirectory
+from duramen.storage.journal import Journal
+
+LARGE = bytes(1_500_000)
+"""More than a group takes into the journal: it only says that the segment has it."""
+
+
+def two_directories(disk: CrashDisk) -> tuple[InProcess, LogDirectory, list[str]]:
+    """A node, the directory without the metadata log, and two topics in that."""
+    server = InProcess(disk, log_dirs="/a,/b")
+    line = server.connect()
+    for number in range(6):
+        line.create_topic(f"t{number}", max_message_bytes="2000000")
+    second = server.broker.store.directories[1]
+    topics = sorted(log.tp.topic for log in second.logs.values() if log.tp.topic.startswith("t"))
+    assert len(topics) >= 2
+    assert not [log for log in second.logs.values() if log.tp.topic == "__cluster_metadata"]
+    return server, second, topics[:2]
+
+
+@pytest.mark.parametrize("may_delete", [True, False])
+def test_a_topic_that_waits_for_room_takes_nothing_with_it_when_it_is_deleted(
+    may_delete: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = CrashDisk()
+    server, full, (kept, gone) = two_directories(disk)
+    line = server.connect()
+    assert line.produce(kept, b"1").error_code == 0
+    fill(disk, lambda call: call.operation == "pwritev" and call.path.startswith("/b/t") and call.path.endswith(".log"))
+    assert line.produce(gone, LARGE).error_code == KAFKA_STORAGE_ERROR
+    append = Journal.append
+
+    def refuse(self: Journal, kind: int, *args: Any) -> int:
+        if kind == kinds.DELETE:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no room for another journal part")
+        return append(self, kind, *args)
+
+    if not may_delete:
+        monkeypatch.setattr(Journal, "append", refuse)
+    delete_topic(line, gone)
+    monkeypatch.undo()
+    server.pass_ms(10_000)
+    # What frees space does not wait for space.
+    assert full.journal.has_pending is not may_delete
+    assert (full.journal.no_room is None) is may_delete
+    disk.fault = None
+    server.pass_ms(3000)
+    assert line.produce(kept, b"2").error_code == 0
+    assert full.journal.durable_lsn == full.journal.last_lsn
+    disk.power_cut()
+    disk.power_on()
+    server = InProcess(disk, log_dirs="/a,/b")
+    assert offsets(server.connect().fetch(kept, 0)) == [0, 1]
+    assert not [name for name in disk.list_directory("/b") if name == f"{gone}-0"]
+    assert "damage" not in dict(server.events)
