@@ -27,7 +27,7 @@ from duramen.cli.connection import (
 )
 from duramen.cli.moments import Position, position_option
 from duramen.cli.output import note
-from duramen.cli.records import Incoming, to_full, to_json, to_key_value, to_value, unescape
+from duramen.cli.records import Headers, Incoming, to_full, to_json, to_key_value, to_value, unescape
 from duramen.swaps import GroupReader
 from duramen.swaps.losses import is_loss
 
@@ -347,10 +347,18 @@ def _record(message: Message, ends: Ends) -> Incoming | None:
         return None
     ends.reached.discard((topic, partition))
     key, value = message.key(), message.value()
-    # The client library gives a list of pairs; its type hints also allow a mapping, for writing.
-    given: Any = message.headers() or []
-    headers = [(name, _bytes(content)) for name, content in given]
+    headers = _headers(message, f"{topic}-{partition}, offset {offset}")
     return Incoming(topic, partition, offset, message.timestamp()[1], _bytes(key), _bytes(value), headers)
+
+
+def _headers(message: Message, place: str) -> Headers:
+    try:
+        # The client library gives a list of pairs; its type hints also allow a mapping, for writing.
+        given: Any = message.headers() or []
+    except (SystemError, UnicodeDecodeError):
+        note(f"{place}: the record's headers are left out, the name of one is not UTF-8")
+        return []
+    return [(name, _bytes(content)) for name, content in given]
 
 
 def _bytes(content: bytes | str | None) -> bytes | None:

@@ -24,6 +24,9 @@ from typing import Any
 import pytest
 
 from duramen.cli.main import main
+from duramen.client import Cluster
+from duramen.model import TopicPartition
+from duramen.wire.batch import build_batch
 from serving import Served
 
 RUN = [sys.executable, "-m", "duramen.cli.main"]
@@ -182,6 +185,22 @@ def test_json_copies_a_topic_without_loss(run: Run, topic: str, lines: Callable[
     run("produce", topic + "-copy", str(tmp_path / "dump"), "--format", "json", "--keep-partitions")
     assert run("consume", topic + "-copy", "--json") == dumped.replace(topic, topic + "-copy")
     assert json.loads(dumped.splitlines()[0])["timestamp"] == 1700000000000
+
+
+def test_a_header_whose_name_is_no_text_stops_nobody(run: Run, topic: str, bootstrap: str) -> None:
+    """The client library cannot give it: the record comes without its headers, and what follows comes too."""
+    run("topic", "create", topic)
+    now = int(time.time() * 1000)
+    with Cluster(bootstrap) as cluster:
+        for name in (b"odd", b"\xff\xfe", b"odd"):
+            cluster.produce(TopicPartition(topic, 0), bytes(build_batch([(b"k", b"v", [(name, b"h")], now)])))
+    environment = {**os.environ, "DURAMEN_BOOTSTRAP": bootstrap}
+    done = subprocess.run([*RUN, "consume", topic, "--json"], env=environment, capture_output=True, timeout=60)
+    read = [json.loads(line) for line in done.stdout.splitlines()]
+    told = [["odd", "h"]]
+    assert [(each["offset"], each.get("headers")) for each in read] == [(0, told), (1, None), (2, told)]
+    said = f"{topic}-0, offset 1: the record's headers are left out, the name of one is not UTF-8\n"
+    assert (done.stderr.decode(), done.returncode) == (said, 0)
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
