@@ -18,6 +18,12 @@ from duramen.spark.sink_rows import COLUMNS
 
 CAUSE = "_cause"
 CORRUPT = "_corrupt"
+_JSON = {
+    "ignoreNullFields": "false",
+    # Spark's own end at the millisecond.
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 _LOST = (
     f'{{step}} loses {CAUSE}, the record each row comes from: add "{CAUSE}" to its select, or '
     "pipelines.latest_cause() to its agg"
@@ -89,7 +95,7 @@ def encode(rows: DataFrame, step: str, key: str | None) -> DataFrame:
         raise ConfigError(f"{step} gives no column {key} for the record's key")
     if CAUSE not in rows.columns:
         raise ConfigError(_LOST.format(step=step))
-    value = F.to_json(F.struct(*fields), {"ignoreNullFields": "false"})
+    value = F.to_json(F.struct(*fields), _JSON)
     value = F.when(F.col("_cause.deleted"), None).otherwise(value)
     columns = [value.cast("binary").alias("value")]
     if key is not None:

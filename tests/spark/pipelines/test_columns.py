@@ -86,6 +86,20 @@ def test_a_column_that_is_called_value_is_one_of_the_others(spark: SparkSession)
     assert {name: bytes(value) for name, value in plain.items()} == {"key": b"N0", "value": b"any"}
 
 
+def test_what_a_stream_writes_its_readers_get_to_the_microsecond(spark: SparkSession) -> None:
+    """A moment was cut off to milliseconds: a table that orders rows by it took the wrong one for later."""
+    schema = "seen timestamp, plain timestamp_ntz, inside struct<at: timestamp>, day date, n decimal(20,6), b binary"
+    for moment in ("2020-01-02 03:04:05.123456", "1905-01-02 03:04:05", "2020-01-02 03:04:05.000001"):
+        told = {"seen": moment, "plain": moment, "inside": {"at": moment}, "day": "2020-01-02", "n": 1.5, "b": "AP8="}
+        topic = pipelines.Topic("flights", schema=schema, key="tail")
+        given = decode(records(spark, json.dumps(told)), topic)
+        (wanted,) = rows(given.drop("_cause"))
+        (record,) = rows(encode(given, "late", "tail"))
+        (found,) = rows(decode(records(spark, bytes(record["value"]).decode()), topic).drop("_cause"))
+        assert found == wanted
+        assert moment.replace(" ", "T") in bytes(record["value"]).decode()
+
+
 def test_what_is_missing_is_told_before_anything_runs(spark: SparkSession) -> None:
     given = decode(records(spark, "{}"), pipelines.Topic("flights", schema=SCHEMA))
     with pytest.raises(ConfigError, match="aircraft loses _cause"):
