@@ -172,8 +172,13 @@ class _Sink:
         try:
             with self._cluster() as cluster:
                 calls = self._calls(cluster, claim.sink_id)
-                calls.abort(claim.epoch, batch_id, None)
+                is_committed = calls.abort(claim.epoch, batch_id, None)
                 if self._ephemeral():
+                    if is_committed:  # and the next job is another sink, which knows nothing of it
+                        text = (
+                            "its commit took effect, though it failed here: what is written again will be there twice"
+                        )
+                        _log.warning("sink %s: %s", claim.sink_id, text)
                     self._release(calls, claim)
         except SupersededError:
             return  # the newer run's claim has let go what was staged

@@ -58,6 +58,7 @@ class Broker:
         self.max_message_bytes: int | None = 1_048_588
         """None: nobody may ask."""
         self.max_handles = 1000
+        self.answers_lost: set[str] = set()
         self.lost_after: dict[str, int] = {}
         """Calls of an API that are answered before the cluster is gone for who calls it."""
         self.on_the_way: list[ErrorCode] = []
@@ -215,7 +216,7 @@ class Connected:
         if self.broker.calls.count(API[key].name) >= self.broker.lost_after.get(API[key].name, 1 << 30):
             raise DeadlineError(API[key].name)
         answer = self.broker.serve(route.key, key, request)
-        if code_of(answer) == ErrorCode.REQUEST_TIMED_OUT:
+        if API[key].name in self.broker.answers_lost or code_of(answer) == ErrorCode.REQUEST_TIMED_OUT:
             raise DeadlineError(API[key].name)
         return answer
 

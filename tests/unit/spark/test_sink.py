@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, St
 from tests.spark.log_node import log_node
 
 from duramen.client import Cluster
-from duramen.errors import ConfigError, ErrorCode, KafkaError
+from duramen.errors import ConfigError, DeadlineError, ErrorCode, KafkaError
 from duramen.model import TopicPartition
 from duramen.spark import sink, sink_delivery, sink_identity, sink_task
 from duramen.spark.sink import TaskDone, batch_writer, stream_writer
@@ -131,6 +131,19 @@ def test_a_job_that_is_known_to_be_committed_does_not_fail_when_the_node_goes(
     planned = SPARK.dumps(lab.batch())
     SPARK.loads(planned).commit([lab.task(planned, numbered(1, 2))])
     assert "batch 0 is committed, and the node went before all of it could be read" in caplog.text
+
+
+def test_a_job_that_fails_behind_a_commit_that_took_effect_says_so(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    """The answer was lost for good: who knows nothing writes it again."""
+    planned = SPARK.dumps(lab.batch())
+    done = [lab.task(planned, numbered(1, 2))]
+    lab.broker.answers_lost.add("CommitStaged")
+    job = SPARK.loads(planned)
+    with pytest.raises(DeadlineError):
+        job.commit(done)
+    job.abort(done)
+    assert "its commit took effect, though it failed here: what is written again will be there twice" in caplog.text
+    assert lab.values() == texts(1, 2)
 
 
 def test_an_aborted_job_leaves_nothing(lab: Lab) -> None:
