@@ -21,6 +21,7 @@ from duramen.ports import Disk, File
 from duramen.storage.checkpoints import (
     CLEANER,
     LEADER_EPOCHS,
+    LogPoint,
     parse_partition_name,
     read_checkpoint,
     read_epochs,
@@ -131,12 +132,16 @@ class SegmentRepair:
 
 @dataclass(slots=True)
 class Repair:
-    """What one partition needs. end_offset: of the log, by the checkpoint of the last clean stop; None unknown."""
+    """What one partition needs. end_offset: of the log, by the checkpoint of the last clean stop; None unknown.
+
+    point: what that checkpoint says of it.
+    """
 
     disk: Disk
     directory: str
     name: str
     end_offset: int | None
+    point: LogPoint | None = None
     segments: list[SegmentRepair] = field(default_factory=list)
     removals: list[Action] = field(default_factory=list)
 
@@ -309,7 +314,10 @@ def gap_behind(disk: Disk, directory: str, name: str, end: int, following: int) 
 
 def survey(disk: Disk, directory: str, name: str, end_offset: int | None) -> Repair:
     """What the partition `name` of a data directory needs; reads all of it. OSError."""
-    repair = Repair(disk, directory, name, end_offset)
+    checkpoint = read_checkpoint(disk, directory) if end_offset is not None else None
+    points = () if checkpoint is None else checkpoint.logs.values()
+    point = next((point for point in points if point.tp == parse_partition_name(name)), None)
+    repair = Repair(disk, directory, name, end_offset, point)
     names = disk.list_directory(repair.path)
     bases = sorted(base for base in map(parse_base, names) if base is not None)
     for number, base in enumerate(bases):
@@ -331,10 +339,7 @@ def survey(disk: Disk, directory: str, name: str, end_offset: int | None) -> Rep
 
 def _all_missing(repair: Repair, end: int) -> SegmentRepair:
     """No segment is there of a log that went up to `end`: it goes on with an empty one."""
-    checkpoint = read_checkpoint(repair.disk, repair.directory)
-    tp = parse_partition_name(repair.name)
-    points = () if checkpoint is None else checkpoint.logs.values()
-    start = max((point.start_offset for point in points if point.tp == tp), default=0)
+    start = 0 if repair.point is None else repair.point.start_offset
     found = SegmentRepair(end, 0, next_offset=end, is_last=True, is_new=True)
     what = "none of the log's segments is there"
     if start < end:
@@ -388,7 +393,8 @@ class _Survey:
             self._judge(source, pieces, known)
         finally:
             source.close()
-        if known is not None and bad and found.kept is None:
+        fits = known is not None and known.seal.length <= found.size  # else it goes as one that cannot be read
+        if known is not None and bad and fits and found.kept is None:
             what = "the batches are sound, it speaks of others"
             path = self._beside(SEALING if known.is_growing else SEAL)
             self._repair.removals.append(Action(REMOVED, path, 0, 0, -1, -1, what))
@@ -416,15 +422,18 @@ class _Survey:
             sides = read_sides(disk, [self._beside(suffix) for suffix in DERIVED])
             is_ours = seal.sides == sides or any(_blocks_hold(source, seal))
             if seal.length == found.size or (is_ours and not found.is_last):
-                entries = self._entries(seal.length) if seal.sides is not None and seal.sides[:2] == sides[:2] else {}
+                entries = {} if seal.sides is None else self._entries(seal.sides[:2], seal.length)
                 return _Known(seal, entries, is_growing=False)
         seal = _sound_seal(disk, self._beside(SEALING))
-        return _Known(seal, {}, is_growing=True) if seal is not None and seal.length <= found.size else None
+        if seal is None:
+            return None
+        return _Known(seal, self._entries(None, seal.length), is_growing=True)
 
-    def _entries(self, size: int) -> dict[int, int]:
+    def _entries(self, told: tuple[int, int] | None, size: int) -> dict[int, int]:
+        """Last offset by position, by the `.index` of a segment of `size` bytes, if its bytes and CRC are as told."""
         content = read_file(self._repair.disk, self._beside(INDEX)) or b""
         index = decode_offset_index(content, size, 2**31)
-        if index is None:
+        if index is None or (told is not None and (len(content), crc32c(content)) != told):
             return {}
         base = self._found.base_offset
         return {at: base + offset for offset, at in zip(index.offsets, index.positions, strict=True)}

@@ -26,19 +26,13 @@ _unpack = HEADER.unpack_from
 
 
 class Walk:
-    """What was seen of the batches that a load had to look at.
+    """What was seen of the batches that a load had to look at."""
 
-    epochs: (leader epoch, offset) where it changes, from offset `start` on. unread: a sealed segment behind the
-    checkpoint was believed unread; its producers and epochs are still to be seen.
-    """
+    __slots__ = ("epoch", "markers", "producers")
 
-    __slots__ = ("epoch", "epochs", "markers", "producers", "start", "unread")
-
-    def __init__(self, start: int = 0) -> None:
-        self.start = start
+    def __init__(self) -> None:
         self.epoch = -1
-        self.epochs: list[tuple[int, int]] = []
-        self.producers = self.unread = False
+        self.producers = False
         self.markers = False
 
 
@@ -360,9 +354,8 @@ def _take_batches(file: File, segment: Segment, start: int, interval: int, walk:
             segment.add_index_entry(expected - 1, position)
             unindexed = 0
         unindexed += size
-        if epoch != walk.epoch and expected > walk.start:
+        if epoch > walk.epoch:
             walk.epoch = epoch
-            walk.epochs.append((epoch, max(offset, walk.start)))
         if producer >= 0:
             walk.producers = True
             walk.markers = walk.markers or bool(attributes & CONTROL)

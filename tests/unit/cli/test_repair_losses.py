@@ -273,3 +273,30 @@ def test_a_log_whose_only_segment_is_gone_goes_on_behind_what_it_had(started: bo
     assert append(log, b"on") == 8
     assert read_all(log) == {8: b"on"}
     directory.close(clean=False)
+
+
+@pytest.mark.parametrize("longer", [0, 1])
+def test_a_segment_that_grew_while_nobody_served_it_is_anothers(longer: int) -> None:
+    """After a clean stop every byte of the last segment is known of, and its offsets would be used twice."""
+    disk = CrashDisk()
+    logs = two_logs(disk)
+    files = disk.contents()
+    last = [
+        max(path for path in files if path.startswith(f"/data/{name}-0/") and path.endswith(".log"))
+        for name in ("first", "second")
+    ]
+    short, long = sorted(last, key=lambda path: len(files[path]))
+    replace_file(disk, (short, long)[longer], files[(long, short)[longer]])
+    for _ in range(2):
+        directory = start(disk)
+        assert [left.tp.topic for left in directory.offline.values()] == [(short, long)[longer].split("/")[2][:-2]]
+        directory.close(clean=True)
+    repaired(disk)
+    directory = start(disk)
+    for log in directory.logs.values():
+        records = logs[log.topic_id == SECOND]
+        found = read_all(log)
+        assert {offset: value for offset, value in records.items() if offset in found} == found
+        assert log.end_offset == max(records) + 1
+    assert len(directory.logs) == 2
+    directory.close(clean=False)
