@@ -26,13 +26,19 @@ _unpack = HEADER.unpack_from
 
 
 class Walk:
-    """What was seen of the batches that a load had to look at."""
+    """What was seen of the batches that a load had to look at.
 
-    __slots__ = ("epoch", "markers", "producers")
+    epochs: (leader epoch, offset) where it changes, from offset `start` on. unread: a sealed segment behind the
+    checkpoint was believed unread; its producers and epochs are still to be seen.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("epoch", "epochs", "markers", "producers", "start", "unread")
+
+    def __init__(self, start: int = 0) -> None:
+        self.start = start
         self.epoch = -1
-        self.producers = False
+        self.epochs: list[tuple[int, int]] = []
+        self.producers = self.unread = False
         self.markers = False
 
 
@@ -354,8 +360,9 @@ def _take_batches(file: File, segment: Segment, start: int, interval: int, walk:
             segment.add_index_entry(expected - 1, position)
             unindexed = 0
         unindexed += size
-        if epoch > walk.epoch:
+        if epoch != walk.epoch and expected > walk.start:
             walk.epoch = epoch
+            walk.epochs.append((epoch, max(offset, walk.start)))
         if producer >= 0:
             walk.producers = True
             walk.markers = walk.markers or bool(attributes & CONTROL)
