@@ -382,8 +382,9 @@ def _recover(
             continue
         if partition.key not in trusted and not plan.created:
             # Kafka's files are keyed by name: only when our own checkpoint does not know better.
-            plan.start = max(plan.start, starts.get(partition.tp, 0))
-            if checkpoint is not None and partition.key in checkpoint.logs:
+            if checkpoint is None:
+                plan.start = max(plan.start, starts.get(partition.tp, 0))
+            elif partition.key in checkpoint.logs:
                 plan.start = max(plan.start, checkpoint.logs[partition.key].start_offset)
             if plan.end is None and checkpoint is not None and partition.key not in checkpoint.logs:
                 plan.trusted = Point(0, 0, 0)  # a topic since then, whatever had its name before

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from test_bounded_start import CONFIG, FIRST, commit, filled, more, start
+from test_bounded_start import CONFIG, FIRST, checkpoint, commit, filled, more, start
 
 from duramen.sim.disk import Call, CrashDisk
 from duramen.storage.creation import NewLog
@@ -130,3 +130,22 @@ def test_a_topic_whose_creation_was_not_journaled_is_not_taken_for_the_deleted_o
     directory = start(disk)
     assert directory.recovery.damage == []
     assert list(directory.logs) == [(b"\x99" * 16, 0)]
+
+
+def test_a_topic_whose_creation_was_not_journaled_does_not_begin_where_the_deleted_one_did() -> None:
+    disk, directory, log = filled(10)
+    log.advance_start(5)
+    commit(directory)
+    checkpoint(directory)
+    directory.delete_log(log)
+    commit(directory)
+    creation = directory.take_creation([NewLog(log.tp, b"\x99" * 16, PAGE_CACHE)])
+    creation.run()
+    (again,) = directory.complete_creation(creation)
+    batch = build_batch([(None, b"x", [], 1000)] * 7, base_offset=0, leader_epoch=0)
+    again.append(memoryview(batch), parse_header(batch), 0)
+    directory.flush()
+    disk.kill()
+    disk.power_on()
+    directory = start(disk)
+    assert [(key[0], log.start_offset) for key, log in directory.logs.items()] == [(b"\x99" * 16, 0)]
