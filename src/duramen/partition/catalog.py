@@ -164,7 +164,9 @@ class Catalog:
         self._snapshots.committed(records)
 
     def _lead(self, topic: TopicImage) -> None:
-        """Lead those open partitions of the topic that the image says this node leads."""
+        """Lead those open partitions of the topic that the image says this node leads, of a new one all or none."""
+        if self._unmade.holds(topic.id):
+            return
         for index, image in enumerate(topic.partitions):
             partition = self._store.partition_by_id(topic.id, index)
             if partition is not None and image.leader == self._node_id:
@@ -184,6 +186,9 @@ class Catalog:
             if not missing:
                 del self._incomplete[topic_id]
                 self._unmade.ends(topic_id)
+                topic = self.image.topic_by_id(topic_id)
+                if topic is not None:
+                    self._lead(topic)
             wanted += missing[: CREATED_AT_ONCE - len(wanted)]
         if not wanted:
             waiting, self._when_open = self._when_open, []
@@ -222,7 +227,6 @@ class Catalog:
             elif topic is None or self._unmade.add(tp, topic_id, error):
                 self._report("partition-offline", topic=tp.topic, partition=tp.partition, error=error)
         for topic in filter(None, map(self.image.topic_by_id, dict.fromkeys(each[1] for each in wanted))):
-            self._lead(topic)
             self.configure(topic.name)
         self._create_missing()
 

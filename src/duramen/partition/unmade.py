@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.metadata.commands import DeleteTopics, Result, TopicCreated, TopicRef
-from duramen.model import TopicId, TopicPartition
+from duramen.model import SINK_TOPICS, TopicId, TopicPartition
 from duramen.ports import Clock
 from duramen.storage.no_room import NoRoomError
 from duramen.storage.recovery_plan import LogKey
@@ -30,20 +30,26 @@ class Unmade:
         self._catalog = catalog
         self._clock = clock
         self._make = make
-        self._new: dict[TopicId, None] = {}
+        self._new: dict[TopicId, bool] = {}
+        """Topics that nothing may be written to yet, and whether they are deleted again."""
         self._reasons: dict[LogKey, str] = {}
         self._again: dict[TopicId, list[int]] = {}
         """Partitions for which there was no room, and that are tried again."""
         self._taken_back: dict[TopicId, str] = {}
-        """New topics that are deleted again, and why; until their creator is told."""
+        """Why new topics are deleted again; until their creator is told."""
 
     def begins(self, topic_id: TopicId) -> None:
         """A topic was created, and none of its partitions is there."""
-        self._new[topic_id] = None
+        self._new[topic_id] = False
 
     def ends(self, topic_id: TopicId) -> None:
-        """Each partition of the topic was made or `add`ed: from now on it may hold records."""
-        self._new.pop(topic_id, None)
+        """Each partition of the topic was made or `add`ed: from now on it may hold records, or it goes again."""
+        if not self._new.get(topic_id):
+            self._new.pop(topic_id, None)
+
+    def holds(self, topic_id: TopicId) -> bool:
+        """Whether nothing may be written to the topic, for it may have to be deleted again."""
+        return topic_id in self._new
 
     def made(self, key: LogKey) -> None:
         """The partition is there."""
@@ -56,8 +62,9 @@ class Unmade:
         reason = self._reasons[key] = f"{tp} could not be made: {error}"
         self._catalog.absent.add(*key)
         if isinstance(error, NoRoomError | KafkaError):  # the disk, or the journal; nothing of it is left
-            if topic_id in self._new:
-                if topic_id not in self._taken_back:
+            if topic_id in self._new and tp.topic not in SINK_TOPICS:  # those are not deleted
+                if not self._new[topic_id]:
+                    self._new[topic_id] = True
                     self._taken_back[topic_id] = reason
                     self._take_back(topic_id)
             elif topic_id in self._again:
@@ -69,6 +76,7 @@ class Unmade:
 
     def forget(self, topic_id: TopicId) -> None:
         """The topic is gone."""
+        self._new.pop(topic_id, None)
         self._again.pop(topic_id, None)
         self._reasons = {key: reason for key, reason in self._reasons.items() if key[0] != topic_id}
 

@@ -10,10 +10,12 @@ from tests.unit.server.test_full_disk import KAFKA_STORAGE_ERROR, fill, offsets
 from tests.unit.server.test_made_anew import delete_topic
 
 from duramen.errors import ErrorCode, KafkaError
+from duramen.model import SINK_STATE_TOPIC
 from duramen.sim.disk import CrashDisk
 from duramen.storage import kinds
 from duramen.storage.directory import LogDirectory
 from duramen.storage.journal import Journal
+from duramen.wire.messages import API
 
 LARGE = bytes(1_500_000)
 """More than a group takes into the journal: it only says that the segment has it."""
@@ -67,3 +69,51 @@ def test_a_topic_that_waits_for_room_takes_nothing_with_it_when_it_is_deleted(
     assert offsets(server.connect().fetch(kept, 0)) == [0, 1]
     assert not [name for name in disk.list_directory("/b") if name == f"{gone}-0"]
     assert "damage" not in dict(server.events)
+
+
+def test_nothing_is_acknowledged_to_a_new_topic_that_may_be_deleted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with more partitions than are made at once."""
+    monkeypatch.setattr("duramen.partition.catalog.CREATED_AT_ONCE", 1)
+    disk = CrashDisk()
+    server = InProcess(disk)
+    line, admin = server.connect(), server.connect()
+    topic = API[19].request.CreatableTopic(name="new", num_partitions=2, replication_factor=1)
+    for room in (False, True):
+        fill(disk, lambda call: call.operation == "make_directories" and call.path.endswith("/new-1"))
+        disk.latency = lambda call: hold(server, call.path)
+        admin.ask(19, 7, topics=[topic], timeout_ms=1000)
+        server.run()
+        disk.latency = None
+        assert server.broker.partition("new", 0) is not None
+        assert line.produce("new", b"a").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if room:
+            disk.fault = None
+        server.lanes.held.clear()
+        server.run()
+        expected = 0 if room else KAFKA_STORAGE_ERROR
+        assert admin.answer(19, 7).topics[0].error_code == expected
+    assert line.produce("new", b"a").base_offset == 0
+
+
+def hold(server: InProcess, path: str) -> float:
+    """The next partition is not made before the lane is let go."""
+    if path.endswith("/data/new-0/00000000000000000000.log"):
+        server.lanes.held.add("checkpoint")
+    return 0.0
+
+
+def test_a_topic_of_the_sinks_that_finds_no_room_is_made_later() -> None:
+    """It cannot be deleted again."""
+    disk = CrashDisk()
+    server = InProcess(disk)
+    fill(disk, lambda call: call.operation == "make_directories" and SINK_STATE_TOPIC in call.path)
+    catalog = server.broker.catalog
+    answers: list[Any] = []
+    catalog.create([catalog.new_topic(SINK_STATE_TOPIC)], answers.append)
+    server.pass_ms(5000)
+    assert [each.result.error for each in answers[0]] == [KAFKA_STORAGE_ERROR]
+    disk.fault = None
+    server.pass_ms(2000)
+    partition = server.broker.partition(SINK_STATE_TOPIC, 0)
+    assert partition is not None
+    assert partition.replication.is_leader
