@@ -18,7 +18,7 @@ from duramen.storage.index import (
 from duramen.storage.producer_files import Home, decode_aborted, decode_kafka, decode_ours
 from duramen.storage.producers import Producer
 from duramen.storage.scan import header_at, scan
-from duramen.storage.seal import SEALING
+from duramen.storage.seal import SEALING, drop_torn
 from duramen.storage.segment import (
     DELETED,
     INDEX,
@@ -49,7 +49,7 @@ _SNAPSHOT_KINDS: tuple[SnapshotKind, ...] = ((PRODUCERS, decode_ours), (SNAPSHOT
 
 def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int, known: LogPoint | None = None) -> None:
     """Fill a new Log from its directory; see `Log.open`."""
-    present = _present(log, ours=known is not None)
+    present = _present(log, ours=known is not None, clean=clean)
     bases = sorted(base for base, suffixes in present.items() if LOG in suffixes)
     walk = Walk(start_offset)
     if not bases:
@@ -105,7 +105,7 @@ def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int, known
     log.active.release_files()  # many partitions are opened, few are used: the first append or read opens it again
 
 
-def _present(log: Log, *, ours: bool) -> dict[int, set[str]]:
+def _present(log: Log, *, ours: bool, clean: bool) -> dict[int, set[str]]:
     """Suffixes by base offset of the files in the directory; what a crash left half-done is removed.
 
     ours: a checkpoint of ours knows the log, so what was half-compacted at the last clean stop is damage of ours.
@@ -127,6 +127,7 @@ def _present(log: Log, *, ours: bool) -> dict[int, set[str]]:
             parsed = parse_name(name)
             if parsed is not None:
                 present.setdefault(parsed[0], set()).add(parsed[1])
+    newest = max(present, default=0)
     for base, suffixes in present.items():
         # A power cut can keep the name of an index and lose that of its segment, or bring back what a seal replaced:
         # compaction changes the segment and its seal only.
@@ -135,6 +136,8 @@ def _present(log: Log, *, ours: bool) -> dict[int, set[str]]:
             log.disk.remove(posixpath.join(log.path, file_name(base, suffix)))
             suffixes.discard(suffix)
             removed = True
+        if SEALING in suffixes and not (clean and base == newest):  # a clean stop syncs the active segment's
+            removed = drop_torn(log.disk, posixpath.join(log.path, file_name(base, SEALING))) or removed
     if removed:
         log.disk.sync_directory(log.path)
     return present

@@ -130,6 +130,29 @@ def trim_growing(disk: Disk, path: str, length: int) -> bool:
     return True
 
 
+def drop_torn(disk: Disk, path: str) -> bool:
+    """Remove a `.sealing` file that is none; whether it did. OSError. For a start after a crash: nobody synced it."""
+    try:
+        read_growing(disk, path, 1 << 62)
+    except StorageError:
+        disk.remove(path)
+        return True
+    return False
+
+
+def sync_sides(disk: Disk, paths: Sequence[str]) -> None:
+    """What a seal is about to vouch for survives a power cut. OSError."""
+    for path in paths:
+        try:
+            file = disk.open(path, write=True)
+        except FileNotFoundError:
+            continue
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+
 def read_sides(disk: Disk, paths: Sequence[str]) -> Sides:
     """Sums of a segment's `.index`, `.timeindex` and `.txnindex`, as they are now. OSError."""
     sums: list[int] = []
@@ -215,6 +238,7 @@ class SealJob:
         disk = self._log.disk
         self._hold(seal, growing)
         paths = [self._path_of(suffix) for suffix in (".index", ".timeindex", ".txnindex")]
+        sync_sides(disk, paths)
         seal.sides = read_sides(disk, paths)
         replace_file(disk, self.path, seal.encode())
         if disk.exists(growing):

@@ -59,9 +59,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     return seen
 
 
-def filled(count: int = 300) -> tuple[CrashDisk, LogDirectory, Log]:
+def filled(count: int = 300, disk: CrashDisk | None = None) -> tuple[CrashDisk, LogDirectory, Log]:
     """A log whose first `count` batches are checkpointed."""
-    disk = CrashDisk()
+    disk = disk or CrashDisk()
     directory = start(disk)
     log = directory.create_log(TP, FIRST, CONFIG)
     log.assign_epoch(0)

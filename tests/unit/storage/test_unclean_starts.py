@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from random import Random
 
 import pytest
 from test_bounded_start import CONFIG, FIRST, checkpoint, commit, filled, more, start
@@ -14,6 +15,7 @@ from duramen.storage.log import Log
 from duramen.storage.logconfig import PlainLogConfig
 from duramen.storage.producers import Duplicate
 from duramen.wire.batch import build_batch, parse_header
+from reading import stored_batches
 
 PAGE_CACHE = PlainLogConfig(durability="page-cache", index_interval_bytes=300)
 
@@ -149,3 +151,23 @@ def test_a_topic_whose_creation_was_not_journaled_does_not_begin_where_the_delet
     disk.power_on()
     directory = start(disk)
     assert [(key[0], log.start_offset) for key, log in directory.logs.items()] == [(b"\x99" * 16, 0)]
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_power_cut_tore_beside_a_segment_is_no_damage(seed: int, sealed: bool) -> None:
+    """Nobody syncs what is sealed of a segment that grows; an index is synced before its seal vouches for it."""
+    disk, directory, log = filled(10, CrashDisk(Random(seed), torn=True))
+    more(directory, log, 200)
+    log.roll()
+    more(directory, log, 200)
+    checkpoint(directory)
+    for seal in log.take_seals() if sealed else ():
+        seal.run()
+        log.complete_seal(seal)
+    more(directory, log, 200)
+    checkpoint(directory)
+    _, log = restarted(disk)
+    assert log.segments[0].sealed == sealed
+    assert sum(1 for _ in stored_batches(log, 0, 610, 1 << 14)) == 610
+    assert log.take_notices() == ()
