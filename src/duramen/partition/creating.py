@@ -23,7 +23,7 @@ Created = Callable[[Mapping[LogKey, BaseException]], None]
 
 
 def create_partitions(store: Store, wanted: list[Wanted], done: Created) -> None:
-    """Make new partitions off the loop, in the directory with the fewest, then open them; `done(unmade)`.
+    """Make new partitions off the loop, where the fewest are and there is room, then open them; `done(unmade)`.
 
     One call at a time. A failing disk fences the directory: after a failed sync nothing on it is certain. A full one
     has none of them afterwards.
@@ -33,7 +33,7 @@ def create_partitions(store: Store, wanted: list[Wanted], done: Created) -> None
     try:
         if not writable:
             raise StorageError("no log directory takes writes")
-        directory = min(writable, key=lambda each: len(each.logs))
+        directory = min(writable, key=lambda each: (each.journal.no_room is not None, len(each.logs)))
         job = directory.take_creation(new)
     except (OSError, StorageError) as error:
         none = dict.fromkeys((each.key for each in new), error)

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from duramen.config import TopicConfig
 from duramen.errors import DuramenError
 from duramen.partition.partition import Partition
+from duramen.ports import Clock
+from duramen.storage.directory import LogDirectory
+from duramen.storage.no_room import NoRoomError
 
 if TYPE_CHECKING:
     from duramen.partition.store import Store
 
 ROUNDS = 3
 """Syncs off the loop by which a page-cache log catches up with its appends before it becomes stable."""
+RETRY_SECONDS = 1.0
+"""After which it is tried again where the disk was full."""
 
 
 class Hardening:
     """The partitions of one store that are becoming stable."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
+        self._clock = clock
         self._pending: dict[Partition, TopicConfig] = {}
         """What their topics say now."""
 
@@ -44,6 +51,12 @@ class Hardening:
             if job is None:
                 partition.configure(config)
                 return
+        except NoRoomError as error:
+            if log.stable:  # it may not say so without an entry in the journal
+                self._store.fail(home, error)
+            else:
+                self._wait(partition, config, home, error)
+            return
         except (OSError, DuramenError) as error:
             # A journal that cannot take the change, either: how the log stands could not be told from disk.
             self._store.fail(home, error)
@@ -53,6 +66,10 @@ class Hardening:
         def synced(_: Any, error: BaseException | None) -> None:
             newest = self._pending.pop(partition)
             if partition.closed:
+                return
+            if isinstance(error, NoRoomError):
+                job.give_back()
+                self._wait(partition, newest, home, error)
                 return
             if error is not None:
                 self._store.fail(home, error)
@@ -65,3 +82,13 @@ class Hardening:
             self._configure(partition, newest, rounds - 1)
 
         self._store.submit("checkpoint", job.run, synced)
+
+    def _wait(self, partition: Partition, config: TopicConfig, home: LogDirectory, error: NoRoomError) -> None:
+        self._pending[partition] = config
+        self._store.room.found_none(home, error)
+        self._clock.call_later(RETRY_SECONDS, partial(self._again, partition))
+
+    def _again(self, partition: Partition) -> None:
+        config = self._pending.pop(partition)
+        if not partition.closed and self._store.maintenance.running:
+            self._configure(partition, config, ROUNDS)

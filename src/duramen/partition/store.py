@@ -52,7 +52,7 @@ class Store:
         self._by_log: dict[tuple[TopicId, int], Partition] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
         self._touched: dict[Partition, None] = {}
-        self._hardening = Hardening(self)
+        self._hardening = Hardening(self, world.clock)
         self._commit_scheduled = False
         self._failed: list[LogDirectory] = []
         """Directories of whose failure everybody was told."""

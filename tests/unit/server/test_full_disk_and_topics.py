@@ -1,4 +1,4 @@
-"""Two log directories, one of them full, while topics are deleted that wait in it to be written."""
+"""Topics that are deleted, made and changed while a disk is full: the only one, or one of two."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.server.broker_world import InProcess
-from tests.unit.server.test_full_disk import KAFKA_STORAGE_ERROR, fill, offsets
+from tests.unit.server.test_full_disk import KAFKA_STORAGE_ERROR, create, fill, offsets
 from tests.unit.server.test_made_anew import delete_topic
 
 from duramen.errors import ErrorCode, KafkaError
@@ -117,3 +117,47 @@ def test_a_topic_of_the_sinks_that_finds_no_room_is_made_later() -> None:
     partition = server.broker.partition(SINK_STATE_TOPIC, 0)
     assert partition is not None
     assert partition.replication.is_leader
+
+
+def test_new_topics_go_where_there_is_room() -> None:
+    disk = CrashDisk()
+    server, full, (waiting, _) = two_directories(disk)
+    line = server.connect()
+    fill(disk, lambda call: call.operation in ("pwritev", "make_directories") and call.path.startswith("/b/"))
+    assert line.produce(waiting, b"1").error_code == KAFKA_STORAGE_ERROR
+    for number in range(3):
+        assert create(line, f"new{number}") == 0
+        assert line.produce(f"new{number}", b"1").error_code == 0
+    assert full.journal.no_room is not None
+
+
+@pytest.mark.parametrize("what", [".log", ".index"])
+def test_a_topic_that_is_to_become_stable_waits_for_room(what: str) -> None:
+    disk = CrashDisk()
+    server, full, (topic, _) = two_directories(disk)
+    line = server.connect()
+
+    def configure(durability: str) -> None:
+        wanted = API[44].request.AlterableConfig(name="duramen.ack.durability", config_operation=0, value=durability)
+        resource = API[44].request.AlterConfigsResource(resource_type=2, resource_name=topic, configs=[wanted])
+        assert line.call(44, 1, resources=[resource], validate_only=False).responses[0].error_code == 0
+
+    configure("page-cache")
+    assert line.produce(topic, bytes(10_000)).error_code == 0
+    assert line.produce(topic, bytes(10_000)).error_code == 0
+    fill(disk, lambda call: call.operation == "pwritev" and call.path.startswith("/b/t") and call.path.endswith(what))
+    answer = line.produce(topic, b"waits")
+    configure("stable")
+    server.pass_ms(5000)
+    partition = server.broker.partition(topic, 0)
+    assert partition is not None
+    assert full.journal.failed is None
+    assert not partition.is_stable
+    disk.fault = None
+    server.pass_ms(5000)
+    assert partition.is_stable
+    assert line.produce(topic, b"last").base_offset == 3
+    assert answer.error_code == (KAFKA_STORAGE_ERROR if what == ".log" else 0)
+    disk.power_cut()
+    disk.power_on()
+    assert offsets(InProcess(disk, log_dirs="/a,/b").connect().fetch(topic, 0)) == [0, 1, 2, 3]
