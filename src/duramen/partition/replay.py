@@ -61,6 +61,9 @@ class Replay:
             data = self._read(first) or self._read(first)
         except OSError as error:
             raise StorageError(f"{self._log.tp}: {error}") from error
+        if data is None:  # a repair dropped the log's end
+            self._position = self._target
+            return True
         for start, header in batches.batches(data):
             self._position = header.next_offset
             view = data[start : start + header.size]
@@ -71,8 +74,10 @@ class Replay:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self._log.tp}: no whole batch at offset {first}")
         return self._position >= self._target
 
-    def _read(self, offset: int) -> memoryview:
-        return memoryview(b"".join(map(_bytes_of, self._log.read(offset, CHUNK_BYTES, 0).parts)))
+    def _read(self, offset: int) -> memoryview | None:
+        """Batches; empty where a cold read found none in its segment; None where no segment has any."""
+        parts = self._log.read(offset, CHUNK_BYTES, 0).parts
+        return memoryview(b"".join(map(_bytes_of, parts))) if parts else None
 
     def _apply(self, view: memoryview, header: batches.BatchHeader, first: int) -> None:
         for record in batches.records(view, header, max_bytes=MAX_INFLATED_BYTES):

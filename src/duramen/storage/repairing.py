@@ -517,16 +517,16 @@ class _Known(NamedTuple):
 def _is_free_for(disk: Disk, path: str, source: File, run: Run) -> bool:
     """Whether there is no such file, or it holds just these bytes: a repair was cut short behind it."""
     try:
-        held = disk.open(path)
+        file = disk.open(path)
     except FileNotFoundError:
         return True
     try:
-        return held.size() == run.end - run.start and all(
-            held.pread(_COPY_BYTES, at) == source.pread(min(_COPY_BYTES, run.end - run.start - at), run.start + at)
+        return file.size() == run.end - run.start and all(
+            file.pread(_COPY_BYTES, at) == source.pread(min(_COPY_BYTES, run.end - run.start - at), run.start + at)
             for at in range(0, run.end - run.start, _COPY_BYTES)
         )
     finally:
-        held.close()
+        file.close()
 
 
 def _blocks_hold(source: File, seal: Seal) -> Iterator[bool]:

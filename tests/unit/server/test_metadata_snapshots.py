@@ -9,6 +9,7 @@ import pytest
 from tests.unit.server.broker_world import InProcess
 
 from duramen.cli.inspection import verify_partition
+from duramen.cli.repair import apply, survey_directory
 from duramen.errors import CorruptLogError, StorageError
 from duramen.machines.contract import LogRecord
 from duramen.machines.metadata import MetadataImage
@@ -370,3 +371,25 @@ def test_a_topic_deleted_while_its_partitions_are_made_is_named_until_they_are_g
     line = again.connect()
     line.create_topic("t")
     assert line.produce("t", b"anew").base_offset == 0
+
+
+def test_a_node_starts_whose_metadata_log_was_repaired_at_its_end() -> None:
+    """What the repair dropped leaves a gap between the last record and the end."""
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("kept")
+    assert line.produce("kept", b"value").error_code == 0
+    stopped(server)
+    disk = server.disk
+    disk.power_on()
+    path = "/data/__cluster_metadata-0/00000000000000000000.log"
+    file = disk.open(path, write=True)
+    file.truncate(file.size() - 10)
+    file.sync()
+    file.close()
+    apply(disk, survey_directory(disk, "/data"))
+    server = restarted(disk)
+    line = server.connect()
+    assert line.produce("kept", b"more").error_code == 0
+    line.create_topic("another")
+    assert line.produce("another", b"value").error_code == 0
