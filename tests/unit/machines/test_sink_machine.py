@@ -338,10 +338,10 @@ def test_a_move_makes_nothing_younger_and_an_old_piece_is_swept_all_the_same(wor
 def test_an_abort_lets_go_what_it_names_and_nothing_of_a_commit(world: World) -> None:
     epoch = world.claim().epoch
     a, b, c = world.stage(epoch, 0, (T, 0), (T, 1), (T, 2))
-    assert tuple(world.do(AbortStaged("s", epoch, 0, (a, 12345)))) == (False, 1)
-    assert tuple(world.do(AbortStaged("s", epoch, 1, None))) == (False, 0)
+    assert tuple(world.do(AbortStaged("s", epoch, 0, (a, 12345)))) == (False, 1, 0)
+    assert tuple(world.do(AbortStaged("s", epoch, 1, None))) == (False, 0, 0)
     world.commit(epoch, 0, b, c)
-    assert tuple(world.do(AbortStaged("s", epoch, 0, None))) == (True, 0)
+    assert tuple(world.do(AbortStaged("s", epoch, 0, None))) == (True, 0, 0)
     assert len(world.machine.sinks["s"].commits[0].shares) == 2
 
 

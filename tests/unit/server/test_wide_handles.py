@@ -10,6 +10,7 @@ from tests.unit.server.sink_client import Sink, batch, code, offsets, values
 
 from duramen.machines.sink import machine as rules
 from duramen.partition import staging
+from duramen.server import sinks
 from duramen.wire.messages import API
 
 WIDE = 40
@@ -125,3 +126,16 @@ def test_a_committed_batch_whose_handles_are_missing_waits_and_is_told(
     assert (code(sink.committed().error_code), values(server, "t")) == ("REQUEST_TIMED_OUT", [])
     told = [fields["reason"] for event, fields in server.events if event == "sink-batch-delayed"]
     assert any("handles of a committed batch are missing" in reason for reason in told)
+
+
+def test_an_abort_of_very_many_handles_lets_all_of_them_go(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """100,000 tombstones are no batch of the coordinator's log: it was refused, and all of it stayed for a day."""
+    monkeypatch.setattr(sinks, "MAX_BATCH_BYTES", 400)
+    monkeypatch.setattr(rules, "MAX_REMOVED", 3)
+    sink = Sink(server)
+    handles = [sink.handle(0, "t", f"{n}") for n in range(20)]
+    answer = sink.abort(0, *handles[:10])
+    assert (code(answer.error_code), answer.released) == ("NONE", 10)
+    answer = sink.abort(0)
+    assert (code(answer.error_code), answer.released) == ("NONE", 10)
+    assert sink.describe().staged_handles == 0

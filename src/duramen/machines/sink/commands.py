@@ -118,10 +118,11 @@ class AbortStaged(NamedTuple):
 
 
 class Aborted(NamedTuple):
-    """released: handles that were let go."""
+    """released: handles that were let go; left: those that another such command lets go, as these were many."""
 
     already_committed: bool
     released: int
+    left: int
 
 
 class DescribeSink(NamedTuple):

@@ -299,15 +299,15 @@ class SinkMachine:
     def _abort(self, command: AbortStaged, now: int, out: Outcome) -> Aborted:
         sink = self._sink(command.sink_id, command.epoch)
         if sink.check_batch(command.batch_id) is not None:
-            return Aborted(True, 0)
+            return Aborted(True, 0, 0)
         named = None if command.handles is None else set(command.handles)
         gone = [
             handle
             for handle, staged in sink.staged.items()
             if staged.batch_id == command.batch_id and (named is None or handle in named)
         ]
-        out.records = [LogRecord(records.staged_key(sink.id, handle), None) for handle in gone]
-        return Aborted(False, len(gone))
+        out.records = [LogRecord(records.staged_key(sink.id, handle), None) for handle in gone[:MAX_REMOVED]]
+        return Aborted(False, len(out.records), len(gone) - len(out.records))
 
     def _describe(self, command: DescribeSink, now: int, out: Outcome) -> Any:
         return self._sink(command.sink_id).describe()

@@ -54,14 +54,15 @@ def is_denied(request: Request) -> bool:
 
 
 def _submit(request: Request, command: Any, answered: Callable[[Any], Any]) -> None:
-    """Have the sink's coordinator decide; `answered` makes the response of what is no error."""
+    """Have the sink's coordinator decide; `answered` makes the response of what is no error, or
+    None where that is not the end of it."""
 
     def reply(answer: Any) -> None:
         if isinstance(answer, DuramenError):
             response = request.row.api.response
             request.reply(response.new(error_code=int(sink_error(answer)), error_message=str(answer)))
-        else:
-            request.reply(answered(answer))
+        elif (response := answered(answer)) is not None:
+            request.reply(response)
 
     if not is_denied(request):
         request.broker.sinks.submit(request.body.sink_id, command, reply)
@@ -89,12 +90,19 @@ def handle_claim(request: Request) -> None:
 def handle_abort(request: Request) -> None:
     """Let staged records go, unless they are committed."""
     body = request.body
+    handles = None if body.handles is None else tuple(body.handles)
+    command = AbortStaged(body.sink_id, body.epoch, body.batch_id, handles)
+    released = 0
 
     def aborted(answer: Aborted) -> Any:
-        return AbortStagedResponse.new(already_committed=answer.already_committed, released=answer.released)
+        nonlocal released
+        released += answer.released
+        if answer.left:
+            _submit(request, command, aborted)
+            return None
+        return AbortStagedResponse.new(already_committed=answer.already_committed, released=released)
 
-    handles = None if body.handles is None else tuple(body.handles)
-    _submit(request, AbortStaged(body.sink_id, body.epoch, body.batch_id, handles), aborted)
+    _submit(request, command, aborted)
 
 
 def handle_release(request: Request) -> None:
