@@ -135,6 +135,7 @@ class Housekeeping:
         """Producer ids that do not expire."""
         self._removals: list[Removal] = [Removal(-1, leftovers)] if leftovers else []
         self._starting: list[Going] = []
+        self._unrenamed: list[Job] = []
         self.waits = False
         """For a checkpoint that names segments below a log start no longer."""
         self._findings = findings
@@ -157,7 +158,7 @@ class Housekeeping:
         if now_ms < self._now_ms:
             self._set_back(self._now_ms - now_ms)
         self._now_ms = now_ms
-        jobs: list[Job] = []
+        jobs, self._unrenamed = self._unrenamed, []
         growth = self._journal.take_growth()
         if growth is not None:
             jobs.append(GrowJournal(self._journal, growth))
@@ -242,7 +243,7 @@ class Housekeeping:
                 segments = log.detach_before(min(bound, forgettable))
                 if segments:
                     delay = delete_delay_ms(log)
-                    jobs.append(RenameSegments(self._disk, log, segments, delay, self._renamed, self._fail))
+                    jobs.append(RenameSegments(self._disk, log, segments, delay, self._renamed, self._not_renamed))
                 if log.segments[0] is not log.active and log.segments[0].next_offset <= bound:
                     waiting.append(going)  # for a checkpoint that syncs it
                     self.waits = self.waits or forgettable < bound
@@ -258,6 +259,12 @@ class Housekeeping:
 
     def _renamed(self, job: RenameSegments) -> None:
         self._removals.append(Removal(self._now_ms + job.delay_ms, job.paths, job.segments))
+
+    def _not_renamed(self, job: RenameSegments, error: BaseException) -> None:
+        if isinstance(error, NoRoomError):
+            self._unrenamed.append(job)
+        else:
+            self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
         self._journal.fail(None, error)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from duramen.ports import Disk
 from duramen.storage.log import Log
+from duramen.storage.no_room import writing
 from duramen.storage.segment import SUFFIXES, Segment, latest_ms
 
 DELETED_SUFFIX = ".deleted"
@@ -100,11 +101,11 @@ class RenameSegments:
     segments: Sequence[Segment]
     delay_ms: int
     done: Callable[[RenameSegments], None]
-    failed: Callable[[BaseException], None]
+    failed: Callable[[RenameSegments, BaseException], None]
     paths: list[str] = field(default_factory=list)
 
     def run(self) -> None:
-        """Rename; a file that is not there is no error (its topic may have been deleted meanwhile).
+        """Rename; a file that is not there is no error (its topic may have been deleted meanwhile). Can be run again.
 
         The log is asked where it is for every file: after a deletion its old name may be another topic's.
         """
@@ -113,7 +114,8 @@ class RenameSegments:
                 path = segment.path_of(suffix, self.log.path)
                 target = path + DELETED_SUFFIX
                 try:
-                    self.disk.rename(path, target)
+                    with writing():
+                        self.disk.rename(path, target)
                 except FileNotFoundError:
                     continue
                 self.paths.append(target)
@@ -123,8 +125,8 @@ class RenameSegments:
         self.done(self)
 
     def fail(self, error: BaseException) -> None:
-        """On the loop: the disk refused."""
-        self.failed(error)
+        """On the loop: the disk refused, or has no room for the names."""
+        self.failed(self, error)
 
 
 @dataclass(slots=True)

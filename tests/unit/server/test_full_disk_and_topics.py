@@ -15,6 +15,7 @@ from duramen.sim.disk import CrashDisk
 from duramen.storage import kinds
 from duramen.storage.directory import LogDirectory
 from duramen.storage.journal import Journal
+from duramen.storage.segment import log_name
 from duramen.wire.messages import API
 
 LARGE = bytes(1_500_000)
@@ -161,3 +162,22 @@ def test_a_topic_that_is_to_become_stable_waits_for_room(what: str) -> None:
     disk.power_cut()
     disk.power_on()
     assert offsets(InProcess(disk, log_dirs="/a,/b").connect().fetch(topic, 0)) == [0, 1, 2, 3]
+
+
+def test_segments_that_find_no_room_for_another_name_go_later() -> None:
+    """A directory may have to grow for it, and what retention removes is what makes room."""
+    disk = CrashDisk()
+    server = InProcess(disk)
+    line = server.connect()
+    line.create_topic("t", internal_segment_bytes="5000", retention_bytes="1", file_delete_delay_ms="1000")
+    for number in range(12):
+        assert line.produce("t", bytes([number]) * 2000).base_offset == number
+    fill(disk, lambda call: call.operation == "rename" and call.path.endswith(".deleted"))
+    server.pass_ms(700_000)
+    (directory,) = server.broker.store.directories
+    assert directory.journal.failed is None
+    assert disk.exists("/data/t-0/" + log_name(0))
+    disk.fault = None
+    server.pass_ms(5000)
+    left = [name for name in disk.list_directory("/data/t-0") if name.endswith((".log", ".deleted"))]
+    assert left == [log_name(10)]
