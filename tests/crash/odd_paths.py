@@ -21,6 +21,7 @@ from duramen.storage.checkpoints import CLEAN_SHUTDOWN, encode_clean_shutdown, r
 from duramen.storage.creation import NewLog
 from duramen.storage.directory import DirectorySettings
 from duramen.storage.keeping import KeepProducers
+from duramen.storage.no_room import NoRoomError
 from duramen.storage.outline import Outline
 from duramen.storage.reads import Pending
 from duramen.wire.batch import ABORT, build_batch, build_marker, parse_header
@@ -367,6 +368,31 @@ def creation_without_room(run: Session) -> None:
     run.commit()
 
 
+def creation_on_a_full_disk(run: Session) -> None:
+    """The second of some new topics finds no room for its files: none of them is made, and later they are."""
+    filled(run)
+    create = log_of_a_partition.Log.create
+
+    def limited(disk: object, path: str, *rest: object, **more: object) -> object:
+        if path.endswith("topic3-0"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return create(disk, path, *rest, **more)  # type: ignore[arg-type]
+
+    new = [NewLog(TopicPartition(f"topic{number}", 0), topic_id(number + 5), small()) for number in (2, 3)]
+    for tp, its_id, _ in new:
+        run.promises[its_id] = LogPromise(tp)
+    run.mark()
+    with patch.object(log_of_a_partition.Log, "create", limited), suppress(NoRoomError):
+        run.directory.take_creation(new).run()
+        raise AssertionError("there was room")
+    names = {str(tp) for tp, _, _ in new}
+    assert not names & set(run.disk.list_directory(DATA))
+    for number in (2, 3):
+        run.create(number)
+        run.put(number, 300)
+    run.commit()
+
+
 def overtaken_checkpoint(run: Session) -> None:
     """A truncation comes while a checkpoint's job is under way: what the job wrote of the old end is taken back."""
     filled(run)
@@ -447,6 +473,7 @@ ODD_PATHS: dict[str, Callable[[Session], None]] = {
         after_kafka,
         no_room_for_a_part,
         creation_without_room,
+        creation_on_a_full_disk,
         overtaken_checkpoint,
         overtaken_producers,
         outlines,

@@ -28,13 +28,18 @@ def harmed(how: str) -> Session:
     """A directory with a flipped bit, lost bytes and damaged side files, and the session that wrote it.
 
     how: "unclean"; "journal", and the journal is damaged; "short", after a clean stop, and the last segment lost its
-    end; "middle", and it lost a batch.
+    end; "middle", and it lost a batch; "gone", as "short", with another log all of whose segments are missing, and a
+    seal that is none; "again" as "short".
     """
     session = Session(1, WatchedDisk())  # type: ignore[arg-type]
     filled(session)
     session.keep_house(NOW)
     rolled_back(session, 60)
-    if how in ("short", "middle"):
+    if how == "gone":
+        session.create(2)
+        session.put(2, 300)
+        session.commit()
+    if how in ("short", "middle", "gone", "again"):
         session.stop()
     else:
         for _ in range(4):
@@ -43,7 +48,11 @@ def harmed(how: str) -> Session:
         session.crash()
     disk = session.disk
     disk.end_process()
-    logs = sorted(name for name in disk.contents() if name.endswith(".log"))
+    logs = sorted(name for name in disk.contents() if name.endswith(".log") and "/topic1-" in name)
+    if how == "gone":
+        for name in [name for name in disk.contents() if name.endswith(".log") and name not in logs]:
+            disk.inner.remove(name)  # type: ignore[attr-defined]
+        disk.damage(logs[0][:-4] + ".seal", 9)  # type: ignore[attr-defined]
     disk.damage(logs[0], 200, 0x10)  # type: ignore[attr-defined]
     file = disk.inner.open(logs[1], write=True)  # type: ignore[attr-defined]
     file.pwritev([bytes(60)], 1000)
@@ -84,6 +93,7 @@ def tools_trial(how: str, fault: Fault | None = None) -> Counter[Site]:
     """Run every command; returns the sites they came through. The commands end with an error of the disk or ours."""
     session = harmed(how)
     disk: WatchedDisk = session.disk  # type: ignore[assignment]
+    before = disk.contents()
     disk.watch.hits.clear()
     disk.watch.fault = fault
     partition = f"{DATA}/topic1-0"
@@ -97,6 +107,8 @@ def tools_trial(how: str, fault: Fault | None = None) -> Counter[Site]:
         lambda: repair_command.command.callback(DATA, None, None, True, False, True, False),  # type: ignore[misc]
         lambda: log_commands.verify.callback((DATA,), True, False),  # type: ignore[misc]
     ]
+    if how == "again":  # put aside, and not in its place yet: there a repair was cut short
+        commands = [commands[-2], lambda: _put_back(disk, before), *commands[-2:]]
     for command in commands:
         _told(disk, command)
         disk.end_process()
@@ -114,6 +126,16 @@ def tools_trial(how: str, fault: Fault | None = None) -> Counter[Site]:
     require(len(missing) <= 3, f"a repair lost {missing}")
     session.crash()
     return hits
+
+
+def _put_back(disk: WatchedDisk, before: dict[str, bytes]) -> None:
+    """The segments are what they were."""
+    for name, content in before.items():
+        if name.endswith(".log"):
+            file = disk.inner.open(name, write=True)
+            file.truncate(0)
+            file.pwritev([content], 0)
+            file.close()
 
 
 def _told(disk: WatchedDisk, command: Callable[[], object]) -> None:

@@ -270,8 +270,10 @@ def verify_partition(
     _verify_side_files(disk, path, report.findings, synced)
     _verify_snapshots(disk, path, report.findings)
     bases = segments_of(disk, path)
+    if not bases:
+        report.findings.append(Finding("tail" if synced == 0 else "damage", path, 0, 0, -1, "it has no segment"))
     expected = -1
-    for base, following in zip(bases, [*bases[1:], _NO_OFFSET], strict=True):
+    for base, following in zip(bases, [*bases[1:], _NO_OFFSET][: len(bases)], strict=True):
         check = _SegmentCheck(disk, path, base, following, report.findings, tick, decode=decode)
         segment = check.run(synced=synced, expected=expected)
         report.segments.append(segment)

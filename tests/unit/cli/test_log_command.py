@@ -212,6 +212,14 @@ def test_reserved_space_is_no_tail(data: Path, capsys: pytest.CaptureFixture[str
     assert verify(capsys, str(data))[0] == 0
 
 
+def test_a_partition_without_a_segment_is_damage(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (data / "flights-0").glob("*.log"):
+        path.unlink()
+    code, report = verify(capsys, str(data))
+    assert code == 1
+    assert "it has no segment" in [each["what"] for each in report["findings"]]
+
+
 def test_overlapping_segments_are_damage(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_segment(data / "flights-0", 9, [(9, batch(9, 2), 1001)], sealed=False)
     code, report = verify(capsys, str(data))
