@@ -33,7 +33,7 @@ def create_partitions(store: Store, wanted: list[Wanted], done: Created) -> None
     try:
         if not writable:
             raise StorageError("no log directory takes writes")
-        directory = min(writable, key=lambda each: (each.journal.no_room is not None, len(each.logs)))
+        directory = min(writable, key=lambda each: (store.room.lacking(each) is not None, len(each.logs)))
         job = directory.take_creation(new)
     except (OSError, StorageError) as error:
         none = dict.fromkeys((each.key for each in new), error)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 QUIET_SECONDS = 10.0
 """A small write may fit where the next large one does not: a disk is full until nothing lacked room for so long."""
+RETRY_SECONDS = 0.1
+"""Between two tries of a commit: it writes all that is queued, as far as there is room, and others commit meanwhile."""
 
 
 class Room:
@@ -45,6 +47,12 @@ class Room:
         self._full[directory] = error, self._clock.monotonic()
         if news:
             self.on_change(directory, error)
+
+    def is_worth_a_try(self, directory: LogDirectory) -> bool:
+        """Whether a commit should write what the directory has queued: not at once again where it was full."""
+        if directory.journal.no_room is None or directory not in self._full or not self._store.maintenance.running:
+            return True
+        return self._clock.monotonic() - self._full[directory][1] >= RETRY_SECONDS
 
     def look(self, directory: LogDirectory) -> None:
         """Now and then: tell it once when a directory that was full has room."""

@@ -204,6 +204,8 @@ class Store:
                 if directory not in self._failed:
                     self.fail(directory, failure)  # by a job, a creation or a deletion: nobody was told yet
                 continue
+            if not self.room.is_worth_a_try(directory):
+                continue
             try:
                 directory.flush()
                 self._start_group(directory)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from tests.unit.server.broker_world import InProcess
-from tests.unit.server.test_full_disk import KAFKA_STORAGE_ERROR, create, fill, offsets
+from tests.unit.server.test_full_disk import FULL, KAFKA_STORAGE_ERROR, create, fill, offsets
 from tests.unit.server.test_made_anew import delete_topic
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import SINK_STATE_TOPIC
-from duramen.sim.disk import CrashDisk
+from duramen.sim.disk import Call, CrashDisk
 from duramen.storage import kinds
 from duramen.storage.directory import LogDirectory
 from duramen.storage.journal import Journal
@@ -181,3 +181,27 @@ def test_segments_that_find_no_room_for_another_name_go_later() -> None:
     server.pass_ms(5000)
     left = [name for name in disk.list_directory("/data/t-0") if name.endswith((".log", ".deleted"))]
     assert left == [log_name(10)]
+
+
+def test_a_full_directory_is_not_tried_at_every_commit_of_another() -> None:
+    """Each try writes all that waits, as far as there is room."""
+    disk = CrashDisk()
+    server, _, (waiting, _) = two_directories(disk)
+    line = server.connect()
+    tries: list[Call] = []
+
+    def fault(call: Call) -> OSError | None:
+        if call.operation != "pwritev" or not call.path.startswith("/b/t"):
+            return None
+        tries.append(call)
+        return FULL
+
+    disk.fault = fault
+    assert line.produce(waiting, LARGE).error_code == KAFKA_STORAGE_ERROR
+    assert create(line, "other") == 0
+    for _ in range(50):
+        assert line.produce("other", b"1").error_code == 0
+    assert len(tries) < 5
+    disk.fault = None
+    server.pass_ms(3000)
+    assert line.produce(waiting, b"1").base_offset == 1
