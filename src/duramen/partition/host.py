@@ -7,6 +7,7 @@ is no undo of what was applied: when the log fails under it, the host fails for 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ class HostedLog(ReadableLog, Protocol):
     def append_local(self, batch: bytearray, now_ms: int) -> int:
         """Append one batch of our own; returns the new log end. DuramenError or OSError when it is refused."""
 
-    def watch(self, callback: Callable[[], None]) -> None: ...
+    def watch(self, callback: Callable[[], None], on_failed: Callable[[KafkaError], None] | None = None) -> None: ...
 
     def unwatch(self, callback: Callable[[], None]) -> None: ...
 
@@ -191,7 +192,7 @@ class Host:
 
     def _finish_load(self) -> None:
         self.loaded = True
-        self.partition.watch(self._watermark_moved)
+        self.partition.watch(self._watermark_moved, self._give_up)
         now = self._clock.wall_ms()
         outcome = self.machine.on_loaded(now)
         # A machine that cannot write what its load calls for must not run: a refusal is raised here.
@@ -327,24 +328,24 @@ class Host:
         self._deliver()
 
     def _arm_commit_timer(self) -> None:
-        if self._commit_timer is None and self._uncommitted:
-            delay = max(self._uncommitted[0].due - self._clock.monotonic(), 0.0)
-            self._commit_timer = self._clock.call_later(delay, self._commit_overdue)
+        if self._commit_timer is None:
+            pending = next((entry for entry in self._uncommitted if entry.replies), None)
+            if pending is not None:
+                delay = max(pending.due - self._clock.monotonic(), 0.0)
+                self._commit_timer = self._clock.call_later(delay, self._commit_overdue)
 
     def _commit_overdue(self) -> None:
         self._commit_timer = None
-        now = self._clock.monotonic()
+        error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{self.partition.tp}: not committed in time, outcome unknown")
+        self._give_up(error, self._clock.monotonic())
+        self._arm_commit_timer()
+
+    def _give_up(self, error: KafkaError, until: float = math.inf) -> None:
+        """The records stay queued: observers still learn of their commit, only nobody waits any longer."""
         for entry in self._uncommitted:
-            if entry.due > now:
-                break
-            # The records stay queued: observers still learn of their commit, only nobody waits any longer.
-            tickets, entry.replies = entry.replies, []
-            text = f"{self.partition.tp}: not committed in time, outcome unknown"
-            self._answer([(ticket, KafkaError(ErrorCode.REQUEST_TIMED_OUT, text)) for ticket, _ in tickets])
-        pending = next((entry for entry in self._uncommitted if entry.replies), None)
-        if pending is not None:
-            delay = max(pending.due - now, 0.0)
-            self._commit_timer = self._clock.call_later(delay, self._commit_overdue)
+            if entry.due <= until:
+                replies, entry.replies = entry.replies, []
+                self._answer([(ticket, error) for ticket, _ in replies])
         self._deliver()
 
     def _answer(self, replies: list[tuple[int, Any]]) -> None:

@@ -93,7 +93,7 @@ class Partition:
         self._submit = submit
         self._on_touched = on_touched
         self._waiting: deque[tuple[int, int, Done, Appended]] = deque()
-        self._watchers: dict[Callable[[], None], None] = {}
+        self._watchers: dict[Callable[[], None], Callable[[KafkaError], None] | None] = {}
         self._queued: deque[Callable[[], None]] = deque()
         self._rewriting = False
         self.closed = False
@@ -300,8 +300,8 @@ class Partition:
         waiting, self._waiting = self._waiting, deque()
         for _, _, done, _ in waiting:
             done(error)
-        for callback in list(self._watchers):
-            callback()
+        for callback, on_failed in list(self._watchers.items()):
+            callback() if on_failed is None or self.closed else on_failed(error)
 
     def configure(self, config: TopicConfig) -> None:
         """Take over the topic's changed configuration, the log included (`Store.configure` says when)."""
@@ -343,9 +343,9 @@ class Partition:
                 aborted = log.aborted(offset, found.next_offset)
         return Read(parts, size, high, stable, log.start_offset, aborted)
 
-    def watch(self, callback: Callable[[], None]) -> None:
-        """Call back whenever more may be readable, until `unwatch`."""
-        self._watchers[callback] = None
+    def watch(self, callback: Callable[[], None], on_failed: Callable[[KafkaError], None] | None = None) -> None:
+        """Call back whenever more may be readable, until `unwatch`; or `on_failed` where a write may be lost."""
+        self._watchers[callback] = on_failed
 
     def unwatch(self, callback: Callable[[], None]) -> None:
         self._watchers.pop(callback, None)

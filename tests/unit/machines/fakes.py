@@ -124,7 +124,7 @@ class FakePartition:
             size += len(data)
         return SimpleNamespace(parts=[_shaped(number, part) for number, part in enumerate(parts, offset)])
 
-    def watch(self, callback: Callable[[], None]) -> None:
+    def watch(self, callback: Callable[[], None], on_failed: object = None) -> None:
         self.watchers[callback] = None
 
     def unwatch(self, callback: Callable[[], None]) -> None:
