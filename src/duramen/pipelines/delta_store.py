@@ -23,7 +23,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from duramen.errors import ConfigError, StorageError
 from duramen.pipelines import delta_log
 from duramen.pipelines.changelog import order
-from duramen.pipelines.durable import read_json, sync
+from duramen.pipelines.durable import make_folder, read_json, sync
 from duramen.pipelines.store import Commit, Shape, Store, VersionExpiredError, columns, encoded
 
 COMPACT_EVERY = 50  # versions
@@ -42,7 +42,7 @@ class DeltaStore(Store):
         super().__init__(folder, shape, schema)
         self.path = str(folder / "delta")
         if not DeltaTable.is_deltatable(self.path):
-            Path(self.path).mkdir(parents=True, exist_ok=True)
+            make_folder(Path(self.path))
             DeltaTable.create(self.path, self.schema, configuration=_SETTINGS)
         self._log = Path(self.path) / "_delta_log"
         self._unsynced: int | None = None

@@ -26,6 +26,16 @@ def sync(path: Path) -> None:
         os.close(opened)
 
 
+def make_folder(path: Path) -> None:
+    """The folder is there, with those above it, and their names are on stable storage."""
+    if path.is_dir():
+        return
+    if path.parent != path:
+        make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    sync(path.parent)
+
+
 def _replace(path: Path, write: Callable[[Path], object], *, durable_name: bool = True) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     write(beside)

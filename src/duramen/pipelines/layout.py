@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from duramen.errors import ConfigError, DuramenError
-from duramen.pipelines.durable import read_json, write_json
+from duramen.pipelines.durable import make_folder, read_json, write_json
 from duramen.pipelines.offsets import Offsets
 from duramen.swaps import Cut
 
@@ -57,7 +57,7 @@ class StepFolder:
 
     def point(self, current: Current) -> None:
         """Make another version the one that readers see; they see the old or the new."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         cuts = [cut.to_json() for cut in current.cuts]
         write_json(self.path / "current.json", {**current._asdict(), "cuts": cuts})
 
@@ -67,7 +67,7 @@ class StepFolder:
     @contextmanager
     def hold(self) -> Iterator[None]:
         """Ask a run of the step to let go of it until this is left. BusyError when somebody holds it already."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         # Whoever looks whether it is held locks it for a moment.
         with _locked(self.path / "hold", LOOK_SECONDS_MAX, f"another process swaps {self.step} now; wait for it"):
             yield
@@ -94,7 +94,7 @@ class StepFolder:
         return found
 
     def note_reprocessing(self, state: dict[str, Any]) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         write_json(self.path / "reprocess.json", state)
 
 
@@ -116,7 +116,7 @@ class VersionFolder:
         return found
 
     def describe(self, about: dict[str, Any]) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         write_json(self.path / "about.json", about)
 
     def progress(self) -> dict[str, Any] | None:
@@ -129,7 +129,7 @@ class VersionFolder:
     @contextmanager
     def locked(self, seconds: float = 0.0) -> Iterator[None]:
         """Keep other processes of this machine away. BusyError when there is one, still after so many seconds."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         with _locked(self.path / "lock", seconds, f"another process runs {self.step} {self.name}; stop it first"):
             yield
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from duramen.errors import ConfigError, StorageError
 from duramen.pipelines.changelog import merged
-from duramen.pipelines.durable import read_json, sync, write_json, write_parquet
+from duramen.pipelines.durable import make_folder, read_json, sync, write_json, write_parquet
 from duramen.pipelines.store import Commit, Shape, Store, VersionExpiredError, columns, remembered
 
 BUCKETS = 16
@@ -38,8 +38,8 @@ class ParquetStore(Store):
     def __init__(self, folder: Path, shape: Shape, schema: pa.Schema) -> None:
         super().__init__(folder, shape, schema)
         if self._manifest() is None:
-            (folder / "data").mkdir(parents=True, exist_ok=True)
-            (folder / "versions").mkdir(exist_ok=True)
+            make_folder(folder / "data")
+            make_folder(folder / "versions")
         elif (found := self.stored_schema(folder)) != self.schema:
             raise ConfigError(f"{folder} holds {columns(found)}, not {columns(self.schema)}; build it anew: reprocess")
 

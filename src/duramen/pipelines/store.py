@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from duramen.errors import ConfigError, StorageError
 from duramen.pipelines.changelog import TRACE, alive, conform, fresh, latest, order
-from duramen.pipelines.durable import read_json, write_json, write_parquet
+from duramen.pipelines.durable import make_folder, read_json, write_json, write_parquet
 from duramen.pipelines.offsets import Cause, Offsets
 
 SINKS_REMEMBERED = 8
@@ -159,7 +159,7 @@ class Store(ABC):
         version = before.version + 1 if before else 0
         name = f"changes/{version:012}.parquet" if changes.num_rows else ""
         if name:
-            (self.folder / "changes").mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder / "changes")
             write_parquet(self.folder / name, changes)
         commit = Commit(
             version=version,
@@ -236,7 +236,7 @@ class Store(ABC):
         """Write down commits that the store's own log is about to lose. Durable on return."""
         if not commits:
             return
-        (self.folder / "archive").mkdir(exist_ok=True)
+        make_folder(self.folder / "archive")
         last = self._archives()[-1:]
         there = [Commit.from_json(each) for path in last for each in read_json(path)]
         if len(there) >= ARCHIVE_COMMITS:
