@@ -21,7 +21,7 @@ from duramen.storage.forgoing import finish, forgo_journal, read_forgone
 from duramen.storage.journal_format import HEADER_BLOCK
 from duramen.storage.journal_reader import read_journal
 from duramen.storage.journal_salvage import survey_journal
-from duramen.storage.repairing import losses
+from duramen.storage.losses import losses
 from duramen.wire.batch import build_batch, parse_header
 
 

@@ -35,8 +35,8 @@ from duramen.storage.checkpoints import (
 )
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
 from duramen.storage.journal_reader import read_journal
+from duramen.storage.losses import gap_behind
 from duramen.storage.producer_files import decode_kafka, decode_ours
-from duramen.storage.repairing import gap_behind
 from duramen.storage.salvage import next_batch
 from duramen.storage.scan import scan
 from duramen.storage.scrub_progress import Progress, read_progress

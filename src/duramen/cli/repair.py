@@ -38,7 +38,8 @@ from duramen.storage.forgoing import (
 )
 from duramen.storage.journal_reader import read_journal
 from duramen.storage.journal_salvage import JournalLoss, survey_journal
-from duramen.storage.repairing import DROPPED, LOST, Action, Repair, survey
+from duramen.storage.losses import LOST
+from duramen.storage.repairing import DROPPED, Action, Repair, survey
 from duramen.storage.vouching import forget_segments
 
 DEFAULT_DIRECTORY = "./duramen-data"

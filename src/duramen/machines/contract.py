@@ -43,8 +43,7 @@ class Outcome:
     if_refused: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class TimerFired:
+class TimerFired(NamedTuple):
     """The timer `key` is due."""
 
     key: Hashable

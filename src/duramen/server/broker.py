@@ -37,8 +37,8 @@ from duramen.server.sinks import Sinks
 from duramen.storage.damage import Damage, remedy_of
 from duramen.storage.directory import LogDirectory
 from duramen.storage.log import Log
+from duramen.storage.losses import losses
 from duramen.storage.no_room import NoRoomError
-from duramen.storage.repairing import losses
 
 if TYPE_CHECKING:
     from duramen.server.handlers.fetch import FetchCall

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from duramen.model import TopicPartition
 from duramen.ports import Disk
@@ -43,8 +44,7 @@ URGENT_FILL = 0.75
 """From this fill on a round syncs everything that is left in one job."""
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
+class Files(NamedTuple):
     """The checkpoint files of a directory, ready to be written; the caller's thread does not matter."""
 
     disk: Disk
@@ -245,7 +245,7 @@ class Checkpointer:
         for key, log in self.logs.items():
             known = ahead.get(key) or self.points[key]
             points[key] = (
-                known if known.start_offset == log.start_offset else replace(known, start_offset=log.start_offset)
+                known if known.start_offset == log.start_offset else known._replace(start_offset=log.start_offset)
             )
             marks[log.tp] = self.high_watermark(log)
         lsn = self._round.lsn if self._round is not None else self.journal.next_lsn

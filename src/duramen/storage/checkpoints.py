@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from duramen.errors import StorageError
@@ -218,8 +217,7 @@ class ActiveState(NamedTuple):
     transactions: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogPoint:
+class LogPoint(NamedTuple):
     """What was on stable storage of one log: all below `recovery_point`, which lies at `position` of `segment_base`.
 
     state: None when it is not known (after a cut, or in a checkpoint of an earlier version).
@@ -233,8 +231,7 @@ class LogPoint:
     state: ActiveState | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryCheckpoint:
+class DirectoryCheckpoint(NamedTuple):
     """The whole `duramen-checkpoint`: the journal generation and LSN it was taken at, and a point for every log."""
 
     generation: int

@@ -7,7 +7,7 @@ segment, what recovery may still write (the last durable checkpoint) and `min.co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from duramen.model import METADATA_TOPIC
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
@@ -16,8 +16,7 @@ from duramen.storage.segment import MAX_RELATIVE, Segment, latest_ms
 from duramen.wire.batch import HEADER_SIZE, parse_header
 
 
-@dataclass(frozen=True, slots=True)
-class Cleanable:
+class Cleanable(NamedTuple):
     """What a pass over a log may read and replace. first_dirty: below it keys were looked at by earlier passes.
 
     segments: whole ones from the log's first on. overdue: something in the log is older than

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, DuramenError, ErrorCode, KafkaError
 from duramen.model import TopicPartition
@@ -57,8 +58,7 @@ Steps = Generator["Job | None", None, None]
 """What a pass does next; None: ask again a little later."""
 
 
-@dataclass(frozen=True, slots=True)
-class CleanerSettings:
+class CleanerSettings(NamedTuple):
     """How compaction works. dedupe_bytes: of one pass's map of last offsets; io_bytes: read at a time.
 
     threads: passes at a time; 0 for none. bytes_per_second: over all of them, reading and writing.

@@ -8,7 +8,7 @@ else knows.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.ports import Disk, File
@@ -31,8 +31,7 @@ PIECE_RECORDS = 250
 """Records looked at between two yields: about a millisecond during which the loop may have to wait for this thread."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(NamedTuple):
     """What a pass goes by. now_ms: its beginning; retention_ms: `delete.retention.ms`; first_dirty: see `Cleanable`.
 
     batches: by producer id, the last offsets of the batches its state consists of. epochs: of the producers that have

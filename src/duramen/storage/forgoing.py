@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import posixpath
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from duramen.errors import StorageError
@@ -142,7 +141,7 @@ def _move_ends(disk: Disk, path: str, ends: dict[LogKey, int]) -> list[dict[str,
         lines.append(told)
         repair = survey(disk, path, str(point.tp), end)
         repair.apply()
-        changed[point.tp] = point_of_files(disk, repair, replace(point, recovery_point=end))
+        changed[point.tp] = point_of_files(disk, repair, point._replace(recovery_point=end))
     if changed:
         write_points(disk, path, checkpoint, changed)
     return lines

@@ -15,8 +15,8 @@ from duramen.storage import kinds
 from duramen.storage.checkpoints import read_file, replace_file
 from duramen.storage.journal_format import ENTRY_START, HEADER_BLOCK, decode_entry, decode_extent
 from duramen.storage.journal_reader import JournalContents
+from duramen.storage.losses import LOSSES, LOST
 from duramen.storage.recovery_plan import LogKey
-from duramen.storage.repairing import LOSSES, LOST
 
 _COPY_BYTES = 1 << 20
 _DELTA = slice(23, 27)

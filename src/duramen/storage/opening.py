@@ -10,6 +10,7 @@ import errno
 import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from duramen.errors import CorruptLogError
 from duramen.model import TopicId, TopicPartition
@@ -22,8 +23,7 @@ from duramen.storage.recovery_plan import LogKey, Point
 from duramen.storage.segment import log_name
 
 
-@dataclass(frozen=True, slots=True)
-class Offline:
+class Offline(NamedTuple):
     """A partition that is on disk and not served. point: for the checkpoint, where it ends as far as that is known.
 
     segments: those it should have, as the next start has to know, too.

@@ -19,18 +19,17 @@ from typing import Any, NamedTuple
 from duramen.errors import StorageError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import (
-    CLEANER,
     LEADER_EPOCHS,
     LogPoint,
     parse_partition_name,
     read_checkpoint,
     read_epochs,
     read_file,
-    read_offsets,
     remove_file,
     replace_file,
 )
 from duramen.storage.index import decode_offset_index, decode_time_index
+from duramen.storage.losses import LOSSES, LOST, gap_behind
 from duramen.storage.producer_files import decode_kafka, decode_ours
 from duramen.storage.salvage import Run, Segment, flipped_bit, runs, without_doubtful
 from duramen.storage.seal import SEALING, compute_seal, read_sides
@@ -50,9 +49,6 @@ from duramen.storage.vouching import missing_segments
 from duramen.wire.checksum import crc32c
 from duramen.wire.seal import BLOCK_BYTES, Seal, decode_seal
 
-LOST = "duramen-lost"
-"""Directory, in the data directory, of what repairs took out; `losses` in it lists it, a JSON object a line."""
-LOSSES = "losses"
 DERIVED = (INDEX, TIME_INDEX, TXN_INDEX)
 REPAIRED = ".seal.repaired"
 """Suffix of the seal of a segment that is about to be replaced."""
@@ -276,40 +272,7 @@ def _as_json(partition: str, action: Action) -> dict[str, Any]:
     return {"partition": partition, **action._asdict()}
 
 
-def losses(disk: Disk, directory: str) -> list[dict[str, Any]]:
-    """What repairs took out of a data directory, oldest first; unreadable lines are passed over."""
-    content = read_file(disk, posixpath.join(directory, LOST, LOSSES)) or b""
-    found = []
-    for line in content.splitlines():
-        try:
-            told = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(told, dict):
-            found.append(told)
-    return found
-
-
 # ---- surveying
-
-
-def gap_behind(disk: Disk, directory: str, name: str, end: int, following: int) -> tuple[int, int] | None:
-    """First and last offset missing between a segment that ends at `end` and the following one; None when none is.
-
-    Kafka's compaction may take a segment's last batches, and a repair what was damaged: those are no gaps. Below the
-    log start, deletion may have been interrupted.
-    """
-    tp = parse_partition_name(name)
-    if end >= following or tp in read_offsets(disk, posixpath.join(directory, CLEANER)):
-        return None
-    checkpoint = read_checkpoint(disk, directory)
-    logs = () if checkpoint is None else checkpoint.logs.values()
-    if any(point.tp == tp and following <= point.start_offset for point in logs):
-        return None
-    for loss in losses(disk, directory):
-        if loss.get("partition") == name and loss["first_offset"] <= end and following - 1 <= loss["last_offset"]:
-            return None
-    return end, following - 1
 
 
 def survey(disk: Disk, directory: str, name: str, end_offset: int | None) -> Repair:

@@ -12,7 +12,7 @@ from duramen.errors import CorruptLogError, DuramenError, StorageError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import ActiveState, LogPoint, read_file
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
-from duramen.storage.repairing import gap_behind
+from duramen.storage.losses import gap_behind
 from duramen.storage.scan import CHUNK_BYTES, crc_of, header_at
 from duramen.storage.seal import SEALING, read_growing
 from duramen.storage.segment import INDEX, MAX_RELATIVE, TIME_INDEX, Segment, bounds_from_seal, checked_file

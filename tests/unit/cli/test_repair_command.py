@@ -26,7 +26,8 @@ from duramen.storage.journal_format import HEADER_BLOCK
 from duramen.storage.journal_reader import read_journal
 from duramen.storage.journal_salvage import survey_journal
 from duramen.storage.log import Log
-from duramen.storage.repairing import DROPPED, LOST, REMOVED, RESTORED, losses
+from duramen.storage.losses import LOST, losses
+from duramen.storage.repairing import DROPPED, REMOVED, RESTORED
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 

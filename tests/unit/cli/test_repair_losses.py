@@ -20,7 +20,8 @@ from duramen.sim.disk import CrashDisk, NodeDied
 from duramen.storage.checkpoints import encode_offsets, replace_file
 from duramen.storage.directory import LogDirectory
 from duramen.storage.disk import RealDisk
-from duramen.storage.repairing import DROPPED, REPAIRED, losses
+from duramen.storage.losses import losses
+from duramen.storage.repairing import DROPPED, REPAIRED
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from duramen.config import BrokerConfig
 
 MINUTE_MS = 60_000
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
+class GroupSettings(NamedTuple):
     """Times in milliseconds. new_member_timeout_ms bounds how long a JoinGroup of a new member stays parked."""
 
     min_session_timeout_ms: int = 6_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from duramen.config import BrokerConfig
 
@@ -10,8 +10,7 @@ MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
 
 
-@dataclass(frozen=True, slots=True)
-class SinkSettings:
+class SinkSettings(NamedTuple):
     """Times in milliseconds."""
 
     staging_retention_ms: int = DAY_MS

@@ -1,0 +1,47 @@
+"""What repairs took out of a data directory, which a start, `log verify` and the metrics ask for."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from typing import Any
+
+from duramen.ports import Disk
+from duramen.storage.checkpoints import CLEANER, parse_partition_name, read_checkpoint, read_file, read_offsets
+
+LOST = "duramen-lost"
+"""Directory, in the data directory, of what repairs took out; `losses` in it lists it, a JSON object a line."""
+LOSSES = "losses"
+
+
+def losses(disk: Disk, directory: str) -> list[dict[str, Any]]:
+    """What repairs took out of a data directory, oldest first; unreadable lines are passed over."""
+    content = read_file(disk, posixpath.join(directory, LOST, LOSSES)) or b""
+    found = []
+    for line in content.splitlines():
+        try:
+            told = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(told, dict):
+            found.append(told)
+    return found
+
+
+def gap_behind(disk: Disk, directory: str, name: str, end: int, following: int) -> tuple[int, int] | None:
+    """First and last offset missing between a segment that ends at `end` and the following one; None when none is.
+
+    Kafka's compaction may take a segment's last batches, and a repair what was damaged: those are no gaps. Below the
+    log start, deletion may have been interrupted.
+    """
+    tp = parse_partition_name(name)
+    if end >= following or tp in read_offsets(disk, posixpath.join(directory, CLEANER)):
+        return None
+    checkpoint = read_checkpoint(disk, directory)
+    logs = () if checkpoint is None else checkpoint.logs.values()
+    if any(point.tp == tp and following <= point.start_offset for point in logs):
+        return None
+    for loss in losses(disk, directory):
+        if loss.get("partition") == name and loss["first_offset"] <= end and following - 1 <= loss["last_offset"]:
+            return None
+    return end, following - 1
