@@ -13,7 +13,7 @@ from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
 from duramen.sim.client import Call, Script, Steps, call
 from duramen.sim.invariants import InvariantViolated
-from duramen.sim.workload import RETRY_S, Scene, create_topic, decoded, delete_records, fetch, unexpected
+from duramen.sim.workload import RETRY_S, Scene, create_topic, delete_records, read_records, unexpected
 from duramen.wire.batch import build_batch
 
 FLEETING, HARDENING, GROWING = "fleeting", "hardening", "growing"
@@ -57,18 +57,8 @@ def until_done(what: str, make: Callable[[], Call], *, fine: tuple[int, ...] = (
 
 def read_all(tp: TopicPartition) -> Steps[list[bytes]]:
     """Every value from offset 0 to the high watermark."""
-    found: list[bytes] = []
-    while True:
-        response = yield fetch(tp, len(found))
-        answer = response.responses[0].partitions[0] if response is not None else None
-        if answer is None or answer.error_code != ErrorCode.NONE:
-            if answer is not None and not ErrorCode(answer.error_code).retriable:
-                raise unexpected(f"fetch {tp} at {len(found)}", answer.error_code)
-            yield RETRY_S
-            continue
-        found.extend(value for _, _, value in decoded(tp, answer.records, len(found)))
-        if len(found) >= answer.high_watermark:
-            return found
+    found = yield from read_records(tp)
+    return [bytes(record.value or b"") for _, record in found]
 
 
 def set_config(topic: str, name: str, value: str) -> Call:

@@ -32,9 +32,9 @@ class Stamps:
         self._alike = {topic: random.choice(ALIKE) for topic in alike} if odd else {}
 
     def stamp(self, tp: TopicPartition, rows: list[NewRecord]) -> tuple[list[NewRecord], bool]:
-        """The records of a batch, stamped with the time they come with, with their timestamps; and whether its header
+        """The records of a batch with their timestamps, and whether its header is to deny these.
 
-        is to deny these.
+        rows: records that have the time of now.
         """
         kind = "now"
         if self.odd:

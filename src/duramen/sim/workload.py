@@ -278,6 +278,25 @@ def fetched(tp: TopicPartition, data: Any, offset: int) -> Iterator[tuple[BatchH
                 yield header, record
 
 
+def read_records(tp: TopicPartition, start: int = 0, end: int | None = None) -> Steps[list[tuple[BatchHeader, Record]]]:
+    """Every record from `start` up to `end`, or to the high watermark; each with the header of its batch."""
+    found: list[tuple[BatchHeader, Record]] = []
+    offset = start
+    while end is None or offset < end:
+        response = yield fetch(tp, offset)
+        answer = response.responses[0].partitions[0] if response is not None else None
+        if answer is None or answer.error_code != ErrorCode.NONE:
+            if answer is not None and not ErrorCode(answer.error_code).retriable:
+                raise unexpected(f"fetch {tp} at {offset}", answer.error_code)
+            yield RETRY_S
+            continue
+        found += fetched(tp, answer.records, offset)
+        offset = found[-1][0].next_offset if found else offset
+        if end is None and offset >= answer.high_watermark:
+            break
+    return found
+
+
 def decoded(tp: TopicPartition, data: Any, offset: int) -> Iterator[tuple[int, int, bytes]]:
     """(offset, epoch, value) of the fetched records from `offset` on; checks each batch's CRC."""
     for header, record in fetched(tp, data, offset):

@@ -51,8 +51,10 @@ def read_file(disk: Disk, path: str) -> bytes | None:
         file.close()
 
 
-def replace_file(disk: Disk, path: str, content: bytes, *, durable_name: bool = True) -> None:
+def replace_file(disk: Disk, path: str, content: bytes, *, sync: bool = True, durable_name: bool = True) -> None:
     """Give the file this content, all or nothing. With `durable_name` the new content survives a power cut.
+
+    Without `sync` a power cut may leave anything in the file: its reader has to tell.
 
     NoRoomError: the old content stays. So it is after a sync that found no room, for the next try begins by cutting off
     all that this one wrote. OSError.
@@ -64,7 +66,8 @@ def replace_file(disk: Disk, path: str, content: bytes, *, durable_name: bool = 
             file.truncate(0)
             if content:
                 file.pwritev([content], 0)
-            file.sync()
+            if sync:
+                file.sync()
         finally:
             file.close()
         disk.rename(temporary, path)

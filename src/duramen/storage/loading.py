@@ -127,7 +127,7 @@ def _present(log: Log, *, ours: bool, clean: bool) -> dict[int, set[str]]:
             parsed = parse_name(name)
             if parsed is not None:
                 present.setdefault(parsed[0], set()).add(parsed[1])
-    newest = max(present, default=0)
+    newest = max((base for base, suffixes in present.items() if LOG in suffixes), default=-1)
     for base, suffixes in present.items():
         # A power cut can keep the name of an index and lose that of its segment, or bring back what a seal replaced:
         # compaction changes the segment and its seal only.

@@ -15,7 +15,6 @@ from typing import Protocol
 from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import read_file, replace_file
-from duramen.storage.no_room import writing
 from duramen.storage.scan import scan
 from duramen.wire.checksum import crc32c
 from duramen.wire.seal import BLOCK_BYTES, Seal, Sides, decode_seal
@@ -95,21 +94,7 @@ def grow(disk: Disk, file: File, path: str, length: int, written: Mapping[int, i
                 sums.append(crc32c(piece[inside : inside + BLOCK_BYTES], before))
         position = end
     seal.length = length
-    write_growing(disk, path, seal, sync=sync)
-
-
-def write_growing(disk: Disk, path: str, seal: Seal, *, sync: bool) -> None:
-    """Replace a `.sealing` file. NoRoomError: the old one stays. OSError."""
-    with writing():
-        target = disk.open(path + ".tmp", create=True, write=True)
-        try:
-            target.truncate(0)
-            target.pwritev([seal.encode()], 0)
-            if sync:
-                target.sync()
-        finally:
-            target.close()
-        disk.rename(path + ".tmp", path)
+    replace_file(disk, path, seal.encode(), sync=sync, durable_name=False)
 
 
 def trim_growing(disk: Disk, path: str, length: int) -> bool:
@@ -124,7 +109,7 @@ def trim_growing(disk: Disk, path: str, length: int) -> bool:
     if known is None or known.length <= length:
         return False
     if known.checksums and length >= BLOCK_BYTES:
-        write_growing(disk, path, known.cut(length), sync=True)
+        replace_file(disk, path, known.cut(length).encode(), durable_name=False)
     else:
         disk.remove(path)
     return True

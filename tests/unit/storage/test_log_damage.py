@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from storage_helpers import TOPIC_ID, TP, Bench, NoteJournal, cold, without_nowait
 
-from duramen.errors import CorruptLogError
+from duramen.errors import CorruptLogError, StorageError
 from duramen.sim.disk import CrashDisk
 from duramen.storage.log import Log
 from duramen.storage.logconfig import PlainLogConfig
@@ -236,6 +236,20 @@ def test_what_a_growing_segment_was_sealed_with_is_never_computed_anew(bench: Be
         seal.check(content, 0, "log", 0)
     flip(segment.path_of(".log"), 10)
     seal.check(memoryview(Path(segment.path_of(".log")).read_bytes()), 0, "log", 0)
+
+
+def test_a_growing_seal_that_changed_after_a_clean_stop_is_damage(bench: Bench) -> None:
+    """A snapshot of the producers, whose name is a later offset, does not make the segment an old one."""
+    bench.append(b"v" * 100, base_sequence=0, producer_id=4, producer_epoch=1)
+    bench.sync(full=True)
+    bench.log.close()
+    assert any(name.endswith(".producers") for name in os.listdir(bench.path))
+    flip(bench.log.active.path_of(".sealing"), 10)
+    point = bench.log.recovery_point
+    where: Any = (bench.disk, bench.path, TP, TOPIC_ID, bench.config, bench.journal)
+    log = Log.open(*where, clean=True, start_offset=0, recovery_point=point)
+    with pytest.raises(StorageError, match=r"\.sealing"):
+        log.active.load_seal()
 
 
 def test_a_segment_that_changed_since_it_began_to_be_sealed_gets_no_seal(bench: Bench) -> None:
