@@ -211,6 +211,14 @@ class InProcess:
             if not moved and not self.lanes.step():
                 return
 
+    def step_journal(self) -> None:
+        """Everything up to the journal's next group, which becomes durable; its lane stays held."""
+        self.lanes.held.add("journal")
+        self.run()
+        self.lanes.held.discard("journal")
+        self.lanes.step()
+        self.lanes.held.add("journal")
+
     def pass_ms(self, milliseconds: int) -> None:
         """Time goes by, and with it what was planned for later."""
         end = self.clock.now_ms + milliseconds

@@ -82,12 +82,8 @@ def test_a_compacted_topic_has_every_batch_once_over_compaction_and_power_cuts(s
         else:
             # The power goes somewhere between the commit and the end of its moving.
             sink.ask_commit(batch_id, *handles)
-            server.lanes.held.add("journal")
             for _ in range(written.random.randrange(5)):
-                server.run()
-                server.lanes.held.discard("journal")
-                server.lanes.step()
-                server.lanes.held.add("journal")
+                server.step_journal()
             server = after_power_cut(server, batch_id, **SETTINGS)
             sink = Sink(server)
             assert sink.commit(batch_id, *handles).state == 2

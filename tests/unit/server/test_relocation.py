@@ -164,10 +164,7 @@ def test_a_power_cut_between_any_two_steps_changes_nothing(world: World) -> None
         server.pass_ms(1000)
         seen.append((world.moved, world.log_start > 8))
         assert committed_by(after_power_cut(server, step, **ONE_LOG), world) == LEFT, seen
-        # One group of the journal becomes durable.
-        server.lanes.held.discard("journal")
-        server.lanes.step()
-        server.lanes.held.add("journal")
+        server.step_journal()
     assert seen[0] == (0, False)
     assert seen[-1] == (1, True)
 

@@ -192,13 +192,8 @@ def test_what_is_there_already_is_not_written_twice() -> None:
         pieces = [[f"{n}.{i}" for i in range(3)] for n in range(6)]
         handles = [sink.handle(0, "t", *piece) for piece in pieces]
         sink.ask_commit(0, *handles)
-        server.lanes.held.add("journal")
         for _ in range(held):
-            # One group of the journal after the other becomes durable.
-            server.run()
-            server.lanes.held.discard("journal")
-            server.lanes.step()
-            server.lanes.held.add("journal")
+            server.step_journal()
         after = after_power_cut(server)
         after.pass_ms(3000)
         again = Sink(after)

@@ -62,12 +62,8 @@ def test_a_handle_of_many_partitions_is_moved_once_whenever_the_power_goes() -> 
         sink = Sink(server)
         handles = wide(sink, 0, "a", "b")
         sink.ask_commit(0, *handles)
-        server.lanes.held.add("journal")
         for _ in range(held):
-            server.run()
-            server.lanes.held.discard("journal")
-            server.lanes.step()
-            server.lanes.held.add("journal")
+            server.step_journal()
         after = after_power_cut(server)
         after.pass_ms(3000)
         assert Sink(after).commit(0, *handles).state == 2, held
