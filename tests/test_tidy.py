@@ -42,8 +42,8 @@ BROAD_EXCEPT_ALLOWED = {
 # Who may write to the terminal: commands, and the server's own main for its one line when it is ready or cannot start.
 PRINT_ALLOWED = (LIBRARY + "cli/", LIBRARY + "server/main.py")
 
-# Only commands (loaded when they are called) and optional extras may import inside a function.
-LATE_IMPORTS_ALLOWED = (LIBRARY + "cli/", LIBRARY + "spark/")
+# Commands (loaded when they are called), optional extras and what a start need not wait for may be imported late.
+LATE_IMPORTS_ALLOWED = (LIBRARY + "cli/", LIBRARY + "spark/", LIBRARY + "storage/offset_map.py")
 
 # The message compiler executes the source it has just written itself; nothing else makes code from text.
 EXEC_ALLOWED = (LIBRARY + "wire/",)

@@ -5,21 +5,21 @@ Exit codes: 0 done, 1 the operation failed, 2 it was asked for wrongly, 130 inte
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import itertools
 import os
 import sys
-import sysconfig
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from duramen.errors import ConfigError, DuramenError
 from duramen.version import VERSION
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("duramen.cli.serve", "Run a node."),
@@ -72,6 +72,8 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
             near = difflib.get_close_matches(args[0], COMMANDS, n=1, cutoff=0.5)
             ctx.fail(f"There is no command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
         return super().resolve_command(ctx, args)
@@ -88,6 +90,8 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
         found = [
             CompletionItem(name, help=summary) for name, (_, summary) in COMMANDS.items() if name.startswith(incomplete)
         ]
@@ -148,6 +152,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _in_a_pipeline(error: Exception) -> str | None:
     """File and line of the user's pipeline that failed; None when it was not its code that ran."""
+    import sysconfig
+
     here = os.path.dirname(__file__)
     places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     inner = list(itertools.dropwhile(lambda place: place[0] != os.path.join(here, "spark_pipeline.py"), places))

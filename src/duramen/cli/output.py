@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import textwrap
 import time
@@ -74,6 +73,9 @@ def rich_table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: se
 
 def print_field(name: str, text: str) -> None:
     """A name and what it is, indented; wrapped between words to the width of the terminal, 80 where there is none."""
+    # Brings every kind of archive with it: nothing for a node that starts.
+    import shutil
+
     width = max(40, shutil.get_terminal_size().columns)
     for line in textwrap.wrap(
         text,

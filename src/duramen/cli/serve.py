@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from pathlib import Path
 
 import click
 
@@ -29,17 +28,18 @@ docs/configuration.md. SIGINT and SIGTERM stop it cleanly.
     "-c",
     "--config",
     "file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(exists=True, dir_okay=False),
     help="Settings in Kafka's .properties format.",
 )
 @click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override one setting; repeatable.")
 @click.option("--log-json", is_flag=True, help="Write the log as JSON lines.")
-def command(file: Path | None, settings: tuple[str, ...], log_json: bool) -> int:
+def command(file: str | None, settings: tuple[str, ...], log_json: bool) -> int:
     """Run a node until it is told to stop."""
     text = None
     if file is not None:
         try:
-            text = file.read_text(encoding="utf-8")
+            with open(file, encoding="utf-8") as opened:
+                text = opened.read()
         except UnicodeDecodeError:
             raise ConfigError(f"{file} is not UTF-8 text; is it a .properties file?") from None
     config = load_broker_config(text, pairs("--set", settings))

@@ -6,7 +6,7 @@ digest would be taken for one; finding such a pair takes some 2^64 digests, and 
 
 from __future__ import annotations
 
-from hashlib import blake2b
+from functools import partial
 
 SLOT_BYTES = 24
 _DIGEST_BYTES = 16
@@ -21,14 +21,17 @@ class OffsetMap:
     this offset is in the map; -1 for none. key: at most 64 bytes mixed into every digest.
     """
 
-    __slots__ = ("_capacity", "_key", "_slots", "_table", "entries", "latest")
+    __slots__ = ("_capacity", "_digest", "_slots", "_table", "entries", "latest")
 
     def __init__(self, max_bytes: int, load_factor: float, entries: int, key: bytes = b"") -> None:
         most = max(SMALLEST_SLOTS, max_bytes // SLOT_BYTES)
         self._slots = _prime(max(SMALLEST_SLOTS, min(most, int(2 * entries))))
         self._capacity = max(1, min(int(most * load_factor), self._slots - 1))
         self._table = bytearray(self._slots * SLOT_BYTES)
-        self._key = key
+        # Comes with OpenSSL's library, which a start has no time for and no use.
+        from hashlib import blake2b
+
+        self._digest = partial(blake2b, digest_size=_DIGEST_BYTES, key=key)
         self.entries = 0
         self.latest = -1
 
@@ -44,7 +47,7 @@ class OffsetMap:
 
     def put(self, key: bytes, offset: int) -> bool:
         """Remember the offset as the key's last; False (and nothing changed) when there is no room for a new key."""
-        digest = blake2b(key, digest_size=_DIGEST_BYTES, key=self._key).digest()
+        digest = self._digest(key).digest()
         position, found = self._find(digest)
         if not found:
             if self.entries >= self._capacity:
@@ -56,7 +59,7 @@ class OffsetMap:
 
     def get(self, key: bytes) -> int:
         """The last offset of the key; -1 when it is not in the map."""
-        digest = blake2b(key, digest_size=_DIGEST_BYTES, key=self._key).digest()
+        digest = self._digest(key).digest()
         position, _ = self._find(digest)
         return int.from_bytes(self._table[position + _DIGEST_BYTES : position + SLOT_BYTES], "big") - 1
 
