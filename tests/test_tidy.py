@@ -43,7 +43,9 @@ BROAD_EXCEPT_ALLOWED = {
 PRINT_ALLOWED = (LIBRARY + "cli/", LIBRARY + "server/main.py")
 
 # Commands (loaded when they are called), optional extras and what a start need not wait for may be imported late.
-LATE_IMPORTS_ALLOWED = (LIBRARY + "cli/", LIBRARY + "spark/", LIBRARY + "storage/offset_map.py")
+LATE_IMPORTS_ALLOWED = tuple(
+    LIBRARY + part for part in ("cli/", "spark/", "config/registry.py", "storage/offset_map.py")
+)
 
 # The message compiler executes the source it has just written itself; nothing else makes code from text.
 EXEC_ALLOWED = (LIBRARY + "wire/",)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 
 from duramen.config.inert import INERT_BROKER_SETTINGS, REMOVED
@@ -62,6 +61,8 @@ def _unknown(name: str, known: Mapping[str, Setting], scope: str, elsewhere: str
     if elsewhere:
         related = _related(name, elsewhere)
         return ConfigError(f"{message}: it is a setting of a {elsewhere}" + (f"; use {related}" if related else ""))
+    import difflib
+
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
     return ConfigError(f"{message}; the nearest is {nearest[0]}")
 
