@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,69 +12,22 @@ import pytest
 from click.testing import CliRunner
 
 from duramen.cli import repair as repair_command
-from duramen.cli.inspection import Finding, verify_directory
 from duramen.cli.repair import apply, command, survey_directory
 from duramen.errors import CorruptLogError, StorageError
-from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk, NodeDied
 from duramen.storage import forgoing
 from duramen.storage.checkpoints import encode_offsets, replace_file
-from duramen.storage.directory import LogDirectory
 from duramen.storage.forgoing import Forgone, decode_forgone, encode_forgone, forgo_journal, read_forgone, settle
 from duramen.storage.journal_format import HEADER_BLOCK
 from duramen.storage.journal_reader import read_journal
 from duramen.storage.journal_salvage import survey_journal
-from duramen.storage.log import Log
 from duramen.storage.losses import LOST, losses
 from duramen.storage.repairing import DROPPED, REMOVED, RESTORED
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 
-from storage_workload import FIRST, SeededEntropy, append, checkpoint, commit, housekeep, read_all, small, start
-
-TP = TopicPartition("first", 0)
-
-
-def filled(disk: CrashDisk, *, clean: bool = True) -> tuple[dict[int, bytes], list[tuple[str, int, int]]]:
-    """A log of several segments at rest; its records, and path, size and base offset of each segment."""
-    directory = start(disk)
-    log = directory.create_log(TP, FIRST, small())
-    log.assign_epoch(0)
-    for number in range(60):
-        append(log, b"%d " % number + b"v" * 300)
-        commit(directory)
-    checkpoint(directory)
-    housekeep(directory)
-    records = read_all(log)
-    segments = [(segment.path, segment.size, segment.base_offset) for segment in log.segments]
-    assert len(segments) >= 4
-    if clean:
-        directory.close(clean=True)
-    else:
-        append(log, b"last")
-        records[log.end_offset - 1] = b"last"
-        commit(directory)
-        commit(directory)
-        disk.kill()
-        disk.power_on()
-    return records, segments
-
-
-def opened(disk: CrashDisk) -> tuple[LogDirectory, Log]:
-    directory = start(disk)
-    (log,) = directory.logs.values()
-    return directory, log
-
-
-def scribble(disk: CrashDisk, path: str, start: int, length: int) -> None:
-    """Damage that no single bit explains."""
-    for at in range(start, start + length):
-        disk.damage(path, at, 0x5A)
-
-
-def findings(disk: CrashDisk) -> list[Finding]:
-    """What `duramen log verify` says."""
-    return list(verify_directory(disk, "/data", lambda size: None, decode=True).all_findings())
+from repair_world import TP, Harm, Segments, filled, findings, interrupted, opened, scribble
+from storage_workload import FIRST, SeededEntropy, append, checkpoint, commit, read_all, small, start
 
 
 def test_a_sound_directory_needs_nothing() -> None:
@@ -257,23 +209,23 @@ def test_damaged_batches_go_to_a_side_file_and_their_offsets_become_a_gap() -> N
     assert survey_directory(disk, "/data").actions == []
 
 
-def end_of_the_log(disk: CrashDisk, segments: list[tuple[str, int, int]]) -> None:
+def end_of_the_log(disk: CrashDisk, segments: Segments) -> None:
     path, size, _ = segments[-1]
     scribble(disk, path, size - 200, 150)
 
 
-def whole_segment(disk: CrashDisk, segments: list[tuple[str, int, int]]) -> None:
+def whole_segment(disk: CrashDisk, segments: Segments) -> None:
     path, size, _ = segments[1]
     scribble(disk, path, 0, size)
 
 
-def first_and_last(disk: CrashDisk, segments: list[tuple[str, int, int]]) -> None:
+def first_and_last(disk: CrashDisk, segments: Segments) -> None:
     scribble(disk, segments[0][0], 10, 40)
     whole = segments[-1]
     scribble(disk, whole[0], 0, whole[1])
 
 
-def short_end(disk: CrashDisk, segments: list[tuple[str, int, int]]) -> None:
+def short_end(disk: CrashDisk, segments: Segments) -> None:
     file = disk.open(segments[-1][0], write=True)
     file.truncate(400)
     file.sync()
@@ -281,42 +233,21 @@ def short_end(disk: CrashDisk, segments: list[tuple[str, int, int]]) -> None:
 
 
 @pytest.mark.parametrize("harm", [end_of_the_log, whole_segment, first_and_last, short_end])
-def test_whatever_is_lost_the_rest_keeps_its_offsets_through_a_power_cut_in_every_call(
-    harm: Callable[[CrashDisk, list[tuple[str, int, int]]], None],
-) -> None:
-    call = 0
-    died = True
-    while died:
-        call += 1
-        disk = CrashDisk(torn=True)
-        records, segments = filled(disk)
-        harm(disk, segments)
-        found = survey_directory(disk, "/data")
-        lost = {
-            offset
-            for action in found.actions
-            if action.kind == DROPPED
-            for offset in range(action.first_offset, action.last_offset + 1)
-        }
+def test_whatever_is_lost_the_rest_keeps_its_offsets_through_a_power_cut_in_every_call(harm: Harm) -> None:
+    for cut in interrupted(harm):
+        disk, records, lost = cut.disk, cut.records, cut.lost
         assert lost
-        disk.cut_at = disk.calls + call
-        try:
-            apply(disk, found)
-            died = False
-        except NodeDied:
-            disk.power_on()
-        disk.cut_at = None
         apply(disk, survey_directory(disk, "/data"))
         told = losses(disk, "/data")
         assert {n for loss in told for n in range(loss["first_offset"], loss["last_offset"] + 1)} == lost
         directory, log = opened(disk)
-        assert read_all(log) == {offset: value for offset, value in records.items() if offset not in lost}, call
+        assert read_all(log) == {offset: value for offset, value in records.items() if offset not in lost}, cut.call
         assert log.end_offset == max(records) + 1, "no offset is used twice"
         assert append(log, b"on") == max(records) + 1
         commit(directory)
         directory.close(clean=True)
         assert survey_directory(disk, "/data").actions == []
-    assert call > 10
+    assert cut.call > 10
 
 
 def test_an_unclean_directory_is_recovered_first() -> None:

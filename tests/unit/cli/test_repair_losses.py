@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner
-from test_repair_command import TP, filled, findings, opened, scribble
+from repair_world import TP, Harm, Segments, filled, findings, interrupted, opened, scribble
 
 from duramen.cli import repair as repair_command
 from duramen.cli.repair import apply, command, survey_directory
 from duramen.errors import DirectoryLockedError
 from duramen.model import TopicPartition
-from duramen.sim.disk import CrashDisk, NodeDied
+from duramen.sim.disk import CrashDisk
 from duramen.storage.checkpoints import encode_offsets, replace_file
 from duramen.storage.directory import LogDirectory
 from duramen.storage.disk import RealDisk
@@ -189,67 +187,54 @@ def test_nobody_uses_the_directory_while_a_repair_asks(tmp_path: Path) -> None:
     assert len(refused) == 1
 
 
-def short_and_damaged(disk: CrashDisk, segments: list[tuple[str, int, int]]) -> None:
+def short_and_damaged(disk: CrashDisk, segments: Segments) -> None:
     path, size, _ = segments[1]
     cut_off(disk, path, size - 300)
     scribble(disk, path, 30, 50)
 
 
-def other_segments(disk: CrashDisk, segments: list[tuple[str, int, int]]) -> None:
+def other_segments(disk: CrashDisk, segments: Segments) -> None:
     first, second = segments[0][0], segments[1][0]
     files = disk.contents()
     replace_file(disk, first, files[second])
     replace_file(disk, second, files[first])
 
 
-def longer(disk: CrashDisk, segments: list[tuple[str, int, int]]) -> None:
+def longer(disk: CrashDisk, segments: Segments) -> None:
     files = disk.contents()
     replace_file(disk, segments[1][0], files[segments[1][0]] + files[segments[2][0]])
     scribble(disk, segments[-1][0], 30, 50)
 
 
-def all_gone(disk: CrashDisk, segments: list[tuple[str, int, int]]) -> None:
+def all_gone(disk: CrashDisk, segments: Segments) -> None:
     for path, _, _ in segments:
         disk.remove(path)
     disk.sync_directory("/data/first-0")
 
 
 @pytest.mark.parametrize("harm", [short_and_damaged, other_segments, longer, all_gone])
-def test_a_repair_cut_short_in_any_call_is_finished_by_the_next(
-    harm: Callable[[CrashDisk, list[tuple[str, int, int]]], None],
-) -> None:
+def test_a_repair_cut_short_in_any_call_is_finished_by_the_next(harm: Harm) -> None:
     """The old seal may still lie beside the new segment then."""
-    call = 0
-    died = True
-    while died:
-        call += 1
-        disk = CrashDisk(Random(call), torn=True)
-        records, segments = filled(disk)
+
+    def harm_compacted(disk: CrashDisk, segments: Segments) -> None:
         replace_file(disk, "/data/cleaner-offset-checkpoint", encode_offsets({TP: 60}))
         harm(disk, segments)
-        found = survey_directory(disk, "/data")
-        dropped = [action for action in found.actions if action.kind == DROPPED]
-        lost = {n for action in dropped for n in range(action.first_offset, action.last_offset + 1)}
-        damaged = disk.contents()
-        disk.cut_at = disk.calls + call
-        try:
-            apply(disk, found)
-            died = False
-        except NodeDied:
-            disk.power_on()
-        disk.cut_at = None
+
+    for cut in interrupted(harm_compacted):
+        disk, records, lost = cut.disk, cut.records, cut.lost
         assert repaired(disk) == lost
         assert survey_directory(disk, "/data").actions == []
         files = disk.contents()
         assert [name for name in files if name.endswith(REPAIRED)] == []
-        for action in dropped:
-            assert not action.side_file or files[action.side_file] == damaged[action.path][action.start : action.end]
+        for action in cut.dropped:
+            if action.side_file:
+                assert files[action.side_file] == cut.damaged[action.path][action.start : action.end]
         assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
         directory, log = opened(disk)
-        assert read_all(log) == {offset: value for offset, value in records.items() if offset not in lost}, call
+        assert read_all(log) == {offset: value for offset, value in records.items() if offset not in lost}, cut.call
         assert append(log, b"on") == max(records) + 1
         directory.close(clean=False)
-    assert call > 20
+    assert cut.call > 20
 
 
 @pytest.mark.parametrize("started", [False, True])

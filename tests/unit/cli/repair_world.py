@@ -1,0 +1,106 @@
+"""A log of several segments, damaged and repaired: what the tests of `duramen log repair` share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from duramen.cli.inspection import Finding, verify_directory
+from duramen.cli.repair import apply, survey_directory
+from duramen.model import TopicPartition
+from duramen.sim.disk import CrashDisk, NodeDied
+from duramen.storage.directory import LogDirectory
+from duramen.storage.log import Log
+from duramen.storage.repairing import DROPPED, Action
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
+
+from storage_workload import FIRST, append, checkpoint, commit, housekeep, read_all, small, start
+
+TP = TopicPartition("first", 0)
+
+
+Segments = list[tuple[str, int, int]]
+"""Path, size and base offset of each."""
+Harm = Callable[[CrashDisk, Segments], object]
+
+
+def filled(disk: CrashDisk, *, clean: bool = True) -> tuple[dict[int, bytes], Segments]:
+    """A log of several segments at rest; its records and its segments."""
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, small())
+    log.assign_epoch(0)
+    for number in range(60):
+        append(log, b"%d " % number + b"v" * 300)
+        commit(directory)
+    checkpoint(directory)
+    housekeep(directory)
+    records = read_all(log)
+    segments = [(segment.path, segment.size, segment.base_offset) for segment in log.segments]
+    assert len(segments) >= 4
+    if clean:
+        directory.close(clean=True)
+    else:
+        append(log, b"last")
+        records[log.end_offset - 1] = b"last"
+        commit(directory)
+        commit(directory)
+        disk.kill()
+        disk.power_on()
+    return records, segments
+
+
+def opened(disk: CrashDisk) -> tuple[LogDirectory, Log]:
+    directory = start(disk)
+    (log,) = directory.logs.values()
+    return directory, log
+
+
+def scribble(disk: CrashDisk, path: str, start: int, length: int) -> None:
+    """Damage that no single bit explains."""
+    for at in range(start, start + length):
+        disk.damage(path, at, 0x5A)
+
+
+def findings(disk: CrashDisk) -> list[Finding]:
+    """What `duramen log verify` says."""
+    return list(verify_directory(disk, "/data", lambda size: None, decode=True).all_findings())
+
+
+class Interrupted(NamedTuple):
+    """A repair that a power cut ended in its call of that number; the last one came to its end.
+
+    damaged: the files before it. dropped: what it had to take out, and lost these offsets.
+    """
+
+    call: int
+    disk: CrashDisk
+    records: dict[int, bytes]
+    damaged: dict[str, bytes]
+    dropped: list[Action]
+    lost: set[int]
+
+
+def interrupted(harm: Harm) -> Iterator[Interrupted]:
+    """The repair of that harm, from the beginning each time: the power goes in its first call, in its second, ..."""
+    harmed = CrashDisk(torn=True)
+    records, segments = filled(harmed)
+    harm(harmed, segments)
+    call, died = 0, True
+    while died:
+        call += 1
+        disk = harmed.copy(Random(call))
+        found = survey_directory(disk, "/data")
+        dropped = [action for action in found.actions if action.kind == DROPPED]
+        lost = {offset for action in dropped for offset in range(action.first_offset, action.last_offset + 1)}
+        disk.cut_at = disk.calls + call
+        try:
+            apply(disk, found)
+            died = False
+        except NodeDied:
+            disk.power_on()
+        disk.cut_at = None
+        yield Interrupted(call, disk, records, harmed.contents(), dropped, lost)
