@@ -102,7 +102,10 @@ def names(given: str) -> list[str]:
 
 
 def pattern(given: str) -> str:
-    """A regular expression that Python compiles; it must match the whole name, as in Java."""
+    """A regular expression that Python compiles; blanks around it are none of it, as in Spark's source."""
+    given = given.strip()
+    if not given:
+        raise ValueError("a regular expression (this one is empty)")
     try:
         re.compile(given)
     except re.error as error:

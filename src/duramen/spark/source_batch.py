@@ -78,8 +78,9 @@ class DuramenReader(DataSourceReader):
         """
         since, until = times
         tps = list(end)
-        young = ranges.since(tps, since)
-        start = {tp: max(start[tp], young[tp]) for tp in tps}
+        if since >= 0:  # else records without a time, -1, may be in it, and those cannot be asked for
+            young = ranges.since(tps, since)
+            start = {tp: max(start[tp], young[tp]) for tp in tps}
         lateness = self._options["timestampLateness"]
         if lateness is not None and until + lateness < 2**63:
             beyond = ranges.since(tps, until + lateness)
@@ -111,8 +112,10 @@ def only_of_key(
 
 
 def _check_start(options: Mapping[str, Any]) -> None:
+    by_time = options["startingTimestamp"] is not None or options["startingOffsetsByTimestamp"] is not None
     given = options["startingOffsets"]
-    if given == LATEST or (
-        isinstance(given, dict) and any(offset == LATEST for each in given.values() for offset in each.values())
+    if not by_time and (
+        given == LATEST
+        or (isinstance(given, dict) and any(offset == LATEST for each in given.values() for offset in each.values()))
     ):
         raise ConfigError("startingOffsets of a batch query must not be latest (-1): it would read nothing")

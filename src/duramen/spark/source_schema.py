@@ -76,14 +76,24 @@ def arrow_schema(schema: StructType, options: Mapping[str, Any]) -> pa.Schema:
     made = to_arrow_schema(schema, timezone="UTC")
     if options["valueFormat"] == "json" and "value" in made.names:
         _check_json(made.field("value").type, "value")
+    elif options["valueFormat"] == "json" and CORRUPT in made.names:
+        raise ConfigError(f"column {CORRUPT} needs column value: whether a row decodes is known by its fields")
     return made
 
 
 def _check_json(kind: pa.DataType, path: str) -> None:
     """That Arrow's JSON reader can make this type. Raises ConfigError naming the field."""
     if pa.types.is_struct(kind):
+        names = [field.name for field in kind]
         for field in kind:
-            _check_json(field.type, f"{path}.{field.name}")
+            place = f"{path}.{field.name}"
+            if names.count(field.name) > 1:
+                raise ConfigError(f"valueSchema: there are two fields {place}")
+            if not field.nullable:
+                raise ConfigError(
+                    f"valueSchema: {place} is NOT NULL, which a row that lacks it cannot be; leave that away"
+                )
+            _check_json(field.type, place)
     elif pa.types.is_list(kind):
         _check_json(kind.value_type, f"{path}[]")
     elif not any(fits(kind) for fits in _FROM_JSON):

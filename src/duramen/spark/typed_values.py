@@ -45,8 +45,7 @@ class TypedValues:
         if self._format == "string":
             made["value"], made[CORRUPT] = texts(made["value"])
         else:
-            kind = self._schema.field("value").type if "value" in self._schema.names else pa.struct([])
-            made["value"], made[CORRUPT] = json_values(made["value"], kind)
+            made["value"], made[CORRUPT] = json_values(made["value"], self._schema.field("value").type)
         return pa.RecordBatch.from_arrays([made[name] for name in self._schema.names], schema=self._schema)
 
 
@@ -124,6 +123,10 @@ class _Parsing:
 
     def _parse(self, start: int, end: int) -> tuple[pa.StructArray | None, str]:
         rows = self._wrapped[start:end]
+        try:
+            rows.cast(pa.string())  # Arrow's reader takes any bytes for a text, and hands them on
+        except pa.ArrowInvalid:
+            return None, "no UTF-8 text"
         _, offsets, data = self._wrapped.buffers()
         bounds = np.frombuffer(offsets, np.int32)
         begin, stop = int(bounds[rows.offset]), int(bounds[rows.offset + len(rows)])

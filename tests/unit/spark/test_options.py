@@ -22,7 +22,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "spark.md"
 DOCUMENTED: dict[str, tuple[str, Any]] = {
     "assign": ('{"a":[1,0]}', {"a": [0, 1]}),
     "subscribe": ("a, b,a", ["a", "b"]),
-    "subscribePattern": ("a.*", "a.*"),
+    "subscribePattern": (" a.* ", "a.*"),
     "startingTimestamp": ("1000", 1000),
     "startingOffsetsByTimestamp": ('{"a":{"0":1000}}', {"a": {0: 1000}}),
     "startingOffsets": ('{"a":{"0":23,"1":-2}}', {"a": {0: 23, 1: -2}}),

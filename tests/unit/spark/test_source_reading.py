@@ -118,6 +118,7 @@ def test_ranges_by_offsets_and_by_time(node: LogNode) -> None:
         ({"timestampRange": "1012,1015"}, range(12, 15)),
         ({"timestampRange": "1012,1015", "timestampLateness": "0"}, range(12, 15)),
         ({"timestampRange": "1012,", "timestampLateness": "1 day"}, range(12, 50)),
+        ({"startingTimestamp": 1048, "startingOffsets": "latest"}, range(48, 50)),
         ({"startingOffsets": '{"ranges":{"0":-2}}', "endingOffsets": '{"ranges":{"0":-1}}'}, range(50)),
     ):
         source = reader(node, topic, **options)
@@ -160,6 +161,15 @@ def test_a_range_of_time_ends_where_nothing_late_can_follow(node: LogNode) -> No
     assert [offset for offset, _ in rows(bounded, bounded.partitions())] == expected
     before_all = reader(node, topic, timestampRange="1,2", timestampLateness="0")
     assert before_all.partitions() == []
+
+
+def test_a_range_of_time_that_is_open_in_front_has_records_without_a_time(node: LogNode) -> None:
+    topic = node.create("timeless", 2)
+    node.append(topic, 0, [(None, b"v", (), time) for time in (-1, 5, -1, 50)])
+    node.append(topic, 1, [(None, b"v", (), -1)] * 2)
+    for times, expected in ((",40", [0, 1, 2, 0, 1]), ("-1,5", [0, 2, 0, 1]), ("0,40", [1])):
+        source = reader(node, topic, timestampRange=times)
+        assert [offset for offset, _ in rows(source, source.partitions())] == expected, times
 
 
 @pytest.mark.parametrize(

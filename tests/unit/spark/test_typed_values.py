@@ -34,6 +34,7 @@ BROKEN = st.sampled_from(
         b"[]",
         b"5",
         b"\xff",
+        b'{"b":"\xff"}',
         b'{"a":1}]}\n{"v":[{"a":2}',
         b'{"b":"x\ny"}',
         b"nul",
@@ -88,7 +89,7 @@ def test_text_is_text_or_says_why_not(rows: list[bytes | None]) -> None:
             assert "UTF-8" in reason
 
 
-@pytest.mark.parametrize("wanted", [["offset"], ["_corrupt"], ["value"], ["_corrupt", "offset", "value"]])
+@pytest.mark.parametrize("wanted", [["offset"], ["value"], ["_corrupt", "offset", "value"]])
 def test_only_wanted_columns_are_made(wanted: list[str]) -> None:
     kinds = {"offset": pa.int64(), "_corrupt": pa.string(), "value": KIND}
     schema = pa.schema([(name, kinds[name]) for name in wanted])
@@ -105,6 +106,22 @@ def test_types_that_json_is_not_read_as_are_refused_by_field() -> None:
     options = parse({"bootstrap.servers": "h:1", "valueFormat": "json", "valueSchema": "when date"}, BATCH)
     with pytest.raises(ConfigError, match=r"value\.when is date32"):
         arrow_schema(schema, options)
+    inner = StructType().add("id", "long", nullable=False)
+    with pytest.raises(ConfigError, match=r"value\.in\.id is NOT NULL"):
+        arrow_schema(StructType().add("value", StructType().add("in", inner)), options)
+    twice = StructType().add("id", "long").add("id", "string")
+    with pytest.raises(ConfigError, match=r"there are two fields value\.id"):
+        arrow_schema(StructType().add("value", twice), options)
+
+
+def test_the_reason_why_fields_do_not_decode_needs_the_fields() -> None:
+    given = {"bootstrap.servers": "h:1", "valueFormat": "json", "valueSchema": "a bigint"}
+    corrupt = StructType().add("_corrupt", "string")
+    with pytest.raises(ConfigError, match="column _corrupt needs column value"):
+        arrow_schema(corrupt, parse(given, BATCH))
+    schema = arrow_schema(corrupt, parse({"bootstrap.servers": "h:1", "valueFormat": "string"}, BATCH))
+    raw = pa.RecordBatch.from_arrays([pa.array([b"\xff", b"a"], pa.binary())], names=["value"])
+    assert TypedValues("string", schema).convert(raw).column("_corrupt").null_count == 1
 
 
 def test_columns_and_schemas_that_the_source_does_not_have_are_refused() -> None:
