@@ -17,7 +17,13 @@ from duramen.model import TopicPartition
 from duramen.storage import cleaning
 from duramen.storage import log as log_of_a_partition
 from duramen.storage import reads as storage_reads
-from duramen.storage.checkpoints import CLEAN_SHUTDOWN, encode_clean_shutdown, replace_file
+from duramen.storage.checkpoints import (
+    CHECKPOINT,
+    CLEAN_SHUTDOWN,
+    LEADER_EPOCHS,
+    encode_clean_shutdown,
+    replace_file,
+)
 from duramen.storage.creation import NewLog
 from duramen.storage.directory import DirectorySettings
 from duramen.storage.keeping import KeepProducers
@@ -132,6 +138,24 @@ def damaged_journal(run: Session) -> None:
     run.start()
 
 
+def old_checkpoint(run: Session) -> None:
+    """The file of a clean stop is that of the one before: a start takes it away."""
+    filled(run)
+    run.stop()
+    run.disk.end_process()
+    path = f"{DATA}/{CHECKPOINT}"
+    old = run.disk.contents()[path]
+    run.start()
+    run.put(1, 900)
+    run.commit()
+    run.stop()
+    run.disk.end_process()
+    for promise in run.promises.values():
+        promise.lost = path
+    replace_file(run.disk, path, old)
+    run.start()
+
+
 def transactions(run: Session) -> None:
     """A transaction is rolled back, its index synced, lost, found damaged, and made again."""
     filled(run)
@@ -191,7 +215,7 @@ def lost_side_files(run: Session) -> None:
     run.checkpoint()
     run.keep_house(NOW)
     for promise in run.promises.values():
-        promise.lost_epochs = True
+        promise.lost = f"{DATA}/{promise.tp}/{LEADER_EPOCHS}"
     for clean in (True, False):
         if clean:
             run.stop()
@@ -463,6 +487,7 @@ ODD_PATHS: dict[str, Callable[[Session], None]] = {
         reads,
         scrub,
         damaged_journal,
+        old_checkpoint,
         transactions,
         lost_side_files,
         bypass_in_one_segment,

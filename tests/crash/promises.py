@@ -13,7 +13,6 @@ from typing import NamedTuple
 from tests.reading import stored_batches
 
 from duramen.model import TopicId, TopicPartition
-from duramen.storage.checkpoints import LEADER_EPOCHS
 from duramen.storage.directory import LogDirectory
 from duramen.storage.log import Log
 from duramen.storage.producers import Duplicate
@@ -39,8 +38,8 @@ class LogPromise:
     queued: every batch ever handed over, by base offset, oldest first: (how often the log was cut before, its bytes).
     acknowledged: by base offset. synced_end: of a page-cache topic, what a checkpoint has made durable.
     start_asked, start: the log start that was asked for, the acknowledged one. cut_asked: the offset of the truncation
-    under way; cuts_asked, cuts: how many truncations were asked for and acknowledged. lost_epochs: its epochs' file was
-    taken away, and whichever start makes it anew says so.
+    under way; cuts_asked, cuts: how many truncations were asked for and acknowledged. lost: the path of a file that was
+    taken away or is an old one; whichever start makes it anew says so.
     """
 
     tp: TopicPartition
@@ -58,7 +57,7 @@ class LogPromise:
     cuts_asked: int = 0
     cuts: int = 0
     synced_end: int = 0
-    lost_epochs: bool = False
+    lost: str = ""
 
     def snapshot(self) -> LogPromise:
         """A copy that later acknowledgements do not change; what may be there is shared."""
@@ -90,7 +89,7 @@ def view_of(log: Log) -> LogView:
 
 def check_directory(directory: LogDirectory, promises: Promises) -> dict[TopicId, LogView]:
     """All that was promised of a directory's logs; returns what they answered."""
-    expected = tuple(f"{directory.path}/{log.tp}/{LEADER_EPOCHS}: " for log in promises.values() if log.lost_epochs)
+    expected = tuple(f"{log.lost}: " for log in promises.values() if log.lost)
     damage = [told for told in directory.recovery.damage if not told.startswith(expected)]
     require(damage == [], f"damage was reported: {damage}")
     require(not directory.offline, f"not served: {[left.error for left in directory.offline.values()]}")

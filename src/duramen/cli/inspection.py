@@ -54,7 +54,7 @@ from duramen.storage.segment import (
     parse_name,
 )
 from duramen.storage.snapshot_files import parse_snapshot_name, read_snapshot
-from duramen.storage.vouching import MISSING, compare_identity, missing_segments
+from duramen.storage.vouching import MISSING, compare_identity, is_outdated, missing_segments
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header, records
 from duramen.wire.seal import BLOCK_BYTES, Seal, decode_seal
 
@@ -226,6 +226,10 @@ def _verify_journal(disk: Disk, report: DirectoryReport) -> None:
     try:
         if journal.generation >= 0:
             report.journal_entries = len(journal.entries)
+        checkpoint = read_checkpoint(disk, report.path)
+        if checkpoint is not None and is_outdated(disk, report.path, checkpoint, journal):
+            what = "it is older than the last one that was written"
+            report.findings.append(Finding("index", posixpath.join(report.path, CHECKPOINT), 0, 0, -1, what))
         if journal.damage is not None:
             report.findings.append(_damage(journal.damage))
         if journal.torn_entries:

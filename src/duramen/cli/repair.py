@@ -19,9 +19,9 @@ from duramen.storage.checkpoints import (
     CLEAN_SHUTDOWN,
     LOCK,
     RECOVERY_POINT,
+    DirectoryCheckpoint,
     LogPoint,
     parse_partition_name,
-    read_checkpoint,
     read_offsets,
 )
 from duramen.storage.directory_start import refuse_half_done
@@ -40,17 +40,21 @@ from duramen.storage.journal_reader import read_journal
 from duramen.storage.journal_salvage import JournalLoss, survey_journal
 from duramen.storage.losses import LOST
 from duramen.storage.repairing import DROPPED, Action, Repair, survey
-from duramen.storage.vouching import forget_segments
+from duramen.storage.vouching import checkpoint_of_stop, forget_segments
 
 DEFAULT_DIRECTORY = "./duramen-data"
 
 
 @dataclass(slots=True)
 class DirectoryRepair:
-    """What a data directory needs. recovers: it was not stopped cleanly, so the journal comes first."""
+    """What a data directory needs. recovers: it was not stopped cleanly, so the journal comes first.
+
+    checkpoint: of our clean stop, if that was the last one and is to be believed.
+    """
 
     path: str
     recovers: bool
+    checkpoint: DirectoryCheckpoint | None = None
     repairs: list[Repair] = field(default_factory=list)
 
     @property
@@ -89,7 +93,11 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
                 "nowhere else; look for a copy of the file. To go on with what the segments hold, use --journal: it "
                 "puts the journal aside and says what may be missing"
             )
-    ends = _ends(disk, path, clean=not found.recovers)
+    found.checkpoint = checkpoint_of_stop(disk, path)
+    points = {} if found.checkpoint is None else {point.tp: point for point in found.checkpoint.logs.values()}
+    ends = {tp: point.recovery_point for tp, point in points.items()}
+    if found.checkpoint is None and not found.recovers:  # after another stop only its recovery tells
+        ends = read_offsets(disk, posixpath.join(path, RECOVERY_POINT))
     for name in disk.list_directory(path):
         tp = parse_partition_name(name)
         if tp is None or (only is not None and only not in (tp, tp.topic)):
@@ -98,24 +106,14 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
             disk.list_directory(posixpath.join(path, name))
         except NotADirectoryError:
             continue
-        found.repairs.append(survey(disk, path, name, ends.get(tp)))
+        found.repairs.append(survey(disk, path, name, ends.get(tp), points.get(tp)))
     return found
-
-
-def _ends(disk: Disk, path: str, *, clean: bool) -> dict[TopicPartition, int]:
-    """Where each log ended at the last clean stop. After another stop only its recovery tells."""
-    if not clean:
-        return {}
-    checkpoint = read_checkpoint(disk, path)
-    if checkpoint is not None:
-        return {point.tp: point.recovery_point for point in checkpoint.logs.values()}
-    return read_offsets(disk, posixpath.join(path, RECOVERY_POINT))
 
 
 def apply(disk: Disk, found: DirectoryRepair) -> None:
     """Do what was found, in a directory that was stopped cleanly. OSError; again after a crash is fine."""
     changed: dict[TopicPartition, LogPoint] = {}
-    checkpoint = read_checkpoint(disk, found.path)
+    checkpoint = found.checkpoint
     for repair in found.repairs:
         if not repair.actions:
             continue

@@ -200,7 +200,11 @@ class Checkpointer:
             self.rounds += 1
 
     def sync_and_close(self, together: Together) -> None:
-        """Everything, for good; a share of the logs at a time, for each has a file open meanwhile. OSError."""
+        """Everything, for good; a share of the logs at a time, for each has a file open meanwhile. OSError.
+
+        A round under way is at its end: what is written next speaks of all of it, not of where that began.
+        """
+        self._round = None
         logs = list(self.logs.items())
         for first in range(0, len(logs), STOP_LOGS):
             share = logs[first : first + STOP_LOGS]

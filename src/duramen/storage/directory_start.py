@@ -47,7 +47,7 @@ from duramen.storage.scrub_progress import PROGRESS as SCRUB_PROGRESS
 from duramen.storage.segment import log_name, parse_base
 from duramen.storage.segment_lists import NOTHING_WANTED, Wanted
 from duramen.storage.together import Together
-from duramen.storage.vouching import DELETE_SUFFIX, check_identity, read_vouched, restore
+from duramen.storage.vouching import DELETE_SUFFIX, check_identity, is_outdated, read_vouched, restore
 
 _TEMPORARIES = frozenset(
     f"{name}.tmp"
@@ -130,7 +130,6 @@ def prepare(
     meta = _identify(disk, path, node_id, cluster_id, entropy)
     contents = read_journal(disk, path, min(HELD_BYTES, disk.cache_bytes()))
     try:
-        checkpoint = read_checkpoint(disk, path)
         clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
         contents.check_readable()
         forgo = forgo and contents.damage is not None and not clean
@@ -141,6 +140,7 @@ def prepare(
             raise CorruptLogError(broken.path, broken.start, broken.end, way_out)
         if contents.damage is not None and clean:
             damage.append(f"{contents.damage}; nothing was in it, and it is made again")
+        checkpoint = _read_checkpoint(disk, path, contents, damage)
         if forgo:
             pass  # a directory may be a newer topic's than the checkpoint knows: nothing of it is put right
         elif not restore(disk, path, checkpoint, contents.entries, damage, clean=clean):
@@ -167,6 +167,18 @@ def prepare(
         contents.close()
         raise
     return state
+
+
+def _read_checkpoint(disk: Disk, path: str, contents: JournalContents, damage: list[str]) -> DirectoryCheckpoint | None:
+    """Our checkpoint. An outdated one goes: once this start has written beside it, nothing would tell it any more."""
+    checkpoint = read_checkpoint(disk, path)
+    if checkpoint is None or not is_outdated(disk, path, checkpoint, contents):
+        return checkpoint
+    name = posixpath.join(path, CHECKPOINT)
+    disk.remove(name)
+    disk.sync_directory(path)
+    damage.append(f"{name}: it is older than the last one that was written; it is made again")
+    return None
 
 
 def refuse_half_done(disk: Disk, path: str) -> None:

@@ -139,7 +139,7 @@ def _move_ends(disk: Disk, path: str, ends: dict[LogKey, int]) -> list[dict[str,
         }
         write_down(disk, path, [told])
         lines.append(told)
-        repair = survey(disk, path, str(point.tp), end)
+        repair = survey(disk, path, str(point.tp), end, point)
         repair.apply()
         changed[point.tp] = point_of_files(disk, repair, point._replace(recovery_point=end))
     if changed:

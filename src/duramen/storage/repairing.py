@@ -22,7 +22,6 @@ from duramen.storage.checkpoints import (
     LEADER_EPOCHS,
     LogPoint,
     parse_partition_name,
-    read_checkpoint,
     read_epochs,
     read_file,
     remove_file,
@@ -275,11 +274,8 @@ def _as_json(partition: str, action: Action) -> dict[str, Any]:
 # ---- surveying
 
 
-def survey(disk: Disk, directory: str, name: str, end_offset: int | None) -> Repair:
-    """What the partition `name` of a data directory needs; reads all of it. OSError."""
-    checkpoint = read_checkpoint(disk, directory) if end_offset is not None else None
-    points = () if checkpoint is None else checkpoint.logs.values()
-    point = next((point for point in points if point.tp == parse_partition_name(name)), None)
+def survey(disk: Disk, directory: str, name: str, end_offset: int | None, point: LogPoint | None = None) -> Repair:
+    """What the partition `name` of a data directory needs; reads all of it. See `Repair`. OSError."""
     repair = Repair(disk, directory, name, end_offset, point)
     names = disk.list_directory(repair.path)
     bases = sorted(base for base in map(parse_base, names) if base is not None)

@@ -2,7 +2,8 @@
 
 `duramen-directory` repeats whose directory this is, and of each partition the topic id, the leader epochs and, when
 there are several, the segments (`segment_lists.py`). It is
-written with each checkpoint and names its journal generation and LSN; it counts only beside that checkpoint. `restore`
+written with each checkpoint and names its journal generation and LSN; it counts only beside that checkpoint, and tells
+one that is older than it should be. `restore`
 runs before anything else of a start looks at the files it covers. Where Kafka itself has used the directory since,
 Kafka's files are the truth, and our seals may speak of segments that it has compacted: they go.
 """
@@ -44,7 +45,7 @@ from duramen.storage.checkpoints import (
     remove_file,
     replace_file,
 )
-from duramen.storage.journal_reader import JournalEntry
+from duramen.storage.journal_reader import JournalContents, JournalEntry, read_journal
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.segment_lists import Wanted
 from duramen.wire.checksum import crc32c
@@ -121,6 +122,36 @@ def read_vouched(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None) 
     return vouched if same else None
 
 
+def is_outdated(disk: Disk, path: str, checkpoint: DirectoryCheckpoint, journal: JournalContents) -> bool:
+    """Whether a later checkpoint than this was on stable storage: its write was lost, or an older file was put back.
+
+    A start writes both our files, of the generation that its journal will have; a stop writes them, then a bare journal
+    of the next one. So a bare journal tells the generation, and `duramen-directory` the LSN unless a start has begun to
+    replace it; any other journal tells what its own beginning relies on.
+    """
+    if not journal.empty:
+        told = (checkpoint.generation, checkpoint.checkpoint_lsn)
+        return told < (journal.generation, journal.checkpoint_lsn)
+    content = read_file(disk, posixpath.join(path, VOUCHED))
+    vouched = None if content is None else decode_vouched(content)
+    newest = (journal.generation - 1, 0)
+    if vouched is not None and vouched.generation < journal.generation:
+        newest = max(newest, (vouched.generation, vouched.lsn))
+    return (checkpoint.generation, checkpoint.checkpoint_lsn) < newest
+
+
+def checkpoint_of_stop(disk: Disk, path: str) -> DirectoryCheckpoint | None:
+    """The checkpoint of our clean stop, if that was the last thing that happened here; None, too, when it is lost."""
+    if not disk.exists(posixpath.join(path, CLEAN_SHUTDOWN)) or kafka_was_here(disk, path):
+        return None
+    checkpoint = read_checkpoint(disk, path)
+    if checkpoint is None:
+        return None
+    journal = read_journal(disk, path)
+    journal.close()
+    return None if is_outdated(disk, path, checkpoint, journal) else checkpoint
+
+
 def compare_identity(disk: Disk, path: str) -> tuple[MetaProperties | None, list[tuple[str, bool, str]]]:
     """Whose directory it is, and what is wrong with the files that say so; nothing is changed.
 
@@ -148,9 +179,7 @@ def compare_identity(disk: Disk, path: str) -> tuple[MetaProperties | None, list
 
 def missing_segments(disk: Disk, path: str, tp: TopicPartition, present: Sequence[int]) -> list[tuple[int, int]]:
     """First and last offset of each segment that the partition must have and has not, after a clean stop of ours."""
-    if not disk.exists(posixpath.join(path, CLEAN_SHUTDOWN)) or kafka_was_here(disk, path):
-        return []
-    checkpoint = read_checkpoint(disk, path)
+    checkpoint = checkpoint_of_stop(disk, path)
     vouched = read_vouched(disk, path, checkpoint)
     for key, point in checkpoint.logs.items() if checkpoint is not None and vouched is not None else ():
         if point.tp == tp and vouched is not None:
