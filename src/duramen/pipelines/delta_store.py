@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -37,6 +38,8 @@ _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_lo
 
 class DeltaStore(Store):
     """See the module. A version of ours is a Delta version whose commit describes it; others may lie between."""
+
+    UNFIT: ClassVar = {**Store.UNFIT, "a duration": pa.types.is_duration, "a time of day": pa.types.is_time}
 
     def __init__(self, folder: Path, shape: Shape, schema: pa.Schema) -> None:
         super().__init__(folder, shape, schema)

@@ -132,7 +132,7 @@ class Queries:
                 raise ConfigError(f"{name} gives {type(given).__name__}, not a DataFrame")
             rows = traced(given, name) if isinstance(step, TableStep) else encode(given, name, step.key)  # type: ignore[attr-defined]
         if isinstance(step, TableStep):
-            step.shape.check(self._own_schema(rows))
+            STORES[step.store].check(step.shape, self._own_schema(rows))
         return Plan(step, place, reading, rows)
 
     def sound_plan(self, name: str) -> Plan:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -92,14 +92,32 @@ class VersionExpiredError(ConfigError):
 class Store(ABC):
     """A table in a folder. One writer at a time; any number of readers, who see whole versions."""
 
+    UNFIT: ClassVar[Mapping[str, Callable[[pa.DataType], bool]]] = {
+        "an interval of months": pa.types.is_interval,
+        "a struct without fields": lambda kind: pa.types.is_struct(kind) and not kind.num_fields,
+    }
+    """What the files cannot hold, also within other types."""
+
     def __init__(self, folder: Path, shape: Shape, schema: pa.Schema) -> None:
         """schema: the table's own columns, without those of the trace."""
-        shape.check(schema)
+        self.check(shape, schema)
         self.folder = folder
         self.shape = shape
         self._block: tuple[int, pa.Table] | None = None
         """Joined changes that were read last, by their first version."""
         self.schema = pa.schema([*(field.with_nullable(True).remove_metadata() for field in schema), *TRACE])
+
+    @classmethod
+    def check(cls, shape: Shape, schema: pa.Schema) -> None:
+        """ConfigError unless tables of this kind can have this shape and these columns."""
+        shape.check(schema)
+        for field in schema:
+            if pa.types.is_null(field.type):
+                raise ConfigError(f"the column {field.name} is always null and has no type: cast it to one")
+            for kind in _kinds(field.type):
+                for what, unfit in cls.UNFIT.items():
+                    if unfit(kind):
+                        raise ConfigError(f"the column {field.name} has {what}, which the table cannot hold: cast it")
 
     @classmethod
     def reopen(cls, folder: Path, shape: Shape) -> Self:
@@ -323,6 +341,13 @@ class Store(ABC):
 
 def _versioned(rows: pa.Table, version: int) -> pa.Table:
     return rows.append_column("_version", pa.repeat(pa.scalar(version, pa.int64()), rows.num_rows))
+
+
+def _kinds(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """A type, and those within it."""
+    yield kind
+    for index in range(kind.num_fields):
+        yield from _kinds(kind.field(index).type)
 
 
 def _cause(row: Mapping[str, Any]) -> Cause:

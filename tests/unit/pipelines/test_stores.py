@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -278,6 +279,26 @@ def test_a_key_has_a_type_that_can_be_compared() -> None:
     schema = pa.schema([("k", pa.struct([("a", pa.int64())])), ("n", pa.int64())])
     with pytest.raises(ConfigError, match="the key k is a struct"):
         Shape(("k",)).check(schema)
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_column_that_the_files_cannot_hold_is_named_before_anything_is_written(kind: str, tmp_path: Path) -> None:
+    def refused(column: pa.DataType) -> str:
+        with pytest.raises(ConfigError) as told:
+            STORES[kind](tmp_path / "t", Shape(("k",)), pa.schema([("k", pa.string()), ("x", column)]))
+        return str(told.value)
+
+    assert refused(pa.null()).startswith("the column x is always null")
+    assert refused(pa.month_day_nano_interval()).startswith("the column x has an interval of months")
+    assert refused(pa.list_(pa.struct([]))).startswith("the column x has a struct without fields")
+    if kind == "delta":
+        assert refused(pa.struct([("d", pa.duration("us"))])).startswith("the column x has a duration")
+        assert refused(pa.time64("us")).startswith("the column x has a time of day")
+    assert not list(tmp_path.iterdir())
+    store = ParquetStore(tmp_path / "p", Shape(("k",)), pa.schema([("k", pa.string()), ("x", pa.duration("us"))]))
+    row = {"k": "a", "x": timedelta(days=1), "_topic": "t", "_partition": 0, "_offset": 0, "_deleted": False}
+    store.apply(pa.Table.from_pylist([row], schema=store.schema), "query", 0, Offsets({("t", 0): 1}))
+    assert store.rows()["x"].to_pylist() == [timedelta(days=1)]
 
 
 @pytest.mark.parametrize("kind", STORES)
