@@ -26,10 +26,10 @@ from duramen.machines.metadata.commands import (
     Registered,
     TopicRef,
 )
-from duramen.model import INTERNAL_TOPICS, TopicPartition
+from duramen.model import INTERNAL_TOPICS, NO_TIMESTAMP, TopicPartition
 from duramen.partition.catalog import Catalog, silent
 from duramen.partition.partition import READ_COMMITTED, Appended, Partition, check_append
-from duramen.partition.positions import delete_records, list_offset
+from duramen.partition.positions import delete_records, lookup
 from duramen.partition.settings import cleaner_settings, directory_settings
 from duramen.partition.store import Store
 from duramen.ports import FileSpan
@@ -52,7 +52,10 @@ def open_log(path: str | os.PathLike[str], settings: Mapping[str, str] | None = 
     Raises DirectoryLockedError while another process has it, StorageError when it cannot be used, CorruptLogError for
     damage, ConfigError for a setting that is wrong.
     """
-    where = os.fspath(path)
+    where = os.fsdecode(path)
+    if not where:
+        raise ConfigError("a log needs the path of a directory, not an empty one")
+    where = os.path.abspath(where)  # the process may change its working directory
     try:
         return EmbeddedLog(where, _texts(settings))
     except OSError as error:
@@ -355,15 +358,23 @@ class Topic:
 
     def offset_at(self, partition: int, timestamp_ms: int) -> int | None:
         """Offset of the first record whose timestamp is at least `timestamp_ms`; None when there is none."""
+        # Below -1, which is the least that a record has, `lookup` knows one value that is no time.
+        moment = max(operator.index(timestamp_ms), NO_TIMESTAMP)
         with _disk_errors(f"partition {partition} of {self.name}"), self._turn:
-            found = list_offset(self._partition(partition), timestamp_ms, READ_COMMITTED)
-        return found.offset if found.offset >= 0 else None
+            found = lookup(self._partition(partition), moment, READ_COMMITTED).run()
+        return None if found is None else found.offset
 
     def truncate(self, partition: int, before_offset: int) -> int:
-        """Delete every record below `before_offset`, durably; returns the new first offset."""
+        """Delete every record below `before_offset`, durably; returns the new first offset.
+
+        Raises KafkaError OFFSET_OUT_OF_RANGE for an offset below 0 (-1 is no end here) or above the log's end.
+        """
+        before = operator.index(before_offset)
+        if before < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{before} is no offset before which there can be records")
         future: Future[KafkaError | None] = Future()
         with self._turn:
-            start = delete_records(self._partition(partition), before_offset)
+            start = delete_records(self._partition(partition), before)
             self._log._store.when_synced(TopicPartition(self.name, partition), future.set_result)
         error = future.result()
         if error is not None:

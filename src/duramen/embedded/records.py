@@ -33,18 +33,22 @@ class StoredRecord:
 
 
 def check_record(row: object) -> Record:
-    """The record, if it is one that can be written; TypeError that names what is wrong with it."""
+    """The record as it is written: views as the bytes they show. TypeError that names what is wrong with it."""
     if not isinstance(row, Record):
         raise TypeError(f"records are duramen.Record objects, not {type(row).__name__}")
-    for name, content in (("key", row.key), ("value", row.value)):
-        _check_bytes(f"a record's {name}", content)
-    for header in row.headers:
-        if not isinstance(header, tuple | list) or len(header) != 2 or not isinstance(header[0], str | bytes):
-            raise TypeError(f"a header is a pair of a name and bytes, not {header!r:.80}")
-        _check_bytes(f"the value of the header {header[0]!r:.80}", header[1])
+    key, value = _bytes("a record's key", row.key), _bytes("a record's value", row.value)
     if row.timestamp_ms is not None:
         _check_time(row.timestamp_ms)
-    return row
+    if key is row.key and value is row.value and row.headers == ():
+        return row
+    return Record(value, key, tuple(map(_header, row.headers)), row.timestamp_ms)
+
+
+def _header(header: object) -> Header:
+    if not isinstance(header, tuple | list) or len(header) != 2 or not isinstance(header[0], str | bytes):
+        raise TypeError(f"a header is a pair of a name and bytes, not {header!r:.80}")
+    name, value = header
+    return name, _bytes(f"the value of the header {name!r:.80}", value)
 
 
 def _check_time(when: int) -> None:
@@ -54,9 +58,13 @@ def _check_time(when: int) -> None:
     raise TypeError(f"a record's timestamp_ms is milliseconds since 1970 or None, not {when!r:.80}")
 
 
-def _check_bytes(what: str, content: object) -> None:
-    if content is not None and not isinstance(content, bytes | bytearray | memoryview):
-        raise TypeError(f"{what} is bytes or None, not {type(content).__name__}; encode it first")
+def _bytes(what: str, content: object) -> bytes | None:
+    """The length of a view counts its items, which may be wider than a byte, or not lie side by side."""
+    if content is None or isinstance(content, bytes):
+        return content
+    if isinstance(content, bytearray | memoryview):
+        return bytes(content)
+    raise TypeError(f"{what} is bytes or None, not {type(content).__name__}; encode it first")
 
 
 def murmur2(data: bytes) -> int:

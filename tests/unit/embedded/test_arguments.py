@@ -1,0 +1,96 @@
+"""What callers may hand over, and what would break a stored log if it were taken as it comes."""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import duramen
+from duramen.embedded.records import partition_for
+
+NUMBERS = array.array("i", [1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("view", "plain"),
+    [
+        (memoryview(NUMBERS), NUMBERS.tobytes()),
+        (memoryview(b"abcdef")[::2], b"ace"),
+        (memoryview(b"abcd").cast("B", (2, 2)), b"abcd"),
+    ],
+)
+def test_a_view_is_stored_as_the_bytes_it_shows(tmp_path: Path, view: memoryview, plain: bytes) -> None:
+    with duramen.open(tmp_path) as log:
+        events = log.topic("events", partitions=7)
+        events.append([duramen.Record(value=view, key=view, headers=[("h", view)])])
+        (stored,) = events.read(partition_for(plain, 7))
+    assert (stored.value, stored.key, stored.headers) == (plain, plain, (("h", plain),))
+
+
+def test_headers_that_can_be_gone_through_once_are_stored(tmp_path: Path) -> None:
+    with duramen.open(tmp_path) as log:
+        events = log.topic("events")
+        once = cast(Sequence[tuple[str, bytes]], iter([("h", b"1")]))
+        events.append([duramen.Record(value=b"v", headers=once)])
+        (stored,) = events.read(0)
+    assert stored.headers == (("h", b"1"),)
+
+
+@pytest.mark.parametrize("offset", [1.5, "2", None])
+def test_what_is_no_offset_does_not_truncate(tmp_path: Path, offset: Any) -> None:
+    with duramen.open(tmp_path) as log:
+        events = log.topic("events")
+        events.append([duramen.Record(value=b"v")] * 5)
+        with pytest.raises(TypeError):
+            events.truncate(0, offset)
+    with duramen.open(tmp_path) as log:
+        assert len(list(log.topic("events").read(0))) == 5
+
+
+def test_a_negative_offset_truncates_nothing(tmp_path: Path) -> None:
+    """In Kafka's DeleteRecords -1 stands for the end: every record. Here it is what `first - 1` gave."""
+    with duramen.open(tmp_path) as log:
+        events = log.topic("events")
+        events.append([duramen.Record(value=b"v")] * 5)
+        with pytest.raises(duramen.KafkaError, match="-1"):
+            events.truncate(0, -1)
+        assert len(list(events.read(0))) == 5
+
+
+@pytest.mark.parametrize("moment", [-1, -2, -3, -5, -6, -(10**6)])
+def test_a_moment_before_1970_is_a_moment(tmp_path: Path, moment: int) -> None:
+    """Not one of the names that ListOffsets has for the ends of a log."""
+    with duramen.open(tmp_path) as log:
+        events = log.topic("events")
+        assert events.offset_at(0, moment) is None
+        events.append([duramen.Record(value=b"v", timestamp_ms=number) for number in (7, 5, 9)])
+        assert events.offset_at(0, moment) == 0
+        assert events.truncate(0, 2) == 2
+        assert events.offset_at(0, moment) == 2
+
+
+def test_the_directory_stays_where_it_is_when_the_process_goes_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    with duramen.open("log", {"log.segment.bytes": str(1 << 20)}) as log:
+        events = log.topic("events")
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        for _ in range(5):
+            events.append([duramen.Record(value=bytes(600_000))])
+        log.topic("more").append([duramen.Record(value=b"v")])
+    assert not list((tmp_path / "elsewhere").iterdir())
+    with duramen.open(tmp_path / "log") as log:
+        assert log.topics() == ["events", "more"]
+        assert len(list(log.topic("events").read(0))) == 5
+
+
+@pytest.mark.parametrize("nowhere", ["", b""])
+def test_no_path_is_no_directory(nowhere: Any) -> None:
+    with pytest.raises((duramen.DuramenError, TypeError)):
+        duramen.open(nowhere)
