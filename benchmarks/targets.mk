@@ -6,6 +6,10 @@ BENCH ?=
 bench: $(VENV)/run.stamp ## Duramen beside Apache Kafka: ratios in 10 minutes
 	@$(BIN)/python -m benchmarks.run $(BENCH)
 
+.PHONY: bench-picture
+bench-picture: $(VENV)/run.stamp ## draw the newest run of make bench for the README
+	@$(BIN)/python -m benchmarks.chart
+
 .PHONY: bench-full
 bench-full: $(VENV)/run.stamp ## the whole comparison: more scenarios, longer rounds, half an hour
 	@$(BIN)/python -m benchmarks.run --full $(BENCH)

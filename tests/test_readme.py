@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
+from benchmarks import chart
 from serving import Served
 
 README = Path(__file__).resolve().parent.parent / "README.md"
@@ -93,3 +95,19 @@ def test_the_shell_blocks_name_things_that_exist() -> None:
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
     for command in re.findall(r"duramen ((?:log )?[a-z]+)", shell):
         run([str(BIN / "duramen"), *command.split(), "--help"], ADDRESS, README.parent, command)
+
+
+def test_the_picture_shows_the_newest_run_of_the_benchmark() -> None:
+    """`make bench-picture` draws it; a figure that is worse than Kafka's stands there as such."""
+    result = json.loads(chart.newest().read_text(encoding="utf-8"))
+    assert chart.PICTURE.read_text(encoding="utf-8") == chart.picture(result)
+    assert chart.PICTURE.relative_to(README.parent).as_posix() in README.read_text(encoding="utf-8")
+    figures = [one for _, rows in chart.groups(result) for one in rows]
+    slower = [
+        row
+        for one in result["scenarios"]
+        for row in one["figures"]
+        if row["figure"] == "records/s" and row["ratio"] < 1
+    ]
+    assert sum(one.times < 1 for one in figures) >= len(slower)
+    assert chart.picture(result).count("<rect") == len(figures) + 1
