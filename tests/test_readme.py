@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-
 from benchmarks import chart
+
 from serving import Served
 
 README = Path(__file__).resolve().parent.parent / "README.md"
