@@ -69,11 +69,16 @@ def _names(schema: str) -> list[str]:
     return list(cast(StructType, StructType.fromDDL(schema)).names)
 
 
+def _column(name: str) -> Column:
+    """The column of just this name; a dot in it is part of it."""
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
 def traced(rows: DataFrame, step: str) -> DataFrame:
     """A function's rows as a table stores them: `_cause` taken apart. ConfigError when it is missing."""
     if CAUSE not in rows.columns:
         raise ConfigError(_LOST.format(step=step))
-    kept = [name for name in rows.columns if name != CAUSE]
+    kept = [_column(name) for name in rows.columns if name != CAUSE]
     return rows.select(
         *kept,
         F.col("_cause.topic").alias("_topic"),
@@ -95,11 +100,11 @@ def encode(rows: DataFrame, step: str, key: str | None) -> DataFrame:
         raise ConfigError(f"{step} gives no column {key} for the record's key")
     if CAUSE not in rows.columns:
         raise ConfigError(_LOST.format(step=step))
-    value = F.to_json(F.struct(*fields), _JSON)
+    value = F.to_json(F.struct(*map(_column, fields)), _JSON)
     value = F.when(F.col("_cause.deleted"), None).otherwise(value)
     columns = [value.cast("binary").alias("value")]
     if key is not None:
-        columns.insert(0, F.col(key).cast("string").cast("binary").alias("key"))
+        columns.insert(0, _column(key).cast("string").cast("binary").alias("key"))
     return rows.select(*columns)
 
 

@@ -47,6 +47,15 @@ def test_the_key_and_deletions_come_along_to_a_table(spark: SparkSession) -> Non
     ]
 
 
+def test_a_dot_in_a_name_is_part_of_it(spark: SparkSession) -> None:
+    given = records(spark, '{"a.b":5}', None)
+    named = decode(given, pipelines.Topic("flights", schema="`a.b` int", key="tail"))
+    assert [(row["tail"], row["a.b"]) for row in rows(traced(named, "step"))] == [("N0", 5), ("N1", None)]
+    assert [row["value"] for row in rows(encode(named, "step", "tail"))] == [b'{"tail":"N0","a.b":5}', None]
+    by_key = decode(given, pipelines.Topic("flights", schema="n int", key="a.b"))
+    assert [row["key"] for row in rows(encode(by_key, "step", "a.b"))] == [b"N0", b"N1"]
+
+
 def test_a_value_that_does_not_fit_fails_and_is_named_or_is_kept(spark: SparkSession, tmp_path: Path) -> None:
     # From files: what is written into the query itself, Spark computes while it plans, in an order of its own.
     records(spark, '{"delay":5}', "{nonsense").write.parquet(str(tmp_path / "records"))
