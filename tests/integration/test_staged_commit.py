@@ -10,6 +10,8 @@ from typing import Any
 
 from duramen.client import CONTROLLER, Cluster, Coordinator
 from duramen.model import TopicPartition
+from duramen.pipelines.cluster import Node
+from duramen.pipelines.offsets import Offsets
 from duramen.wire.batch import batches, build_batch, records
 from duramen.wire.messages import API
 from serving import Served
@@ -19,6 +21,7 @@ CREATE_TOPICS, CLAIM, STAGE, COMMIT = 19, 10000, 10001, 10002
 SINK = Coordinator("sink", 100)
 TOPIC = "sunk"
 KILLS = 6
+MOVED = 100
 
 
 def batch(values: list[bytes]) -> bytes:
@@ -77,6 +80,29 @@ def everything(cluster: Cluster, partition: int) -> list[bytes]:
         if part.next_offset >= part.high_watermark:
             return found
         offset = part.next_offset
+
+
+def test_whether_all_of_a_batch_can_be_read_is_told_behind_a_kill(tmp_path: Path) -> None:
+    """Ends of topics that are asked for when nothing is on its way are those that a cut may take."""
+    node = Served(tmp_path)
+    node.start()
+    with Cluster(node.bootstrap, timeout_s=60) as cluster:
+        create(cluster)
+        driver = Driver(cluster, 1)
+        handles = [driver.stage(0, number % 2, batch([bytes(900_000)])) for number in range(MOVED)]
+        request = API[COMMIT].request.new(
+            sink_id=SINK.key, epoch=driver.epoch, batch_id=0, handles=handles, metadata=None, timeout_ms=1
+        )
+        while cluster.call(SINK, COMMIT, request, wait_s=5).state == 0:
+            pass
+    node.kill()
+    node.start()
+    asked = Node(node.bootstrap)
+    while asked.unread(SINK.key) is not None:
+        time.sleep(0.05)
+    assert asked.ends(TOPIC) == Offsets({(TOPIC, 0): MOVED // 2, (TOPIC, 1): MOVED // 2})
+    assert asked.unread("nobody's") is None
+    node.stop()
 
 
 def test_batches_are_there_once_whenever_the_node_is_killed(tmp_path: Path) -> None:

@@ -8,8 +8,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from duramen.errors import DuramenError
+from duramen.client import Cluster
+from duramen.errors import DuramenError, ErrorCode
+from duramen.errors import KafkaError as ClientError
 from duramen.pipelines.offsets import Cause, Offsets
+from duramen.spark.sink_calls import COMMITTED, SinkCalls
 
 SECONDS_MAX = 15.0
 
@@ -19,7 +22,7 @@ class UnreachableError(DuramenError):
 
 
 class Node:
-    """The node at an address. UnreachableError from every method when it is not there."""
+    """The node at an address. UnreachableError from every method but `unread` when it is not there."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -48,6 +51,20 @@ class Node:
             return Offsets({(topic, tp.partition): answer.result(SECONDS_MAX).offset for tp, answer in answers.items()})
         except KafkaException as error:
             raise self._unreachable(error) from None
+
+    def unread(self, sink: str) -> int | None:
+        """The last batch of a sink that is committed and on its way: not all of it is in its topic, and will be.
+
+        None where there is no such batch, and where there is no such sink. Errors are those of `client.Cluster`.
+        """
+        with Cluster(self.bootstrap, timeout_s=SECONDS_MAX) as cluster:
+            try:
+                told = SinkCalls(cluster, sink, timeout_s=SECONDS_MAX, wait_s=SECONDS_MAX).describe()
+            except ClientError as error:
+                if error.code is ErrorCode.RESOURCE_NOT_FOUND:
+                    return None
+                raise
+        return max((batch.batch_id for batch in told.batches if batch.state == COMMITTED), default=None)
 
     def create_like(self, topic: str, model: str, *, settings: bool = False) -> None:
         """Create a topic with as many partitions as `model` has; nothing when it is there or the model is not.

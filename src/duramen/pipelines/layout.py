@@ -111,6 +111,10 @@ class VersionFolder:
         """Spark's checkpoint. The generation counts how often the source has moved to another topic."""
         return self.path / f"checkpoint-{generation}"
 
+    def sink(self, pipeline: str, generation: int) -> str:
+        """The name under which a stream of this version writes what comes of the source's generation."""
+        return f"{pipeline}.{self.step}.{self.name}.{generation}"
+
     def about(self) -> dict[str, Any] | None:
         found: dict[str, Any] | None = read_json(self.path / "about.json")
         return found

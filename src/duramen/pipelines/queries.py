@@ -209,7 +209,7 @@ class Queries:
     def _writer(self, plan: Plan, said: Told) -> DataStreamWriter:
         step = plan.step
         if isinstance(step, StreamStep):
-            sink = f"{self.pipeline.name}.{step.name}.{plan.version.name}.{plan.reading.generation}"
+            sink = plan.version.sink(self.pipeline.name, plan.reading.generation)
             to = self.output_topic(plan)
             if to == step.to:
                 return self.connector.write(plan.rows, to, sink, plan.reading.topic, settings=False)

@@ -16,7 +16,7 @@ from duramen.errors import ConfigError, DuramenError
 from duramen.pipelines.cluster import SECONDS_MAX, Node
 from duramen.pipelines.declaration import EffectStep, Pipeline, StreamStep, TableStep
 from duramen.pipelines.difference import Difference, compare
-from duramen.pipelines.layout import Current, StepFolder, committed, unfinished
+from duramen.pipelines.layout import Current, StepFolder, VersionFolder, committed, unfinished
 from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.progress import Progress
 from duramen.pipelines.reading import open_table
@@ -225,11 +225,24 @@ class Reprocessing:
         # Readers go on behind the end of the new topic: both ends have to stand for the same input.
         for version in (old, new):
             place = self.folder.version(version)
+            self._check_readable(place)
             if unfinished(place.checkpoint((place.about() or {}).get("generation", 0))):
                 how = "duramen spark run --once" if version == old else f"duramen spark reprocess --version {new}"
                 raise NotReadyError(f"{name} {version} was cut off inside of a batch: `{how}` finishes it")
         if ahead := self.behind(old, new):
             raise NotReadyError(f"{name} {new} is {ahead:,} records ahead of {old}: `duramen spark run --once` first")
+
+    def _check_readable(self, place: VersionFolder) -> None:
+        """NotReadyError while a batch that Spark took for done is on its way into the topic: the node went when it had
+        committed it. What comes of it behind a cut nobody reads."""
+        about = place.about() or {}
+        for generation in range(about.get("first_generation", 0), about.get("generation", 0) + 1):
+            sink = place.sink(self.pipeline.name, generation)
+            if (batch := Node(self.pipeline.bootstrap).unread(sink)) is not None:
+                raise NotReadyError(
+                    f"batch {batch} of {self.step.name} {place.name} is committed, and the node has not moved all of "
+                    f"it to {about.get('to')} yet: ask again when it has"
+                )
 
     def _switch(self, current: Current, version: str, state: dict[str, Any]) -> float:
         began = time.monotonic()

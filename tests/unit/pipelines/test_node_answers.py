@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -9,6 +11,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from duramen import pipelines
+from duramen.errors import ErrorCode
+from duramen.errors import KafkaError as ClientError
 from duramen.pipelines import cluster, connector
 from duramen.pipelines.cluster import Node, UnreachableError
 from duramen.pipelines.connector import DuramenConnector
@@ -50,6 +54,19 @@ def test_a_record_that_is_not_told_is_not_gone(polled: Any, expected: Any, monke
     else:
         assert node.record(PLACE) == expected
     consumer.close.assert_called_once_with()
+
+
+def test_a_batch_on_its_way_is_told_by_its_sink(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(*states: int) -> Any:
+        return SimpleNamespace(batches=[SimpleNamespace(batch_id=n, state=state) for n, state in enumerate(states)])
+
+    for found, expected in ((told(), None), (told(2, 2), None), (told(2, 1), 1), (told(1, 1), 1)):
+        monkeypatch.setattr(cluster.SinkCalls, "describe", lambda _self, found=found: found)
+        assert Node("127.0.0.1:1").unread("sink") == expected
+    for code, is_told in ((ErrorCode.RESOURCE_NOT_FOUND, True), (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, False)):
+        monkeypatch.setattr(cluster.SinkCalls, "describe", MagicMock(side_effect=ClientError(code, "no")))
+        with nullcontext() if is_told else pytest.raises(ClientError):
+            assert Node("127.0.0.1:1").unread("sink") is None
 
 
 def test_a_step_does_not_begin_anew_where_the_topic_behind_its_cut_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,8 @@ class World:
         self.topics: dict[str, list[list[int]]] = {}
         self.chain: tuple[Cut, ...] = ()
         self.steps_left: int | None = None
+        self.moving: dict[str, int] = {}
+        """By sink: its batch that is committed, and on its way."""
         self.pipeline = pipelines.Pipeline("tour", folder=folder)
         self.flights = [0] * PARTITIONS
 
@@ -168,6 +170,10 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
 
         def ends(self, topic: str) -> Offsets:
             found: Offsets = worlds[-1].failing(worlds[-1].ends)(topic)
+            return found
+
+        def unread(self, sink: str) -> int | None:
+            found: int | None = worlds[-1].failing(worlds[-1].moving.get)(sink)
             return found
 
     write = layout.write_json
@@ -360,6 +366,28 @@ def test_a_swap_that_was_cut_off_before_the_node_knew_is_taken_back_where_anothe
     with pytest.raises(SwapConflictError):
         Reprocessing(world.pipeline, "late").swap("v2")
     assert work.folder.current() == (ahead if written else Current())
+
+
+@pytest.mark.parametrize("moves", ["v1", "v2"])
+def test_nobody_cuts_while_the_node_still_moves_what_is_committed(make: Callable[[], World], moves: str) -> None:
+    """It went behind the commit, Spark took the batch for done, and it is back: the topic's end is no end yet."""
+    world = make()
+    world.come(5)
+    world.work("v1")
+    reader, work = Reader(world), Reprocessing(world.pipeline, "late")
+    work.build(world, "v2", quiet, quiet)  # type: ignore[arg-type]
+    topic = world.topics["late" if moves == "v1" else "late.v2"][0]
+    late = topic.pop()
+    world.moving[f"tour.late.{moves}.0"] = 0
+    with pytest.raises(NotReadyError, match=f"batch 0 of late {moves} is committed"):
+        work.swap("v2")
+    assert (work.folder.current().version, world.chain) == ("v1", ())
+    topic.append(late)
+    world.moving.clear()
+    work.swap("v2")
+    world.come(4)
+    world.work("v2")
+    reader.check()
 
 
 def test_a_stream_is_swapped_beside_a_run_whose_records_never_rest(make: Callable[[], World]) -> None:
