@@ -30,7 +30,7 @@ class DuramenReader(DataSourceReader):
         self._options = parse(given, BATCH)
         self._settings = settings(self._options)
         self._schema = arrow_schema(schema, self._options)
-        _check_start(self._options)
+        _check_range(self._options)
 
     def partitions(self) -> list[InputPartition]:
         """The splits. Raises DataLossError for offsets asked for that the log does not hold any more."""
@@ -111,11 +111,30 @@ def only_of_key(
     return [tp for tp in tps if tp.partition == home[tp.topic]]
 
 
-def _check_start(options: Mapping[str, Any]) -> None:
-    by_time = options["startingTimestamp"] is not None or options["startingOffsetsByTimestamp"] is not None
-    given = options["startingOffsets"]
-    if not by_time and (
-        given == LATEST
-        or (isinstance(given, dict) and any(offset == LATEST for each in given.values() for offset in each.values()))
-    ):
+def _check_range(options: Mapping[str, Any]) -> None:
+    """ConfigError for a start and an end between which nothing can lie, as far as the options alone tell."""
+    first, start = _said(options, "starting")
+    last, end = _said(options, "ending")
+    if first == "startingOffsets" and any(offset == LATEST for _, offset in _each(start)):
         raise ConfigError("startingOffsets of a batch query must not be latest (-1): it would read nothing")
+    ends = dict(_each(end))
+    for place, at in _each(start) if first.removeprefix("starting") == last.removeprefix("ending") else ():
+        if at > ends.get(place, at) >= 0:
+            raise ConfigError(f"{first}{place} is {at}, behind {last}, which is {ends[place]}")
+
+
+def _said(options: Mapping[str, Any], side: str) -> tuple[str, Any]:
+    """The option that counts for one side of the range, and its value."""
+    names = [f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"]
+    return next(
+        ((name, options[name]) for name in names[:2] if options[name] is not None), (names[2], options[names[2]])
+    )
+
+
+def _each(value: Any) -> Iterator[tuple[str, int]]:
+    """The numbers of such a value, by the partition that each is for; "" for all."""
+    if isinstance(value, int):
+        yield "", value
+    elif value is not None:
+        for topic, numbers in value.items():
+            yield from ((f" of {topic}-{number}", at) for number, at in numbers.items())

@@ -119,6 +119,7 @@ def test_ranges_by_offsets_and_by_time(node: LogNode) -> None:
         ({"timestampRange": "1012,1015", "timestampLateness": "0"}, range(12, 15)),
         ({"timestampRange": "1012,", "timestampLateness": "1 day"}, range(12, 50)),
         ({"startingTimestamp": 1048, "startingOffsets": "latest"}, range(48, 50)),
+        ({"startingTimestamp": 1048, "endingOffsets": '{"ranges":{"0":49}}'}, range(48, 49)),
         ({"startingOffsets": '{"ranges":{"0":-2}}', "endingOffsets": '{"ranges":{"0":-1}}'}, range(50)),
     ):
         source = reader(node, topic, **options)
@@ -182,6 +183,11 @@ def test_a_range_of_time_that_is_open_in_front_has_records_without_a_time(node: 
         ({"startingOffsets": '{"other":{"0":1}}'}, "leaves out refused-0"),
         ({"endingOffsets": '{"refused":{"0":999}}'}, "refused-0 ends at 5, so that 999 is not there yet"),
         ({"startingTimestamp": 99999}, "no record at or after 99999 ms"),
+        ({"startingTimestamp": 7, "endingTimestamp": 6}, "startingTimestamp is 7, behind endingTimestamp, which is 6"),
+        (
+            {"startingOffsets": '{"refused":{"0":3}}', "endingOffsets": '{"refused":{"0":2}}'},
+            "startingOffsets of refused-0 is 3, behind endingOffsets, which is 2",
+        ),
         ({"assign": '{"refused":[0]}'}, "exactly one of assign, subscribe, subscribePattern"),
     ],
 )
