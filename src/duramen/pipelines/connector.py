@@ -44,9 +44,12 @@ def cuts_of(pipeline: Pipeline, topic: Topic, connector: Connector) -> Sequence[
     """The swaps of a source: of a stream of this pipeline from its folder, of any other topic from the node."""
     if topic.stream is not None:
         return StepFolder(pipeline.folder, topic.stream).current().cuts
-    if CHOOSES_TOPICS & {name.lower() for name in topic.options}:
-        return ()
-    return connector.cuts(topic.name)
+    return () if _chooses_topics(topic) else connector.cuts(topic.name)
+
+
+def _chooses_topics(topic: Topic) -> bool:
+    """Whether the source's options say what is read, instead of its name."""
+    return bool(CHOOSES_TOPICS & {name.lower() for name in topic.options})
 
 
 class DuramenConnector:
@@ -72,7 +75,7 @@ class DuramenConnector:
             given = {name: value for name, value in given.items() if not name.lower().startswith("starting")}
         options = {
             "kafka.bootstrap.servers": self.bootstrap,
-            "subscribe": topic.name,
+            **({} if _chooses_topics(topic) else {"subscribe": topic.name}),
             "startingOffsets": json.dumps({topic.name: {str(p): at for p, at in begin.items()}})
             if begin
             else "earliest",

@@ -13,7 +13,7 @@ import pytest
 from duramen import pipelines
 from duramen.errors import ConfigError, DeadlineError, ErrorCode, KafkaError, NetworkError
 from duramen.pipelines.chain import readings
-from duramen.pipelines.connector import DuramenConnector
+from duramen.pipelines.connector import CHOOSES_TOPICS, DuramenConnector
 from duramen.pipelines.layout import BusyError, Current, StepFolder
 from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.queries import Plan, QueryFailedError, Told
@@ -231,6 +231,14 @@ def test_the_source_is_told_where_to_begin_behind_a_cut_and_where_to_end(monkeyp
     free = options(Offsets(), None)
     assert free["StartingOffsets"] == "latest"
     assert "untilOffsets" not in free
+
+
+@pytest.mark.parametrize("option", ["assign", "subscribe", "SubscribePattern"])
+def test_options_may_say_which_topics_are_read(option: str) -> None:
+    spark = MagicMock()
+    DuramenConnector("node:1").read(spark, pipelines.Topic("flights", options={option: "x"}), Offsets(), None)
+    given = spark.readStream.format.return_value.options.call_args.kwargs
+    assert {name: value for name, value in given.items() if name.lower() in CHOOSES_TOPICS} == {option: "x"}
 
 
 # ---- telling the node ------------------------------------------------------------------------------------------------
