@@ -94,7 +94,7 @@ def behind_a_seal_trial(fault: Fault | None = None) -> Counter[Site]:
     disk = WatchedDisk({"f": batch + b"behind"}, fault)
     file = disk.open("/f")
     try:
-        checked = CheckedFile(file, compute_seal(file, len(batch), 0), 0)
+        checked = CheckedFile(file, compute_seal(file, len(batch), 0, 0), 0)
         require(checked.pread(6, len(batch)) == b"behind", "not what is there")
         require(checked.pread(len(batch) + 6, 0) == batch + b"behind", "not what is there")
     except OSError:

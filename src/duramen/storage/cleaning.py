@@ -340,7 +340,7 @@ class Copy:
         target.take_aborted(self._transactions.index)
         target.close_indexes()
         yield 0
-        seal = compute_seal(file, target.size, target.next_offset - 1)
+        seal = compute_seal(file, target.size, target.base_offset, target.next_offset - 1)
         seal.sides = read_sides(self._disk, [target.path_of(suffix) for suffix in (INDEX, TIME_INDEX, TXN_INDEX)])
         self._write(target.path_of(SEAL), seal.encode())
         target.sealed = True

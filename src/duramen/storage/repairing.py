@@ -224,7 +224,7 @@ class Repair:
             source.close()
         file = self.disk.open(path + ".tmp")
         try:
-            seal = compute_seal(file, file.size(), segment.next_offset - 1)
+            seal = compute_seal(file, file.size(), segment.base_offset, segment.next_offset - 1)
         finally:
             file.close()
         replace_file(self.disk, self._file(segment, REPAIRED), seal.encode())

@@ -27,8 +27,8 @@ GROW_BYTES = 64 << 20
 """Most bytes by which one checkpoint extends such a seal."""
 
 
-def compute_seal(file: File, length: int, last_offset: int) -> Seal:
-    """Read a finished segment once and checksum it; CorruptLogError when a batch in it is damaged."""
+def compute_seal(file: File, length: int, base_offset: int, last_offset: int) -> Seal:
+    """Read a finished segment of these offsets once and checksum it; CorruptLogError when a batch in it is damaged."""
     checksums = array("I")
     for start in range(0, length, _READ_BYTES):
         piece = memoryview(file.pread(min(_READ_BYTES, length - start), start))
@@ -36,7 +36,7 @@ def compute_seal(file: File, length: int, last_offset: int) -> Seal:
             checksums.append(crc32c(piece[inside : inside + BLOCK_BYTES]))
     timestamp = -1
     youngest = -1
-    reached = -1
+    reached = base_offset - 1
     for position, header, ok in scan(file, 0, length):
         if not ok or header is None:
             end = length if header is None else position + header.size
@@ -46,7 +46,8 @@ def compute_seal(file: File, length: int, last_offset: int) -> Seal:
             timestamp, youngest = header.max_timestamp, reached
     # It may end early: Kafka's compaction removes the last batches of a segment, too.
     if reached > last_offset or len(checksums) != -(-length // BLOCK_BYTES):
-        raise CorruptLogError(file.path, 0, length, f"it ends at offset {reached} instead of {last_offset}")
+        what = f"it ends at offset {reached} instead of {last_offset}"
+        raise CorruptLogError(file.path, 0, length, what, base_offset)
     return Seal(length, last_offset, timestamp, checksums, youngest)
 
 
@@ -65,14 +66,14 @@ def grow(disk: Disk, file: File, path: str, length: int, written: Mapping[int, i
 
     written: sums of whole blocks by number, taken when they were written; other blocks are read. What was sealed before
     is not read again: it may have been damaged since, and would be vouched for. Not synced unless something is going
-    to rely on it: one that a power cut tore is no seal.
+    to rely on it, then also where it has its length: one that a power cut tore is no seal.
     """
     try:
         known = read_growing(disk, path, length)
     except StorageError:
         known = None
     seal = Seal(0, -1, -1, array("I")) if known is None else known
-    if known is not None and known.length == length:
+    if known is not None and known.length == length and not sync:
         return
     length = min(length, seal.length + GROW_BYTES)
     sums = seal.checksums
@@ -126,7 +127,7 @@ def drop_torn(disk: Disk, path: str) -> bool:
 
 
 def sync_sides(disk: Disk, paths: Sequence[str]) -> None:
-    """What a seal is about to vouch for survives a power cut. OSError."""
+    """What a seal or a checkpoint is about to vouch for survives a power cut. OSError."""
     for path in paths:
         try:
             file = disk.open(path, write=True)
@@ -218,7 +219,7 @@ class SealJob:
 
     def run(self) -> Seal:
         """Checksum the segment and make the sidecar durable. OSError, CorruptLogError."""
-        seal = compute_seal(self._file, self._length, self._last_offset)
+        seal = compute_seal(self._file, self._length, self.base_offset, self._last_offset)
         growing = self._path_of(SEALING)
         disk = self._log.disk
         self._hold(seal, growing)

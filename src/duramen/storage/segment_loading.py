@@ -15,7 +15,15 @@ from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_off
 from duramen.storage.losses import gap_behind
 from duramen.storage.scan import CHUNK_BYTES, crc_of, header_at
 from duramen.storage.seal import SEALING, read_growing
-from duramen.storage.segment import INDEX, MAX_RELATIVE, TIME_INDEX, Segment, bounds_from_seal, checked_file
+from duramen.storage.segment import (
+    INDEX,
+    MAX_RELATIVE,
+    TIME_INDEX,
+    Segment,
+    bounds_from_seal,
+    checked_file,
+    sealed_sides,
+)
 from duramen.wire.batch import CONTROL, CRC_START, HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from duramen.wire.checksum import crc32c
 
@@ -54,6 +62,10 @@ def load_rolled(log: Log, segment: Segment, known: LogPoint | None, walk: Walk, 
         raise CorruptLogError(segment.path, 0, segment.size, "it overlaps the next segment", end)
     check_gap(log, segment, segment.next_offset, end, needed_from=needed_from)
     segment.next_offset = end
+    if sealed_sides(segment) is not None:
+        # It speaks of other index files, which may have more entries. It goes first, and is made anew behind theirs.
+        segment.drop_seal()
+        log.disk.sync_directory(log.path)
     for path, position, data in segment.pending_index_writes(final=True):
         _write(log, path, position, data)
     segment.close_indexes()

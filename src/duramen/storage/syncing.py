@@ -16,8 +16,8 @@ from duramen.storage.checkpoints import LEADER_EPOCHS, replace_file
 from duramen.storage.file_sync import to_sync
 from duramen.storage.no_room import writing
 from duramen.storage.producer_files import Home, encode_kafka, encode_ours
-from duramen.storage.seal import SEALING, grow
-from duramen.storage.segment import PRODUCERS, SNAPSHOT, TXN_INDEX, Segment, file_name
+from duramen.storage.seal import SEALING, grow, sync_sides
+from duramen.storage.segment import INDEX, PRODUCERS, SNAPSHOT, TIME_INDEX, TXN_INDEX, Segment, file_name
 
 if TYPE_CHECKING:
     from duramen.storage.log import Log
@@ -153,6 +153,7 @@ class LogSync:
         "_segments",
         "_sidecars",
         "_transactions",
+        "_written",
         "end_offset",
         "log",
         "position",
@@ -174,6 +175,10 @@ class LogSync:
         self._sidecars = sidecars
         self._growing: list[Growing] = []
         active = log.active
+        self._written: list[str] = []
+        if full and active.index is not None:  # by a checkpoint or a start, which do not sync them
+            writes = {each.path for each in sidecars.writes}
+            self._written = [path for path in map(active.path_of, (INDEX, TIME_INDEX)) if path not in writes]
         if any(segment is active for segment in unsynced) or (full and active.size):
             written = {} if active.written_sums is None else active.written_sums.take()
             self._growing = [Growing(active, active.open_file(), active.size, written)]
@@ -204,6 +209,7 @@ class LogSync:
     def _run(self) -> None:
         write(self._disk, self._sidecars, sync=self._full, still_there=self._still_there)
         self._still_there()
+        sync_sides(self._disk, self._written)
         if self._sidecars.epochs is not None:
             path = posixpath.join(self._path, LEADER_EPOCHS)
             replace_file(self._disk, path, self._sidecars.epochs, durable_name=False)

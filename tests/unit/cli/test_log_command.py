@@ -54,7 +54,7 @@ def write_segment(directory: Path, base: int, batches: list[tuple[int, bytes, in
     if sealed:
         file = RealDisk().open(str(path))
         try:
-            (directory / file_name(base, ".seal")).write_bytes(compute_seal(file, len(content), last).encode())
+            (directory / file_name(base, ".seal")).write_bytes(compute_seal(file, len(content), base, last).encode())
         finally:
             file.close()
     return path

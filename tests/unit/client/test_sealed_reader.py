@@ -38,7 +38,7 @@ def write_segment(folder: Path, base: int, sizes: list[int], seed: int = 0) -> S
     path = partition / f"{base:020d}.log"
     path.write_bytes(data)
     file = RealDisk().open(str(path))
-    path.with_suffix(".seal").write_bytes(compute_seal(file, len(data), base + len(sizes) - 1).encode())
+    path.with_suffix(".seal").write_bytes(compute_seal(file, len(data), base, base + len(sizes) - 1).encode())
     file.close()
     return SealedSegment(str(folder), DIRECTORY_ID, "t", 0, TOPIC_ID, base, len(data))
 

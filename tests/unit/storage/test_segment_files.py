@@ -84,12 +84,12 @@ def test_names() -> None:
         assert parse_base(name) is None
 
 
-def segment_file(tmp_path: Path, sizes: list[int]) -> tuple[Path, int]:
+def segment_file(tmp_path: Path, sizes: list[int], base: int = 0) -> tuple[Path, int]:
     data = b"".join(
-        bytes(build_batch([(None, bytes([i % 251]) * size, [], 100 + i)], base_offset=i))
+        bytes(build_batch([(None, bytes([i % 251]) * size, [], 100 + i)], base_offset=base + i))
         for i, size in enumerate(sizes)
     )
-    path = tmp_path / "00000000000000000000.log"
+    path = tmp_path / f"{base:020}.log"
     path.write_bytes(data)
     return path, len(data)
 
@@ -123,7 +123,7 @@ def test_a_scan_stops_at_damage(tmp_path: Path, sizes: list[int]) -> None:
 def test_a_seal_tells_which_block_changed(tmp_path: Path) -> None:
     path, length = segment_file(tmp_path, [5000] * 60)
     file = RealDisk().open(str(path))
-    seal = decode_seal(compute_seal(file, length, 59).encode(), "s")
+    seal = decode_seal(compute_seal(file, length, 0, 59).encode(), "s")
     assert (seal.length, seal.last_offset, seal.max_timestamp) == (length, 59, 159)
     assert len(seal.checksums) == -(-length // BLOCK_BYTES)
     data = bytearray(path.read_bytes())
@@ -138,9 +138,27 @@ def test_a_seal_tells_which_block_changed(tmp_path: Path) -> None:
         assert caught.value.offset == 7
         data[at] ^= 4
     with pytest.raises(CorruptLogError):
-        compute_seal(file, length, 58)
+        compute_seal(file, length, 0, 58)
     with pytest.raises(CorruptLogError):
-        compute_seal(file, length - 1, 59)
+        compute_seal(file, length - 1, 0, 59)
+    file.close()
+
+
+@pytest.mark.parametrize(("harm", "offset"), [(100, 700), (6000, 701)])
+def test_a_segment_that_cannot_be_sealed_tells_from_which_offset_on_it_is_damaged(
+    tmp_path: Path, harm: int, offset: int
+) -> None:
+    path, length = segment_file(tmp_path, [5000] * 3, base=700)
+    data = bytearray(path.read_bytes())
+    data[harm] ^= 1
+    path.write_bytes(data)
+    file = RealDisk().open(str(path))
+    with pytest.raises(CorruptLogError) as caught:
+        compute_seal(file, length, 700, 702)
+    assert caught.value.offset == offset
+    with pytest.raises(CorruptLogError) as caught:
+        compute_seal(file, 0, 700, 698)
+    assert caught.value.offset == 700
     file.close()
 
 
