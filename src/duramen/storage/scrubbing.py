@@ -8,6 +8,7 @@ Segments that are deleted or replaced meanwhile are passed over. Where a round s
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ MOST_ELAPSED_MS = 2_000
 LOGS_PER_JOB = 1_000
 """Logs looked at for one job: most have nothing sealed."""
 _READ_BYTES = 4 * BLOCK_BYTES
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+"""What opening a file says of the process or of the machine, and not of the file."""
 
 
 class Piece(NamedTuple):
@@ -50,7 +53,8 @@ class Piece(NamedTuple):
 class ScrubJob:
     """Checks some pieces. `run` on any thread, then `Scrubber.complete` or `fail` on the owner's.
 
-    progress: after this job; is_due: to be written down even if nothing is found.
+    progress: after this job; is_due: to be written down even if nothing is found. left: pieces for another job, because
+    no file could be opened.
     """
 
     disk: Disk
@@ -61,10 +65,11 @@ class ScrubJob:
     ends_round: bool
     found: list[tuple[Piece, Damage]] = field(default_factory=list)
     checked: int = 0
+    left: list[Piece] = field(default_factory=list)
 
     def run(self) -> None:
         """Read and compare; what cannot be read is a finding, too."""
-        for piece in self.pieces:
+        for number, piece in enumerate(self.pieces):
             try:
                 self._check(piece)
             except FileNotFoundError:
@@ -72,6 +77,9 @@ class ScrubJob:
             except CorruptLogError as error:
                 self.found.append((piece, damage_of(error)))
             except OSError as error:
+                if error.errno in _NO_DESCRIPTOR:
+                    self.left = self.pieces[number:]
+                    return
                 path = piece.segment.path
                 self.found.append((piece, Damage(path, piece.start, piece.end, -1, -1, f"it cannot be read: {error}")))
         if self.is_due or self.found:
@@ -152,6 +160,7 @@ class Scrubber:
         self.ended_ms: int | None = None
         self.on_round: Callable[[], None] = lambda: None
         self._doubted: list[Damage] = []
+        self._left: list[Piece] = []
         self._known: Progress | None = None
         self._job: ScrubJob | None = None
         self._waiting: list[LogKey] | None = None
@@ -179,11 +188,12 @@ class Scrubber:
                 self._taken_ms = now_ms  # the clock went back
             return None
         budget = max(BLOCK_BYTES, self.bytes_per_second * min(elapsed, MOST_ELAPSED_MS) // 1000)
-        if self._doubted:
+        if self._left or self._doubted:
             self._taken_ms = now_ms
-            pieces = self._choose_doubted(logs, budget)
+            pieces, self._left = self._left or self._choose_doubted(logs, budget), []
             if pieces:
-                self._job = ScrubJob(self._disk, self._path, pieces, self._standing(), is_due=False, ends_round=False)
+                standing = self._standing() if self._waiting is None else self._progress(0)
+                self._job = ScrubJob(self._disk, self._path, pieces, standing, is_due=False, ends_round=False)
                 return self._job
         if self._waiting is None and not self._begin(logs, now_ms):
             return None
@@ -294,7 +304,8 @@ class Scrubber:
             is_there = logs.get((log.topic_id, log.tp.partition)) is log
             if is_there and any(segment is piece.segment for segment in log.segments):
                 self._findings.add(damage)
-        if job.ends_round:
+        self._left = job.left
+        if job.ends_round and not job.left:
             self._waiting = None
             self.rounds += 1
             self.ended_ms = self._taken_ms

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from duramen.model import TopicPartition
-from duramen.sim.disk import CrashDisk
+from duramen.sim.disk import Call, CrashDisk
 from duramen.storage.damage import Damage
 from duramen.storage.directory import LogDirectory
 from duramen.storage.log import Log
@@ -197,3 +200,38 @@ def test_progress_survives_its_encoding_and_damage_is_noticed() -> None:
         assert decode_progress(content) == progress
         for at in range(len(content) - 1):
             assert decode_progress(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]) is None
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("suffix", [".log", ".seal"])
+def test_a_process_without_descriptors_has_found_nothing_and_looks_again(code: int, suffix: str) -> None:
+    disk, directory, log = filled()
+    disk.damage(log.segments[0].path, 70_000)
+    sealed = sum(segment.size for segment in log.segments[:-1])
+    refused = 0
+
+    def none_left(call: Call) -> OSError | None:
+        nonlocal refused
+        if call.operation != "open" or not call.path.endswith(suffix) or refused == 30:
+            return None
+        refused += 1
+        return OSError(code, "too many open files")
+
+    disk.fault = none_left
+    ended = scrub(directory, START_MS)
+    assert refused == 30
+    assert directory.scrubber.bytes == sealed
+    (found,) = directory.findings.known.values()
+    assert (found.path, found.what) == (log.segments[0].path, "the bytes differ from the seal")
+    refused = 0
+    directory.close(clean=True)
+    disk.end_process()
+    disk.fault = None
+    directory = start(disk, SCRUBBED)  # what was damaged is looked at first, and it is still damaged
+    disk.fault = none_left
+    for second in range(60):
+        job = directory.take_scrub(ended + second * 1000 * 30)
+        if job is not None:
+            job.run()
+            directory.complete_scrub(job)
+    assert list(directory.findings.known.values()) == [found]
