@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -73,7 +74,10 @@ def arrow_schema(schema: StructType, options: Mapping[str, Any]) -> pa.Schema:
         actual = field.dataType.simpleString()
         if not (field.name == "value" and options["valueFormat"] == "json") and actual != offered[field.name]:
             raise ConfigError(f"column {field.name} is {offered[field.name]}, not {actual}")
-    made = to_arrow_schema(schema, timezone="UTC")
+    try:
+        made = to_arrow_schema(schema, timezone="UTC")
+    except PySparkTypeError as error:  # of a field in valueSchema: the other columns have types of their own
+        raise ConfigError(f"valueSchema has a field that JSON is not read as; make it a string: {error}") from None
     if options["valueFormat"] == "json" and "value" in made.names:
         _check_json(made.field("value").type, "value")
     elif options["valueFormat"] == "json" and CORRUPT in made.names:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql.types import DateType, StructType
+from pyspark.sql.types import CharType, DateType, StructType
 
 from duramen.errors import ConfigError
 from duramen.spark.options import BATCH, parse
@@ -106,6 +106,8 @@ def test_types_that_json_is_not_read_as_are_refused_by_field() -> None:
     options = parse({"bootstrap.servers": "h:1", "valueFormat": "json", "valueSchema": "when date"}, BATCH)
     with pytest.raises(ConfigError, match=r"value\.when is date32"):
         arrow_schema(schema, options)
+    with pytest.raises(ConfigError, match=r"valueSchema has a field .*CharType"):
+        arrow_schema(StructType().add("value", StructType().add("code", CharType(3))), options)
     inner = StructType().add("id", "long", nullable=False)
     with pytest.raises(ConfigError, match=r"value\.in\.id is NOT NULL"):
         arrow_schema(StructType().add("value", StructType().add("in", inner)), options)
