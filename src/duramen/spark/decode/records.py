@@ -6,12 +6,15 @@ length of record k in each of them. Few long batches are walked one by one inste
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from duramen.errors import KafkaError
 from duramen.spark.decode.arena import Chunk
 from duramen.spark.decode.batches import check_counts
+from duramen.spark.decode.lanes import JUMPS, pairs, split
 from duramen.spark.decode.varints import Bytes, Ints, broken, varint, varints, varints_in_a_row
 
 _PART: Final = 7
@@ -49,10 +52,8 @@ def read_fields(chunk: Chunk) -> Fields:
     """
     headers, arena, starts, ends = chunk
     check_counts(headers.records, ends - starts)
-    first = np.zeros(len(headers.records) + 1, np.int64)
-    np.cumsum(headers.records, out=first[1:])
     batch = np.repeat(np.arange(len(headers.records)), headers.records)
-    body, end = _walk(arena, starts, ends, headers.records, first, batch)
+    body, end = _walk(chunk, batch)
     # behind the record's attributes, of which none are defined
     (timestamp_delta, offset_delta, key_size), key_at = varints_in_a_row(arena, body + 1, 3)
     (value_size,), value_at = varints_in_a_row(arena, _behind(key_at, key_size, end), 1)
@@ -96,12 +97,25 @@ def _header_counts(arena: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints]:
     return header_count, headers_at
 
 
-def _walk(arena: Bytes, starts: Ints, ends: Ints, count: Ints, first: Ints, batch: Ints) -> tuple[Ints, Ints]:
-    """Where each record's fields start and where the record ends. Rows of batch i begin at `first[i]`.
+def _walk(chunk: Chunk, batch: Ints) -> tuple[Ints, Ints]:
+    """Where each record's fields start and where the record ends. batch: of each row."""
+    headers, arena, starts, ends = chunk
+    lanes = split(chunk)
+    if lanes is not None:
+        with suppress(KafkaError):  # one of them began where no record does
+            row = np.repeat(np.arange(len(lanes.records)), lanes.records)
+            if (found := _walk_fast(arena, *lanes, _rows_before(lanes.records), row)) is not None:
+                return found
+    first = _rows_before(headers.records)
+    found = _walk_fast(arena, starts, ends, headers.records, first, batch)
+    return found or _walk_exact(arena, starts, ends, headers.records, first)
 
-    batch: of each row.
-    """
-    return _walk_fast(arena, starts, ends, count, first, batch) or _walk_exact(arena, starts, ends, count, first)
+
+def _rows_before(count: Ints) -> Ints:
+    """For each batch, and behind the last, how many records lie before."""
+    first = np.zeros(len(count) + 1, np.int64)
+    np.cumsum(count, out=first[1:])
+    return first
 
 
 def _walk_fast(
@@ -116,7 +130,7 @@ def _walk_fast(
     """
     if len(count) < _NARROW_FAST or np.any(count < 1):
         return None
-    pairs = np.ndarray((len(arena) - 1,), "<u2", arena.data, strides=(1,))
+    two_bytes = pairs(arena)
     order = np.argsort(-count, kind="stable")
     widths = (len(count) - np.cumsum(np.bincount(count)))[:-1]
     steps = int(np.count_nonzero(widths >= _NARROW_FAST))
@@ -130,7 +144,7 @@ def _walk_fast(
         for width, line in zip(widths[:steps].tolist(), lines[1:].tolist(), strict=True):
             if width != len(at):
                 at = _finished(at, ends, order, width)
-            at = np.add(at, _JUMPS.take(pairs[at]), out=met[line : line + width])
+            at = np.add(at, JUMPS.take(two_bytes[at]), out=met[line : line + width])
         at = _finished(at, ends, order, left).copy()
     except (IndexError, _NotAtEndError):
         return None
@@ -155,18 +169,6 @@ def _finished(at: Ints, ends: Ints, order: Ints, width: int) -> Ints:
     if not np.array_equal(at[width:], ends[order[width : len(at)]]):
         raise _NotAtEndError
     return at[:width]
-
-
-def _jumps() -> Ints:
-    """By a record's first two bytes (little-endian): bytes to the next one; 0 for a longer or impossible length."""
-    first, second = np.divmod(np.arange(1 << 16), 256)[::-1]
-    coded = np.where(first < 0x80, first, (first & 0x7F) | second << _PART)
-    taken = np.where(first < 0x80, 1, 2)
-    usable = (coded & 1 == 0) & ((first < 0x80) | (second < 0x80))
-    return np.where(usable, (coded >> 1) + taken, 0)
-
-
-_JUMPS: Final = _jumps()
 
 
 def _walk_exact(arena: Bytes, starts: Ints, ends: Ints, count: Ints, first: Ints) -> tuple[Ints, Ints]:
