@@ -93,7 +93,7 @@ def encode(rows: DataFrame, step: str, key: str | None) -> DataFrame:
 
     Rows that are records already, with a `value` and nothing that a sink would leave out, are written as they are.
     """
-    fields = [name for name in rows.columns if not name.startswith("_")]
+    fields = [name for name in rows.columns if name != CAUSE]
     if "value" in fields and set(fields) <= set(COLUMNS) and key in (None, "key"):
         return rows.select(fields)
     if key is not None and key not in rows.columns:

@@ -95,6 +95,14 @@ def test_a_column_that_is_called_value_is_one_of_the_others(spark: SparkSession)
     assert {name: bytes(value) for name, value in plain.items()} == {"key": b"N0", "value": b"any"}
 
 
+def test_a_stream_writes_every_column_whatever_its_name_begins_with(spark: SparkSession) -> None:
+    topic = pipelines.Topic("flights", schema="_id string, n int", corrupt="keep")
+    given = decode(records(spark, '{"_id":"a","n":5}', "{"), topic)
+    whole, broken = (json.loads(bytes(row["value"])) for row in rows(encode(given, "late", None)))
+    assert whole == {"_id": "a", "n": 5, "_corrupt": None}
+    assert broken == {"_id": None, "n": None, "_corrupt": "{"}
+
+
 def test_what_a_stream_writes_its_readers_get_to_the_microsecond(spark: SparkSession) -> None:
     """A moment was cut off to milliseconds: a table that orders rows by it took the wrong one for later."""
     schema = "seen timestamp, plain timestamp_ntz, inside struct<at: timestamp>, day date, n decimal(20,6), b binary"
