@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from random import SystemRandom
 from typing import Any
 
@@ -42,6 +43,9 @@ from duramen.wire.messages.commit_staged import CommitStagedResponse
 from duramen.wire.seal import Seal
 
 CRASHES = ("power cut in a call", "power cut", "kill")
+CHANGES = ("recreator", "hardener", "grower", "configurer", "trimmer")
+FEW = Plan(records=5, readers=0, members=0, partitions=1, page_cache=False, churn=False)
+"""A world in which little happens besides what a guard is about."""
 
 
 class Guard(ABC):
@@ -129,7 +133,7 @@ class ReadBound(Guard):
     owner = Partition
     method = "read"
     caught_by = "NothingReadVanishes"
-    plan = Plan(faults=("power cut",))
+    plan = Plan(faults=("power cut",), readers=3, members=0, page_cache=False, churn=False)
 
     def replacement(self, original: Any) -> Any:
         """Read as if everything in the files were committed."""
@@ -191,7 +195,7 @@ class Sequences(Guard):
     owner = ProducerStates
     method = "check"
     caught_by = "Order"
-    plan = Plan(faults=("short reads",), records=150)
+    plan = Plan(faults=("short reads",), records=150, readers=0, members=0, churn=False)
 
     def replacement(self, original: Any) -> Any:
         """Take a gap for the beginning."""
@@ -249,7 +253,7 @@ class RetentionAge(Guard):
     owner = housekeeping
     method = "removable_before"
     caught_by = "RetentionNeverEarly"
-    plan = Plan(features=("expiring",))
+    plan = Plan(features=("expiring",), partitions=1, members=0, page_cache=False, churn=False)
 
     def replacement(self, original: Any) -> Any:
         """Ask with a later time, and take every closed segment of a log with a limit in bytes."""
@@ -334,7 +338,7 @@ class ReadChecks(Guard):
     owner = reads
     method = "check_crc"
     caught_by = "Immutability"
-    plan = Plan(faults=("flipped bit",), churn=False)
+    plan = Plan(faults=("flipped bit",), partitions=1, members=0, page_cache=False, churn=False)
 
     def replacement(self, original: Any) -> Any:
         """Find every batch sound."""
@@ -418,7 +422,7 @@ class Unlinking(Guard):
     owner = RemoveFiles
     method = "run"
     caught_by = "NothingLeaks"
-    plan = Plan(features=("recreator", "expiring"))
+    plan = replace(FEW, features=("recreator", "expiring"))
 
     def replacement(self, original: Any) -> Any:
         """Remove nothing."""
@@ -431,7 +435,7 @@ class Timers(Guard):
     owner = Host
     method = "_timer_fired"
     caught_by = "Progress"
-    plan = Plan(records=5, readers=0, members=1, partitions=1, page_cache=False, churn=False, calm=True)
+    plan = replace(FEW, members=1, calm=True)
 
     def replacement(self, original: Any) -> Any:
         """Do nothing."""
@@ -444,6 +448,7 @@ class SeededDelays(Guard):
     owner = SimNetwork
     method = "delay"
     caught_by = "SameSeedSameHistory"
+    plan = replace(FEW, calm=True)
     twice = True
 
     def replacement(self, original: Any) -> Any:
@@ -458,7 +463,7 @@ class ErrorCodes(Guard):
     owner = FetchCall
     method = "_damaged"
     caught_by = "NoUnexpectedError"
-    plan = Plan(faults=("flipped bit",), churn=False)
+    plan = Plan(faults=("failing calls",), members=0, churn=False)
 
     def replacement(self, original: Any) -> Any:
         """Say that the server does not know what happened."""
@@ -476,7 +481,7 @@ class LateGroups(Guard):
     owner = Journal
     method = "complete"
     caught_by = "NoUnhandledError"
-    plan = Plan(faults=("failing sync", "full disk"), records=120)
+    plan = Plan(faults=("failing sync",), features=CHANGES, readers=0, members=0, churn=False)
 
     def replacement(self, original: Any) -> Any:
         """Forget for the moment that the directory was fenced."""
@@ -497,7 +502,7 @@ class SinkStamp(Guard):
     owner = wire_batch
     method = "stamp_producer"
     caught_by = "StagedOnce"
-    plan = Plan(faults=CRASHES, features=("sink",), readers=0, members=0)
+    plan = replace(FEW, faults=CRASHES, features=("sink",))
 
     def replacement(self, original: Any) -> Any:
         """Leave the batch as it was staged."""
@@ -537,7 +542,7 @@ class StagingKept(Guard):
     owner = Sink
     method = "oldest_needed"
     caught_by = "Progress"
-    plan = Plan(faults=CRASHES, features=("sink",), readers=0, members=0)
+    plan = replace(FEW, features=("sink",), calm=True)
 
     def replacement(self, original: Any) -> Any:
         """Need what is committed alone."""
