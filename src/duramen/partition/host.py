@@ -12,30 +12,17 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from duramen.errors import ClosedError, DuramenError, ErrorCode, KafkaError, check
-from duramen.machines.contract import NO_TICKET, LogRecord, Machine, Outcome, TimerFired, TransactionMarks
-from duramen.partition.replay import ReadableLog, Replay
+from duramen.machines.contract import NO_TICKET, LogRecord, Machine, Outcome, TimerFired
+from duramen.partition.record_writer import HostedLog, RecordWriter
+from duramen.partition.replay import Replay
 from duramen.ports import Clock, Timer
-from duramen.wire import batch as batches
 
 DEFAULT_BATCH_BYTES: Final = 1 << 20
-RECORD_OVERHEAD_BYTES: Final = 32
-"""Upper bound of what a record adds to its key and value in a batch: lengths, deltas, attributes, header count."""
 
 OnReply = Callable[[Any], None]
-
-
-class HostedLog(ReadableLog, Protocol):
-    """What the host needs of a partition."""
-
-    def append_local(self, batch: bytearray, now_ms: int) -> int:
-        """Append one batch of our own; returns the new log end. DuramenError or OSError when it is refused."""
-
-    def watch(self, callback: Callable[[], None], on_failed: Callable[[KafkaError], None] | None = None) -> None: ...
-
-    def unwatch(self, callback: Callable[[], None]) -> None: ...
 
 
 @dataclass(slots=True)
@@ -120,9 +107,8 @@ class Host:
         self.failed: DuramenError | None = None
         """Why this host takes no more commands; None while it does."""
         self._clock = clock
-        self._max_batch_bytes = max_batch_bytes
         self._commit_timeout = commit_timeout_ms / 1000
-        self._compression = compression
+        self._writer = RecordWriter(partition, machine, max_batch_bytes, compression)
         self._waiting: dict[int, OnReply] = {}
         self._last_ticket = NO_TICKET
         self._uncommitted: deque[_Uncommitted] = deque()
@@ -197,7 +183,7 @@ class Host:
         outcome = self.machine.on_loaded(now)
         # A machine that cannot write what its load calls for must not run: a refusal is raised here.
         if outcome.records:
-            self._append(outcome.records, now)
+            self._writer.append(outcome.records, now)
         self._follow(outcome, now)
 
     # ------------------------------------------------------------------ commands
@@ -221,6 +207,7 @@ class Host:
 
     def _decide(self, command: Any, ticket: int) -> None:
         now = self._clock.wall_ms()
+        self._writer.close_open(now)
         try:
             outcome = self.machine.decide(command, ticket, now)
         except KafkaError as error:
@@ -230,7 +217,7 @@ class Host:
     def _carry_out(self, outcome: Outcome, ticket: int, now: int) -> None:
         if outcome.records:
             try:
-                self._append(outcome.records, now)
+                self._writer.append(outcome.records, now)
             except DuramenError as error:
                 self._refused(outcome, ticket, error)
                 return
@@ -265,52 +252,6 @@ class Host:
         if outcome.if_refused is not None and self.failed is None:
             self._decide(outcome.if_refused, NO_TICKET)
         self._deliver()
-
-    # ------------------------------------------------------------------ appending
-
-    def _append(self, records: list[LogRecord], now: int) -> None:
-        size = batches.HEADER_SIZE + sum(map(_record_bytes, records))
-        if size <= self._max_batch_bytes:
-            self._append_batch(records, now)
-            return
-        marks = self.machine.transaction_marks
-        if marks is None or max(map(_record_bytes, records)) + batches.HEADER_SIZE > self._max_batch_bytes:
-            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes of records; {self._max_batch_bytes} fit")
-        self._append_transaction(records, marks, now)
-
-    def _append_transaction(self, records: list[LogRecord], marks: TransactionMarks, now: int) -> None:
-        self._append_batch([marks.begin], now)
-        try:
-            chunk: list[LogRecord] = []
-            size = batches.HEADER_SIZE
-            for record in records:
-                cost = _record_bytes(record)
-                if chunk and size + cost > self._max_batch_bytes:
-                    self._append_batch(chunk, now)
-                    chunk, size = [], batches.HEADER_SIZE
-                chunk.append(record)
-                size += cost
-            self._append_batch(chunk, now)
-            self._append_batch([marks.end], now)
-        except DuramenError as error:
-            # What the begin mark opened must be closed before anything else is written behind it.
-            try:
-                self._append_batch([marks.abort], now)
-            except DuramenError:
-                self.fail(error)
-            raise
-
-    def _append_batch(self, records: list[LogRecord], now: int) -> None:
-        rows = [(record.key, record.value, (), now) for record in records]
-        batch = batches.build_batch(rows, compression=self._compression)
-        try:
-            end = self.partition.append_local(batch, now)
-        except OSError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.partition.tp}: {error}") from error
-        first = end - len(records)
-        apply = self.machine.apply
-        for index, record in enumerate(records):
-            apply(record, first + index, now)
 
     # ------------------------------------------------------------------ commits and answers
 
@@ -394,7 +335,3 @@ class Host:
     def close(self) -> None:
         """Stop: callers without an answer get a ClosedError."""
         self.fail(ClosedError(f"{self.partition.tp}: the host was closed"))
-
-
-def _record_bytes(record: LogRecord) -> int:
-    return len(record.key or b"") + len(record.value or b"") + RECORD_OVERHEAD_BYTES
