@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import click
@@ -67,7 +68,7 @@ def _rows(pipeline: Pipeline, store: Store, wanted: dict[str, str]) -> list[dict
     for name, value in wanted.items():
         if name not in rows.column_names:
             raise ConfigError(f"there is no column {name}; there are {', '.join(store.schema.names)}")
-        rows = rows.filter(pc.equal(pc.cast(rows[name], pa.string()), value))
+        rows = rows.filter(_written(rows, name, value))
     node = Node(pipeline.bootstrap)
     found = []
     for index in range(min(rows.num_rows, ROWS_MAX)):
@@ -84,6 +85,16 @@ def _rows(pipeline: Pipeline, store: Store, wanted: dict[str, str]) -> list[dict
             }
         )
     return found
+
+
+def _written(rows: pa.Table, name: str, value: str) -> pa.ChunkedArray:
+    """Per row, whether the column has what is written so. ConfigError for one of more than single values."""
+    column = rows[name]
+    if pa.types.is_nested(column.type):
+        raise ConfigError(f"the column {name} is a {column.type}; --row takes columns of single values")
+    if pa.types.is_binary(column.type):  # which need not be text
+        return pc.equal(column, pa.scalar(os.fsencode(value), column.type))
+    return pc.equal(pc.cast(column, pa.string()), value)
 
 
 def _text(value: bytes | None) -> str:
@@ -131,7 +142,7 @@ def _record(pipeline: Pipeline, table: str, store: Store, cause: Cause) -> dict[
         return {**found, "note": "each row sums up many records; it is traced to the last of them"}
     if not keys:
         return found
-    held = [{name: row[name] for name in keys} for row in changed] or _keys_of(pipeline, table, cause, keys)
+    held = [{name: row[name] for name in keys} for row in changed] or _keys_of(pipeline, table, store, cause)
     later = [{**each, "state": _state(store, cause, each, bool(changed))} for each in held]
     if later:
         found["now"] = later
@@ -149,13 +160,19 @@ def _state(store: Store, cause: Cause, keys: dict[str, Any], changed: bool) -> s
     return f"superseded by {by} in table version {commit.version}" + (", which deleted it" if deleted else "")
 
 
-def _keys_of(pipeline: Pipeline, table: str, cause: Cause, keys: tuple[str, ...]) -> list[dict[str, Any]]:
+def _keys_of(pipeline: Pipeline, table: str, store: Store, cause: Cause) -> list[dict[str, Any]]:
     """The row that a record without one would have changed, where the record's key is the table's."""
-    source = pipeline.step(table).source
+    source, keys = pipeline.step(table).source, store.shape.keys
     record = Node(pipeline.bootstrap).record(cause) if keys == (source.key,) else None
     if record is None or record[0] is None:
         return []
-    return [{keys[0]: record[0].decode("utf-8", "backslashreplace")}]
+    text = pa.scalar(record[0].decode("utf-8", "backslashreplace"))
+    try:
+        return [
+            {keys[0]: text.cast(store.schema.field(keys[0]).type).as_py()}
+        ]  # the function may have made it a number
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return []
 
 
 def _version(commit: Commit) -> dict[str, Any]:

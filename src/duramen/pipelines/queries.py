@@ -91,6 +91,9 @@ class Running:
                 self.restarts = 0
                 self.plan.version.note_progress(progress.to_json())
                 yield progress
+        for batch in list(self.said.written):
+            if batch <= self.told:
+                del self.said.written[batch]
 
     def troubles(self) -> Iterator[str]:
         """What went wrong beside the batches since the last call."""

@@ -9,9 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from duramen import pipelines
 from duramen.cli import spark_trace
 from duramen.cli.main import main
 from duramen.cli.spark_status import _ago
+from duramen.errors import ConfigError
 from duramen.pipelines.offsets import Cause, Offsets
 from duramen.pipelines.parquet_store import ParquetStore
 from duramen.pipelines.store import Shape
@@ -111,3 +113,29 @@ def test_what_is_printed_fits_eighty_columns(asked) -> None:  # type: ignore[no-
     assert "offsets      flights=0:5" in said
     assert _ago(None) is None
     assert str(_ago("2020-01-01T00:00:00+00:00")).endswith(" ago")
+
+
+def test_rows_are_found_by_columns_of_any_kind_of_single_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_trace, "Node", Records)
+    own = pa.schema([("tail", pa.int64()), ("raw", pa.binary()), ("many", pa.list_(pa.int64()))])
+    store = ParquetStore(tmp_path / "t", Shape(("tail",)), own)
+    trace = {"_topic": "flights", "_partition": 0, "_deleted": False}
+    rows = [{"tail": n, "raw": raw, "many": [n], "_offset": n, **trace} for n, raw in enumerate((b"\xff", b"ab"))]
+    store.apply(pa.Table.from_pylist(rows, store.schema), "q", 0, Offsets({("flights", 0): 5}))
+    pipeline = pipelines.Pipeline("tour", folder=tmp_path)
+
+    @pipeline.table(pipelines.Topic("flights", key="tail"), keys=["tail"])
+    def aircraft(flights: object) -> object:
+        return flights
+
+    def found(column: str, value: str) -> list[int]:
+        return [each["row"]["tail"] for each in spark_trace._rows(pipeline, store, {column: value})]
+
+    assert (found("raw", "ab"), found("raw", "\udcff"), found("tail", "1")) == ([1], [0], [1])
+    with pytest.raises(ConfigError, match="the column many is a list"):
+        found("many", "1")
+    # The records' keys are text, and this table's are numbers: N1 is none, 1 is one.
+    assert "now" not in spark_trace._record(pipeline, "aircraft", store, Cause("flights", 0, 3))
+    monkeypatch.setitem(KEYS, 3, b"1")
+    (now,) = spark_trace._record(pipeline, "aircraft", store, Cause("flights", 0, 3))["now"]
+    assert now["tail"] == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +13,9 @@ from duramen.errors import DeadlineError
 from duramen.pipelines.chain import Reading
 from duramen.pipelines.layout import BusyError, Current, StepFolder
 from duramen.pipelines.offsets import Offsets
-from duramen.pipelines.queries import QueryFailedError, patiently
+from duramen.pipelines.progress import Written
+from duramen.pipelines.queries import QueryFailedError, Told, patiently
+from duramen.pipelines.queries import Running as RealRunning
 from duramen.pipelines.runner import RESTARTS_MAX, Runner, Terms, _Loop
 from duramen.swaps import Cut, SwapConflictError
 
@@ -270,3 +272,19 @@ def test_a_query_that_dies_without_a_reason_is_begun_again(
         if not available_now:
             with pytest.raises(QueryFailedError, match="late: its query ended and told no reason"):
                 loop.turn()
+
+
+def test_what_was_told_of_a_batch_is_forgotten(runner: StepRunner) -> None:
+    """A query may run for ever."""
+    query, said = Query(), Told()
+    plan: Any = Plan(runner, "late", None)
+    plan.version.describe({})
+    running = RealRunning(plan, lambda: cast(Any, query), said)
+    source = {"endOffset": None, "latestOffset": None}
+    for batch in range(3):
+        said.written[batch] = Written(batch + 1, 7)
+        ended = {"sources": [source], "durationMs": {"addBatch": 1}, "batchId": batch, "numInputRows": 5}
+        query.recentProgress.append(ended)
+    said.written[3] = Written(4, 7)  # of a batch that goes on
+    assert [(progress.batch, progress.written) for progress in running.news()] == [(0, 1), (1, 2), (2, 3)]
+    assert list(said.written) == [3]
