@@ -156,7 +156,9 @@ class Audit:
                 if time.monotonic() > deadline:
                     self.broken.append(f"{topic}-{partition}: nothing comes at {position} of {low}..{high}")
                     return
-                for message in consumer.consume(2000, 0.5):
+                # Alone, `consume` would wait for as many as it is asked for.
+                first = consumer.poll(0.5)
+                for message in [first, *consumer.consume(2000, 0)] if first is not None else ():
                     if message.error() is not None:
                         if message.error().code() != KafkaError._PARTITION_EOF:
                             self.broken.append(f"{topic}-{partition} at {position}: {message.error()}")
