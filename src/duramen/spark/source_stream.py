@@ -56,19 +56,31 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Positions | None = None
         self._ids: dict[str, TopicId] = {}
         self._initial: dict[str, dict[str, Any]] | None = None
+        self._nowhere: ConfigError | None = None
+        """Why there is no initial offset."""
         self._last_trigger: float | None = None
         self._leases: list[HeldLease] = []
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels: everything but the connection and what is held by it."""
-        return {**self.__dict__, "_cluster": None, "_leases": []}
+        return {**self.__dict__, "_cluster": None, "_leases": [], "_nowhere": None}
 
     # ---- offsets ---------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, dict[str, Any]]:  # noqa: N802
-        """Where a new query starts. Spark asks again when it plans the first batch, and after a restart in it."""
+        """Where a new query starts. Spark asks again when it plans the first batch, and after a restart in it.
+
+        That batch knows where it began, so that options which are refused by now, for a partition has come that they do
+        not name, are an error only for who needs them.
+        """
         ranges = self._ranges()
-        start = ranges.start(self._partitions(ranges), LATEST)
+        tps = self._partitions(ranges)
+        start: Positions = {}
+        self._nowhere = None
+        try:
+            start = ranges.start(tps, LATEST)
+        except ConfigError as error:
+            self._nowhere = error
         self._initial = to_json(start, ranges.ids)
         return self._initial
 
@@ -87,8 +99,9 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next micro-batch ends; `start` itself when there is nothing to do yet.
 
         Raises DataLossError when the log is shorter than what was already read, or a partition is gone,
-        TopicReplacedError when a topic is another one of the same name.
+        TopicReplacedError when a topic is another one of the same name, ConfigError where a new query cannot start.
         """
+        self._check_initial(start)
         ranges = self._ranges()
         tps = self._partitions(ranges)
         begin = self._of_the_same(from_json(start), ids_from_json(start), ranges.ids)
@@ -123,7 +136,10 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         until = from_json(end)
         ids = ids_from_json(end)
         # Of the first batch, `start` is the initial offset as it is by now: the latest one has moved since.
-        begin = self._of_the_same(first_from_json(end) or from_json(start), ids_from_json(start), ids)
+        first = first_from_json(end)
+        if first is None:
+            self._check_initial(start)
+        begin = self._of_the_same(first or from_json(start), ids_from_json(start), ids)
         # A partition that is new to the query is read from its first offset, whenever the batch is planned again.
         begin = {tp: begin.get(tp, 0) for tp in until}
         moved = {tp: offset for tp, offset in until.items() if offset > begin[tp]}
@@ -174,6 +190,11 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _partitions(self, ranges: OffsetRanges) -> list[TopicPartition]:
         assert self._cluster is not None
         return only_of_key(ranges.partitions(), self._cluster, self._options, self._settings)
+
+    def _check_initial(self, start: dict[str, Any]) -> None:
+        """Raises ConfigError where this is the initial offset, and there is none."""
+        if self._nowhere is not None and start == self._initial:
+            raise self._nowhere
 
     def _of_the_same(self, begin: Positions, then: Mapping[str, TopicId], now: Mapping[str, TopicId]) -> Positions:
         """Without the topics that are others now: what is new to a query is read from its first record."""

@@ -374,6 +374,33 @@ def test_a_first_batch_that_is_run_again_begins_where_it_began(node: LogNode) ->
     again.stop()
 
 
+@pytest.mark.parametrize(
+    ("topic", "where"),
+    [("grew", {"startingOffsets": '{"grew":{"0":3}}'}), ("grew-too", {"startingTimestamp": 1003})],
+)
+def test_a_first_batch_is_run_again_though_a_partition_came_that_the_options_do_not_know(
+    node: LogNode, topic: str, where: dict[str, Any]
+) -> None:
+    node.create(topic)
+    node.append(topic, 0, records(10))
+    query = stream(node, topic, **where)
+    end = query.latestOffset(query.initialOffset(), ReadAllAvailable())
+    query.stop()
+    node.grow(topic, 2)
+    again = stream(node, topic, **where)
+    assert [offset for offset, _ in rows(again, again.partitions(again.initialOffset(), end))] == [*range(3, 10)]
+    node.append(topic, 1, records(2))
+    second = again.latestOffset(end, ReadAllAvailable())
+    assert [offset for offset, _ in rows(again, again.partitions(end, second))] == [0, 1]
+    again.stop()
+    new = stream(node, topic, startingOffsets=f'{{"{topic}":{{"0":3}}}}')
+    start = new.initialOffset()
+    for begin in (lambda: new.latestOffset(start, ReadAllAvailable()), lambda: new.partitions(start, plain(end))):
+        with pytest.raises(ConfigError, match=f"it leaves out {topic}-1"):
+            begin()
+    new.stop()
+
+
 def test_bytes_limit_a_micro_batch(node: LogNode) -> None:
     topic = node.create("bytes")
     for _ in range(20):
