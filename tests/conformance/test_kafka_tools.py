@@ -26,16 +26,21 @@ from serving import Served
 PAUSE = 90.0
 STAMP = int(time.time() * 1000) - 600_000  # milliseconds; young enough to be retained
 pytestmark = pytest.mark.timeout(300)  # a JVM for every command
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+IgnoreUnrecognizedVMOptions"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def kafka_jars() -> Iterator[None]:
+def kafka_jars(node: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One run writes down the classes it loaded, as Java has parsed them: the others take half as long."""
     try:
         jars(timeout=PAUSE)
     except PeerUnavailableError as reason:
         pytest.skip(str(reason))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # short lives start faster so
+        classes = tmp_path_factory.mktemp("java") / "classes.jsa"
+        patch.setenv("JAVA_TOOL_OPTIONS", f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={classes}")
+        run(CONFIGS, node, "--describe", "--entity-type", "topics")
+        patch.setenv("JAVA_TOOL_OPTIONS", f"{SHORT_LIVED} -XX:SharedArchiveFile={classes}")
         yield
 
 
