@@ -6,7 +6,7 @@ digest would be taken for one; finding such a pair takes some 2^64 digests, and 
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 
 SLOT_BYTES = 24
 _DIGEST_BYTES = 16
@@ -28,10 +28,7 @@ class OffsetMap:
         self._slots = _prime(max(SMALLEST_SLOTS, min(most, int(2 * entries))))
         self._capacity = max(1, min(int(most * load_factor), self._slots - 1))
         self._table = bytearray(self._slots * SLOT_BYTES)
-        # Comes with OpenSSL's library, which a start has no time for and no use.
-        from hashlib import blake2b
-
-        self._digest = partial(blake2b, digest_size=_DIGEST_BYTES, key=key)
+        self._digest = digest_function(key)
         self.entries = 0
         self.latest = -1
 
@@ -47,7 +44,7 @@ class OffsetMap:
 
     def put(self, key: bytes, offset: int) -> bool:
         """Remember the offset as the key's last; False (and nothing changed) when there is no room for a new key."""
-        digest = self._digest(key).digest()
+        digest = self._digest(key)
         position, found = self._find(digest)
         if not found:
             if self.entries >= self._capacity:
@@ -59,7 +56,7 @@ class OffsetMap:
 
     def get(self, key: bytes) -> int:
         """The last offset of the key; -1 when it is not in the map."""
-        digest = self._digest(key).digest()
+        digest = self._digest(key)
         position, _ = self._find(digest)
         return int.from_bytes(self._table[position + _DIGEST_BYTES : position + SLOT_BYTES], "big") - 1
 
@@ -80,6 +77,14 @@ class OffsetMap:
                 # slots is prime, so every slot is reached.
                 step = 1 + int.from_bytes(digest[8:], "big") % (slots - 1)
             number = (number + step) % slots
+
+
+def digest_function(key: bytes) -> Callable[[bytes], bytes]:
+    """Digests of 16 bytes that nobody can foresee who does not know `key`, of at most 64 bytes."""
+    # Brings OpenSSL's library with it, which a start has no time for and no use.
+    from hashlib import blake2b
+
+    return lambda data: blake2b(data, digest_size=_DIGEST_BYTES, key=key).digest()
 
 
 def _prime(number: int) -> int:
