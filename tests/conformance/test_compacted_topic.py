@@ -83,7 +83,7 @@ def size_of(folder: Path) -> int:
 @pytest.fixture
 def node(serve: Callable[..., Served]) -> Served:
     node = serve(**QUICK)
-    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
     config = {"cleanup.policy": "compact", "internal.segment.bytes": "40000", "min.cleanable.dirty.ratio": "0.1"}
     admin.create_topics([NewTopic(TOPIC, 1, 1, config=config)])[TOPIC].result(20)
     return node
@@ -137,7 +137,7 @@ def test_kafkas_dump_log_segments_reads_what_is_left(node: Served) -> None:
 
 def test_committed_offsets_outlive_the_compaction_of_their_log(serve: Callable[..., Served]) -> None:
     node = serve(**QUICK, **{"offsets.topic.num.partitions": "1", "log.segment.bytes": "1048576"})
-    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic("many", 50, 1)])["many"].result(20)
     consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "committing"})
     consumer.commit(offsets=[TopicPartition("many", 0, 0)], asynchronous=False)

@@ -123,7 +123,7 @@ def test_configs(node: Served, filled: str) -> None:
     everything = run(CONFIGS, node, "--describe", "--all", *topic)
     for key in ("cleanup.policy", "min.insync.replicas", "max.message.bytes", "compression.type"):
         assert f"{key}=" in everything
-    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
     (number,) = admin.list_topics(timeout=20).brokers
     brokers = run(CONFIGS, node, "--describe", "--all", "--entity-type", "brokers", "--entity-name", str(number))
     assert "log.retention.hours=168" in brokers

@@ -32,7 +32,7 @@ def node(tmp_path: Path) -> Iterator[Served]:
 
 
 def create(node: Served, partitions: int, *topics: str) -> None:
-    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
     for created in admin.create_topics([NewTopic(name, partitions, 1) for name in topics]).values():
         created.result(20)
 
@@ -171,7 +171,7 @@ def test_a_topic_that_is_gone_once_it_is_read(node: Served) -> None:
         while len(found) < 3 and time.monotonic() < deadline:
             found += [message.value() for message in reader.consume(10, 0.05)]
         assert sorted(str(value) for value in found) == ["b'a0'", "b'b0'", "b'c0'"]
-        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
         admin.delete_topics(["late"])["late"].result(20)
         reader.commit()  # with the move out of the topic that is gone
         put(node, "late.v2", 1, "d0")
@@ -184,7 +184,7 @@ def test_a_member_leaves_that_was_never_asked_for_records(node: Served) -> None:
     """It gets its partitions while it closes."""
     create(node, 2, "late", "late.v2")
     with GroupReader(node.bootstrap, "audit", "late"):
-        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
         deadline = time.monotonic() + SECONDS_MAX
         while time.monotonic() < deadline:
             (group,) = admin.describe_consumer_groups(["audit"]).values()
@@ -201,7 +201,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_first_record(node: Served, 
     put(node, "late", 0, "a0", "a1", "a2")
     with GroupReader(node.bootstrap, "audit", "late", tell=told.append) as reader:
         assert len(read(reader)) == 3
-        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
         admin.delete_topics(["late"])["late"].result(20)
         create(node, 1, "late")
         put(node, "late", 0, *(f"b{number}" for number in range(count)))
@@ -231,7 +231,7 @@ def test_records_that_were_gone_before_they_were_read_are_told(
     with GroupReader(node.bootstrap, "audit", "late", start=start, tell=told.append) as reader:
         read(reader)
     put(node, "late", 0, *(f"b{number}" for number in range(5)))
-    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
     (deleted,) = admin.delete_records([TopicPartition("late", 0, 6)]).values()
     deleted.result(20)
     with GroupReader(node.bootstrap, "audit", "late", start=start, tell=told.append) as reader:
@@ -252,7 +252,7 @@ def test_an_operator_sets_the_group_to_another_place(node: Served) -> None:
         return done.stdout + done.stderr
 
     def by_another(topic: str, offset: int) -> None:
-        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
         asked = [ConsumerGroupTopicPartitions("audit", [TopicPartition(topic, 0, offset)])]
         (done,) = admin.alter_consumer_group_offsets(asked).values()
         done.result(20)

@@ -11,7 +11,7 @@ GIVEN = {"cleanup.policy": "compact", "retention.ms": "1234567890", "max.message
 
 
 def test_a_topic_like_another_has_its_settings_where_that_is_asked_for(served: Served) -> None:
-    admin = AdminClient({"bootstrap.servers": served.bootstrap})
+    admin = AdminClient({"bootstrap.servers": served.bootstrap, "log_level": 0})
     for created in admin.create_topics([NewTopic("lagging", 3, 1, config=GIVEN)]).values():
         created.result(20)
     asked = Node(served.bootstrap)

@@ -28,7 +28,7 @@ def node(tmp_path: Path) -> Iterator[Served]:
 
 
 def settings(node: Served) -> tuple[str, str]:
-    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
     (described,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, SWAPS_TOPIC)]).values()
     found = described.result(20)
     return found["cleanup.policy"].value, found["duramen.ack.durability"].value
@@ -61,7 +61,7 @@ def test_what_is_published_is_on_stable_storage(node: Served) -> None:
 @only_duramen
 def test_a_topic_that_was_there_is_made_stable(node: Served) -> None:
     """And what it had is written once more, for nobody knows whether it outlives a power cut."""
-    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(SWAPS_TOPIC, 1, 1, config={"cleanup.policy": "compact"})])[SWAPS_TOPIC].result(20)
     assert settings(node) == ("compact", "page-cache")
     with Cluster(node.bootstrap) as cluster:
@@ -90,7 +90,7 @@ def test_a_log_that_was_deleted_has_no_cuts(node: Served) -> None:
         log = SwapLog(cluster)
         log.publish("late", CUTS)
         assert log.cuts("late") == tuple(CUTS)
-        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
         admin.delete_topics([SWAPS_TOPIC])[SWAPS_TOPIC].result(20)
         assert log.cuts("late") == ()
         log.publish("late", CUTS)

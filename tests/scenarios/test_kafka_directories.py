@@ -35,7 +35,7 @@ def kafka_jars() -> None:
 def fill(bootstrap: str) -> None:
     """Two segments of records in one partition, and a group that has read some of them."""
     configs = {"segment.bytes": "1048576", "retention.ms": "-1"}
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(TOPIC, 1, 1, config=configs)])[TOPIC].result(30)
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "batch.size": 65536})
     for number in range(RECORDS):
@@ -128,7 +128,7 @@ def test_kafkas_directory_after_its_clean_stop_is_ours_with_all_records(tmp_path
 
 def create_and_delete(bootstrap: str, enough: Callable[[], bool]) -> None:
     """Metadata records, at least two rounds, until snapshots were taken and the log was rolled or cut."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     deadline = time.monotonic() + 90
     number = 0
     while number < 2 or not enough():
@@ -203,7 +203,7 @@ def test_directories_whose_metadata_log_was_cut_change_hands_both_ways(tmp_path:
     try:
         assert numbers(node.bootstrap) == list(range(RECORDS))
         assert committed(node.bootstrap) == 100
-        topics = AdminClient({"bootstrap.servers": node.bootstrap}).list_topics(timeout=10).topics
+        topics = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0}).list_topics(timeout=10).topics
         assert set(topics) == {TOPIC, "__consumer_offsets"}
         create_and_delete(node.bootstrap, lambda: cut_metadata(node.data)[0] > kafkas)
     finally:
