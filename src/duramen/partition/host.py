@@ -112,6 +112,9 @@ class Host:
         self._waiting: dict[int, OnReply] = {}
         self._last_ticket = NO_TICKET
         self._uncommitted: deque[_Uncommitted] = deque()
+        self._doubt: KafkaError | None = None
+        """Of what was appended below `_doubted_end` nobody could be told in time whether it is committed."""
+        self._doubted_end = -1
         self._ready: deque[tuple[OnReply, Any]] = deque()
         self._delivering = False
         self._agenda = _Agenda(clock, self._timer_fired)
@@ -234,7 +237,10 @@ class Host:
             self._answer(replies)
         else:
             end = self.partition.log_end_offset
-            if outcome.records or self._uncommitted or self.partition.high_watermark < end:
+            if self._doubt is not None and not outcome.records and self.partition.high_watermark < self._doubted_end:
+                # Nobody knows how long it will be, and whoever was given up waits no longer either.
+                self._answer([(ticket, self._doubt) for ticket, _ in replies])
+            elif outcome.records or self._uncommitted or self.partition.high_watermark < end:
                 overdue = self._clock.monotonic() + self._commit_timeout
                 self._uncommitted.append(_Uncommitted(end, overdue, outcome.records, replies))
                 self._watermark_moved()
@@ -285,6 +291,7 @@ class Host:
         """The records stay queued: observers still learn of their commit, only nobody waits any longer."""
         for entry in self._uncommitted:
             if entry.due <= until:
+                self._doubt, self._doubted_end = error, entry.end
                 replies, entry.replies = entry.replies, []
                 self._answer([(ticket, error) for ticket, _ in replies])
         self._deliver()

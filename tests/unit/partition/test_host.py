@@ -178,6 +178,26 @@ def test_a_late_commit_is_answered_with_outcome_unknown_and_still_observed(
     assert len(answers) == 2
 
 
+def test_a_read_behind_an_unknown_outcome_is_told_so_at_once(clock: FakeClock, partition: FakePartition) -> None:
+    """It would wait as long as the write has, and learn no more; behind the commit it is answered as ever."""
+    host = loaded(partition, clock, commit_timeout_ms=1000)
+    answers: list[Any] = []
+    host.submit(("add", 5), lambda _: None)
+    host.submit(("read",), answers.append)
+    clock.advance(1000)
+    assert [answer.code for answer in answers] == [ErrorCode.REQUEST_TIMED_OUT]
+    host.submit(("add", 6), answers.append)
+    host.submit(("read",), answers.append)
+    host.submit(("beat",), answers.append)
+    assert [answer.code for answer in answers[1:2]] == [ErrorCode.REQUEST_TIMED_OUT]
+    assert answers[2:] == ["alive"]
+    partition.commit(1)
+    host.submit(("read",), answers.append)
+    assert answers[3:] == []
+    partition.commit()
+    assert answers[3:] == [11, 11]
+
+
 def test_observers_hear_of_records_before_the_answers_leave(clock: FakeClock, partition: FakePartition) -> None:
     host = loaded(partition, clock)
     events: list[Any] = []

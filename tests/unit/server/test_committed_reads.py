@@ -128,7 +128,7 @@ def test_a_groups_offset_is_told_once_it_is_committed() -> None:
     assert reader.answer(9, 8) is None, "what it saw is not committed"
     server.pass_ms(6000)
     (group,) = reader.answer(9, 8).groups
-    assert ErrorCode(group.error_code) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert ErrorCode(group.error_code) is ErrorCode.NOT_COORDINATOR
     disk.power_cut()
     disk.power_on()
     server = InProcess(disk, node_id="0")

@@ -93,7 +93,10 @@ def _reply(request: Request, wanted: list[tuple[str, Any]], answers: list[Any]) 
 
 def _failure(answer: Any) -> ErrorCode | None:
     if isinstance(answer, DuramenError):
-        return group_error(answer)
+        code = group_error(answer)
+        # As Kafka: consumers before 3.9 fail at COORDINATOR_NOT_AVAILABLE here, which a failed append means elsewhere.
+        failed_append = code == ErrorCode.COORDINATOR_NOT_AVAILABLE != answer.code
+        return ErrorCode.NOT_COORDINATOR if failed_append else code
     return answer if isinstance(answer, ErrorCode) else None
 
 
