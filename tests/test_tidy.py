@@ -33,6 +33,7 @@ BROAD_EXCEPT_ALLOWED = {
     "src/duramen/server/request.py",
     "src/duramen/server/loop.py",
     "src/duramen/server/world.py",
+    "src/duramen/embedded/threads.py",
     "src/duramen/embedded/world.py",
     "src/duramen/sim/executor.py",
     "src/duramen/sim/loop.py",

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import operator
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from duramen.config import load_broker_config
+from duramen.embedded.appending import Appending, Done
 from duramen.embedded.records import Record, StoredRecord, check_record, partition_for
+from duramen.embedded.threads import Answer, unbroken_long
 from duramen.embedded.world import Turn, local_world
-from duramen.errors import ClosedError, ConfigError, DuramenError, ErrorCode, KafkaError, StorageError
+from duramen.errors import ClosedError, ConfigError, CorruptLogError, DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.machines.metadata.commands import (
     BrokerStopping,
     DeleteTopics,
@@ -28,7 +31,7 @@ from duramen.machines.metadata.commands import (
 )
 from duramen.model import INTERNAL_TOPICS, NO_TIMESTAMP, TopicPartition
 from duramen.partition.catalog import Catalog, silent
-from duramen.partition.partition import READ_COMMITTED, Appended, Partition, check_append
+from duramen.partition.partition import READ_COMMITTED, Partition
 from duramen.partition.positions import delete_records, lookup
 from duramen.partition.settings import cleaner_settings, directory_settings
 from duramen.partition.store import Store
@@ -37,12 +40,13 @@ from duramen.storage.checkpoints import META_PROPERTIES, decode_meta, read_file
 from duramen.storage.directory import LogDirectory
 from duramen.storage.disk import RealDisk
 from duramen.storage.reads import Pending
-from duramen.wire.batch import batches, build_batch, records
+from duramen.wire.batch import batches, records
 
-BATCH_TARGET_BYTES = 512 * 1024
 READ_CHUNK_BYTES = 1024 * 1024
 MAX_INFLATED_BYTES = 256 * 1024 * 1024
 START_SECONDS = 60.0
+
+T = TypeVar("T")
 
 
 def open_log(path: str | os.PathLike[str], settings: Mapping[str, str] | None = None) -> EmbeddedLog:
@@ -57,7 +61,7 @@ def open_log(path: str | os.PathLike[str], settings: Mapping[str, str] | None = 
         raise ConfigError("a log needs the path of a directory, not an empty one")
     where = os.path.abspath(where)  # the process may change its working directory
     try:
-        return EmbeddedLog(where, _texts(settings))
+        return unbroken_long(partial(EmbeddedLog, where, _texts(settings)), unwanted=EmbeddedLog.close)
     except OSError as error:
         raise StorageError(f"{where}: {error.strerror or error}") from error
 
@@ -100,7 +104,7 @@ class EmbeddedLog:
             self._node_id = config.integer("node.id")
             with self._turn:
                 self._store.maintenance.start()
-        except (OSError, DuramenError, TimeoutError):
+        except BaseException:
             self._abandon()
             raise
 
@@ -111,10 +115,9 @@ class EmbeddedLog:
 
     def _abandon(self) -> None:
         self._closed = True
+        self._turn.close()  # first: nobody works on the files any more
         if hasattr(self, "_store"):
-            with self._turn:
-                self._store.close(clean=False)
-        self._turn.close()
+            self._store.close(clean=False)
 
     def __enter__(self) -> EmbeddedLog:
         return self
@@ -134,12 +137,15 @@ class EmbeddedLog:
         known = self._topics.get(name)
         image = self._catalog.image.topic(name)
         if image is None:
-            future: Future[Any] = Future()
-            with self._turn:
+            created: Answer[Any] = Answer()
+
+            def create() -> None:
                 self._check()
                 new = self._catalog.new_topic(name, 1 if partitions is None else partitions, given)
-                self._catalog.create([new], future.set_result)
-            results = future.result()
+                self._catalog.create([new], created.give)
+
+            self._turn.take(create)
+            results = created.wait()
             if isinstance(results, DuramenError):
                 raise results
             error = results[0].result
@@ -171,8 +177,13 @@ class EmbeddedLog:
 
         StorageError when the disk fails meanwhile: what was acknowledged is kept, the next start recovers it.
         """
+        if sys.is_finalizing():
+            return  # the threads that would do it are gone
         if not self._closed:
             self._check_process()
+        unbroken_long(self._close_once)
+
+    def _close_once(self) -> None:
         try:
             with self._closing:  # a second thread comes back when the log is closed
                 if not self._closed:
@@ -209,15 +220,16 @@ class EmbeddedLog:
         self._check_process()
 
     def _check_process(self) -> None:
+        if sys.is_finalizing():
+            raise ClosedError(f"the log in {self.path} ends with the interpreter")
         if os.getpid() != self._pid:
             raise ClosedError(f"the log in {self.path} was opened before a fork; open it in the process that uses it")
 
     def _call(self, command: Any, timeout: float | None = None) -> Any:
         """Decide a metadata command and wait until it is durable; errors are raised."""
-        future: Future[Any] = Future()
-        with self._turn:
-            self._catalog.host.submit(command, future.set_result)
-        answer = future.result(timeout)
+        decided: Answer[Any] = Answer()
+        self._turn.take(lambda: self._catalog.host.submit(command, decided.give))
+        answer = decided.wait(timeout)
         if isinstance(answer, DuramenError):
             raise answer
         return answer
@@ -245,7 +257,12 @@ class Topic:
         partition per call, in turn. Records of one partition keep their order. Raises KafkaError when refused (none
         was stored then, unless the message says how many) or when the disk failed (the outcome is unknown then).
         """
-        return self._append(records, partition, _at_once).result(timeout)
+        stored: Answer[list[int] | KafkaError] = Answer()
+        self._append(records, partition, stored.give)
+        result = stored.wait(timeout)
+        if isinstance(result, KafkaError):
+            raise result
+        return result
 
     def append_async(self, records: Iterable[Record], partition: int | None = None) -> Future[list[int]]:
         """Like `append`, but returns at once with a future of the offsets.
@@ -253,15 +270,22 @@ class Topic:
         Its callbacks are called one after the other by a thread of their own, which holds no lock of the log: they
         may append, and wait for `append`, but not for another future of `append_async`.
         """
-        return self._append(records, partition, self._turn.tell)
+        future: Future[list[int]] = Future()
+        future.set_running_or_notify_cancel()
+        self._append(records, partition, lambda result: self._turn.tell(partial(_settle, future, result)))
+        return future
 
-    def _append(
-        self, records: Iterable[Record], partition: int | None, tell: Callable[[Callable[[], None]], None]
-    ) -> Future[list[int]]:
+    def _append(self, records: Iterable[Record], partition: int | None, done: Done) -> None:
         self._log._check()
-        now = self._turn.wall_ms()
         rows = [check_record(row) for row in records]
-        return _Appending(self, rows, self._spread(rows, partition), now, tell).future
+        appending = Appending(rows, self._spread(rows, partition), self._turn.wall_ms(), done)
+
+        def begin() -> None:
+            self._log._check()
+            appending.begin(self._partition)
+            self._log._store.commit_soon()
+
+        self._turn.take(begin)
 
     def _spread(self, rows: list[Record], partition: int | None) -> dict[int, list[int]]:
         """Positions in `rows` by partition."""
@@ -315,53 +339,58 @@ class Topic:
         return data, bound
 
     def _read_once(self, partition: int, offset: int) -> tuple[bytes, int]:
-        with _disk_errors(f"partition {partition} of {self.name}"):
-            with self._turn:
-                self._log._check()
-                source = self._partition(partition)
-                bound = source.bound(READ_COMMITTED)
-                parts: list[Any] = list(source.read(offset, READ_CHUNK_BYTES, READ_COMMITTED).parts)
-                for index, part in enumerate(parts):
-                    if isinstance(part, FileSpan):
-                        parts[index] = part.file.pread(part.length, part.position)
+        def begin() -> tuple[list[Any], int]:
+            source = self._partition(partition)
+            parts: list[Any] = list(source.read(offset, READ_CHUNK_BYTES, READ_COMMITTED).parts)
+            for index, part in enumerate(parts):
+                if isinstance(part, FileSpan):
+                    parts[index] = part.file.pread(part.length, part.position)
+            return parts, source.bound(READ_COMMITTED)
+
+        def end() -> None:
+            for part in pending:
+                part.complete()
+
+        with self._disk_errors(partition):
+            parts, bound = self._take(begin)
             pending = [part for part in parts if isinstance(part, Pending)]
             data = b"".join(part.run().data if isinstance(part, Pending) else part for part in parts)
             if pending:
-                with self._turn:
-                    for part in pending:
-                        part.complete()
+                self._take(end)
             return data, bound
 
     def _wait(self, partition: int, bound: int) -> None:
-        moved = threading.Event()
-        with self._turn:
+        moved: Answer[None] = Answer()
+        ring = partial(moved.give, None)
+
+        def begin() -> Partition:
             source = self._partition(partition)
             if source.bound(READ_COMMITTED) > bound:
-                return
-            source.watch(moved.set)
+                ring()
+            source.watch(ring)
+            return source
+
+        source = self._take(begin)
         try:
             moved.wait()
         finally:
-            with self._turn:
-                source.unwatch(moved.set)
+            self._turn.take(lambda: source.unwatch(ring))
         self._log._check()
 
     def start_offset(self, partition: int) -> int:
         """First offset that can be read."""
-        with self._turn:
-            return self._partition(partition).log_start_offset
+        return self._take(lambda: self._partition(partition).log_start_offset)
 
     def end_offset(self, partition: int) -> int:
         """Offset behind the last durable record."""
-        with self._turn:
-            return self._partition(partition).high_watermark
+        return self._take(lambda: self._partition(partition).high_watermark)
 
     def offset_at(self, partition: int, timestamp_ms: int) -> int | None:
         """Offset of the first record whose timestamp is at least `timestamp_ms`; None when there is none."""
         # Below -1, which is the least that a record has, `lookup` knows one value that is no time.
         moment = max(operator.index(timestamp_ms), NO_TIMESTAMP)
-        with _disk_errors(f"partition {partition} of {self.name}"), self._turn:
-            found = lookup(self._partition(partition), moment, READ_COMMITTED).run()
+        with self._disk_errors(partition):
+            found = self._take(lambda: lookup(self._partition(partition), moment, READ_COMMITTED).run())
         return None if found is None else found.offset
 
     def truncate(self, partition: int, before_offset: int) -> int:
@@ -372,14 +401,33 @@ class Topic:
         before = operator.index(before_offset)
         if before < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{before} is no offset before which there can be records")
-        future: Future[KafkaError | None] = Future()
-        with self._turn:
+        synced: Answer[KafkaError | None] = Answer()
+
+        def begin() -> int:
             start = delete_records(self._partition(partition), before)
-            self._log._store.when_synced(TopicPartition(self.name, partition), future.set_result)
-        error = future.result()
+            self._log._store.when_synced(TopicPartition(self.name, partition), synced.give)
+            return start
+
+        start = self._take(begin)
+        error = synced.wait()
         if error is not None:
             raise error
         return start
+
+    def _take(self, work: Callable[[], T]) -> T:
+        self._log._check()  # before the lock, too: in a forked child nobody may be there to let go of it
+        return self._turn.take(work)
+
+    @contextmanager
+    def _disk_errors(self, partition: int) -> Iterator[None]:
+        """A read that fails is told as StorageError, as every other failure is; and not where the log was closed."""
+        try:
+            yield
+        except (OSError, CorruptLogError) as error:
+            self._log._check()
+            if isinstance(error, OSError):
+                raise StorageError(f"partition {partition} of {self.name} cannot be read: {error}") from error
+            raise
 
     def _check_partition(self, partition: int) -> None:
         if not 0 <= partition < self.partitions:
@@ -404,126 +452,11 @@ def _texts(settings: Mapping[str, str] | None) -> dict[str, str]:
     return dict(settings or {})
 
 
-@contextmanager
-def _disk_errors(what: str) -> Iterator[None]:
-    """A read that fails is told as StorageError, as every other failure is."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"{what} cannot be read: {error}") from error
-
-
-def _at_once(news: Callable[[], None]) -> None:
-    """How the future of a call that waits is told: nobody else has it, so nothing is called back."""
-    news()
-
-
-class _Appending:
-    """One append call until all its batches are durable. tell: gets what settles the future."""
-
-    def __init__(
-        self,
-        topic: Topic,
-        rows: list[Record],
-        spread: dict[int, list[int]],
-        now: int,
-        tell: Callable[[Callable[[], None]], None],
-    ) -> None:
-        self._tell = tell
-        self.future: Future[list[int]] = Future()
-        self.future.set_running_or_notify_cancel()
-        self._offsets = [-1] * len(rows)
-        self._open = 1
-        self._error: KafkaError | None = None
-        encoded = [
-            (home, positions, build_batch([_row(rows[position], now) for position in positions]))
-            for home, all_positions in spread.items()
-            for positions in _chunks(rows, all_positions)
-        ]
-        with topic._turn:
-            try:
-                # All of the call before any of it is stored.
-                for home, _, batch in encoded if len(encoded) > 1 else ():
-                    check_append(topic._partition(home), memoryview(batch), -1, now)
-            except KafkaError as error:
-                self.future.set_exception(error)
-                return
-            for home, positions, batch in encoded:
-                if self._error is not None:
-                    break
-                self._open += 1
-                topic._partition(home).append(memoryview(batch), -1, now, _BatchDone(self, positions))
-            self.settled()
-            if self._open:
-                topic._log._store.commit_soon()
-
-    def place(self, positions: list[int], result: Appended | KafkaError) -> None:
-        if isinstance(result, KafkaError):
-            self._error = self._error or result
-        else:
-            for number, position in enumerate(positions):
-                self._offsets[position] = result.base_offset + number
-        self.settled()
-
-    def settled(self) -> None:
-        self._open -= 1
-        if self._open == 0:
-            if self._error is not None:
-                self._tell(partial(self.future.set_exception, self._named(self._error)))
-            else:
-                self._tell(partial(self.future.set_result, self._offsets))
-
-    def _named(self, error: KafkaError) -> KafkaError:
-        """The error of a call of which some batches were stored before another one was refused says so."""
-        stored = sum(offset >= 0 for offset in self._offsets)
-        if stored:
-            text = f"{error.message}; {stored:,} of this call's {len(self._offsets):,} records are stored all the same"
-            return KafkaError(error.code, text)
-        return error
-
-
-class _BatchDone:
-    """The callback of one batch."""
-
-    __slots__ = ("_call", "_positions")
-
-    def __init__(self, call: _Appending, positions: list[int]) -> None:
-        self._call = call
-        self._positions = positions
-
-    def __call__(self, result: Appended | KafkaError) -> None:
-        self._call.place(self._positions, result)
-
-
-def _chunks(rows: list[Record], positions: list[int]) -> Iterator[list[int]]:
-    """Split positions so that each batch stays well below `max.message.bytes`."""
-    chunk: list[int] = []
-    size = 0
-    for position in positions:
-        row = rows[position]
-        cost = (
-            len(row.key or b"")
-            + len(row.value or b"")
-            + sum(len(h[0]) + len(h[1] or b"") + 8 for h in row.headers)
-            + 32
-        )
-        if chunk and size + cost > BATCH_TARGET_BYTES:
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(position)
-        size += cost
-    if chunk:
-        yield chunk
-
-
-def _row(record: Record, now: int) -> tuple[bytes | None, bytes | None, list[tuple[bytes, bytes | None]], int]:
-    headers = [(name.encode() if isinstance(name, str) else name, value) for name, value in record.headers]
-    return (
-        record.key,
-        record.value,
-        headers,
-        now if record.timestamp_ms is None else operator.index(record.timestamp_ms),
-    )
+def _settle(future: Future[list[int]], result: list[int] | KafkaError) -> None:
+    if isinstance(result, KafkaError):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
 
 
 def _stored(row: Any, partition: int) -> StoredRecord:

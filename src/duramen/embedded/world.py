@@ -1,7 +1,7 @@
 """The ports of an embedded log: the caller's threads take turns as the loop, guarded by one lock.
 
 There is no event loop. Whoever calls in holds the lock and runs what became due; work that blocks (the journal's
-sync) happens on lane threads without the lock, so that callers that arrive meanwhile share the next group commit.
+sync) happens on lanes without the lock, so that callers that arrive meanwhile share the next group commit.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
+from duramen.embedded.threads import Lane, tell_unexpected, unbroken
 from duramen.errors import ClosedError
 from duramen.ports import Listener, Timer, Transport, World
 from duramen.storage.disk import RealDisk
 from duramen.storage.entropy import SystemEntropy
 from duramen.storage.together import side_by_side
+
+T = TypeVar("T")
 
 
 class LocalTimer:
@@ -34,7 +37,10 @@ class LocalTimer:
 
 
 class Turn:
-    """Clock and executor ports around one lock. `with turn:` is a turn of the loop; its end runs what was queued."""
+    """Clock and executor ports around one lock. `with turn:` is a turn of the loop; its end runs what was queued.
+
+    Threads of our own use it so; callers' threads, of which one may be the main thread, `take` it.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -42,9 +48,8 @@ class Turn:
         self._ready: deque[Callable[[], None]] = deque()
         self._timers: list[tuple[float, int, LocalTimer]] = []
         self._number = 0
-        self._lanes: dict[str, ThreadPoolExecutor] = {}
-        self._telling: int | None = None
-        self._teller = ThreadPoolExecutor(1, "duramen-teller", self._begin_telling)
+        self._lanes: dict[str, Lane] = {}
+        self._teller = Lane("duramen-teller")
         self._wake = threading.Condition(self.lock)
         self._closed = False
         self._timekeeper = threading.Thread(target=self._keep_time, name="duramen-timers", daemon=True)
@@ -61,10 +66,24 @@ class Turn:
         try:
             if self._depth == 1:
                 while self._ready:
-                    self._ready.popleft()()
+                    self._run(self._ready.popleft())
         finally:
             self._depth -= 1
             self.lock.release()
+
+    def _run(self, callback: Callable[[], None]) -> None:
+        try:
+            callback()
+        except Exception as error:  # noqa: BLE001 it is not the error of whoever's turn this is, and others have to run
+            tell_unexpected(error)
+
+    def take(self, work: Callable[[], T]) -> T:
+        """What `work` returns or raises, done in one turn, whatever signals arrive."""
+        return unbroken(partial(self._take, work))
+
+    def _take(self, work: Callable[[], T]) -> T:
+        with self:
+            return work()
 
     # ---- clock -----------------------------------------------------------------------------------------------
 
@@ -105,10 +124,6 @@ class Turn:
     # ---- executor --------------------------------------------------------------------------------------------
 
     def submit(self, lane: str, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        pool = self._lanes.get(lane)
-        if pool is None:
-            pool = self._lanes[lane] = ThreadPoolExecutor(1, thread_name_prefix=f"duramen-{lane}")
-
         def run() -> None:
             result: Any = None
             error: BaseException | None = None
@@ -120,10 +135,13 @@ class Turn:
                 if not self._closed:
                     done(result, error)
 
-        pool.submit(run)
-
-    def _begin_telling(self) -> None:
-        self._telling = threading.get_ident()
+        thread = self._lanes.get(lane)
+        if thread is None:
+            thread = self._lanes[lane] = Lane(f"duramen-{lane}")
+        try:
+            thread.submit(run)
+        except RuntimeError:  # no more threads: the interpreter ends, or the process has too many
+            self._ready.append(run)
 
     def tell(self, news: Callable[[], None]) -> None:
         """Run what may call back into the user's code: on a thread of its own that holds no lock and does no work of
@@ -139,13 +157,13 @@ class Turn:
             self._closed = True
             lanes = list(self._lanes.values())
             self._wake.notify()
-        for pool in lanes:
-            pool.shutdown(wait=True)
+        for lane in lanes:
+            lane.end()
         self._timekeeper.join()
 
     def end_telling(self) -> None:
         """Return when everybody has been told, after `close`; the thread that tells does not wait for itself."""
-        self._teller.shutdown(wait=threading.get_ident() != self._telling)
+        self._teller.end()
 
 
 class NoNetwork:

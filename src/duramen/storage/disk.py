@@ -12,6 +12,7 @@ import os
 import resource
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from weakref import WeakSet
 
 from duramen.errors import DirectoryLockedError
 from duramen.page_cache import PastCache, memory_share, refused
@@ -161,17 +162,32 @@ class RealFile:
 
 
 class RealLock:
-    """An flock on a file, which the kernel lets go when the process ends however it ends."""
+    """An flock on a file, which the kernel lets go when the process ends however it ends.
 
-    __slots__ = ("_descriptor",)
+    A forked child has the descriptor, too, and would keep the lock for as long as it lives: it closes it at once.
+    """
+
+    __slots__ = ("__weakref__", "_descriptor")
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        _LOCKS.add(self)
 
     def release(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+
+_LOCKS: WeakSet[RealLock] = WeakSet()
+
+
+def _leave_locks_to_the_parent() -> None:
+    for lock in list(_LOCKS):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_leave_locks_to_the_parent)
 
 
 class RealDisk(PastCache):

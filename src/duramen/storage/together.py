@@ -45,9 +45,14 @@ def side_by_side(work: Sequence[Callable[[], T]]) -> list[T]:
             except (OSError, DuramenError) as error:
                 errors[number] = error  # raised below, on the thread that asked
 
-    threads = [Thread(target=run, name="start", daemon=True) for _ in range(THREADS)]
-    for thread in threads:
-        thread.start()
+    threads: list[Thread] = []
+    try:
+        for _ in range(THREADS):
+            thread = Thread(target=run, name="start", daemon=True)
+            thread.start()
+            threads.append(thread)
+    except RuntimeError:  # no more threads: the interpreter ends, or the process has too many
+        run()
     for thread in threads:
         thread.join()
     if errors:

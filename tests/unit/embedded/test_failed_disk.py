@@ -43,6 +43,7 @@ def test_a_disk_that_fails_while_it_closes_is_told_by_an_error_of_ours(
         with pytest.raises(StorageError, match="could not be closed cleanly"):
             log.close()
     log.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("duramen-")]
+    left = {thread.name for thread in threading.enumerate() if thread.name.startswith("duramen-")}
+    assert left <= {"duramen-main"}  # of all logs of the process
     with duramen.open(str(tmp_path / "log")) as again:
         assert len(list(again.topic("t").read(0))) == 1

@@ -1,0 +1,113 @@
+"""One append call: its records as batches, and what became of each of them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+
+from duramen.embedded.records import Record
+from duramen.errors import KafkaError
+from duramen.partition.partition import Appended, Partition, check_append
+from duramen.wire.batch import build_batch
+
+BATCH_TARGET_BYTES = 512 * 1024
+
+Done = Callable[[list[int] | KafkaError], None]
+"""Gets the offsets in the order of the records, or the error; in a turn."""
+
+
+class Appending:
+    """One append call until all its batches are durable. spread: positions in `rows` by partition."""
+
+    def __init__(self, rows: list[Record], spread: dict[int, list[int]], now: int, done: Done) -> None:
+        self._done = done
+        self._now = now
+        self._offsets = [-1] * len(rows)
+        self._open = 1
+        self._error: KafkaError | None = None
+        self._encoded = [
+            (home, positions, build_batch([_row(rows[position], now) for position in positions]))
+            for home, all_positions in spread.items()
+            for positions in _chunks(rows, all_positions)
+        ]
+
+    def begin(self, find: Callable[[int], Partition]) -> None:
+        """In a turn, once: append all of it, or nothing where some of it would be refused."""
+        encoded, now = self._encoded, self._now
+        try:
+            for home, _, batch in encoded if len(encoded) > 1 else ():
+                check_append(find(home), memoryview(batch), -1, now)
+        except KafkaError as error:
+            self._done(error)
+            return
+        for home, positions, batch in encoded:
+            if self._error is not None:
+                break
+            self._open += 1
+            find(home).append(memoryview(batch), -1, now, _BatchDone(self, positions))
+        self.settled()
+
+    def place(self, positions: list[int], result: Appended | KafkaError) -> None:
+        if isinstance(result, KafkaError):
+            self._error = self._error or result
+        else:
+            for number, position in enumerate(positions):
+                self._offsets[position] = result.base_offset + number
+        self.settled()
+
+    def settled(self) -> None:
+        self._open -= 1
+        if self._open == 0:
+            self._done(self._offsets if self._error is None else self._named(self._error))
+
+    def _named(self, error: KafkaError) -> KafkaError:
+        """The error of a call of which some batches were stored before another one was refused says so."""
+        stored = sum(offset >= 0 for offset in self._offsets)
+        if stored:
+            text = f"{error.message}; {stored:,} of this call's {len(self._offsets):,} records are stored all the same"
+            return KafkaError(error.code, text)
+        return error
+
+
+class _BatchDone:
+    """The callback of one batch."""
+
+    __slots__ = ("_call", "_positions")
+
+    def __init__(self, call: Appending, positions: list[int]) -> None:
+        self._call = call
+        self._positions = positions
+
+    def __call__(self, result: Appended | KafkaError) -> None:
+        self._call.place(self._positions, result)
+
+
+def _chunks(rows: list[Record], positions: list[int]) -> Iterator[list[int]]:
+    """Split positions so that each batch stays well below `max.message.bytes`."""
+    chunk: list[int] = []
+    size = 0
+    for position in positions:
+        row = rows[position]
+        cost = (
+            len(row.key or b"")
+            + len(row.value or b"")
+            + sum(len(h[0]) + len(h[1] or b"") + 8 for h in row.headers)
+            + 32
+        )
+        if chunk and size + cost > BATCH_TARGET_BYTES:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(position)
+        size += cost
+    if chunk:
+        yield chunk
+
+
+def _row(record: Record, now: int) -> tuple[bytes | None, bytes | None, list[tuple[bytes, bytes | None]], int]:
+    headers = [(name.encode() if isinstance(name, str) else name, value) for name, value in record.headers]
+    return (
+        record.key,
+        record.value,
+        headers,
+        now if record.timestamp_ms is None else operator.index(record.timestamp_ms),
+    )
