@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 import time
 import uuid
@@ -351,10 +352,15 @@ def _record(message: Message, ends: Ends) -> Incoming | None:
     return Incoming(topic, partition, offset, message.timestamp()[1], _bytes(key), _bytes(value), headers)
 
 
+_given_headers = operator.methodcaller("headers")
+"""Where a name is not UTF-8 the client library returns half a list beside an exception. Since 3.12 Python does not look for
+the exception where it calls a method often, and dies of the list; a call by `operator` always looks."""
+
+
 def _headers(message: Message, place: str) -> Headers:
     try:
         # The client library gives a list of pairs; its type hints also allow a mapping, for writing.
-        given: Any = message.headers() or []
+        given: Any = _given_headers(message) or []
     except (SystemError, UnicodeDecodeError):
         note(f"{place}: the record's headers are left out, the name of one is not UTF-8")
         return []
