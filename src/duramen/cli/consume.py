@@ -353,8 +353,8 @@ def _record(message: Message, ends: Ends) -> Incoming | None:
 
 
 _given_headers = operator.methodcaller("headers")
-"""Where a name is not UTF-8 the client library returns half a list beside an exception. Since 3.12 Python does not look for
-the exception where it calls a method often, and dies of the list; a call by `operator` always looks."""
+"""Where a name is not UTF-8 the client library returns half a list beside an exception. Since 3.12 Python does not look
+for the exception where it calls a method often, and dies of the list; a call by `operator` always looks."""
 
 
 def _headers(message: Message, place: str) -> Headers:
