@@ -9,7 +9,8 @@ import pytest
 
 from serving import Served
 
-# One test of each kind, chosen so that together they take a few seconds.
+# One test of each kind, chosen so that together they take a few seconds. None that subscribes right after it has
+# connected: kafka-python forgets to ask for a topic that is named while its first metadata request is under way.
 SHORT = (
     "test_admin_integration.py::test_describe_configs_mixed_resources_returns_configs",
     "test_admin_integration.py::test_create_delete_topics",
@@ -17,7 +18,7 @@ SHORT = (
     "test_admin_integration.py::test_delete_records",
     "test_consumer_integration.py::test_kafka_consumer_offsets_for_time",
     "test_consumer_integration.py::test_kafka_consumer__offset_commit_resume",
-    "test_producer_integration.py::test_idempotent_producer_max_in_flight[5]",
+    "test_producer_integration.py::test_idempotent_producer_high_throughput",
 )
 
 
