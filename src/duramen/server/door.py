@@ -18,6 +18,7 @@ from duramen.server.dispatch import TABLE, Row
 from duramen.server.handlers import api_versions
 from duramen.server.handlers.produce import ProduceRequest
 from duramen.server.handlers.produce_again import KnownProduces
+from duramen.server.metrics import NO_API
 from duramen.server.network import Connection, Receiver
 from duramen.server.request import Request
 from duramen.wire.frame import API_VERSIONS
@@ -196,10 +197,10 @@ class Door:
             if type(request) is ProduceRequest:
                 self.known_produces.learn(view, request)
         except (DuramenError, IndexError) as error:
-            broker.metrics.error(key)
+            broker.metrics.error(key if key in TABLE else NO_API)
             connection.close(str(error))
         except Exception as error:  # noqa: BLE001 the connection loop: one client's request must not end the server
-            broker.metrics.error(key)
+            broker.metrics.error(key if key in TABLE else NO_API)
             broker.report_bug("request-failed", error, api=key, peer=connection.transport.peer)
             connection.close(f"internal error: {error!r}")
 

@@ -60,7 +60,7 @@ class BrokerCollector(Collector):
         yield latency
         errors = CounterMetricFamily("duramen_request_errors", "Requests that could not be handled.", labels=["api"])
         for key, count in sorted(metrics.errors.items()):
-            errors.add_metric([API[key].name if key in API else str(key)], count)
+            errors.add_metric([API[key].name if key in API else "unknown"], count)
         yield errors
         for name, text, histogram in (
             ("duramen_loop_lag_seconds", "How late a timer of the event loop was.", metrics.loop_lag),

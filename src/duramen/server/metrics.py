@@ -5,15 +5,18 @@ Nothing here knows Prometheus; `exposition.py` renders these numbers when somebo
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 
 SECONDS_BUCKETS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 )  # fmt: skip
 
+NO_API = -1
+"""Stands for every key that is not served: clients may send 65,536 of them."""
+
 
 class Histogram:
-    """Counts per fixed bucket, and their sum. Observing costs a bisection and three additions."""
+    """Counts per fixed bucket, its bound included, and their sum. Observing costs a bisection and three additions."""
 
     __slots__ = ("counts", "total")
 
@@ -22,7 +25,7 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, seconds: float) -> None:
-        self.counts[bisect_right(SECONDS_BUCKETS, seconds)] += 1
+        self.counts[bisect_left(SECONDS_BUCKETS, seconds)] += 1
         self.total += seconds
 
     @property
@@ -62,7 +65,7 @@ class Metrics:
         if histogram is None:
             histogram = self.latency[api_key] = Histogram()
         # `observe`, without the call: this is counted more often than anything.
-        histogram.counts[bisect_right(SECONDS_BUCKETS, seconds)] += 1
+        histogram.counts[bisect_left(SECONDS_BUCKETS, seconds)] += 1
         histogram.total += seconds
 
     def error(self, api_key: int) -> None:

@@ -356,11 +356,14 @@ class Connection:
         """Send what the socket takes; the rest when it is writable again."""
         if self.closed:
             return
+        outbox, before = self._outbox, self._outbox.size
         try:
-            self._outbox.send()
+            outbox.send()
         except OSError as error:
             self.close(str(error))
             return
+        if 0 < outbox.size < before:
+            self.last_active = self._receiver.monotonic()  # who takes a long reply piece by piece is not idle
         if self.muted:
             self._relieve()
 
