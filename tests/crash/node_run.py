@@ -25,6 +25,7 @@ from duramen.wire.messages import API
 SETTINGS = {
     "duramen_journal_max_bytes": str(1 << 20),
     "duramen_journal_part_bytes": str(1 << 16),
+    "duramen_reserve_bytes": str(1 << 14),
     "offsets_topic_num_partitions": "1",
     "duramen_sink_topic_num_partitions": "1",
     "auto_create_topics_enable": "false",

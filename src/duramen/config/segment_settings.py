@@ -15,6 +15,15 @@ SEGMENT_SETTINGS: tuple[Setting, ...] = (
         low=0,
     ),
     Setting(
+        "duramen.reserve.bytes",
+        "long",
+        str(16 << 20),
+        "Room that each log directory keeps on its disk for what makes room when there is none: deletions, a shorter "
+        "retention, a stop, a start. 0: none.",
+        unit="bytes",
+        low=0,
+    ),
+    Setting(
         "duramen.segment.lease.bytes.max",
         "long",
         str(1 << 30),

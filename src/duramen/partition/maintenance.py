@@ -6,6 +6,7 @@ checkpointed at once, and while it is nearly full the store asks its writers to 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from duramen.config import BrokerConfig
@@ -40,9 +41,15 @@ class Maintenance:
         self._stopped = False
 
     def start(self) -> None:
-        """Begin checkpoints, sealing, retention and deletions, once a second, and compaction."""
+        """Begin checkpoints, sealing, retention and deletions, once a second, and compaction.
+
+        A disk that was full before the start is so from the beginning: clients would take the last of it.
+        """
         self._timer = self._clock.call_later(MAINTENANCE_SECONDS, self._maintain)
         self._store.compaction.start()
+        for directory in self._store.directories:
+            if directory.reserve.lacking:
+                self._store.submit("housekeeping", directory.reserve.check_room, self._is_lacking(directory))
 
     @property
     def running(self) -> bool:
@@ -62,6 +69,7 @@ class Maintenance:
             if directory.journal.failed is None:
                 self._checkpoint(directory)
                 self._house_keep(directory)
+                self._keep_reserve(directory)
                 self._store.room.look(directory)
             self._scrub(directory)
         self._store.commit()
@@ -116,6 +124,31 @@ class Maintenance:
                     job.fail(error)
 
             self._store.submit("housekeeping", job.run, done)
+
+    def _keep_reserve(self, directory: LogDirectory) -> None:
+        """A disk that has no room for it is full: nothing would be left for what makes room."""
+        reserve = directory.reserve
+        if not reserve.take():
+            return
+
+        tell = self._is_lacking(directory)
+
+        def done(_: Any, error: BaseException | None) -> None:
+            reserve.made(error)
+            tell(_, error)
+
+        self._store.submit("housekeeping", reserve.make, done)
+
+    def _is_lacking(self, directory: LogDirectory) -> Callable[[Any, BaseException | None], None]:
+        """What to tell when it was looked whether there is room for the reserve."""
+
+        def done(_: Any, error: BaseException | None) -> None:
+            if isinstance(error, NoRoomError):
+                self._store.room.is_lacking(directory, error)
+            elif error is not None:
+                self._store.fail(directory, error)
+
+        return done
 
     def _scrub(self, directory: LogDirectory) -> None:
         job = directory.take_scrub(self._clock.wall_ms())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
+from duramen.partition.host import Host, OnReply
 from duramen.ports import Clock
 from duramen.storage.directory import LogDirectory
 from duramen.storage.no_room import NoRoomError
@@ -35,18 +37,38 @@ class Room:
     def found_none(self, directory: LogDirectory, error: NoRoomError) -> None:
         """A write found no room: no more are taken until a checkpoint has found some.
 
-        Where maintenance does not run, at a start and at the end, nobody would look for room: then the directory is
-        failed instead, and what was acknowledged is in the journal.
+        Where maintenance does not run, at a start and at the end, nobody would look for room: then the reserve goes,
+        and without one the directory is failed instead; what was acknowledged is in the journal.
         """
         if not self._store.maintenance.running or directory.journal.failed is not None:
-            self._store.fail(directory, error)
+            if directory.journal.failed is None and directory.reserve.give_up():
+                self._store.commit_soon()
+            else:
+                self._store.fail(directory, error)
             return
-        directory.journal.no_room = error
         self._store.answer_unknown(directory, f"{directory.path} has no room ({error})")
+        self.is_lacking(directory, error)
+
+    def is_lacking(self, directory: LogDirectory, error: NoRoomError) -> None:
+        """No more writes are taken, but nothing that waits for being written has failed."""
+        directory.journal.no_room = error
         news = directory not in self._full
         self._full[directory] = error, self._clock.monotonic()
         if news:
             self.on_change(directory, error)
+
+    @contextmanager
+    def making(self, directory: LogDirectory) -> Iterator[None]:
+        """What is appended to the directory meanwhile leads to room on its disk, and is tried at once. OSError."""
+        if directory in self._full:
+            self._full[directory] = self._full[directory][0], self._clock.monotonic() - 2 * RETRY_SECONDS
+        with directory.making_room():
+            yield
+
+    def submit(self, host: Host, command: Any, on_reply: OnReply) -> None:
+        """Have the host decide on what leads to room: a full disk does not refuse it. OSError."""
+        with self.making(self._store.home(host.partition.tp)):
+            host.submit(command, on_reply)
 
     def is_worth_a_try(self, directory: LogDirectory) -> bool:
         """Whether a commit should write what the directory has queued: not at once again where it was full."""

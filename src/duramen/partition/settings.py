@@ -24,6 +24,7 @@ def directory_settings(config: BrokerConfig, cluster_id: str | None) -> Director
         open_files=config.integer("duramen.open.files.max"),
         retention_check_interval_ms=config.integer("log.retention.check.interval.ms"),
         producer_id_expiration_ms=config.integer("producer.id.expiration.ms"),
+        reserve_bytes=config.integer("duramen.reserve.bytes"),
         scrub_bytes_per_second=config.integer("duramen.scrub.bytes.per.second"),
         scrub_interval_ms=config.integer("duramen.scrub.interval.ms"),
         node_id=config.integer("node.id"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from duramen.config import TopicConfig
@@ -27,7 +28,8 @@ from duramen.storage.damage import damage_of
 from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.journal import Group
 from duramen.storage.log import Log
-from duramen.storage.no_room import NoRoomError
+from duramen.storage.no_room import NoRoomError, is_no_room
+from duramen.storage.reserve import spend
 
 
 @dataclass(slots=True)
@@ -75,8 +77,10 @@ class Store:
 
     def open_directory(self, path: str, settings: DirectorySettings) -> LogDirectory:
         """Lock, recover and own the log directory `path`; its logs become partitions by `adopt`."""
-        directory = LogDirectory.open(
-            self._world.disk,
+        disk = self._world.disk
+        begin = partial(
+            LogDirectory.open,
+            disk,
             path,
             settings,
             now_ms=self._world.clock.wall_ms(),
@@ -84,6 +88,12 @@ class Store:
             hot=self.directories[0].hot if self.directories else None,
             together=self._world.executor.together,
         )
+        try:
+            directory = begin()
+        except (OSError, StorageError) as error:
+            if not is_no_room(error) or not spend(disk, path, settings.reserve_bytes):
+                raise
+            directory = begin()  # all over again, as after a crash
         directory.high_watermark = self._high_watermark
         directory.journal.on_failed = self.commit_soon
         self.directories.append(directory)
@@ -179,7 +189,8 @@ class Store:
 
     def delete_log(self, directory: LogDirectory, log: Log) -> None:
         """Delete a log's files: renamed away now, removed by the housekeeping lane later."""
-        directory.delete_log(log)
+        with self.room.making(directory):
+            directory.delete_log(log)
         self.commit_soon()
 
     # ---- the commit cycle ------------------------------------------------------------------------------------

@@ -72,6 +72,7 @@ SETTINGS = {
     "duramen.journal.max.bytes": str(1 << 20),
     "duramen.journal.part.bytes": str(1 << 16),
     "duramen.journal.bypass.bytes": "4096",
+    "duramen.reserve.bytes": "8192",
 }
 SMALL_JOURNAL = {"duramen.journal.max.bytes": str(1 << 17)}
 """Two parts: its end is reached, and its beginning used again, within a short run."""

@@ -11,7 +11,7 @@ from duramen.model import TopicPartition
 from duramen.ports import File
 from duramen.storage.checkpoints import parse_partition_name
 from duramen.storage.index import OffsetIndex
-from duramen.storage.no_room import OUT_OF_SPACE
+from duramen.storage.no_room import is_no_room
 from duramen.storage.scan import scan
 
 MOST_FINDINGS = 1000
@@ -20,9 +20,8 @@ MOST_FINDINGS = 1000
 
 def remedy_of(failure: BaseException) -> str:
     """What to do about the error that fenced a directory."""
-    cause = failure if isinstance(failure, OSError) else failure.__cause__
-    full = isinstance(cause, OSError) and cause.errno in OUT_OF_SPACE
-    return "free space on its volume, then restart the node" if full else "mend its disk, then restart the node"
+    remedy = "free space on its volume" if is_no_room(failure) else "mend its disk"
+    return f"{remedy}, then restart the node"
 
 
 class Damage(NamedTuple):

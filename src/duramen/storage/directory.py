@@ -43,7 +43,8 @@ from duramen.storage.opening import Offline, Opening
 from duramen.storage.reads import HotWindow
 from duramen.storage.recovery import RecoveryReport
 from duramen.storage.recovery_plan import LogKey
-from duramen.storage.scrubbing import Scrubber, ScrubJob
+from duramen.storage.reserve import Reserve
+from duramen.storage.scrubbing import Scrubber
 from duramen.storage.together import Together, one_by_one
 
 
@@ -71,6 +72,7 @@ class DirectorySettings:
     open_files: int = -1
     retention_check_interval_ms: int = 300_000
     producer_id_expiration_ms: int = 86_400_000
+    reserve_bytes: int = 0
     scrub_bytes_per_second: int = 8 << 20
     scrub_interval_ms: int = 604_800_000
     default_config: LogConfig = field(default_factory=PlainLogConfig)
@@ -121,6 +123,7 @@ class LogDirectory(DirectoryLogs):
         self.offline: dict[LogKey, Offline] = {}
         self.high_watermark: Callable[[Log], int] = lambda log: log.durable_end
         self.journal: Journal
+        self.reserve = Reserve(disk, path, settings.reserve_bytes)
         self._queue: list[Log] = []
         self._dirty = 0
         self._together: Together = one_by_one
@@ -158,6 +161,7 @@ class LogDirectory(DirectoryLogs):
         self = cls(disk, path, settings, entropy, hot)
         self._together = together
         try:
+            self.reserve.find()
             self._start(now_ms, forgo=forgo)
         except BaseException:
             self._release()
@@ -206,7 +210,7 @@ class LogDirectory(DirectoryLogs):
         self._checkpointer.is_compacting = lambda log: self.cleaner.is_busy([log.path])
         self._housekeeping = Housekeeping(
             self.disk, self.path, journal, self._mark_of, state.leftovers, self.findings, self.cleaner,
-            settings.producer_id_expiration_ms,
+            settings.producer_id_expiration_ms, self.making_room,
         )  # fmt: skip
         self.scrubber = Scrubber(
             self.disk, self.path, self.findings, settings.scrub_bytes_per_second, settings.scrub_interval_ms
@@ -280,11 +284,14 @@ class LogDirectory(DirectoryLogs):
     def checkpoint_due(self) -> bool:
         """Whether the journal's fill or the bytes waiting for a sync call for a checkpoint now.
 
-        Or a disk that was full: a checkpoint writes every kind of file that grows, and so shows whether there is room.
+        Or a disk that was full and has room for the reserve again: a checkpoint writes every kind of file that grows,
+        and so shows whether there is more.
         """
         if self._checkpointer.under_way or self.journal.fill >= self.settings.checkpoint_fill:
             return True
-        if self.crowded or self.cleaner.waits or self._housekeeping.waits or self.journal.no_room is not None:
+        if self.crowded or self.cleaner.waits or self._housekeeping.waits:
+            return True
+        if self.journal.no_room is not None and not self.reserve.lacking:
             return True
         if self.journal.entries and self._now_ms - self._last_checkpoint_ms >= self.settings.checkpoint_interval_ms:
             return True
@@ -326,7 +333,7 @@ class LogDirectory(DirectoryLogs):
             self.fail_checkpoint(job, error)
             raise
         self._dirty = self._checkpointer.dirty_bytes
-        if job.files is not None:
+        if job.files is not None and not self.reserve.lacking:
             self.journal.no_room = None
 
     def fail_checkpoint(self, job: Checkpoint, error: BaseException) -> None:
@@ -348,14 +355,6 @@ class LogDirectory(DirectoryLogs):
             return []
         return self._housekeeping.take(self.logs, now_ms, self.settings.retention_check_interval_ms)
 
-    def take_scrub(self, now_ms: int) -> ScrubJob | None:
-        """The scrubber's next job for a lane of its own, None when there is none; a failed directory is read, too."""
-        return None if self._closed else self.scrubber.take(self.logs, now_ms)
-
-    def complete_scrub(self, job: ScrubJob) -> None:
-        """The job has run."""
-        self.scrubber.complete(job, self.logs)
-
     def close(self, clean: bool) -> None:
         """Stop using the directory. clean: sync everything, drain the journal and say so, so that nothing is replayed.
 
@@ -372,6 +371,8 @@ class LogDirectory(DirectoryLogs):
 
     def _stop_cleanly(self) -> None:
         try:
+            if self.journal.no_room is not None:
+                self.reserve.give_up()
             while (group := self.take_group()) is not None:
                 group.run()
                 self.journal.complete(group)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from duramen.errors import ClosedError, FencedDirectoryError, KafkaError, StorageError
@@ -24,6 +24,8 @@ from duramen.storage.no_room import NoRoomError
 from duramen.storage.opening import Offline
 from duramen.storage.reads import HotWindow
 from duramen.storage.recovery_plan import LogKey
+from duramen.storage.reserve import Reserve
+from duramen.storage.scrubbing import Scrubber, ScrubJob
 from duramen.storage.segment import SUFFIXES
 
 if TYPE_CHECKING:
@@ -42,7 +44,9 @@ class DirectoryLogs:
     offline: dict[LogKey, Offline]
     findings: Findings
     journal: Journal
+    reserve: Reserve
     cleaner: Cleaner
+    scrubber: Scrubber
     _queue: list[Log]
     _checkpointer: Checkpointer
     _housekeeping: Housekeeping
@@ -131,6 +135,22 @@ class DirectoryLogs:
         target = self.delete_log(log)
         del self.offline[key]
         return target
+
+    @contextmanager
+    def making_room(self) -> Iterator[None]:
+        """What is appended meanwhile leads to room: it is not refused for want of it, and gets the reserve. OSError."""
+        if self.journal.no_room is not None:
+            self.reserve.give_up()
+        with self.journal.making_room():
+            yield
+
+    def take_scrub(self, now_ms: int) -> ScrubJob | None:
+        """The scrubber's next job for a lane of its own, None when there is none; a failed directory is read, too."""
+        return None if self._closed else self.scrubber.take(self.logs, now_ms)
+
+    def complete_scrub(self, job: ScrubJob) -> None:
+        """The job has run."""
+        self.scrubber.complete(job, self.logs)
 
     def keep_producers(self, keeps: Callable[[int], bool]) -> None:
         """Producer ids for which `keeps` holds do not expire; every sink's until this is called."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -38,6 +38,8 @@ MOST_CALLS = 20
 
 FIRST_RETENTION_DELAY_MS = 30_000
 """Milliseconds from the first maintenance to the first look at retention."""
+FULL_RETENTION_MS = 10_000
+"""Milliseconds between two looks at retention while the disk is full."""
 
 
 class Job(Protocol):
@@ -124,10 +126,12 @@ class Housekeeping:
         findings: Findings,
         cleaner: Cleaner,
         producer_expiration_ms: int,
+        making_room: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self.producer_expiration_ms = producer_expiration_ms
         self._disk = disk
         self._cleaner = cleaner
+        self._making_room = making_room
         self._directory = directory
         self._journal = journal
         self._high_watermark = high_watermark
@@ -172,6 +176,8 @@ class Housekeeping:
         if self._last_retention_ms is None:
             # The first look comes a while after the start, as Kafka's does (log.initial.task.delay.ms).
             self._last_retention_ms = now_ms - interval_ms + min(FIRST_RETENTION_DELAY_MS, interval_ms)
+        if self._journal.no_room is not None:
+            interval_ms = min(interval_ms, FULL_RETENTION_MS)
         if now_ms - self._last_retention_ms >= interval_ms:
             self._last_retention_ms = now_ms
             self._retained = list(logs.values())
@@ -214,16 +220,22 @@ class Housekeeping:
             return []
         mark = self._high_watermark(log)
         if active_expired(log, now_ms, mark):
-            log.roll()
+            with self._making_room():
+                log.roll()
         new_start = removable_before(log, now_ms, mark)
-        if new_start > log.segments[0].base_offset:
-            if new_start > log.start_offset:
-                log.advance_start(new_start)
+        if new_start > log.segments[0].base_offset and not self._goes(log, new_start):
+            with self._making_room():
+                if new_start > log.start_offset:
+                    log.advance_start(new_start)
             going = Going(self._journal.last_lsn, log, new_start, 0)
             if len(log.producers):
                 return [KeepProducers(log, partial(self._known_durably, going), self._fail)]
             self._starting.append(going)
         return []
+
+    def _goes(self, log: Log, start: int) -> bool:
+        """Whether the segments below an offset are about to go already."""
+        return any(going.log is log and going.start >= start for going in self._starting)
 
     def _known_durably(self, going: Going, end: int) -> None:
         """What these segments say of producers is kept, in a snapshot at `end`."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from duramen.errors import ErrorCode, KafkaError, StorageError, check
@@ -52,6 +53,15 @@ class PartRing:
         self._used: deque[Part] = deque()
         self._growing = False
         self._current: Part
+
+    @contextmanager
+    def making_room(self) -> Iterator[None]:
+        """What is appended meanwhile leads to room, and is not refused for want of it."""
+        lacking, self.no_room = self.no_room, None
+        try:
+            yield
+        finally:
+            self.no_room = self.no_room or lacking
 
     def start(self, first: Part) -> None:
         """Take the first part into use; from here on entries can be appended."""
@@ -102,6 +112,7 @@ class PartRing:
             self._growing
             or self._free
             or self.failed is not None
+            or self.no_room is not None
             or (self._used and current.position < current.capacity // 4)
             or self.size + self._growth_size > self.limits.total
         ):

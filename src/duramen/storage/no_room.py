@@ -16,6 +16,13 @@ class NoRoomError(OSError):
     """
 
 
+def is_no_room(error: BaseException | None) -> bool:
+    """Whether a disk that is full is behind it."""
+    if error is None or isinstance(error, OSError):
+        return error is not None and error.errno in OUT_OF_SPACE
+    return is_no_room(error.__cause__)
+
+
 def told(error: OSError) -> OSError:
     """The error of a write, as a NoRoomError where it is that."""
     if error.errno in OUT_OF_SPACE and not isinstance(error, NoRoomError):

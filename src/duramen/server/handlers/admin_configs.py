@@ -146,7 +146,8 @@ def _alter(request: Request, changes: list[ConfigChange], message: Any) -> None:
     if CLUSTER_NAME in request.denied:
         answered(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         return
-    request.broker.metadata.submit(SetConfigs(tuple(changes), request.body.validate_only), answered)
+    broker = request.broker
+    broker.store.room.submit(broker.metadata, SetConfigs(tuple(changes), request.body.validate_only), answered)
 
 
 def handle_list(request: Request) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.model import INTERNAL_TOPICS, TopicPartition
+from duramen.model import INTERNAL_TOPICS
 from duramen.partition.positions import delete_records
 from duramen.wire.messages.delete_records import DeleteRecordsResponse
 
@@ -42,12 +42,9 @@ def handle(request: Request) -> None:
             )
             entries.append(entry)
             try:
-                entry.low_watermark = _delete(request, topic.name, wanted)
+                _delete(request, topic.name, wanted, entry, call)
             except KafkaError as error:
                 entry.error_code = int(error.code)
-                continue
-            call.open += 1
-            request.broker.store.when_synced(TopicPartition(topic.name, wanted.partition_index), _Synced(call, entry))
     call.settled()
 
 
@@ -65,7 +62,7 @@ class _Synced:
         self._call.settled()
 
 
-def _delete(request: Request, name: str, wanted: Any) -> int:
+def _delete(request: Request, name: str, wanted: Any, entry: Any, call: _Call) -> None:
     if name in request.denied:
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if name in INTERNAL_TOPICS:
@@ -78,4 +75,8 @@ def _delete(request: Request, name: str, wanted: Any) -> int:
     policy = partition.config.cleanup_policy
     if "compact" in policy and "delete" not in policy:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{name} is compacted only (cleanup.policy)")
-    return delete_records(partition, wanted.offset)
+    store = request.broker.store
+    with store.room.making(store.home(partition.tp)):
+        entry.low_watermark = delete_records(partition, wanted.offset)
+        call.open += 1
+        store.when_synced(partition.tp, _Synced(call, entry))

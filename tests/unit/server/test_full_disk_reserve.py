@@ -1,0 +1,155 @@
+"""A disk that is really full, and the ways to get room on it through the log: deletions, retention, DeleteRecords."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.server.broker_world import InProcess, Line
+from tests.unit.server.test_full_disk import KAFKA_STORAGE_ERROR, all_offsets, create, events
+from tests.unit.server.test_made_anew import delete_topic
+
+from duramen.sim.disk import CrashDisk
+from duramen.storage.reserve import RESERVE
+from duramen.wire.messages import API
+
+SIZE = 1 << 18
+SETTINGS = {
+    "duramen_journal_max_bytes": str(1 << 20),
+    "duramen_journal_part_bytes": str(1 << 17),
+    "duramen_journal_bypass_bytes": str(1 << 15),
+    "duramen_reserve_bytes": str(SIZE),
+}
+BIG = 20
+"""Records of the topic that makes room."""
+
+
+class FullWorld:
+    """A node with a topic of some size and another one; from `fill` on nothing fits any more."""
+
+    def __init__(self) -> None:
+        self.disk = CrashDisk()
+        self.server = InProcess(self.disk, **SETTINGS)
+        self.line = self.server.connect()
+        self.line.create_topic("big", internal_segment_bytes="100000", retention_ms="900000")
+        self.line.create_topic("small", retention_ms="-1")
+        for number in range(BIG):
+            assert self.line.produce("big", bytes([number]) * 40_000).error_code == 0
+        assert self.line.produce("small", b"0").error_code == 0
+        self.server.pass_ms(70_000)
+        assert self.disk.exists(f"/data/{RESERVE}")
+
+    def fill(self) -> None:
+        """What somebody else writes takes the last of it; the next write finds no room."""
+        self.disk.capacity = self.disk.used
+        refused = self.line.produce("small", b"1")
+        assert refused.error_code == KAFKA_STORAGE_ERROR
+        assert "directory-full" in events(self.server)
+
+    def start_of_big(self) -> int:
+        partition = self.server.broker.partition("big", 0)
+        assert partition is not None
+        return partition.log.start_offset
+
+    def assert_takes_writes(self, offset: int) -> None:
+        """Again, and keeps what it takes, and its reserve is back."""
+        answer = self.line.produce("small", b"more")
+        assert (answer.error_code, answer.base_offset) == (0, offset)
+        assert "directory-failed" not in events(self.server)
+        assert self.server.broker.store.directories[0].journal.no_room is None
+        assert self.disk.exists(f"/data/{RESERVE}")
+        for crash in (self.disk.kill, self.disk.power_cut):
+            crash()
+            self.disk.power_on()
+            server = InProcess(self.disk, **SETTINGS)
+            assert all_offsets(server.connect(), "small") == list(range(offset + 1))
+            assert not {"damage", "partition-offline"} & set(events(server))
+
+
+def configure(line: Line, topic: str, **settings: str) -> int:
+    message = API[44].request
+    configs = [
+        message.AlterableConfig(name=name.replace("_", "."), config_operation=0, value=value)
+        for name, value in settings.items()
+    ]
+    resource = message.AlterConfigsResource(resource_type=2, resource_name=topic, configs=configs)
+    return int(line.call(44, 1, resources=[resource], validate_only=False).responses[0].error_code)
+
+
+def delete_records(line: Line, topic: str, offset: int) -> Any:
+    request = API[21].request
+    wanted = request.DeleteRecordsPartition(partition_index=0, offset=offset)
+    topics = [request.DeleteRecordsTopic(name=topic, partitions=[wanted])]
+    return line.call(21, 2, topics=topics, timeout_ms=1000).topics[0].partitions[0]
+
+
+def test_a_topic_that_is_deleted_on_a_full_disk_makes_room() -> None:
+    world = FullWorld()
+    world.fill()
+    assert create(world.line, "new") == KAFKA_STORAGE_ERROR
+    delete_topic(world.line, "big")
+    assert world.line.produce("small", b"refused").error_code == KAFKA_STORAGE_ERROR
+    world.server.pass_ms(70_000)
+    world.assert_takes_writes(2)
+
+
+def test_a_shorter_retention_that_is_set_on_a_full_disk_makes_room() -> None:
+    world = FullWorld()
+    world.fill()
+    assert configure(world.line, "big", retention_bytes="100000") == 0
+    world.server.pass_ms(400_000)
+    assert 0 < world.start_of_big() < BIG
+    world.assert_takes_writes(2)
+
+
+@pytest.mark.parametrize("producers", [False, True])
+def test_what_gets_too_old_makes_room_on_a_full_disk(producers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = FullWorld()
+    if producers:
+        monkeypatch.setattr("duramen.storage.producers.ProducerStates.__len__", lambda self: 1)
+    world.fill()
+    world.server.pass_ms(1_000_000)
+    assert world.start_of_big() == BIG
+    world.line = world.server.connect()
+    world.assert_takes_writes(2)
+
+
+def test_a_node_that_starts_on_a_full_disk_serves_reads_and_keeps_its_last_room_for_deletions() -> None:
+    world = FullWorld()
+    world.disk.remove(f"/data/{RESERVE}")  # given up before
+    for room in (1 << 30, 150_000):
+        world.disk.kill()
+        world.disk.power_on()
+        world.disk.capacity = world.disk.used + room
+        world.server = InProcess(world.disk, **(SETTINGS | {"duramen_reserve_bytes": str(2 * SIZE)}))
+    world.line = world.server.connect()
+    assert world.line.produce("small", b"refused").error_code == KAFKA_STORAGE_ERROR
+    assert all_offsets(world.line, "small") == [0]
+    assert not world.disk.exists(f"/data/{RESERVE}")
+    delete_topic(world.line, "big")
+    world.server.pass_ms(70_000)
+    world.assert_takes_writes(1)
+
+
+def test_a_stop_on_a_full_disk_is_a_clean_one() -> None:
+    world = FullWorld()
+    world.fill()
+    stopped: list[bool] = []
+    world.server.broker.stop(lambda: stopped.append(True))
+    world.server.pass_ms(10_000)
+    assert stopped
+    assert "stop-failed" not in events(world.server)
+    world.disk.power_cut()
+    world.disk.power_on()
+    server = InProcess(world.disk, **SETTINGS)
+    assert server.broker.store.directories[0].clean_start
+    assert all_offsets(server.connect(), "small") == [0, 1]
+
+
+def test_records_that_are_deleted_on_a_full_disk_make_room() -> None:
+    world = FullWorld()
+    world.fill()
+    answer = delete_records(world.line, "big", BIG - 1)
+    assert (answer.error_code, answer.low_watermark) == (0, BIG - 1)
+    world.server.pass_ms(400_000)
+    world.assert_takes_writes(2)
