@@ -177,7 +177,8 @@ class InProcess:
         self._accept: Callable[[Any], None] = lambda transport: None
         network: Any = self
         world = World(self.disk, self.clock, network, self.lanes, Numbers())
-        overrides = {"log.dirs": "/data", **{name.replace("_", "."): value for name, value in settings.items()}}
+        defaults = {"log.dirs": "/data", "duramen.reserve.bytes": "65536"}  # the disk is in memory
+        overrides = {**defaults, **{name.replace("_", "."): value for name, value in settings.items()}}
         self.broker = Broker(world, load_broker_config(None, overrides), self._report)
         self.broker.start(lambda: None)
         self.run()
