@@ -9,7 +9,6 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from threading import Semaphore
 from typing import Any
 
@@ -83,8 +82,8 @@ def fill_journal(log: EmbeddedLog, topic: Topic, size: int) -> int:
     """Batches of `size` round the partitions until the journal takes no more; no checkpoint gets in between."""
     directory = log._store.directories[0]
     with log._turn:
-        directory.settings = replace(directory.settings, checkpoint_fill=2.0, dirty_max_bytes=1 << 50)
-        directory.settings = replace(directory.settings, checkpoint_interval_ms=1 << 40)
+        directory.settings = directory.settings._replace(checkpoint_fill=2.0, dirty_max_bytes=1 << 50)
+        directory.settings = directory.settings._replace(checkpoint_interval_ms=1 << 40)
     loader = Loader(log, topic, size)
     targets = _round(topic.partitions)
     while not loader.refused:

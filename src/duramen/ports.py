@@ -11,7 +11,6 @@ called from work handed to the Executor, never for the same file offset range at
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -224,8 +223,7 @@ class Network(Protocol):
         """Start connecting; the transport becomes writable when it is connected."""
 
 
-@dataclass(frozen=True, slots=True)
-class World:
+class World(NamedTuple):
     """The five ports together."""
 
     disk: Disk

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from duramen.ports import Disk, Entropy
 from duramen.storage.checkpointing import SLICE_LOGS, Checkpoint, Checkpointer, key_of, point_of
@@ -48,8 +48,7 @@ from duramen.storage.scrubbing import Scrubber
 from duramen.storage.together import Together, one_by_one
 
 
-@dataclass(frozen=True, slots=True)
-class DirectorySettings:
+class DirectorySettings(NamedTuple):
     """How a log directory is run. Sizes are bytes, times milliseconds.
 
     cluster_id: None takes the directory's, or a new one. default_config: for logs whose topic is not configured yet.
@@ -75,7 +74,7 @@ class DirectorySettings:
     reserve_bytes: int = 0
     scrub_bytes_per_second: int = 8 << 20
     scrub_interval_ms: int = 604_800_000
-    default_config: LogConfig = field(default_factory=PlainLogConfig)
+    default_config: LogConfig = PlainLogConfig()
 
     @property
     def journal_limits(self) -> JournalLimits:

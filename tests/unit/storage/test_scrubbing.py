@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ from storage_workload import FIRST, SETTINGS, append, checkpoint, commit, housek
 
 TP = TopicPartition("first", 0)
 KIB = 1024
-SCRUBBED = replace(SETTINGS, scrub_bytes_per_second=64 * KIB, scrub_interval_ms=3_600_000)
+SCRUBBED = SETTINGS._replace(scrub_bytes_per_second=64 * KIB, scrub_interval_ms=3_600_000)
 START_MS = 2_000_000
 
 
@@ -186,7 +185,7 @@ def test_what_was_found_is_looked_at_first_after_a_restart_and_told_only_if_it_s
 
 def test_it_can_be_turned_off() -> None:
     disk = CrashDisk()
-    directory = start(disk, replace(SCRUBBED, scrub_bytes_per_second=0))
+    directory = start(disk, SCRUBBED._replace(scrub_bytes_per_second=0))
     assert directory.take_scrub(START_MS) is None
     assert directory.take_scrub(START_MS + FIRST_SCRUB_DELAY_MS + 1000) is None
     directory.close(clean=True)
