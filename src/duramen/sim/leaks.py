@@ -10,11 +10,17 @@ from duramen.sim.invariants import InvariantViolated
 from duramen.storage.journal_format import parse_part_name
 from duramen.storage.segment import INDEX, LOG, SEAL, TIME_INDEX, TXN_INDEX, file_name, parse_name
 
-PASSING = (".tmp", ".new", ".deleted", ".cleaned", ".swap", ".tail", "-delete")
+DELETED = ".deleted"
+PASSING = (".tmp", ".new", DELETED, ".cleaned", ".swap", ".tail", "-delete")
 """Ends of names that stand for something unfinished."""
 BESIDE_A_LOG = (INDEX, TIME_INDEX, TXN_INDEX, SEAL)
 MOST_EVENTS = 24
 """Events that an idle node may have planned: its periodic work."""
+
+
+def removing(disk: CrashDisk) -> bool:
+    """Whether files are still on their way out: housekeeping removes a few at a time."""
+    return any(path.endswith(DELETED) for path in disk.contents())
 
 
 def check_idle(broker: Broker, disk: CrashDisk, directories: Sequence[str], journal_bytes: int, events: int) -> None:

@@ -24,7 +24,7 @@ from duramen.sim.faults import DATA, SECOND, DiskLiedError, Faults
 from duramen.sim.group import Member
 from duramen.sim.history import History
 from duramen.sim.invariants import InvariantViolated, OnlyWhatWasProduced, Order
-from duramen.sim.leaks import check_idle, check_stopped
+from duramen.sim.leaks import check_idle, check_stopped, removing
 from duramen.sim.loop import Loop, Process, SimClock
 from duramen.sim.network import SimNetwork, SimPort
 from duramen.sim.node import WALL_START_MS, Node, Server
@@ -51,6 +51,8 @@ from duramen.sim.workload import (
 HOST, PORT = "127.0.0.1", 9092
 REST_S = 5.0
 """Virtual seconds after which an idle node has finished its housekeeping."""
+REMOVAL_S = 60.0
+"""Virtual seconds in which it has removed the files of a whole log, of which every batch may be a segment."""
 PROGRESS_DEADLINE_S = 300.0
 """Virtual seconds after the last fault within which everything must be produced, read and committed."""
 
@@ -421,6 +423,9 @@ def rest(node: Node, loop: Loop) -> Script:
     end = loop.now + REST_S
     while isinstance(node.server, Broker) and node.server.store._jobs and loop.now < end:
         yield 0.01  # the scrubber's, say, which goes round for ever
+    end = loop.now + REMOVAL_S
+    while removing(node.disk) and loop.now < end:
+        yield REST_S
 
 
 def expired(scene: Scene, tp: TopicPartition) -> Script:
