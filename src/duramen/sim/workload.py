@@ -340,6 +340,8 @@ class Reader:
         self.epoch = -1
         self.sleeps = tp.topic in scene.ledger.retention and scene.random.random() < 0.5
         """Whether it now and then stays away so long that retention overtakes it."""
+        self.tells_epoch = scene.random.random() < 0.5
+        """Whether it says of which epoch its last record was, as followers do and consumers do not."""
 
     def script(self) -> Script:
         """Read until the scene says that reading is over."""
@@ -350,7 +352,8 @@ class Reader:
             asked = scene.ledger.facts
             wait_ms = random.choice((0, 0, 5, 50))
             max_bytes = random.choice((1, 500, 65536))
-            response = yield fetch(self.tp, self.offset, epoch=self.epoch, wait_ms=wait_ms, max_bytes=max_bytes)
+            epoch = self.epoch if self.tells_epoch else -1
+            response = yield fetch(self.tp, self.offset, epoch=epoch, wait_ms=wait_ms, max_bytes=max_bytes)
             if response is None:
                 yield RETRY_S
                 continue
