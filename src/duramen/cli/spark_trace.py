@@ -168,9 +168,8 @@ def _keys_of(pipeline: Pipeline, table: str, store: Store, cause: Cause) -> list
         return []
     text = pa.scalar(record[0].decode("utf-8", "backslashreplace"))
     try:
-        return [
-            {keys[0]: text.cast(store.schema.field(keys[0]).type).as_py()}
-        ]  # the function may have made it a number
+        # The function may have made it a number.
+        return [{keys[0]: text.cast(store.schema.field(keys[0]).type).as_py()}]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return []
 

@@ -37,6 +37,20 @@ def delete_below(directory: LogDirectory, offset: int) -> None:
     commit(directory)
 
 
+def checkpointed() -> tuple[CrashDisk, LogDirectory, Log, bytes]:
+    """Ten records and a checkpoint of them: the last is its bytes."""
+    disk, directory, log = one_log()
+    fill(directory, log, 10)
+    checkpoint(directory)
+    return disk, directory, log, disk.contents()[OURS]
+
+
+def write_and_delete(directory: LogDirectory, log: Log) -> None:
+    """What no checkpoint knows yet: the log is now from 12 to 15."""
+    fill(directory, log, 5)
+    delete_below(directory, 12)
+
+
 def stopped_twice(beside: bool) -> tuple[CrashDisk, dict[int, bytes]]:
     """Two clean stops, records and a deletion between them, and the first one's checkpoint; with what is to be read.
 
@@ -49,8 +63,7 @@ def stopped_twice(beside: bool) -> tuple[CrashDisk, dict[int, bytes]]:
     old = {name: disk.contents()[name] for name in (OURS, BESIDE)}
     directory = start(disk)
     log = the_log(directory)
-    fill(directory, log, 5)
-    delete_below(directory, 12)
+    write_and_delete(directory, log)
     checkpoint(directory)
     housekeep(directory)
     expected = read_all(log)
@@ -79,12 +92,8 @@ def test_a_checkpoint_of_an_earlier_clean_stop_is_not_believed(beside: bool) -> 
 
 
 def test_a_checkpoint_of_the_same_run_is_not_believed_after_its_clean_stop() -> None:
-    disk, directory, log = one_log()
-    fill(directory, log, 10)
-    checkpoint(directory)
-    old = disk.contents()[OURS]
-    fill(directory, log, 5)
-    delete_below(directory, 12)
+    disk, directory, log, old = checkpointed()
+    write_and_delete(directory, log)
     directory.close(clean=True)
     put_back(disk, OURS, old)
     log = the_log(start(disk))
@@ -92,13 +101,9 @@ def test_a_checkpoint_of_the_same_run_is_not_believed_after_its_clean_stop() -> 
 
 
 def test_a_clean_stop_is_told_from_the_last_checkpoint_though_it_ends_a_round_that_began_at_the_same_entry() -> None:
-    disk, directory, log = one_log()
-    fill(directory, log, 10)
-    checkpoint(directory)
-    old = disk.contents()[OURS]
+    disk, directory, log, old = checkpointed()
     directory._checkpointer.begin()
-    fill(directory, log, 5)
-    delete_below(directory, 12)
+    write_and_delete(directory, log)
     directory.close(clean=True)
     put_back(disk, OURS, old)
     log = the_log(start(disk))
@@ -138,12 +143,8 @@ def test_a_checkpoint_older_than_what_the_journal_begins_with_is_not_believed_af
     restarted: bool,
 ) -> None:
     """What lies between the two was acknowledged, and is in synced segments alone."""
-    disk, directory, log = one_log()
-    fill(directory, log, 10)
-    checkpoint(directory)
-    old = disk.contents()[OURS]
-    fill(directory, log, 5)
-    delete_below(directory, 12)
+    disk, directory, log, old = checkpointed()
+    write_and_delete(directory, log)
     if restarted:
         directory.close(clean=True)
         directory = start(disk)
