@@ -62,6 +62,8 @@ def read_keyed(scene: Scene, tp: TopicPartition) -> Steps[list[KeyedRecord]]:
                 raise unexpected(f"fetch {tp} at {offset}", answer.error_code)
             yield RETRY_S
             continue
+        if not scene.is_stable(tp):
+            end = min(end, answer.high_watermark)
         view = memoryview(answer.records or b"")
         for position, header in batches(view):
             batch = view[position : position + header.size]
