@@ -46,8 +46,12 @@ class Room:
             else:
                 self._store.fail(directory, error)
             return
-        self._store.answer_unknown(directory, f"{directory.path} has no room ({error})")
         self.is_lacking(directory, error)
+        if directory.journal.awaits_room and directory.reserve.give_up():
+            self._try_at_once(directory)
+            self._store.commit_soon()
+        else:
+            self._store.answer_unknown(directory, f"{directory.path} has no room ({error})")
 
     def is_lacking(self, directory: LogDirectory, error: NoRoomError) -> None:
         """No more writes are taken, but nothing that waits for being written has failed."""
@@ -60,10 +64,13 @@ class Room:
     @contextmanager
     def making(self, directory: LogDirectory) -> Iterator[None]:
         """What is appended to the directory meanwhile leads to room on its disk, and is tried at once. OSError."""
+        self._try_at_once(directory)
+        with directory.journal.making_room():
+            yield
+
+    def _try_at_once(self, directory: LogDirectory) -> None:
         if directory in self._full:
             self._full[directory] = self._full[directory][0], self._clock.monotonic() - 2 * RETRY_SECONDS
-        with directory.making_room():
-            yield
 
     def submit(self, host: Host, command: Any, on_reply: OnReply) -> None:
         """Have the host decide on what leads to room: a full disk does not refuse it. OSError."""

@@ -22,7 +22,7 @@ class Synced:
         journal = directory.journal
         if journal.failed is not None:
             callback(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} failed earlier"))
-        elif journal.no_room is not None:
+        elif journal.refuses:
             callback(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} has no room"))
         elif journal.durable_lsn >= journal.last_lsn:
             callback(None)

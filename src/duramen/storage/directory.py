@@ -182,6 +182,7 @@ class LogDirectory(DirectoryLogs):
         )
         limits = settings.journal_limits
         self.journal = journal = Journal(self.disk, maker, limits, contents.next_lsn, contents.laps)
+        journal.give_way = self.reserve.give_up
         try:
             drop_leftover_directories(self.disk, self.path, state, self.entropy)
             self._open_logs(state)
@@ -209,7 +210,7 @@ class LogDirectory(DirectoryLogs):
         self._checkpointer.is_compacting = lambda log: self.cleaner.is_busy([log.path])
         self._housekeeping = Housekeeping(
             self.disk, self.path, journal, self._mark_of, state.leftovers, self.findings, self.cleaner,
-            settings.producer_id_expiration_ms, self.making_room,
+            settings.producer_id_expiration_ms,
         )  # fmt: skip
         self.scrubber = Scrubber(
             self.disk, self.path, self.findings, settings.scrub_bytes_per_second, settings.scrub_interval_ms
@@ -370,7 +371,7 @@ class LogDirectory(DirectoryLogs):
 
     def _stop_cleanly(self) -> None:
         try:
-            if self.journal.no_room is not None:
+            if self.journal.no_room is not None or not self.reserve.fits():
                 self.reserve.give_up()
             while (group := self.take_group()) is not None:
                 group.run()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from duramen.errors import ClosedError, FencedDirectoryError, KafkaError, StorageError
@@ -135,14 +135,6 @@ class DirectoryLogs:
         target = self.delete_log(log)
         del self.offline[key]
         return target
-
-    @contextmanager
-    def making_room(self) -> Iterator[None]:
-        """What is appended meanwhile leads to room: it is not refused for want of it, and gets the reserve. OSError."""
-        if self.journal.no_room is not None:
-            self.reserve.give_up()
-        with self.journal.making_room():
-            yield
 
     def take_scrub(self, now_ms: int) -> ScrubJob | None:
         """The scrubber's next job for a lane of its own, None when there is none; a failed directory is read, too."""

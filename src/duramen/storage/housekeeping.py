@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -126,12 +126,10 @@ class Housekeeping:
         findings: Findings,
         cleaner: Cleaner,
         producer_expiration_ms: int,
-        making_room: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self.producer_expiration_ms = producer_expiration_ms
         self._disk = disk
         self._cleaner = cleaner
-        self._making_room = making_room
         self._directory = directory
         self._journal = journal
         self._high_watermark = high_watermark
@@ -220,16 +218,16 @@ class Housekeeping:
             return []
         mark = self._high_watermark(log)
         if active_expired(log, now_ms, mark):
-            with self._making_room():
+            with self._journal.making_room():
                 log.roll()
         new_start = removable_before(log, now_ms, mark)
         if new_start > log.segments[0].base_offset and not self._goes(log, new_start):
-            with self._making_room():
+            with self._journal.making_room():
                 if new_start > log.start_offset:
                     log.advance_start(new_start)
             going = Going(self._journal.last_lsn, log, new_start, 0)
             if len(log.producers):
-                return [KeepProducers(log, partial(self._known_durably, going), self._fail)]
+                return [KeepProducers(log, partial(self._known_durably, going), partial(self._not_kept, log))]
             self._starting.append(going)
         return []
 
@@ -240,6 +238,15 @@ class Housekeeping:
     def _known_durably(self, going: Going, end: int) -> None:
         """What these segments say of producers is kept, in a snapshot at `end`."""
         self._starting.append(going._replace(known_at=end))
+
+    def _not_kept(self, log: Log, error: BaseException) -> None:
+        """Where there was no room the log has its turn again, before anybody takes what the reserve leaves."""
+        if isinstance(error, NoRoomError):
+            self._journal.give_way()
+            if log not in self._retained:
+                self._retained.insert(0, log)
+        else:
+            self._fail(error)
 
     def _detach(self, logs: Mapping[LogKey, Log]) -> list[Job]:
         jobs: list[Job] = []
@@ -274,6 +281,7 @@ class Housekeeping:
 
     def _not_renamed(self, job: RenameSegments, error: BaseException) -> None:
         if isinstance(error, NoRoomError):
+            self._journal.give_way()
             self._unrenamed.append(job)
         else:
             self._fail(error)

@@ -278,12 +278,14 @@ class Journal(PartRing):
         """Raise what `append` would raise for a batch of `size` bytes, before anything of it is done.
 
         FencedDirectoryError after a failure; KafkaError(KAFKA_STORAGE_ERROR, retriable) when the journal is at
-        one of its bounds or the disk has no room, for another part or for anything.
+        one of its bounds or the disk has no room, for another part or for anything. OSError from the reserve.
         """
         if self.failed is not None:
             raise self._fenced()
         if self.no_room is not None:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.maker.directory} has no room: {self.no_room}")
+            if self.refuses:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.maker.directory} has no room: {self.no_room}")
+            self.give_way()
         if self.next_lsn - self.checkpoint_lsn >= self.limits.entries:
             raise self._full()
         need = EXTENT_SIZE if size > self.limits.bypass else ENTRY_SIZE + size

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from duramen.errors import ErrorCode, KafkaError, StorageError, check
 from duramen.storage.journal_parts import MIN_PART_BYTES, Part, PartMaker
+from duramen.storage.no_room import is_no_room
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,10 @@ class PartRing:
         self.growth_error: BaseException | None = None
         self.no_room: OSError | None = None
         """Why batches are refused: files of the directory could not grow, and nobody has seen yet that they can."""
+        self.give_way: Callable[[], bool] = lambda: False
+        """Lets the directory's reserve go; whether there was one. OSError."""
+        self._making_room = False
+        self._leads_to_room = next_lsn - 1
         self.maker = maker
         self._recorded_lsn = next_lsn
         self._free: deque[Part] = deque()
@@ -56,12 +61,29 @@ class PartRing:
 
     @contextmanager
     def making_room(self) -> Iterator[None]:
-        """What is appended meanwhile leads to room, and is not refused for want of it."""
-        lacking, self.no_room = self.no_room, None
+        """What is appended meanwhile leads to room: it is not refused for want of it, and the reserve gives way."""
+        before, outer = self.next_lsn, self._making_room
+        self._making_room = True
         try:
             yield
         finally:
-            self.no_room = self.no_room or lacking
+            self._making_room = outer
+            if self.next_lsn > before:
+                self._leads_to_room = self.last_lsn
+
+    def make_way(self) -> bool:
+        """Where what is under way leads to room: let the reserve go; whether there was one. OSError."""
+        return self._making_room and self.give_way()
+
+    @property
+    def refuses(self) -> bool:
+        """Whether what is appended now would be refused for want of room."""
+        return self.no_room is not None and not self._making_room
+
+    @property
+    def awaits_room(self) -> bool:
+        """Whether something that leads to room waits for being written."""
+        return self._leads_to_room > self.durable_lsn
 
     def start(self, first: Part) -> None:
         """Take the first part into use; from here on entries can be appended."""
@@ -82,11 +104,19 @@ class PartRing:
         if droppable and self.size + self._growth_size > self.limits.total:
             raise self._full()
         try:
-            self._free.append(self.maker.make(self._growth_size))
+            self._free.append(self._grow())
         except OSError as error:
             self.growth_error = error
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no room for another journal part: {error}") from error
         self.growth_error = None
+
+    def _grow(self) -> Part:
+        try:
+            return self.maker.make(self._growth_size)
+        except OSError as error:
+            if not (is_no_room(error) and self.make_way()):
+                raise
+            return self.maker.make(self.limits.first_part)
 
     def _full(self) -> KafkaError:
         return KafkaError(

@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from duramen.storage.checkpoints import replace_file
 from duramen.storage.log import Log
-from duramen.storage.no_room import NoRoomError
 from duramen.storage.segment import file_name
 from duramen.storage.syncing import producer_files
 
@@ -53,6 +52,6 @@ class KeepProducers:
         self._done(self._offset)
 
     def fail(self, error: BaseException) -> None:
-        """The log was deleted meanwhile, there is no room (retention asks again), or the disk failed."""
-        if not isinstance(error, FileNotFoundError | NoRoomError):
+        """The log was deleted meanwhile, there is no room, or the disk failed."""
+        if not isinstance(error, FileNotFoundError):
             self._failed(error)

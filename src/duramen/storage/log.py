@@ -23,7 +23,7 @@ from duramen.storage.checkpoints import (
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from duramen.storage.log_state import LogJournal, LogState
 from duramen.storage.logconfig import LogConfig
-from duramen.storage.no_room import writing
+from duramen.storage.no_room import NoRoomError
 from duramen.storage.reads import HotWindow
 from duramen.storage.segment import MAX_RELATIVE, Segment
 from duramen.storage.syncing import LogSync
@@ -253,10 +253,14 @@ class Log(LogState):
         self._check_whole()
         old = self.active
         check(old.size > 0, "an empty segment is never rolled")
-        with writing():
+        try:
             self.flush()
             self._write_sidecars()
             segment = self.add_segment(self.end_offset)
+        except NoRoomError:
+            if self.journal.make_way():
+                return self.roll()
+            raise
         old.close_indexes()  # last: a roll that failed leaves a segment that can still grow
         self.marked = False
         self._set_roll_time()

@@ -32,6 +32,9 @@ class LogJournal(Protocol):
 
     def admit(self, length: int) -> None: ...
 
+    def make_way(self) -> bool:
+        """Whether there is room now that there was not, for what leads to more. OSError."""
+
     def append(
         self,
         kind: int,
@@ -119,9 +122,10 @@ class LogState:
         self._unsnapshotted = 0
 
     def add_segment(self, base_offset: int) -> Segment:
-        """A new, empty active segment; its name is synced with the next `take_sync`."""
+        """A new, empty active segment; its name is synced with the next `take_sync`. NoRoomError, OSError."""
         segment = Segment(self.disk, self.path, base_offset, self._reader.files)
-        segment.create_file()
+        with no_room.writing():
+            segment.create_file()
         segment.activate()
         self.segments.append(segment)
         self.active = segment

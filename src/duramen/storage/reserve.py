@@ -71,9 +71,13 @@ class Reserve:
         self._making = True
         return True
 
+    def fits(self) -> bool:
+        """Whether another one of its size would fit. OSError. On any thread."""
+        return self._disk.volume_space(self._directory).free >= self.size
+
     def check_room(self) -> None:
         """NoRoomError where it would not fit. OSError. On any thread."""
-        if self._disk.volume_space(self._directory).free < self.size:
+        if not self.fits():
             raise NoRoomError(errno.ENOSPC, f"less than {self.size} bytes are free", self._directory)
 
     def make(self) -> None:

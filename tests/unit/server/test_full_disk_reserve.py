@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from tests.unit.server.broker_world import InProcess, Line
 from tests.unit.server.test_full_disk import KAFKA_STORAGE_ERROR, all_offsets, create, events
 from tests.unit.server.test_made_anew import delete_topic
 
+from duramen.errors import ErrorCode
 from duramen.sim.disk import CrashDisk
 from duramen.storage.reserve import RESERVE
 from duramen.wire.messages import API
@@ -66,14 +68,14 @@ class FullWorld:
             assert not {"damage", "partition-offline"} & set(events(server))
 
 
-def configure(line: Line, topic: str, **settings: str) -> int:
+def configure(line: Line, topic: str, validate_only: bool = False, **settings: str) -> int:
     message = API[44].request
     configs = [
         message.AlterableConfig(name=name.replace("_", "."), config_operation=0, value=value)
         for name, value in settings.items()
     ]
     resource = message.AlterConfigsResource(resource_type=2, resource_name=topic, configs=configs)
-    return int(line.call(44, 1, resources=[resource], validate_only=False).responses[0].error_code)
+    return int(line.call(44, 1, resources=[resource], validate_only=validate_only).responses[0].error_code)
 
 
 def delete_records(line: Line, topic: str, offset: int) -> Any:
@@ -131,9 +133,14 @@ def test_a_node_that_starts_on_a_full_disk_serves_reads_and_keeps_its_last_room_
     world.assert_takes_writes(1)
 
 
-def test_a_stop_on_a_full_disk_is_a_clean_one() -> None:
+@pytest.mark.parametrize("room", [-1, 0, 300, 1000])
+def test_a_stop_on_a_full_disk_is_a_clean_one(room: int) -> None:
+    """-1: it was known to be full; else what is left is enough for some of what a stop writes."""
     world = FullWorld()
-    world.fill()
+    if room < 0:
+        world.fill()
+    else:
+        world.disk.capacity = world.disk.used + room
     stopped: list[bool] = []
     world.server.broker.stop(lambda: stopped.append(True))
     world.server.pass_ms(10_000)
@@ -143,7 +150,7 @@ def test_a_stop_on_a_full_disk_is_a_clean_one() -> None:
     world.disk.power_on()
     server = InProcess(world.disk, **SETTINGS)
     assert server.broker.store.directories[0].clean_start
-    assert all_offsets(server.connect(), "small") == [0, 1]
+    assert all_offsets(server.connect(), "small") == ([0, 1] if room < 0 else [0])
 
 
 def test_records_that_are_deleted_on_a_full_disk_make_room() -> None:
@@ -153,3 +160,70 @@ def test_records_that_are_deleted_on_a_full_disk_make_room() -> None:
     assert (answer.error_code, answer.low_watermark) == (0, BIG - 1)
     world.server.pass_ms(400_000)
     world.assert_takes_writes(2)
+
+
+WAYS: dict[str, Callable[[FullWorld], Any]] = {
+    "a topic is deleted": lambda world: delete_topic(world.line, "big"),
+    "retention is made shorter": lambda world: configure(world.line, "big", retention_bytes="100000"),
+    "records are deleted": lambda world: delete_records(world.line, "big", BIG - 1),
+    "records get too old": lambda world: world.server.pass_ms(1_000_000),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("producers", [False, True])
+def test_what_makes_room_may_be_the_first_that_finds_none(
+    way: str, producers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = FullWorld()
+    if producers:
+        monkeypatch.setattr("duramen.storage.producers.ProducerStates.__len__", lambda self: 1)
+    world.disk.capacity = world.disk.used
+    WAYS[way](world)
+    world.server.pass_ms(400_000)
+    world.line = world.server.connect()
+    world.assert_takes_writes(1)
+
+
+def test_what_makes_room_finds_some_for_the_journal() -> None:
+    """Its last part is full, and the disk has no room for another, which nobody else was told of."""
+    world = FullWorld()
+    world.disk.capacity = world.disk.used
+    journal = world.server.broker.store.directories[0].journal
+    while journal._free:  # as where it could not grow
+        part = journal._free.pop()
+        part.file.close()
+    journal._current.position = journal._current.limit
+    world.disk.capacity = world.disk.used + 10_000
+    assert world.line.produce("small", b"refused").error_code == KAFKA_STORAGE_ERROR
+    delete_topic(world.line, "big")
+    world.server.pass_ms(70_000)
+    world.assert_takes_writes(1)
+
+
+def test_what_makes_room_may_need_another_segment_of_the_metadata() -> None:
+    world = FullWorld()
+    world.disk.capacity = world.disk.used
+    world.server.broker.metadata.partition.log._roll_after_ms = -1
+    delete_topic(world.line, "big")
+    world.server.pass_ms(70_000)
+    world.assert_takes_writes(1)
+
+
+def test_the_reserve_stays_where_nothing_is_changed() -> None:
+    world = FullWorld()
+    world.fill()
+    assert configure(world.line, "big", validate_only=True, retention_bytes="1") == 0
+    assert configure(world.line, "big", retention_bytes="many") == ErrorCode.INVALID_CONFIG
+    assert configure(world.line, "none", retention_bytes="1") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    with pytest.raises(AssertionError):
+        delete_topic(world.line, "none")
+    assert delete_records(world.line, "big", BIG + 1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    topic = API[19].request.CreatableTopic(name="new", num_partitions=1, replication_factor=1)
+    answer = world.line.call(19, 7, topics=[topic], timeout_ms=1000, validate_only=True)
+    assert answer.topics[0].error_code == 0
+    more = API[37].request.CreatePartitionsTopic(name="big", count=3, assignments=None)
+    answer = world.line.call(37, 3, topics=[more], timeout_ms=1000, validate_only=True)
+    assert answer.results[0].error_code == 0
+    assert world.disk.exists(f"/data/{RESERVE}")
+    assert not world.server.broker.store.directories[0].reserve.lacking

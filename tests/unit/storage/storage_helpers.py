@@ -29,6 +29,9 @@ class NoteJournal:
         if self.refuse is not None:
             raise self.refuse
 
+    def make_way(self) -> bool:
+        return False
+
     def append(
         self, kind: int, log: Log, offset: int, epoch: int, segment_base: int, position: int, data: Buffer | None = None
     ) -> int:
