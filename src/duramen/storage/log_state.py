@@ -124,8 +124,7 @@ class LogState:
     def add_segment(self, base_offset: int) -> Segment:
         """A new, empty active segment; its name is synced with the next `take_sync`. NoRoomError, OSError."""
         segment = Segment(self.disk, self.path, base_offset, self._reader.files)
-        with no_room.writing():
-            segment.create_file()
+        segment.open_file(create=True)
         segment.activate()
         self.segments.append(segment)
         self.active = segment

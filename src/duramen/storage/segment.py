@@ -15,6 +15,7 @@ from duramen.ports import Disk, File
 from duramen.storage.checkpoints import ActiveState, read_file
 from duramen.storage.file_sync import SyncHistory
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
+from duramen.storage.no_room import writing
 from duramen.storage.open_files import OpenFiles
 from duramen.storage.producers import AbortedTransaction
 from duramen.storage.seal import SEALING, CheckedFile, read_growing
@@ -152,20 +153,15 @@ class Segment:
         """Path of one of its files; directory: where its log is by now, if it may have let go of the segment."""
         return posixpath.join(directory or self.directory, file_name(self.base_offset, suffix) + self.staged)
 
-    def open_file(self) -> File:
-        """The `.log` file, opened at first use and kept; OSError."""
+    def open_file(self, *, create: bool = False) -> File:
+        """The `.log` file, opened at first use and kept. create: its name is to be synced. NoRoomError, OSError."""
         file = self._file
         if file is None:
-            file = self._file = self.disk.open(self.path, write=True)
+            with writing():
+                file = self._file = self.disk.open(self.path, create=create, write=True)
             if self.files_open is not None:
                 self.files_open.opened(self, LOG)
         return file
-
-    def create_file(self) -> None:
-        """Make the empty `.log` file; its name is synced by the caller."""
-        self._file = self.disk.open(self.path, create=True, write=True)
-        if self.files_open is not None:
-            self.files_open.opened(self, LOG)
 
     def open_index_file(self) -> File:
         """The `.index` of a closed segment; OSError."""
