@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import clients, kafka_peer, machine
+from benchmarks import clients, floor, kafka_peer, machine
 from benchmarks.broker_process import BrokerFailedError, BrokerProcess
 from benchmarks.duramen_broker import DuramenBroker
 from benchmarks.kafka_peer import KafkaPeer, PeerUnavailableError
@@ -274,6 +274,7 @@ def benchmark(options: argparse.Namespace, reporter: Reporter) -> int:
             reporter.console.print(f"the data lies on {facts['machine']['filesystem']}: fsync figures mean little here")
         for name in ("raw", "rdkafka"):
             clients.build(name, *(("-ldl",) if name == "rdkafka" else ()))
+        facts["floor"] = {"us_per_request": floor.per_request_us(), "s_per_gb": floor.per_gb_s(directory)}
         for side in sides:
             stack.callback(side.broker.stop)
             side.broker.prepare()
@@ -328,7 +329,9 @@ def print_facts(facts: Mapping[str, Any], reporter: Reporter) -> None:
         f"Disk: fdatasync of 16 KiB p50 {before['p50_ms']} ms before, {after['p50_ms']} ms after the run. "
         f"Load average {about['load_average'][0]} → {facts['load_average_after'][0]}.\n"
         f"{facts['rounds']} rounds in turn, medians; ratio = Duramen / Kafka, median of the rounds' ratios. "
-        f"Python {facts['versions']['python']}, commit {facts['commit'][:9]}, {facts['seconds']:.0f} s.",
+        f"Python {facts['versions']['python']}, commit {facts['commit'][:9]}, {facts['seconds']:.0f} s.\n"
+        f"Floor of this machine: {facts['floor']['us_per_request']:.1f} µs a request for a loop that only answers, "
+        f"{facts['floor']['s_per_gb']:.2f} CPU-s per GB for one that receives, sums once and writes.",
         highlight=False,
     )
     journal = facts["brokers"].get(OURS, {}).get("journal") or {}
