@@ -15,7 +15,7 @@ from duramen.storage.journal import Journal
 from duramen.wire.messages import API
 
 SETTINGS = {"duramen_journal_max_bytes": str(1 << 18), "duramen_journal_part_bytes": str(1 << 16)}
-TOPICS = [f"t{number}" for number in range(12)]
+TOPICS = [f"t{number}" for number in range(40)]
 BATCH_BYTES = 300
 
 
