@@ -148,7 +148,7 @@ class CrashDisk:
             random = self.random if self.torn else None
             for inode in self.names.crash(random):
                 inode.crash(random)
-            self.used = sum(len(inode.cache) for _, inode in self.names.walk())
+            self.used = self.names.file_bytes()
         self.end_process()
         self.cut_at = self.kill_at = None
         self._dies_after = None
@@ -246,7 +246,7 @@ class CrashDisk:
         """See ports.Disk."""
         self.enter("remove", path)
         self.names.remove(path)
-        self.used = sum(len(inode.cache) for _, inode in self.names.walk())
+        self.used = self.names.file_bytes()
         self.leave("remove", path)
 
     def sync_directory(self, path: str) -> None:

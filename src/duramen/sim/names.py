@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os.path
 from dataclasses import dataclass
+from functools import lru_cache
 from random import Random
 
 from duramen.sim.inode import Inode
@@ -168,6 +169,18 @@ class Names:
         _reset(self.root, left)
         return left
 
+    def file_bytes(self) -> int:
+        """Bytes in all files, as programs see them."""
+        total = 0
+        directories = [self.root]
+        for directory in directories:
+            for node in directory.names.values():
+                if isinstance(node, Directory):
+                    directories.append(node)
+                else:
+                    total += len(node.cache)
+        return total
+
     def walk(self) -> list[tuple[str, Inode]]:
         """Every file with its path, in the order of the paths."""
         found: list[tuple[str, Inode]] = []
@@ -175,8 +188,10 @@ class Names:
         return found
 
 
-def _split(path: str) -> list[str]:
-    return [part for part in os.path.normpath(os.path.join("/", path)).split("/") if part]
+@lru_cache(maxsize=4096)
+def _split(path: str) -> tuple[str, ...]:
+    """The names in the path; kept, for a run asks for the same few paths all the time."""
+    return tuple(part for part in os.path.normpath(os.path.join("/", path)).split("/") if part)
 
 
 def _reset(directory: Directory, left: list[Inode]) -> None:
