@@ -228,7 +228,8 @@ class EmbeddedLog:
     def _call(self, command: Any, timeout: float | None = None) -> Any:
         """Decide a metadata command and wait until it is durable; errors are raised."""
         decided: Answer[Any] = Answer()
-        self._turn.take(lambda: self._catalog.host.submit(command, decided.give))
+        # Deletions lead to room on a full disk, and the others are a start and a stop: the reserve is for all of them.
+        self._turn.take(lambda: self._store.room.submit(self._catalog.host, command, decided.give))
         answer = decided.wait(timeout)
         if isinstance(answer, DuramenError):
             raise answer
@@ -404,8 +405,11 @@ class Topic:
         synced: Answer[KafkaError | None] = Answer()
 
         def begin() -> int:
-            start = delete_records(self._partition(partition), before)
-            self._log._store.when_synced(TopicPartition(self.name, partition), synced.give)
+            store, tp = self._log._store, TopicPartition(self.name, partition)
+            found = self._partition(partition)
+            with store.room.making(store.home(tp)):
+                start = delete_records(found, before)
+                store.when_synced(tp, synced.give)
             return start
 
         start = self._take(begin)
