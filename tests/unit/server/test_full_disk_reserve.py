@@ -11,7 +11,7 @@ from tests.unit.server.test_full_disk import KAFKA_STORAGE_ERROR, all_offsets, c
 from tests.unit.server.test_made_anew import delete_topic
 
 from duramen.errors import ErrorCode
-from duramen.sim.disk import CrashDisk
+from duramen.sim.disk import CrashDisk, NodeDied
 from duramen.storage.reserve import RESERVE
 from duramen.wire.messages import API
 
@@ -227,3 +227,49 @@ def test_the_reserve_stays_where_nothing_is_changed() -> None:
     assert answer.results[0].error_code == 0
     assert world.disk.exists(f"/data/{RESERVE}")
     assert not world.server.broker.store.directories[0].reserve.lacking
+
+
+def topics(line: Line) -> list[str]:
+    return [topic.name for topic in line.call(3, 12, topics=None).topics]
+
+
+def answered_deletion(world: FullWorld) -> bool:
+    try:
+        world.line.ask(20, 6, topics=[API[20].request.DeleteTopicState(name="big")], timeout_ms=1000)
+        world.server.run()
+        world.server.pass_ms(70_000)
+    except NodeDied:
+        pass
+    answer = world.line.answer(20, 6)
+    return answer is not None and answer.responses[0].error_code == 0
+
+
+@pytest.mark.parametrize(("how", "first"), [("kill", 1), ("cut", 3)])
+def test_a_crash_in_a_deletion_on_a_full_disk_loses_nothing_and_leaves_a_way_to_room(how: str, first: int) -> None:
+    """At any disk call from the request until its files are gone; here at every fifth of them."""
+    answers = set()
+    for number in range(first, 1000, 5):
+        world = FullWorld()
+        world.disk.torn = number % 2 == 0
+        if number % 3:
+            world.fill()
+        else:
+            world.disk.capacity = world.disk.used
+        setattr(world.disk, f"{how}_at", world.disk.calls + number)
+        answered = answered_deletion(world)
+        if world.disk.powered:
+            break
+        answers.add(answered)
+        world.disk.power_on()
+        world.server = InProcess(world.disk, **SETTINGS)
+        world.line = world.server.connect()
+        if "big" in topics(world.line):
+            assert not answered
+            delete_topic(world.line, "big")
+        world.server.pass_ms(70_000)
+        world.line = world.server.connect()
+        assert not [path for path in world.disk.contents() if "/big-0" in path]
+        found = all_offsets(world.line, "small")
+        assert found in ([0], [0, 1])
+        world.assert_takes_writes(len(found))
+    assert answers == {True, False}
