@@ -41,21 +41,32 @@ def decode(records: DataFrame, topic: Topic) -> DataFrame:
     ).alias(CAUSE)
     if topic.schema is None:
         return records.select("key", "value", cause)
-    parsed = _parsed(topic.schema)
-    plain = records.select(parsed.alias("v"), F.col("key").cast("string").alias("k"), cause, "value")
+    record = F.struct(_parsed(topic.schema).alias("v"), F.col("key").cast("string").alias("k"), cause, "value")
+    found = F.array(record) if topic.corrupt == "keep" else F.filter(F.array(record), _fits)
+    # Nothing passes a generator. Filters of the function, which see no value that does not fit, would be put before the
+    # check of a plain column, and parse every value once more.
+    plain = records.select(F.explode(found).alias("r")).select("r.*")
     columns = [F.col("v")[name].alias(name) for name in _names(topic.schema) if name != topic.key]
     if topic.key:
         inside = [F.col("v")[topic.key].cast("string")] if topic.key in _names(topic.schema) else []
         columns.insert(0, F.coalesce(F.col("k"), *inside).alias(topic.key))
-    # Of an empty value Spark makes nothing at all; that of a deletion is null.
-    corrupt = F.when(F.col("v").isNull(), F.col("value").cast("string")).otherwise(F.col("v")[CORRUPT])
     if topic.corrupt == "keep":
-        return plain.select(*columns, corrupt.alias(CORRUPT), CAUSE)
-    where = F.concat_ws("", F.col("_cause.topic"), F.lit("-"), "_cause.partition", F.lit("@"), "_cause.offset")
+        columns.append(_corrupt(F.col("v"), F.col("value")).alias(CORRUPT))
+    return plain.select(*columns, CAUSE)
+
+
+def _corrupt(parsed: Column, value: Column) -> Column:
+    """The text of a value that does not fit; null where it does, and of a deletion."""
+    # Of an empty value Spark makes nothing at all.
+    return F.when(parsed.isNull(), value.cast("string")).otherwise(parsed[CORRUPT])
+
+
+def _fits(record: Column) -> Column:
+    """True, or the query's end by an error that names the record."""
+    corrupt, cause = _corrupt(record["v"], record["value"]), record[CAUSE]
+    where = F.concat_ws("", cause["topic"], F.lit("-"), cause["partition"], F.lit("@"), cause["offset"])
     told = F.concat(where, F.lit(": the value does not fit the topic's schema: "), F.substring(corrupt, 1, 200))
-    # A filter, not a column: columns that nobody uses are never computed, and filters of the function come after it.
-    checked = plain.where(F.when(corrupt.isNull(), F.lit(True)).otherwise(F.raise_error(told).cast("boolean")))
-    return checked.select(*columns, CAUSE)
+    return F.when(corrupt.isNull(), F.lit(True)).otherwise(F.raise_error(told).cast("boolean"))
 
 
 def _parsed(schema: str) -> Column:

@@ -62,8 +62,10 @@ def test_a_value_that_does_not_fit_fails_and_is_named_or_is_kept(spark: SparkSes
     given = spark.read.parquet(str(tmp_path / "records"))
     with pytest.raises(PySparkException, match=r"flights-3@1: the value does not fit.*nonsense"):
         rows(traced(decode(given, pipelines.Topic("flights", schema=SCHEMA)), "aircraft"))
-    with pytest.raises(PySparkException, match="flights-3@1: the value does not fit"):
-        rows(decode(given, pipelines.Topic("flights", schema=SCHEMA)).where("delay > 1").select("delay"))
+    parsed = decode(given, pipelines.Topic("flights", schema=SCHEMA, key="tail"))
+    for condition in ("delay > 1", "tail = 'N0'", "_cause.deleted", "_cause.offset = 0"):
+        with pytest.raises(PySparkException, match="flights-3@1: the value does not fit"):
+            rows(parsed.where(condition).select("delay"))
     kept = decode(given, pipelines.Topic("flights", schema=SCHEMA, corrupt="keep")).drop("_cause")
     assert {row["_corrupt"] for row in rows(kept)} == {None, "{nonsense"}
 
@@ -74,6 +76,18 @@ def test_a_value_that_is_nothing_is_no_row_without_values(value: str, spark: Spa
     (kept, deletion) = rows(decode(records(spark, value, None), topic))
     assert (kept["_corrupt"], kept["_cause"]["deleted"]) == (value, False)
     assert (deletion["_corrupt"], deletion["_cause"]["deleted"]) == (None, True)
+
+
+@pytest.mark.parametrize("corrupt", ["fail", "keep"])
+def test_a_value_is_parsed_once_whatever_the_function_asks_of_it(
+    corrupt: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    records(spark, '{"tail":"N0","delay":5}').write.parquet(str(tmp_path / "records"))
+    topic = pipelines.Topic("flights", schema=SCHEMA, corrupt=corrupt)
+    parsed = decode(spark.read.parquet(str(tmp_path / "records")), topic).where("delay > 1 and tail = 'N0'")
+    plan = parsed._jdf.queryExecution().executedPlan().toString()
+    assert plan.count("from_json(") == 1, plan
+    assert len(rows(parsed)) == 1
 
 
 def test_a_filter_that_deletes_and_what_a_stream_writes(spark: SparkSession) -> None:
