@@ -12,7 +12,7 @@ from duramen.wire.batch import build_batch
 
 BATCH_TARGET_BYTES = 512 * 1024
 
-Done = Callable[[list[int] | KafkaError], None]
+Done = Callable[[list[int] | Exception], None]
 """Gets the offsets in the order of the records, or the error; in a turn."""
 
 
@@ -32,14 +32,10 @@ class Appending:
         ]
 
     def begin(self, find: Callable[[int], Partition]) -> None:
-        """In a turn, once: append all of it, or nothing where some of it would be refused."""
+        """In a turn, once: append all of it, or nothing and raise KafkaError where some of it would be refused."""
         encoded, now = self._encoded, self._now
-        try:
-            for home, _, batch in encoded if len(encoded) > 1 else ():
-                check_append(find(home), memoryview(batch), -1, now)
-        except KafkaError as error:
-            self._done(error)
-            return
+        for home, _, batch in encoded if len(encoded) > 1 else ():
+            check_append(find(home), memoryview(batch), -1, now)
         for home, positions, batch in encoded:
             if self._error is not None:
                 break

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from duramen.config import load_broker_config
 from duramen.embedded.appending import Appending, Done
 from duramen.embedded.records import Record, StoredRecord, check_record, partition_for
-from duramen.embedded.threads import Answer, unbroken_long
+from duramen.embedded.threads import Answer, begin_thread, unbroken_long, waiting_time
 from duramen.embedded.world import Turn, local_world
 from duramen.errors import ClosedError, ConfigError, CorruptLogError, DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.machines.metadata.commands import (
@@ -27,15 +27,17 @@ from duramen.machines.metadata.commands import (
     DeleteTopics,
     RegisterBroker,
     Registered,
+    TopicCreated,
     TopicRef,
 )
+from duramen.machines.metadata.image import TopicImage
 from duramen.model import INTERNAL_TOPICS, NO_TIMESTAMP, TopicPartition
 from duramen.partition.catalog import Catalog, silent
 from duramen.partition.partition import READ_COMMITTED, Partition
 from duramen.partition.positions import delete_records, lookup
 from duramen.partition.settings import cleaner_settings, directory_settings
 from duramen.partition.store import Store
-from duramen.ports import FileSpan
+from duramen.ports import Buffer, FileSpan, Part
 from duramen.storage.checkpoints import META_PROPERTIES, decode_meta, read_file
 from duramen.storage.directory import LogDirectory
 from duramen.storage.disk import RealDisk
@@ -74,6 +76,8 @@ class EmbeddedLog:
         self._pid = os.getpid()
         self._closed = False
         self._closing = threading.Lock()
+        self._closer = 0
+        """The thread that is at it."""
         self._topics: dict[str, Topic] = {}
         node_id = _stored_node_id(path)
         overrides = {**settings, "log.dirs": path}
@@ -116,6 +120,7 @@ class EmbeddedLog:
     def _abandon(self) -> None:
         self._closed = True
         self._turn.close()  # first: nobody works on the files any more
+        self._turn.end_telling()
         if hasattr(self, "_store"):
             self._store.close(clean=False)
 
@@ -134,35 +139,48 @@ class EmbeddedLog:
         """
         self._check()
         given = _texts(configs)
+        if partitions is not None and partitions < 1:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {name} cannot have {partitions} partitions")
         known = self._topics.get(name)
         image = self._catalog.image.topic(name)
-        if image is None:
-            created: Answer[Any] = Answer()
+        if known is None or image is None or known.topic_id != image.id:
+            image = self._made_topic(name, 1 if partitions is None else partitions, given)
+            known = self._topics[name] = Topic(self, name, image.id, len(image.partitions))
+        if partitions is not None and partitions != known.partitions:
+            raise ConfigError(f"topic {name} has {known.partitions} partitions, not {partitions}")
+        return known
 
-            def create() -> None:
-                self._check()
-                new = self._catalog.new_topic(name, 1 if partitions is None else partitions, given)
-                self._catalog.create([new], created.give)
+    def _made_topic(self, name: str, partitions: int, configs: dict[str, str]) -> TopicImage:
+        """The topic once all its partitions are there, whoever has it made."""
+        made: Answer[tuple[list[TopicCreated] | DuramenError, TopicImage | None]] = Answer()
 
-            self._turn.take(create)
-            results = created.wait()
-            if isinstance(results, DuramenError):
-                raise results
-            error = results[0].result
+        def answer(created: list[TopicCreated] | DuramenError) -> None:
+            made.give((created, self._catalog.image.topic(name)))
+
+        def make() -> None:
+            self._check()
+            if self._catalog.image.topic(name) is None:
+                self._catalog.create([self._catalog.new_topic(name, partitions, configs)], answer)
+            else:
+                self._catalog.when_open(partial(answer, []))
+
+        self._turn.take(make)
+        created, image = made.wait()
+        if isinstance(created, DuramenError):
+            raise created
+        for refused in created:
+            error = refused.result
             if error.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 raise KafkaError(error.error, error.message or f"topic {name} was refused")
-            image = self._catalog.image.topics[name]
-        count = len(image.partitions)
-        if partitions is not None and partitions != count:
-            raise ConfigError(f"topic {name} has {count} partitions, not {partitions}")
-        if known is None or known.topic_id != image.id:
-            known = self._topics[name] = Topic(self, name, image.id, count)
-        return known
+        if image is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} was deleted while it was asked for")
+        return image
 
     def topics(self) -> list[str]:
         """Names of the topics, sorted; internal ones are left out."""
         self._check()
-        return [name for name in self._catalog.image.names() if name not in INTERNAL_TOPICS]
+        names = list(self._catalog.image.names())  # in one step: others create topics meanwhile
+        return [name for name in names if name not in INTERNAL_TOPICS]
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its records; KafkaError UNKNOWN_TOPIC_OR_PARTITION when there is none."""
@@ -175,19 +193,29 @@ class EmbeddedLog:
     def close(self) -> None:
         """Stop cleanly; the next start has nothing to replay. Calling it again does nothing.
 
-        StorageError when the disk fails meanwhile: what was acknowledged is kept, the next start recovers it.
+        StorageError when the disk fails meanwhile: what was acknowledged is kept, the next start recovers it. In a
+        finalizer that Python runs in the middle of the log's own work it returns at once.
         """
         if sys.is_finalizing():
             return  # the threads that would do it are gone
         if not self._closed:
             self._check_process()
-        unbroken_long(self._close_once)
+        if self._turn.may_wait():
+            unbroken_long(self._close_once)
+        else:
+            begin_thread(self._close_once)
 
     def _close_once(self) -> None:
+        if self._closer == threading.get_ident():
+            return  # in a finalizer, while this thread closes the log
         try:
             with self._closing:  # a second thread comes back when the log is closed
-                if not self._closed:
-                    self._close()
+                self._closer = threading.get_ident()
+                try:
+                    if not self._closed:
+                        self._close()
+                finally:
+                    self._closer = 0
         finally:
             self._turn.end_telling()  # without that lock: one that is told may close the log, too
 
@@ -258,10 +286,12 @@ class Topic:
         partition per call, in turn. Records of one partition keep their order. Raises KafkaError when refused (none
         was stored then, unless the message says how many) or when the disk failed (the outcome is unknown then).
         """
-        stored: Answer[list[int] | KafkaError] = Answer()
+        self._turn.check_may_wait()
+        most = waiting_time(timeout)  # before anything is stored
+        stored: Answer[list[int] | Exception] = Answer()
         self._append(records, partition, stored.give)
-        result = stored.wait(timeout)
-        if isinstance(result, KafkaError):
+        result = stored.wait(most)
+        if isinstance(result, Exception):
             raise result
         return result
 
@@ -281,12 +311,12 @@ class Topic:
         rows = [check_record(row) for row in records]
         appending = Appending(rows, self._spread(rows, partition), self._turn.wall_ms(), done)
 
-        def begin() -> None:
+        def begin_appending() -> None:
             self._log._check()
             appending.begin(self._partition)
             self._log._store.commit_soon()
 
-        self._turn.take(begin)
+        self._turn.post(begin_appending, done)
 
     def _spread(self, rows: list[Record], partition: int | None) -> dict[int, list[int]]:
         """Positions in `rows` by partition."""
@@ -313,7 +343,8 @@ class Topic:
         when truncation or retention overtook the reader, CorruptLogError for damage, StorageError when the disk fails.
         """
         self._check_partition(partition)
-        offset = self.start_offset(partition) if start is None else start
+        offset = self.start_offset(partition) if start is None else operator.index(start)
+        end = None if end is None else operator.index(end)
         while end is None or offset < end:
             data, bound = self._chunk(partition, offset)
             if not data:
@@ -342,11 +373,7 @@ class Topic:
     def _read_once(self, partition: int, offset: int) -> tuple[bytes, int]:
         def begin() -> tuple[list[Any], int]:
             source = self._partition(partition)
-            parts: list[Any] = list(source.read(offset, READ_CHUNK_BYTES, READ_COMMITTED).parts)
-            for index, part in enumerate(parts):
-                if isinstance(part, FileSpan):
-                    parts[index] = part.file.pread(part.length, part.position)
-            return parts, source.bound(READ_COMMITTED)
+            return list(source.read(offset, READ_CHUNK_BYTES, READ_COMMITTED).parts), source.bound(READ_COMMITTED)
 
         def end() -> None:
             for part in pending:
@@ -354,10 +381,11 @@ class Topic:
 
         with self._disk_errors(partition):
             parts, bound = self._take(begin)
+            data = b"".join(map(_content, parts))
             pending = [part for part in parts if isinstance(part, Pending)]
-            data = b"".join(part.run().data if isinstance(part, Pending) else part for part in parts)
             if pending:
                 self._take(end)
+            self._log._check()  # its files may have been closed meanwhile, and their descriptors be other files'
             return data, bound
 
     def _wait(self, partition: int, bound: int) -> None:
@@ -380,18 +408,19 @@ class Topic:
 
     def start_offset(self, partition: int) -> int:
         """First offset that can be read."""
-        return self._take(lambda: self._partition(partition).log_start_offset)
+        return self._partition(partition).log_start_offset  # one field, which changes in one step: no turn is needed
 
     def end_offset(self, partition: int) -> int:
         """Offset behind the last durable record."""
-        return self._take(lambda: self._partition(partition).high_watermark)
+        return self._partition(partition).high_watermark  # likewise
 
     def offset_at(self, partition: int, timestamp_ms: int) -> int | None:
         """Offset of the first record whose timestamp is at least `timestamp_ms`; None when there is none."""
         # Below -1, which is the least that a record has, `lookup` knows one value that is no time.
         moment = max(operator.index(timestamp_ms), NO_TIMESTAMP)
         with self._disk_errors(partition):
-            found = self._take(lambda: lookup(self._partition(partition), moment, READ_COMMITTED).run())
+            found = self._take(lambda: lookup(self._partition(partition), moment, READ_COMMITTED)).run()
+            self._log._check()
         return None if found is None else found.offset
 
     def truncate(self, partition: int, before_offset: int) -> int:
@@ -434,7 +463,7 @@ class Topic:
             raise
 
     def _check_partition(self, partition: int) -> None:
-        if not 0 <= partition < self.partitions:
+        if not 0 <= operator.index(partition) < self.partitions:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self.name} has partitions 0..{self.partitions - 1}"
             )
@@ -456,11 +485,17 @@ def _texts(settings: Mapping[str, str] | None) -> dict[str, str]:
     return dict(settings or {})
 
 
-def _settle(future: Future[list[int]], result: list[int] | KafkaError) -> None:
-    if isinstance(result, KafkaError):
+def _settle(future: Future[list[int]], result: list[int] | Exception) -> None:
+    if isinstance(result, Exception):
         future.set_exception(result)
     else:
         future.set_result(result)
+
+
+def _content(part: Part | Pending) -> Buffer:
+    if isinstance(part, FileSpan):
+        return part.file.pread(part.length, part.position)
+    return part.run().data if isinstance(part, Pending) else part
 
 
 def _stored(row: Any, partition: int) -> StoredRecord:

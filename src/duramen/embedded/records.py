@@ -7,6 +7,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from duramen.model import NO_TIMESTAMP
+
+LATEST = (1 << 63) - 2
+"""The distance between two times of a batch has to be a signed number of 64 bits, and -1 may be one of them."""
+
 Header = tuple[bytes, bytes | None] | tuple[str, bytes | None]
 
 
@@ -53,7 +58,7 @@ def _header(header: object) -> Header:
 
 def _check_time(when: int) -> None:
     with suppress(TypeError):  # a whole number of another library's is one, too
-        if -1 <= operator.index(when) < 1 << 63:
+        if NO_TIMESTAMP <= operator.index(when) <= LATEST:
             return
     raise TypeError(f"a record's timestamp_ms is milliseconds since 1970 or None, not {when!r:.80}")
 

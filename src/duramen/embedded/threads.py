@@ -3,10 +3,13 @@
 Python runs signal handlers in the main thread, between any two steps of what it does. They raise (KeyboardInterrupt),
 or call in here again. A turn of the engine that ends or begins anew half-way leaves what nobody has thought of; so the
 main thread never takes one: a thread of its own does that, and what a signal breaks off is the waiting.
+
+Finalizers are as bad, and run in any thread: wherever Python happens to collect garbage. There they may not wait.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from _thread import allocate_lock
@@ -22,7 +25,19 @@ Job = Callable[[], object]
 def tell_unexpected(error: BaseException) -> None:
     """As if the thread had ended with it; but the thread goes on."""
     told = threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
-    threading.excepthook(told)
+    try:
+        threading.excepthook(told)
+    except Exception:  # noqa: BLE001 the program's own hook failed
+        threading.__excepthook__(told)
+
+
+def waiting_time(seconds: float | None) -> float | None:
+    """As a lock takes it. TypeError, ValueError for what is no length of time."""
+    if seconds is None:
+        return None
+    if math.isnan(seconds):
+        raise ValueError("nan is no number of seconds")
+    return min(max(seconds, 0.0), TIMEOUT_MAX)
 
 
 class Answer(Generic[T]):
@@ -48,19 +63,40 @@ class Answer(Generic[T]):
 
     def wait(self, timeout: float | None = None) -> T:
         """The value. TimeoutError after so many seconds."""
-        if not self._closed.acquire(timeout=-1 if timeout is None else min(max(timeout, 0), TIMEOUT_MAX)):
+        if not self._closed.acquire(timeout=-1 if timeout is None else timeout):
             raise TimeoutError(f"no answer within {timeout} s; what was asked for may still be done")
         return self.value
+
+
+class _Doing(threading.local):
+    """What this thread does. work: the log's own, for which others wait."""
+
+    work = False
+
+
+_doing = _Doing()
+
+
+def begin_work() -> None:
+    """This thread does the log's work from here on."""
+    _doing.work = True
+
+
+def is_at_work() -> bool:
+    """Whether this thread does a log's work: who waits for a log in it, as a finalizer may, waits for itself."""
+    return _doing.work
 
 
 class Lane:
     """A thread that does one job after the other, begun with the first one. RuntimeError where no thread can be begun.
 
     It is a daemon: the threads of `concurrent.futures` end with the main thread, and others may append for long after.
+    works: its jobs are the log's own work.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, works: bool = True) -> None:
         self._name = name
+        self._works = works
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._thread: Thread | None = None
 
@@ -72,6 +108,8 @@ class Lane:
         self._jobs.put(job)
 
     def _serve(self) -> None:
+        if self._works:
+            begin_work()
         while (job := self._jobs.get()) is not None:
             try:
                 job()
@@ -88,7 +126,7 @@ class Lane:
                 thread.join()
 
 
-class _Errand(Generic[T]):
+class Errand(Generic[T]):
     """A piece of work that one thread has done by another. unwanted: gets the result when nobody waits any more."""
 
     def __init__(self, work: Callable[[], T], unwanted: Callable[[T], None] | None = None) -> None:
@@ -131,33 +169,37 @@ class _Errand(Generic[T]):
             unwanted(result)  # type: ignore[arg-type]
 
 
-_main_turns: tuple[int, Lane] = (0, Lane("duramen-main"))
+_in_mains_place: tuple[int, Lane] = (0, Lane("duramen-main"))
 """(process, the lane that takes the main thread's turns of all logs there)."""
 
 
-def unbroken(work: Callable[[], T]) -> T:
-    """What `work`, which is short, returns; the main thread has it done by another one."""
-    global _main_turns
-    if get_ident() != main_thread().ident:
-        return work()
+def is_main() -> bool:
+    """Whether this is the thread in which signal handlers run."""
+    return get_ident() == main_thread().ident
+
+
+def in_mains_place(job: Job) -> None:
+    """Have a job of the main thread's done by another one, behind its earlier ones, and do not wait for it."""
+    global _in_mains_place
     process = os.getpid()
-    if _main_turns[0] != process:
-        _main_turns = process, Lane("duramen-main")
-    errand = _Errand(work)
+    if _in_mains_place[0] != process:
+        _in_mains_place = process, Lane("duramen-main")
     try:
-        _main_turns[1].submit(errand.run)
+        _in_mains_place[1].submit(job)
     except RuntimeError:  # the interpreter ends: no more threads, and no more signals
-        return work()
-    return errand.wait()
+        job()
 
 
 def unbroken_long(work: Callable[[], T], unwanted: Callable[[T], None] | None = None) -> T:
-    """The same for work that takes its time. unwanted: gets what it returned after the waiting was broken off."""
-    if get_ident() != main_thread().ident:
+    """What `work` returns, which the main thread has done by one that is begun for it.
+
+    unwanted: gets what it returned after the waiting was broken off.
+    """
+    if not is_main():
         return work()
-    errand = _Errand(work, unwanted)
+    errand = Errand(work, unwanted)
     try:
-        if not _began(errand.run):
+        if not begin_thread(errand.run):
             return work()
         return errand.wait()
     except BaseException:
@@ -165,7 +207,8 @@ def unbroken_long(work: Callable[[], T], unwanted: Callable[[T], None] | None = 
         raise
 
 
-def _began(job: Job) -> bool:
+def begin_thread(job: Job) -> bool:
+    """Have a job done by a thread of its own; False where none can be begun."""
     try:
         Thread(target=job, name="duramen-long", daemon=True).start()
     except RuntimeError:

@@ -12,9 +12,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from threading import get_ident
 from typing import Any, TypeVar
 
-from duramen.embedded.threads import Lane, tell_unexpected, unbroken
+from duramen.embedded.threads import (
+    Errand,
+    Job,
+    Lane,
+    begin_thread,
+    begin_work,
+    in_mains_place,
+    is_at_work,
+    is_main,
+    tell_unexpected,
+)
 from duramen.errors import ClosedError
 from duramen.ports import Listener, Timer, Transport, World
 from duramen.storage.disk import RealDisk
@@ -22,6 +33,9 @@ from duramen.storage.entropy import SystemEntropy
 from duramen.storage.together import side_by_side
 
 T = TypeVar("T")
+
+MOST_HANDED = 64
+"""Jobs of the main thread's that may lie there while it goes on; then it waits for its own."""
 
 
 class LocalTimer:
@@ -39,17 +53,24 @@ class LocalTimer:
 class Turn:
     """Clock and executor ports around one lock. `with turn:` is a turn of the loop; its end runs what was queued.
 
-    Threads of our own use it so; callers' threads, of which one may be the main thread, `take` it.
+    Threads of our own use it so. Callers' threads, of which one may be the main thread, `take` it and wait for what
+    they want to know, or `post` what they want done. What the main thread wants is handed over, in the order of its
+    calls; every turn begins with that, so that who comes behind the main thread stays behind it.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._depth = 0
+        self._owner = 0
+        """The thread whose turn it is."""
+        self._handed: deque[Job] = deque()
         self._ready: deque[Callable[[], None]] = deque()
         self._timers: list[tuple[float, int, LocalTimer]] = []
         self._number = 0
         self._lanes: dict[str, Lane] = {}
-        self._teller = Lane("duramen-teller")
+        self._teller = Lane("duramen-teller", works=False)
+        self._teller.submit(lambda: None)  # while threads can be begun
+        self._told = False
         self._wake = threading.Condition(self.lock)
         self._closed = False
         self._timekeeper = threading.Thread(target=self._keep_time, name="duramen-timers", daemon=True)
@@ -60,18 +81,24 @@ class Turn:
     def __enter__(self) -> Turn:
         self.lock.acquire()
         self._depth += 1
+        if self._depth == 1:
+            self._owner = get_ident()
+            while self._handed:
+                self._run(self._handed.popleft())
         return self
 
     def __exit__(self, *_: object) -> None:
         try:
             if self._depth == 1:
-                while self._ready:
-                    self._run(self._ready.popleft())
+                while queue := self._ready or self._handed:
+                    self._run(queue.popleft())
         finally:
             self._depth -= 1
+            if self._depth == 0:
+                self._owner = 0
             self.lock.release()
 
-    def _run(self, callback: Callable[[], None]) -> None:
+    def _run(self, callback: Job) -> None:
         try:
             callback()
         except Exception as error:  # noqa: BLE001 it is not the error of whoever's turn this is, and others have to run
@@ -79,11 +106,53 @@ class Turn:
 
     def take(self, work: Callable[[], T]) -> T:
         """What `work` returns or raises, done in one turn, whatever signals arrive."""
-        return unbroken(partial(self._take, work))
+        self.check_may_wait()
+        if not is_main():
+            with self:
+                return work()
+        errand = Errand(work)
+        self._hand(errand.run)
+        return errand.wait()
 
-    def _take(self, work: Callable[[], T]) -> T:
-        with self:
-            return work()
+    def post(self, work: Callable[[], None], failed: Callable[[Exception], None]) -> None:
+        """Have `work` done in a turn; `failed` gets its error, there. The main thread comes back before it is done."""
+        job = partial(self._attempt, work, failed)
+        if self._is_within() or is_at_work():
+            self._hand(job)  # by a finalizer: behind what is going on
+        elif not is_main():
+            with self:
+                job()
+        elif len(self._handed) < MOST_HANDED:
+            self._hand(job)
+        else:
+            self.take(job)
+
+    def _attempt(self, work: Callable[[], None], failed: Callable[[Exception], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 it travels to who asked, in whoever's turn this is
+            failed(error)
+
+    def _hand(self, job: Job) -> None:
+        self._handed.append(job)
+        in_mains_place(self._take_handed)
+
+    def _take_handed(self) -> None:
+        if self._handed:
+            with self:
+                pass
+
+    def _is_within(self) -> bool:
+        return self._owner == get_ident()
+
+    def may_wait(self) -> bool:
+        """Not in a finalizer that Python runs in the middle of the log's own work: it would wait for itself."""
+        return not self._is_within() and not is_at_work()
+
+    def check_may_wait(self) -> None:
+        """RuntimeError where `may_wait` says no."""
+        if not self.may_wait():
+            raise RuntimeError("a finalizer may close a log and append_async to it, and wait for nothing else")
 
     # ---- clock -----------------------------------------------------------------------------------------------
 
@@ -105,6 +174,7 @@ class Turn:
         return timer
 
     def _keep_time(self) -> None:
+        begin_work()
         while True:
             with self:
                 if self._closed:
@@ -145,8 +215,11 @@ class Turn:
 
     def tell(self, news: Callable[[], None]) -> None:
         """Run what may call back into the user's code: on a thread of its own that holds no lock and does no work of
-        the log's, so that what is called may wait for its own locks, and for the log."""
-        self._teller.submit(news)
+        the log's, so that what is called may wait for its own locks, and for the log. In a turn."""
+        if not self._told:
+            self._teller.submit(news)
+        elif not begin_thread(news):  # who posted it saw an open log, and it was closed since
+            news()
 
     def together(self, work: Sequence[Callable[[], Any]]) -> list[Any]:
         return side_by_side(work)
@@ -163,6 +236,8 @@ class Turn:
 
     def end_telling(self) -> None:
         """Return when everybody has been told, after `close`; the thread that tells does not wait for itself."""
+        with self.lock:
+            self._told = True
         self._teller.end()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -94,3 +94,50 @@ def test_the_directory_stays_where_it_is_when_the_process_goes_elsewhere(
 def test_no_path_is_no_directory(nowhere: Any) -> None:
     with pytest.raises((duramen.DuramenError, TypeError)):
         duramen.open(nowhere)
+
+
+@pytest.mark.parametrize("wrong", [1.5, 1.0, "1"])
+def test_what_is_no_position_finds_nothing(tmp_path: Path, wrong: Any) -> None:
+    """From 1.5 a read began at 2; partition 1.5 "was deleted", and 1.0 came back in the records."""
+    with duramen.open(tmp_path) as log:
+        events = log.topic("events", partitions=3)
+        events.append([duramen.Record(value=b"v")] * 5, partition=1)
+        calls: list[Callable[[], object]] = [
+            lambda: next(events.read(1, start=wrong)),
+            lambda: next(events.read(1, end=wrong)),
+            lambda: next(events.read(wrong)),
+            lambda: events.end_offset(wrong),
+            lambda: events.append([duramen.Record(value=b"v")], partition=wrong),
+        ]
+        for call in calls:
+            with pytest.raises(TypeError):
+                call()
+        assert events.end_offset(1) == 5
+
+
+@pytest.mark.parametrize("timeout", ["5", float("nan")])
+def test_what_is_no_length_of_time_stores_nothing(tmp_path: Path, timeout: Any) -> None:
+    with duramen.open(tmp_path) as log:
+        events = log.topic("events")
+        with pytest.raises((TypeError, ValueError)):
+            events.append([duramen.Record(value=b"v")], timeout=timeout)
+        assert events.append([duramen.Record(value=b"v")], timeout=60) == [0]
+
+
+def test_a_refused_number_of_partitions_makes_no_topic(tmp_path: Path) -> None:
+    """-1 stood for the default: the topic was made, and refused for having another number than -1."""
+    with duramen.open(tmp_path) as log:
+        for partitions in (-1, 0):
+            with pytest.raises(duramen.KafkaError, match=str(partitions)):
+                log.topic("events", partitions=partitions)
+        assert log.topics() == []
+
+
+def test_times_that_are_too_far_apart_for_one_batch_are_refused(tmp_path: Path) -> None:
+    """2^63 - 1 behind -1 was stored as a difference of 2^63, and read as -2^63 - 2."""
+    with duramen.open(tmp_path) as log:
+        events = log.topic("events", configs={"message.timestamp.after.max.ms": str(2**63 - 1)})
+        with pytest.raises(TypeError, match="timestamp_ms"):
+            events.append([duramen.Record(timestamp_ms=-1), duramen.Record(timestamp_ms=2**63 - 1)])
+        events.append([duramen.Record(timestamp_ms=-1), duramen.Record(timestamp_ms=2**63 - 2)])
+        assert [row.timestamp_ms for row in events.read(0)] == [-1, 2**63 - 2]

@@ -18,8 +18,12 @@ import pytest
 import duramen
 from duramen.embedded import EmbeddedLog
 from duramen.embedded.records import murmur2, partition_for
+from duramen.machines.metadata.commands import DeleteTopics, TopicRef
 from duramen.partition import partition
+from duramen.partition.catalog import Catalog
 from duramen.partition.partition import Partition
+from duramen.storage.creation import Creation
+from duramen.storage.times import TimeLookup
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "kvstore.py"
 
@@ -371,3 +375,104 @@ def test_who_comes_while_a_log_closes_is_told_that_it_is_closed(
     monkeypatch.setattr(EmbeddedLog, "_call", call)
     log.close()
     assert late == [duramen.ClosedError]
+
+
+def test_threads_that_ask_for_a_new_topic_at_the_same_time_can_all_use_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who came while its partitions were being made got a topic of which each append said that it was deleted."""
+    making, go_on = threading.Event(), threading.Event()
+    real = Creation.run
+
+    def slow(job: Creation) -> None:
+        making.set()
+        assert go_on.wait(60)
+        real(job)
+
+    with duramen.open(tmp_path) as log:
+        monkeypatch.setattr(Creation, "run", slow)
+        stored: list[int] = []
+
+        def work() -> None:
+            stored.extend(log.topic("t", partitions=20).append([duramen.Record(b"v")], partition=19))
+
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        threads[0].start()
+        assert making.wait(60)
+        threads[1].start()
+        threading.Timer(0.5, go_on.set).start()
+        for thread in threads:
+            thread.join(60)
+        assert sorted(stored) == [0, 1]
+
+
+def test_a_topic_that_is_deleted_while_it_is_made_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended in a KeyError."""
+    real = Catalog.create
+
+    def create(self: Catalog, topics: Any, done: Any) -> None:
+        real(self, topics, done)
+        self.host.submit(DeleteTopics((TopicRef("t"),)), lambda answer: None)
+
+    with duramen.open(tmp_path) as log:
+        monkeypatch.setattr(Catalog, "create", create)
+        with pytest.raises(duramen.KafkaError, match="deleted") as refused:
+            log.topic("t")
+        assert refused.value.code is duramen.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        monkeypatch.undo()
+        assert log.topic("t").append([duramen.Record(b"v")]) == [0]
+
+
+def test_names_are_listed_once_while_topics_come_and_go(tmp_path: Path) -> None:
+    """A name that was inserted before the one just listed had that one listed twice."""
+    listed: list[list[str]] = []
+    done = threading.Event()
+    with duramen.open(tmp_path) as log:
+        for number in range(50):
+            log.topic(f"m{number}")
+
+        def look() -> None:
+            while not done.is_set():
+                listed.append(log.topics())
+
+        looking = threading.Thread(target=look)
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            looking.start()
+            for number in range(200, 100, -1):
+                log.topic(f"a{number}")
+        finally:
+            sys.setswitchinterval(before)
+            done.set()
+            looking.join()
+    assert all(names == sorted(set(names)) for names in listed)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_refusal_of_append_async_comes_with_its_future(tmp_path: Path, rows: int) -> None:
+    """That of a single batch was raised, of several it was in the future."""
+    with duramen.open(tmp_path) as log:
+        topic = log.topic("t")
+        log.delete_topic("t")
+        future = topic.append_async([duramen.Record(b"x" * 600_000)] * rows)
+        with pytest.raises(duramen.KafkaError, match="was deleted"):
+            future.result(60)
+
+
+def test_looking_up_a_time_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It read from the disk in a turn: on a cold one every append waited for it."""
+    real, appended = TimeLookup.run, []
+    with duramen.open(tmp_path) as log:
+        topic = log.topic("t")
+        topic.append([duramen.Record(b"v", timestamp_ms=1)])
+
+        def run(self: TimeLookup) -> Any:
+            thread = threading.Thread(target=lambda: appended.append(topic.append([duramen.Record(b"v")], timeout=60)))
+            thread.start()
+            thread.join(60)
+            return real(self)
+
+        monkeypatch.setattr(TimeLookup, "run", run)
+        assert topic.offset_at(0, 0) == 0
+        assert appended == [[1]]

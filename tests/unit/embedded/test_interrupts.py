@@ -18,8 +18,8 @@ import pytest
 
 import duramen
 from duramen.embedded import Topic
-from duramen.embedded.threads import Answer
-from duramen.embedded.world import Turn
+from duramen.embedded.threads import Answer, Lane
+from duramen.embedded.world import MOST_HANDED, Turn
 
 SECONDS = 60.0
 """Nothing here takes a tenth of it."""
@@ -54,12 +54,15 @@ def _interrupted(number: int, call: Callable[[], object]) -> bool:
     return False
 
 
+NUMBERS = itertools.count()
 CALLS: dict[str, Callable[[Topic], object]] = {
     "append": lambda topic: topic.append([duramen.Record(value=b"interrupted")]),
     "append_async": lambda topic: topic.append_async([duramen.Record(value=b"interrupted")]),
     "truncate": lambda topic: topic.truncate(0, 1),
     "end_offset": lambda topic: topic.end_offset(0),
+    "offset_at": lambda topic: topic.offset_at(0, 0),
     "read": lambda topic: next(topic.read(0)),
+    "topic": lambda topic: topic._log.topic(f"new-{next(NUMBERS)}"),
 }
 
 
@@ -81,6 +84,22 @@ def test_a_call_broken_off_anywhere_leaves_the_log_to_others(tmp_path: Path, nam
     with duramen.open(tmp_path) as log:
         found = {row.offset: row.value for row in log.topic("events").read(0)}
     assert {offset: found[offset] for offset in stored} == stored
+
+
+def test_a_closing_broken_off_anywhere_goes_on(tmp_path: Path) -> None:
+    interrupted = 0
+    for stored, number in enumerate(itertools.count(1, 3)):
+        log = _opened_in_the_end(tmp_path)
+        future = log.topic("events").append_async([duramen.Record(value=b"v")])
+        again = _interrupted(number, log.close)
+        interrupted += again
+        log.close()
+        assert future.result(SECONDS) == [stored]
+        if not again:
+            break
+    assert interrupted > 3
+    with duramen.open(tmp_path) as log:
+        assert len(list(log.topic("events").read(0))) == stored + 1
 
 
 def test_an_interrupted_opening_lets_the_directory_go(tmp_path: Path) -> None:
@@ -150,6 +169,37 @@ with duramen.open({str(tmp_path)!r}) as log:
         assert [row.offset for row in log.topic("events").read(0)][: 50 + len(rest)] == list(range(50 + len(rest)))
 
 
+def test_the_main_thread_waits_for_nobody_where_it_need_not(tmp_path: Path) -> None:
+    """Each append_async and end_offset waited for another thread, for as long as a third one held that up."""
+    with duramen.open(tmp_path) as log:
+        topic = log.topic("events")
+        topic.append([duramen.Record(value=b"first")])
+        held, leave = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with log._turn:
+                held.set()
+                leave.wait(SECONDS)
+
+        holding = threading.Thread(target=hold)
+        holding.start()
+        held.wait(SECONDS)
+        futures = [topic.append_async([duramen.Record(value=b"%d" % number)]) for number in range(MOST_HANDED)]
+        assert (topic.start_offset(0), topic.end_offset(0), leave.is_set()) == (0, 1, False)
+        # Who is told of it and appends stands behind it, as if it had been done.
+        late: list[int] = []
+        behind = threading.Thread(target=lambda: late.extend(topic.append([duramen.Record(value=b"behind")])))
+        behind.start()
+        threading.Timer(0.2, leave.set).start()
+        futures.append(topic.append_async([duramen.Record(value=b"too many")]))
+        assert leave.is_set(), "the main thread waits when there is much that others have to do for it"
+        assert [future.result(SECONDS) for future in futures[:-1]] == [[number + 1] for number in range(MOST_HANDED)]
+        behind.join()
+        holding.join()
+        assert late[0] > MOST_HANDED
+        assert sorted([*late, *futures[-1].result(SECONDS)]) == [MOST_HANDED + 1, MOST_HANDED + 2]
+
+
 def test_a_callback_that_fails_is_told_and_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", lambda args: told.append(args.exc_value))
@@ -171,3 +221,18 @@ def test_a_callback_that_fails_is_told_and_stops_nothing(monkeypatch: pytest.Mon
     worked.wait(SECONDS)
     turn.close()
     assert [str(error) for error in told] == ["a bug"] * 3
+
+
+def test_a_hook_of_the_programs_that_fails_ends_no_thread(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(threading, "excepthook", fails)
+    lane, worked = Lane("a-lane"), threading.Event()
+    lane.submit(fails)
+    lane.submit(worked.set)
+    assert worked.wait(SECONDS)
+    lane.end()
+    assert "Exception in thread a-lane" in capsys.readouterr().err
