@@ -70,6 +70,10 @@ class OffsetRanges:
         """The log start of each."""
         return self._once(tps, EARLIEST)
 
+    def told_starts(self, starts: Positions) -> None:
+        """Take these for where logs start, instead of asking."""
+        self._known[EARLIEST].update(starts)
+
     def latest(self, tps: Iterable[TopicPartition]) -> Positions:
         """The end of each: the high watermark, or the last stable offset for a reader of committed records."""
         return self._once(tps, LATEST)
@@ -96,6 +100,13 @@ class OffsetRanges:
         return {tp: at for tp, at in beyond.items() if at <= ends[tp].offset}
 
     # ---- by the options --------------------------------------------------------------------------------------
+
+    @property
+    def from_earliest(self) -> bool:
+        """Whether the options have a batch query start where the logs do, whatever their partitions."""
+        options = self._options
+        timed = options["startingTimestamp"] is not None or options["startingOffsetsByTimestamp"] is not None
+        return not timed and options["startingOffsets"] in (None, EARLIEST)
 
     def start(self, tps: list[TopicPartition], default: int) -> Positions:
         """Where a new query starts; `default` is EARLIEST or LATEST. Offsets that are gone are data loss."""

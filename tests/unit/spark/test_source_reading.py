@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 from tests.spark.log_node import LogNode, log_node
 
-from duramen.client import LATEST, Cluster
+from duramen.client import EARLIEST, LATEST, Cluster
 from duramen.client.segments import DescribedPartition, SegmentPlan, describe_segments
 from duramen.errors import ConfigError, KafkaError
 from duramen.model import TopicPartition
@@ -19,7 +19,7 @@ from duramen.spark.data_loss import DataLossError
 from duramen.spark.partitioner import murmur2
 from duramen.spark.planning import Split
 from duramen.spark.positions import from_json, to_json
-from duramen.spark.sizes import UNTOLD
+from duramen.spark.sizes import UNTOLD, layout
 from duramen.spark.source_batch import DuramenReader
 from duramen.spark.source_stream import DuramenStreamReader
 from duramen.wire.batch import NewRecord
@@ -76,11 +76,11 @@ def test_where_logs_start_is_told_with_their_segments_or_asked(node: LogNode, mo
         node.append(topic, partition, records(30))
         node.append(topic, partition, records(30))
         node.delete_before(topic, partition, 10 + partition)
-    asked: list[list[TopicPartition]] = []
+    asked: list[set[int]] = []
     listed = Cluster.list_offsets
 
     def noting(cluster: Cluster, wanted: Any, *more: Any, **options: Any) -> Any:
-        asked.append(list(wanted))
+        asked.append(set(wanted.values()))
         return listed(cluster, wanted, *more, **options)
 
     monkeypatch.setattr(Cluster, "list_offsets", noting)
@@ -90,8 +90,13 @@ def test_where_logs_start_is_told_with_their_segments_or_asked(node: LogNode, mo
     assert not asked
     monkeypatch.setattr("duramen.spark.source_stream.layout", lambda *_: UNTOLD)
     assert [(split.start, split.end) for split in source.partitions(*span)] == [(10, 60), (11, 60)]
-    assert asked == [[TopicPartition(topic, 0), TopicPartition(topic, 1)]]
+    assert asked == [{EARLIEST}]
     source.stop()
+    for told, expected in ((layout, [{LATEST}]), (lambda *_: UNTOLD, [{LATEST}, {EARLIEST}])):
+        asked.clear()
+        monkeypatch.setattr("duramen.spark.source_batch.layout", told)
+        assert [(split.start, split.end) for split in reader(node, topic).partitions()] == [(10, 60), (11, 60)]
+        assert asked == expected
 
 
 def test_a_topic_is_read_whole_and_in_order_from_many_splits(node: LogNode) -> None:

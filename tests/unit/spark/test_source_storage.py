@@ -241,7 +241,7 @@ def test_what_expires_while_a_batch_is_planned_is_a_loss_and_no_silent_gap(
         return layout(*given)
 
     monkeypatch.setattr("duramen.spark.source_batch.layout", described_late)
-    source = reader(node, topic)
+    source = reader(node, topic, startingOffsets='{"expired":{"0":0}}')
     with pytest.raises(DataLossError, match=f"offsets 0 to {second - 1} of expired-0"):
         offsets(source, source.partitions())
     assert fetched == [0]
