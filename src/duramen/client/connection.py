@@ -46,6 +46,7 @@ class Connection:
             raise NetworkError(f"cannot reach {self.address}: {error}") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         except OSError as error:
             self.close()
             raise NetworkError(f"{self.address}: {error}") from error

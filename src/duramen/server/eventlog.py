@@ -16,10 +16,12 @@ def _plain(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
+    """As it is, or as a JSON string. Clients choose names: no character of theirs ends a line or steers a terminal."""
     text = str(_plain(value))
-    if text == "" or any(c in text for c in ' "=\n\t'):
-        return json.dumps(text, ensure_ascii=False)
-    return text
+    if text and text.isprintable() and not any(c in text for c in ' "='):
+        return text
+    quoted = json.dumps(text, ensure_ascii=False)
+    return quoted if quoted.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in quoted)
 
 
 class EventLog:

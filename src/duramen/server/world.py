@@ -303,6 +303,8 @@ class SocketNetwork:
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Accepted connections inherit it, as Kafka's have it: a peer that is gone without a word is found.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             sock.setblocking(False)
             if self._send_buffer_bytes > 0:
                 # Accepted connections inherit it. With less than it hands over at once sendfile stands still.
@@ -318,6 +320,7 @@ class SocketNetwork:
         sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         with contextlib.suppress(BlockingIOError):
             sock.connect((host, port))
         return SocketTransport(self._loop, sock, f"{host}:{port}", self._turns)
