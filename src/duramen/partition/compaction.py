@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from duramen.ports import Clock, Timer
 from duramen.storage.cleaner import CleanerSettings, Cleaning, Job
 from duramen.storage.directory import LogDirectory
+from duramen.storage.no_room import NoRoomError, told
 
 if TYPE_CHECKING:
     from duramen.partition.store import Store
@@ -77,7 +78,8 @@ class Compaction:
         try:
             cleaning = directory.cleaner.take(self.settings, self._clock.wall_ms())
         except OSError as error:
-            self._store.fail(directory, error)
+            if not isinstance(told(error), NoRoomError):
+                self._store.fail(directory, error)
             return False
         if cleaning is None:
             return False

@@ -21,7 +21,7 @@ from duramen.partition.hardening import Hardening
 from duramen.partition.maintenance import Maintenance
 from duramen.partition.offline import offline
 from duramen.partition.partition import Partition
-from duramen.partition.room import Room
+from duramen.partition.room import RETRY_SECONDS, Room
 from duramen.partition.synced import Synced, WhenSynced
 from duramen.ports import World
 from duramen.storage.damage import damage_of
@@ -41,6 +41,11 @@ class CommitStatistics:
     observers: list[Callable[[float], None]] = field(default_factory=list)
     checkpointed: Callable[[float, float], None] = lambda job, pause: None
     """Told of each checkpoint job: how long it ran off the loop, and how long it held up the loop."""
+
+    def committed(self, seconds: float) -> None:
+        """A group took so long."""
+        for observe in self.observers:
+            observe(seconds)
 
 
 class Store:
@@ -245,15 +250,16 @@ class Store:
         group = directory.take_group()
         if group is None:
             return
-        started = self._world.clock.monotonic()
+        started, lane = self._world.clock.monotonic(), f"journal:{directory.path}"
 
         def done(_: Any, error: BaseException | None) -> None:
-            elapsed = self._world.clock.monotonic() - started
-            for observe in self.statistics.observers:
-                observe(elapsed)
+            if isinstance(error, NoRoomError) and directory.journal.failed is None and not self._stopping:
+                self._world.clock.call_later(RETRY_SECONDS, partial(self.submit, lane, group.run, done))
+                return
+            self.statistics.committed(self._world.clock.monotonic() - started)
             self._group_done(directory, group, error)
 
-        self.submit(f"journal:{directory.path}", group.run, done)
+        self.submit(lane, group.run, done)
 
     def _group_done(self, directory: LogDirectory, group: Group, error: BaseException | None) -> None:
         if error is not None:

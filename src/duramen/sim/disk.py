@@ -253,8 +253,9 @@ class CrashDisk:
         """See ports.Disk."""
         try:
             self.enter("sync_directory", path)
-        except OSError:
-            self._unsynced.add(path)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):  # with those it was not opened
+                self._unsynced.add(path)
             raise
         directory = self.names.directory(path)
         if path in self._unsynced:

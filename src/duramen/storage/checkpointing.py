@@ -28,6 +28,7 @@ from duramen.storage.checkpoints import (
 )
 from duramen.storage.journal import Journal
 from duramen.storage.log import Log
+from duramen.storage.no_room import NoRoomError, opening
 from duramen.storage.opening import Offline
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.syncing import LogSync
@@ -97,7 +98,8 @@ class Checkpoint:
                 if not self.gone(log):
                     raise
         if self.files is not None:
-            self.files.write()
+            with opening():
+                self.files.write()
 
 
 @dataclass(slots=True)
@@ -173,7 +175,12 @@ class Checkpointer:
             taken += 1
             if self.logs.get(key_of(log)) is not log:
                 continue
-            sync = log.take_sync()
+            try:
+                sync = log.take_sync()
+            except NoRoomError:
+                for _, other, _ in syncs:
+                    other.give_back()
+                raise
             if sync is None:
                 self.points[key_of(log)] = point_of(log)
             else:

@@ -45,7 +45,7 @@ from duramen.storage.cleaning import BatchTooLargeError, Copy, Rules, build_map
 from duramen.storage.damage import Findings, damage_of
 from duramen.storage.journal import Journal
 from duramen.storage.log import Log
-from duramen.storage.no_room import OUT_OF_SPACE
+from duramen.storage.no_room import NoRoomError, opening, told
 from duramen.storage.offset_map import OffsetMap
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.segment import Segment
@@ -222,12 +222,13 @@ class Cleaning:
             return False
         self.swapping = True
         self._copy = None
-        yield partial(_stage, log.disk, log.path, target.base_offset)
+        yield from self._insist(partial(stage, log.disk, log.path, target.base_offset))
         while group[-1].next_offset > self._cleaner.bound(log, self._now_ms) and not self._finishing:
             yield None  # leased at the last moment; nobody holds a lease over a stop
         target.staged = SWAP
         log.replace_segments(group, target)
-        yield partial(_remove, log.disk, log.path, [segment.base_offset for segment in group[1:]])
+        replaced = [segment.base_offset for segment in group[1:]]
+        yield from self._insist(partial(remove_replaced, log.disk, log.path, replaced))
         unstage(log.disk, log.path, target.base_offset)
         target.staged = ""
         target.release_files()
@@ -235,6 +236,16 @@ class Cleaning:
         self.swapping = False
         self.swaps += 1
         return True
+
+    def _insist(self, step: Callable[[], None]) -> Steps:
+        """Have a step of a swap done, which can be repeated: again a little later where it found no room."""
+        while not self._finishing:
+            job = _Step(step)
+            yield job
+            if job.done:
+                return
+            yield None
+        step()
 
     def _may_swap(self, group: list[Segment]) -> bool:
         """Whether the group is still there, whole, and nobody has laid hands on it."""
@@ -266,14 +277,18 @@ def _jobs(steps: Pieces) -> Steps:
         steps.close()
 
 
-def _stage(disk: Disk, path: str, base: int) -> int:
-    stage(disk, path, base)
-    return 0
+@dataclass(slots=True)
+class _Step:
+    """A job; done: it found room."""
 
+    step: Callable[[], None]
+    done: bool = False
 
-def _remove(disk: Disk, path: str, bases: list[int]) -> int:
-    remove_replaced(disk, path, bases)
-    return 0
+    def __call__(self) -> int:
+        with suppress(NoRoomError), opening():
+            self.step()
+            self.done = True
+        return 0
 
 
 def _drop(disk: Disk, path: str, base: int) -> int:
@@ -441,7 +456,7 @@ class Cleaner:
         if isinstance(error, FileNotFoundError):
             return  # retention was faster
         if isinstance(error, OSError):
-            if error.errno not in OUT_OF_SPACE or cleaning.swapping:
+            if not isinstance(told(error), NoRoomError) or cleaning.swapping:
                 self.journal.fail(None, error)
             return
         if isinstance(error, KafkaError) and error.code == ErrorCode.KAFKA_STORAGE_ERROR:

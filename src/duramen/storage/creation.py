@@ -12,7 +12,7 @@ from duramen.ports import Disk
 from duramen.storage.log import Log
 from duramen.storage.log_state import LogJournal
 from duramen.storage.logconfig import LogConfig
-from duramen.storage.no_room import NoRoomError, writing
+from duramen.storage.no_room import NoRoomError, opening, writing
 from duramen.storage.reads import HotWindow
 from duramen.storage.recovery_plan import LogKey
 
@@ -63,10 +63,12 @@ class Creation:
             with writing():
                 for new in self.new:
                     self._make(*new)
+            with opening():
+                self._disk.sync_directory(self._directory)
         except NoRoomError:
-            self._remove()
+            with opening():
+                self._remove()
             raise
-        self._disk.sync_directory(self._directory)
 
     def _make(self, tp: TopicPartition, topic_id: TopicId, config: LogConfig) -> None:
         path = self._path(tp)

@@ -25,6 +25,7 @@ from duramen.storage.opening import Offline
 from duramen.storage.reads import HotWindow
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.reserve import Reserve
+from duramen.storage.retention import MoveLog
 from duramen.storage.scrubbing import Scrubber, ScrubJob
 from duramen.storage.segment import SUFFIXES
 
@@ -116,12 +117,10 @@ class DirectoryLogs:
         source = log.path
         log.move(target)
         try:
-            self.disk.rename(source, target)
-            self.disk.sync_directory(self.path)
+            self._housekeeping.remove_later(self._now_ms, log, MoveLog(self.disk, self.path, source, target))
         except OSError as error:
             self.journal.fail(None, error)
             raise StorageError(f"{source} cannot be deleted: {error}") from error
-        self._housekeeping.remove_later(self._now_ms, log, target)
         self.findings.forget(source)
         return target
 

@@ -23,6 +23,7 @@ from duramen.storage.no_room import NoRoomError
 from duramen.storage.producers import is_sinks
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.retention import (
+    MoveLog,
     Removal,
     RemoveFiles,
     RenameSegments,
@@ -147,13 +148,20 @@ class Housekeeping:
         self._retained: list[Log] = []
         self._now_ms = 0
 
-    def remove_later(self, now_ms: int, log: Log, path: str) -> None:
-        """A deleted log's directory goes once `file.delete.delay.ms` has passed."""
+    def remove_later(self, now_ms: int, log: Log, move: MoveLog) -> None:
+        """A deleted log's directory goes once `file.delete.delay.ms` has passed and it has its new name. OSError."""
         self._starting = [each for each in self._starting if each.log is not log]
         self._sealing -= {each for each in self._sealing if each[0] is log}
         # Not before the deletion is durable: recovery would miss a directory that the journal speaks of.
-        removal = Removal(now_ms + delete_delay_ms(log), [path], list(log.segments), self._journal.last_lsn)
-        self._removals.append(removal)
+        due_ms, lsn = now_ms + delete_delay_ms(log), self._journal.last_lsn
+        move.done = lambda: self._removals.append(Removal(due_ms, [move.target], list(log.segments), lsn))
+        move.failed = partial(self._not_renamed, move)
+        try:
+            move.run()
+        except NoRoomError as error:
+            move.fail(error)
+        else:
+            move.complete()
 
     def take(self, logs: Mapping[LogKey, Log], now_ms: int, interval_ms: int) -> list[Job]:
         """Everything that is due at `now_ms`."""
@@ -167,10 +175,11 @@ class Housekeeping:
         for log in self._next_logs(logs):
             for notice in log.take_notices():
                 self._findings.add(damage_of(notice))
-            for seal in log.take_seals():
-                if (log, seal.base_offset) not in self._sealing:
-                    self._sealing.add((log, seal.base_offset))
-                    jobs.append(SealSegment(log, seal, self._sealing, self._fail, self._findings))
+            with suppress(NoRoomError):
+                for seal in log.take_seals():
+                    if (log, seal.base_offset) not in self._sealing:
+                        self._sealing.add((log, seal.base_offset))
+                        jobs.append(SealSegment(log, seal, self._sealing, self._fail, self._findings))
         if self._last_retention_ms is None:
             # The first look comes a while after the start, as Kafka's does (log.initial.task.delay.ms).
             self._last_retention_ms = now_ms - interval_ms + min(FIRST_RETENTION_DELAY_MS, interval_ms)
@@ -194,7 +203,7 @@ class Housekeeping:
         ]
         if due:
             self._removals = [removal for removal in self._removals if removal not in due]
-            jobs += [RemoveFiles(self._disk, removal, self._fail) for removal in due]
+            jobs += [RemoveFiles(self._disk, removal, partial(self._not_removed, removal)) for removal in due]
         return jobs
 
     def _next_logs(self, logs: Mapping[LogKey, Log]) -> list[Log]:
@@ -279,7 +288,13 @@ class Housekeeping:
     def _renamed(self, job: RenameSegments) -> None:
         self._removals.append(Removal(self._now_ms + job.delay_ms, job.paths, job.segments))
 
-    def _not_renamed(self, job: RenameSegments, error: BaseException) -> None:
+    def _not_removed(self, removal: Removal, error: BaseException) -> None:
+        if isinstance(error, NoRoomError):
+            self._removals.append(removal)
+        else:
+            self._fail(error)
+
+    def _not_renamed(self, job: Job, error: BaseException) -> None:
         if isinstance(error, NoRoomError):
             self._journal.give_way()
             self._unrenamed.append(job)

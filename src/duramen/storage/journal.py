@@ -37,6 +37,7 @@ from duramen.storage.journal_format import (
 )
 from duramen.storage.journal_parts import Part, PartMaker
 from duramen.storage.journal_ring import JournalLimits, PartRing
+from duramen.storage.no_room import opening
 from duramen.wire.checksum import crc32c
 
 SLACK = 4 * ENTRY_SIZE
@@ -169,10 +170,13 @@ class Group:
             self.buffers.append(bytes(padding))
 
     def run(self) -> None:
-        """Make the group durable: segments of bypassed batches first, then one write and one sync. OSError fences."""
+        """Make the group durable: segments of bypassed batches first, then one write and one sync. OSError fences.
+
+        NoRoomError: too many files are open, and it can be run again.
+        """
         for sync, directory in self.syncs:
             sync.run()
-            with suppress(FileNotFoundError):  # the topic was deleted meanwhile, and its directory renamed
+            with suppress(FileNotFoundError), opening():  # the topic was deleted meanwhile, and its directory renamed
                 self._disk.sync_directory(directory)
         file = self.part.file
         buffers: Sequence[Buffer] = self.buffers

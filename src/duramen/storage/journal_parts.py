@@ -88,12 +88,20 @@ class PartMaker:
             self.disk.rename(temporary, path)
             self.disk.sync_directory(self.directory)
         except OSError:
-            if self.disk.exists(temporary):
-                self.disk.remove(temporary)
+            self._drop(temporary, path)
             raise
         finally:
             file.close()
-        return Part(name, self.disk.open(path, write=True), size)
+        try:
+            return Part(name, self.disk.open(path, write=True), size)
+        except OSError:
+            self._drop(path)
+            raise
+
+    def _drop(self, *paths: str) -> None:
+        for path in paths:
+            if self.disk.exists(path):
+                self.disk.remove(path)
 
 
 def find_parts(disk: Disk, directory: str) -> tuple[int, list[str]]:

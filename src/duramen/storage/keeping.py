@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from duramen.storage.checkpoints import replace_file
 from duramen.storage.log import Log
+from duramen.storage.no_room import opening
 from duramen.storage.segment import file_name
 from duramen.storage.syncing import producer_files
 
@@ -33,9 +34,10 @@ class KeepProducers:
 
     def run(self) -> None:
         """All or nothing for each file."""
-        for suffix, data in self._files:
-            replace_file(self._log.disk, self._path(suffix), data, durable_name=False)
-        self._log.disk.sync_directory(self._log.path)
+        with opening():
+            for suffix, data in self._files:
+                replace_file(self._log.disk, self._path(suffix), data, durable_name=False)
+            self._log.disk.sync_directory(self._log.path)
 
     def _path(self, suffix: str) -> str:
         return posixpath.join(self._log.path, file_name(self._offset, suffix))

@@ -1,4 +1,8 @@
-"""A disk without room: telling a write that found none, after which all is known, from a disk that fails."""
+"""A disk without room: telling a write that found none, after which all is known, from a disk that fails.
+
+A file that could not be opened because the process has too many open is told the same way: nothing was done, and the
+same can be done later.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
+OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
+"""Only opening a file says so, or looking into a directory."""
 
 
 class NoRoomError(OSError):
-    """A write found no room for all its bytes, or a name none in its directory. It can be done again, at its place.
+    """A write found no room for all its bytes, a name none in its directory, or a file none among those that are open.
+
+    It can be done again, at its place.
 
     Never what a sync of a file or of a directory said that others rely on: the kernel has let go of pages then.
     """
@@ -25,7 +33,7 @@ def is_no_room(error: BaseException | None) -> bool:
 
 def told(error: OSError) -> OSError:
     """The error of a write, as a NoRoomError where it is that."""
-    if error.errno in OUT_OF_SPACE and not isinstance(error, NoRoomError):
+    if error.errno in OUT_OF_SPACE + OUT_OF_FILES and not isinstance(error, NoRoomError):
         return NoRoomError(error.errno, error.strerror, error.filename)
     return error
 
@@ -37,3 +45,14 @@ def writing() -> Iterator[None]:
         yield
     except OSError as error:
         raise told(error) from error
+
+
+@contextmanager
+def opening() -> Iterator[None]:
+    """What can be done again from its beginning, with syncs in it: only too many open files are told. NoRoomError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in OUT_OF_FILES:
+            raise told(error) from error
+        raise

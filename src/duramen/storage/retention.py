@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from duramen.ports import Disk
 from duramen.storage.log import Log
-from duramen.storage.no_room import writing
+from duramen.storage.no_room import opening, writing
 from duramen.storage.segment import SUFFIXES, Segment, latest_ms
 
 DELETED_SUFFIX = ".deleted"
@@ -130,6 +130,36 @@ class RenameSegments:
 
 
 @dataclass(slots=True)
+class MoveLog:
+    """Gives a deleted log's directory its `-delete` name, durably."""
+
+    disk: Disk
+    directory: str
+    source: str
+    target: str
+    done: Callable[[], None] = lambda: None
+    failed: Callable[[BaseException], None] = lambda error: None
+    moved: bool = False
+
+    def run(self) -> None:
+        """Rename, once: the old name may be another topic's by then. NoRoomError: it can be run again. OSError."""
+        with opening():
+            if not self.moved:
+                with writing():
+                    self.disk.rename(self.source, self.target)
+                self.moved = True
+            self.disk.sync_directory(self.directory)
+
+    def complete(self) -> None:
+        """On the loop: schedule the removal."""
+        self.done()
+
+    def fail(self, error: BaseException) -> None:
+        """On the loop: the disk refused, or has no room for the name."""
+        self.failed(error)
+
+
+@dataclass(slots=True)
 class Removal:
     """Files or directories to remove from `due_ms` on, once the journal's entry `lsn` is durable."""
 
@@ -148,10 +178,11 @@ class RemoveFiles:
     failed: Callable[[BaseException], None]
 
     def run(self) -> None:
-        """Remove every path; one that is gone is no error."""
+        """Remove every path; one that is gone is no error. Can be run again."""
         for path in self.removal.paths:
             try:
-                self.disk.remove(path)
+                with writing():
+                    self.disk.remove(path)
             except FileNotFoundError:
                 continue
 

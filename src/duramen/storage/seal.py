@@ -15,6 +15,7 @@ from typing import Protocol
 from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import read_file, replace_file
+from duramen.storage.no_room import opening
 from duramen.storage.scan import scan
 from duramen.wire.checksum import crc32c
 from duramen.wire.seal import BLOCK_BYTES, Seal, Sides, decode_seal
@@ -218,7 +219,12 @@ class SealJob:
         return self._segment.path_of(suffix, self._log.path)
 
     def run(self) -> Seal:
-        """Checksum the segment and make the sidecar durable. OSError, CorruptLogError."""
+        """Checksum the segment and make the sidecar durable. NoRoomError, OSError, CorruptLogError."""
+        with opening():
+            self.result = self._seal()
+        return self.result
+
+    def _seal(self) -> Seal:
         seal = compute_seal(self._file, self._length, self.base_offset, self._last_offset)
         growing = self._path_of(SEALING)
         disk = self._log.disk
@@ -229,7 +235,6 @@ class SealJob:
         replace_file(disk, self.path, seal.encode())
         if disk.exists(growing):
             disk.remove(growing)
-        self.result = seal
         return seal
 
     def _hold(self, seal: Seal, growing: str) -> None:

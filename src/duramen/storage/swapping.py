@@ -19,6 +19,7 @@ from typing import Final, cast
 from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import read_file, remove_file
+from duramen.storage.no_room import writing
 from duramen.storage.scan import scan
 from duramen.storage.seal import CheckedFile
 from duramen.storage.segment import (
@@ -70,7 +71,8 @@ def _rename(disk: Disk, path: str, base: int, suffixes: Iterable[str], before: s
     for suffix in suffixes:
         source = posixpath.join(path, file_name(base, suffix + before))
         if disk.exists(source):
-            disk.rename(source, posixpath.join(path, file_name(base, suffix + after)))
+            with writing():
+                disk.rename(source, posixpath.join(path, file_name(base, suffix + after)))
 
 
 def settle(disk: Disk, path: str) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import LEADER_EPOCHS, replace_file
 from duramen.storage.file_sync import to_sync
-from duramen.storage.no_room import writing
+from duramen.storage.no_room import opening, writing
 from duramen.storage.producer_files import Home, encode_kafka, encode_ours
 from duramen.storage.seal import SEALING, grow, sync_sides
 from duramen.storage.segment import INDEX, PRODUCERS, SNAPSHOT, TIME_INDEX, TXN_INDEX, Segment, file_name
@@ -201,7 +201,8 @@ class LogSync:
         if failed is not None:
             raise type(failed)(failed.errno, "an earlier sync of the log failed", self._path)
         try:
-            self._run()
+            with opening():
+                self._run()
         except OSError as error:
             self._chain.failed = error
             raise

@@ -1,0 +1,164 @@
+"""Too many files are open, or a disk has no room for names: what could not be done is done later, and nothing fails."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from tests.unit.server.broker_world import InProcess
+from tests.unit.server.test_full_disk import KAFKA_STORAGE_ERROR, all_offsets, create, events
+from tests.unit.server.test_made_anew import delete_topic
+
+from duramen.sim.disk import Call
+from duramen.storage.reserve import RESERVE
+
+OPENS = ("open", "sync_directory", "list_directory")
+"""Calls that need a descriptor of their own."""
+SETTINGS = {"log_cleaner_backoff_ms": "1000", "log_retention_check_interval_ms": "10000"}
+
+
+class Scarce:
+    """A node with a topic that rolls, one that is compacted and one to be deleted; calls to be refused by name."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("duramen.storage.producers.ProducerStates.__len__", lambda self: 1)
+        self.server = InProcess(**SETTINGS)
+        self.disk = self.server.disk
+        self.line = self.server.connect()
+        self.line.create_topic("old", internal_segment_bytes="1000", retention_ms="40000", file_delete_delay_ms="0")
+        self.line.create_topic(
+            "keys", internal_segment_bytes="1000", cleanup_policy="compact", min_cleanable_dirty_ratio="0"
+        )
+        self.line.create_topic("gone", file_delete_delay_ms="0")
+        self.refused = 0
+
+    def refuse(self, name: str, code: int, operations: tuple[str, ...] = OPENS) -> None:
+        """From now on these calls fail where the path contains the name."""
+        self.refused = 0
+
+        def none_left(call: Call) -> OSError | None:
+            if call.operation not in operations or name not in call.path:
+                return None
+            self.refused += 1
+            return OSError(code, "no more")
+
+        self.disk.fault = none_left
+
+    def work(self) -> None:
+        """Everything that the background has to do comes due."""
+        for topic in ("old", "keys", "gone"):
+            for number in range(6):
+                self.line.produce(topic, bytes([number]) * 300)
+        self.server.pass_ms(70_000)
+        self.line = self.server.connect()
+        for topic in ("old", "keys", "gone"):
+            self.line.produce(topic, b"last")
+        self.server.pass_ms(10_000)
+
+    def assert_sound(self) -> None:
+        """And caught up with what could not be done."""
+        assert "directory-failed" not in events(self.server)
+        self.disk.fault = None
+        self.server.pass_ms(1_000_000)
+        self.line = self.server.connect()
+        assert self.line.produce("old", b"end").error_code == 0
+        assert self.line.produce("keys", b"end").error_code == 0
+        assert create(self.line, "new") == 0
+        (directory,) = self.server.broker.store.directories
+        assert directory.journal.no_room is None
+        assert self.disk.exists(f"/data/{RESERVE}")
+        logs = {log.tp.topic: log for log in directory.logs.values()}
+        assert all(segment.sealed for segment in logs["keys"].segments[:-1])
+        assert logs["old"].start_offset >= 6
+        assert not directory.findings.known
+        found = all_offsets(self.line, "keys")
+        self.disk.power_cut()
+        self.disk.power_on()
+        again = InProcess(self.disk, **SETTINGS)
+        assert not {"damage", "partition-offline"} & set(events(again))
+        assert all_offsets(again.connect(), "keys") == found
+        assert not [path for path in self.disk.contents() if ".deleted" in path or "-delete/" in path]
+
+
+NAMES = [
+    ".log", ".index", ".timeindex", ".seal", ".sealing", ".snapshot", ".producers", ".cleaned", "-checkpoint", RESERVE,
+    "/data/keys-0", "/data/old-0", "-delete", "/data",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("name", NAMES)
+def test_what_could_not_be_opened_is_opened_later(name: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Scarce(monkeypatch)
+    world.work()
+    world.refuse(name, code)
+    world.work()
+    delete_topic(world.line, "gone")
+    world.server.pass_ms(5_000)
+    world.assert_sound()
+
+
+@pytest.mark.parametrize("name", [".swap", ".cleaned -> ", "/gone-0 -> ", ".deleted", ""])
+def test_names_that_find_no_room_are_given_later(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Scarce(monkeypatch)
+    world.work()
+    world.refuse(name, errno.ENOSPC, ("rename",))
+    world.work()
+    delete_topic(world.line, "gone")
+    world.server.pass_ms(5_000)
+    assert world.refused
+    world.assert_sound()
+
+
+def test_a_removal_that_finds_no_room_is_made_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a file system that copies what it changes."""
+    world = Scarce(monkeypatch)
+    world.work()
+    world.refuse("", errno.ENOSPC, ("remove",))
+    delete_topic(world.line, "gone")
+    world.server.pass_ms(70_000)
+    assert world.refused
+    world.assert_sound()
+
+
+def test_a_log_whose_file_was_closed_takes_writes_when_it_can_be_opened_again() -> None:
+    server = InProcess(duramen_open_files_max="3")
+    line = server.connect()
+    for number in range(8):
+        line.create_topic(f"t{number}")
+        assert line.produce(f"t{number}", b"0").error_code == 0
+    server.pass_ms(70_000)
+    opened: list[str] = []
+
+    def none_left(call: Call) -> OSError | None:
+        if call.operation != "open" or not call.path.endswith(".log"):
+            return None
+        opened.append(call.path)
+        return OSError(errno.EMFILE, "Too many open files")
+
+    server.disk.fault = none_left
+    assert line.produce("t0", b"1").error_code == KAFKA_STORAGE_ERROR
+    assert opened
+    server.disk.fault = None
+    server.pass_ms(5_000)
+    assert line.produce("t0", b"2").error_code == 0
+    assert "directory-failed" not in events(server)
+    assert all_offsets(line, "t0") == [0, 1, 2]
+
+
+def test_a_group_that_cannot_open_a_directory_is_made_durable_later() -> None:
+    server = InProcess(duramen_journal_bypass_bytes="10000")
+    line = server.connect()
+    line.create_topic("t")
+    server.disk.fault = lambda call: (
+        OSError(errno.EMFILE, "no more") if tuple(call)[1:3] == ("sync_directory", "/data/t-0") else None
+    )
+    line.ask_produce("t", bytes(30_000))
+    server.pass_ms(500)
+    assert line.produced() is None
+    server.disk.fault = None
+    server.pass_ms(500)
+    assert line.produced().error_code == 0
+    server.disk.power_cut()
+    server.disk.power_on()
+    assert all_offsets(InProcess(server.disk).connect(), "t") == [0]
