@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -327,3 +328,21 @@ def test_a_table_is_the_fold_of_its_log_whatever_has_expired(kind: str, tmp_path
         assert replayed(store) == wanted, f"seed {seed}"
         assert store.last() == last
         assert [commit.version for commit in store.commits()] == list(range(len(store.commits())))
+
+
+def test_whoever_has_a_table_open_sees_what_another_wrote_though_the_log_was_cleaned_since(tmp_path: Path) -> None:
+    early = Table(tmp_path)
+    early.put(count=2)
+    late = Table(tmp_path)
+    late.batches = 2
+    late.put()
+    assert early.store.rows()["n"].to_pylist() == [2]
+    late.put(count=20)
+    late.age()
+    late.put(count=10)
+    assert min(late.log) > f"{10:020}"
+    assert early.store.rows()["n"].to_pylist() == [32]
+    assert early.store.applied("query") == 32
+    shutil.rmtree(tmp_path / "delta")
+    with pytest.raises(StorageError, match=re.escape(str(tmp_path / "delta"))):
+        early.store.applied("query")
