@@ -144,12 +144,28 @@ class _Parsing:
         lists = lists.chunk(0) if isinstance(lists, pa.ChunkedArray) else lists
         if len(lists) != len(rows) or lists.null_count or not _each_has_one(lists):
             return None, "not exactly one JSON value"
-        return lists.flatten(), ""
+        structs = lists.flatten()
+        if _has_infinity(structs):
+            return None, "Number too big to be stored in float."
+        return structs, ""
 
 
 def _each_has_one(lists: Any) -> bool:
     bounds = np.frombuffer(lists.buffers()[1], np.int32)[lists.offset :][: len(lists) + 1]
     return bool(np.all(np.diff(bounds) == 1))
+
+
+def _has_infinity(values: Any) -> bool:
+    """What Arrow makes of a number that no float holds, for JSON has no infinities; one for a double it refuses.
+
+    Spark's `from_json` makes infinities of both, and says nothing.
+    """
+    kind = values.type
+    if pa.types.is_struct(kind):
+        return any(_has_infinity(values.field(index)) for index in range(kind.num_fields))
+    if pa.types.is_list(kind):
+        return _has_infinity(values.flatten())
+    return pa.types.is_float32(kind) and pc.any(pc.is_inf(values)).as_py() is True
 
 
 def _reason(message: str) -> str:

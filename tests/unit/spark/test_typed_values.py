@@ -137,3 +137,21 @@ def test_columns_and_schemas_that_the_source_does_not_have_are_refused() -> None
         ddl(parse({"bootstrap.servers": "h:1", "columns": "key,nothing"}, BATCH))
     with pytest.raises(ConfigError, match="needs valueSchema"):
         ddl(parse({"bootstrap.servers": "h:1", "valueFormat": "json"}, BATCH))
+
+
+@pytest.mark.parametrize(
+    ("floats", "number"),
+    [(pa.float32(), number) for number in ("1e40", "-1e40", "3.4028236e38", "9" * 60)] + [(pa.float64(), "1e400")],
+)
+def test_a_number_that_no_float_holds_does_not_decode(floats: pa.DataType, number: str) -> None:
+    """Of one that is too big for a double Arrow says so; of a float it made an infinity, which was handed on."""
+    inner = pa.struct([("f", floats)])
+    kind = pa.struct([("f", floats), ("s", inner), ("l", pa.list_(floats)), ("r", pa.list_(inner)), ("n", pa.int64())])
+    good = [b'{"f":3.4028235e38,"l":[1e-60,null],"s":{"f":null},"r":[{"f":2}],"n":1}', b"{}", b'{"l":null}']
+    broken = [text % number.encode() for text in (b'{"f":%s}', b'{"s":{"f":%s}}', b'{"l":[1,%s]}', b'{"r":[{"f":%s}]}')]
+    rows = [good[0], broken[0], None, broken[1], good[1], broken[2], broken[3], good[2]]
+    values, reasons = json_values(pa.array(rows, pa.binary()), kind)
+    for row, value, reason in zip(rows, values.to_pylist(), reasons.to_pylist(), strict=True):
+        assert (value is None) == (row is None or row in broken)
+        assert (reason is None) == (row not in broken)
+        assert reason is None or reason.startswith("Number too big to be stored in")
