@@ -2,7 +2,8 @@
 
 What is found decides. A clean-shutdown file: nothing is replayed, the directory may come from Kafka. Our journal:
 recovery by it. Our checkpoint or a bare journal but no clean-shutdown file: every log is read from its recovery point
-on. None of these: a Kafka directory that was not stopped cleanly, which only Kafka can recover.
+on, unless it goes on where our stop ended it. That, and none of these: a Kafka directory that was not stopped cleanly,
+which only Kafka can recover.
 """
 
 from __future__ import annotations
@@ -141,6 +142,8 @@ def prepare(
         if contents.damage is not None and clean:
             damage.append(f"{contents.damage}; nothing was in it, and it is made again")
         checkpoint = _read_checkpoint(disk, path, contents, damage)
+        if contents.empty and checkpoint is not None and not (clean or forgo):
+            _refuse_unknown_writes(disk, path, checkpoint)
         if forgo:
             pass  # a directory may be a newer topic's than the checkpoint knows: nothing of it is put right
         elif not restore(disk, path, checkpoint, contents.entries, damage, clean=clean):
@@ -216,6 +219,24 @@ def _random_id(entropy: Entropy) -> str:
     return topic_id_text(entropy.random_bytes(16))
 
 
+def _refuse_unknown_writes(disk: Disk, path: str, checkpoint: DirectoryCheckpoint) -> None:
+    """StorageError where logs go on behind our stop, before anything of theirs is touched.
+
+    A bare journal and no clean-shutdown file are what a crash in the last step of our stop leaves, when all logs were
+    synced and closed, and what Kafka leaves that began after our stop and died: only then is there more than we knew.
+    """
+    for point in checkpoint.logs.values():
+        home = posixpath.join(path, str(point.tp))
+        if not disk.exists(home):
+            continue
+        for base in _bases(disk, home):
+            if base > point.segment_base or (base == point.segment_base and _size(disk, home, base) > point.position):
+                raise StorageError(
+                    f"{home} goes on behind our last stop: the directory was left by a Kafka broker that did not stop "
+                    "cleanly; start Kafka on it once, stop it, and try again"
+                )
+
+
 def _refuse(
     path: str, clean: bool, contents: JournalContents, checkpoint: DirectoryCheckpoint | None, found: list[Found]
 ) -> None:
@@ -270,9 +291,13 @@ def _identified(disk: Disk, found: list[Found], state: StartState) -> list[Found
 
 
 def _is_empty(disk: Disk, path: str, base: int) -> bool:
+    return _size(disk, path, base) == 0
+
+
+def _size(disk: Disk, path: str, base: int) -> int:
     file = disk.open(posixpath.join(path, log_name(base)))
     try:
-        return file.size() == 0
+        return file.size()
     finally:
         file.close()
 
