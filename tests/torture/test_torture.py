@@ -10,6 +10,7 @@ import pytest
 
 from serving import Served, only_duramen
 from torture.cuts import PowerCuts
+from torture.full_disk import FullDisk, small_volume
 from torture.kills import SETTINGS, Torture
 from torture.ledger import Audit, Ledger, number_of, value_of
 from torture.load import Load
@@ -31,6 +32,18 @@ def test_what_was_synced_is_all_it_takes(tmp_path: Path) -> None:
     cuts.run(rounds=1, cuts_per_round=2, seconds_max=200, show=False)
     assert cuts.broken == []
     assert cuts.cuts == 3
+
+
+def test_a_topic_that_is_deleted_on_a_full_disk_makes_room_and_takes_nothing_with_it(tmp_path: Path) -> None:
+    try:
+        with small_volume(tmp_path) as volume:
+            torture = FullDisk(tmp_path, volume, seed=3)
+            torture.run(kills=1)
+    except PermissionError as error:
+        pytest.skip(str(error))
+    assert torture.broken == []
+    assert torture.kills == 1
+    assert len(torture.acknowledged) > 100
 
 
 def test_an_answer_before_the_sync_is_noticed(tmp_path: Path) -> None:
