@@ -12,9 +12,9 @@ from duramen.cli.output import human_bytes, note, print_json, print_table
 from duramen.cli.spark_pipeline import pipeline_argument, steps_of
 from duramen.pipelines.chain import readings
 from duramen.pipelines.cluster import Node
-from duramen.pipelines.connector import DuramenConnector, cuts_of
+from duramen.pipelines.connector import DuramenConnector, chooses_topics, cuts_of
 from duramen.pipelines.declaration import Pipeline, TableStep
-from duramen.pipelines.layout import StepFolder, committed
+from duramen.pipelines.layout import StepFolder, committed, committed_ids
 from duramen.pipelines.reading import open_table
 
 
@@ -89,29 +89,38 @@ def _status(pipeline: Pipeline, name: str) -> dict[str, Any]:
 def lag_command(pipeline: Pipeline, steps: tuple[str, ...], as_json: bool) -> int:
     """Show per step and partition the records that its topic has and the step has not worked in.
 
-    A step that has not read a topic to its cut lags behind that, and behind the topics that took over.
+    A step that has not read a topic to its cut lags behind that, and behind the topics that took over. Of a source
+    whose options choose the topics those are shown. The exit code is 1 where a topic is not there, or was made anew.
     """
     node, connector = Node(pipeline.bootstrap), DuramenConnector(pipeline.bootstrap)
     rows = []
-    missing = False
+    wrong = False
     for name in steps_of(pipeline, steps):
         folder, source = StepFolder(pipeline.folder, name), pipeline.steps[name].source
         version = folder.version(folder.current().version)
         for reading in readings(name, source.name, cuts_of(pipeline, source, connector), version.about() or {}):
-            topic = reading.topic
-            done = committed(version.checkpoint(reading.generation)).joined(reading.start)
-            starts, ends = node.starts(topic), list(node.ends(topic))
+            topic, checkpoint = reading.topic, version.checkpoint(reading.generation)
+            done = committed(checkpoint).joined(reading.start)
+            if chooses_topics(source):
+                starts, ends = connector.chosen(source)
+            else:
+                starts, ends = node.starts(topic), node.ends(topic)
             if not ends:
-                missing = True
+                wrong = True
                 told = "`duramen topic list` shows what is there"
                 note(f"{name}: there is no topic {topic} at {pipeline.bootstrap}: {told}")
-            for (_, partition), there in ends:
-                end = there if reading.until is None else reading.until.end(topic, partition)
-                at = max(done.end(topic, partition), starts.end(topic, partition))
-                rows.append((name, version.name, topic, partition, at, end, max(0, end - at)))
+            others = connector.replaced(committed_ids(checkpoint)) if ends else []
+            for other in others:
+                wrong = True
+                note(f"{name}: topic {other} was deleted and made anew: what the step has read are other records")
+            for (read, partition), there in ends:
+                end = there if reading.until is None else reading.until.end(read, partition)
+                begun = 0 if read in others else done.end(read, partition)
+                at = max(begun, starts.end(read, partition))
+                rows.append((name, version.name, read, partition, at, end, max(0, end - at)))
     headings = ("step", "version", "topic", "partition", "at", "end", "lag")
     if as_json:
         print_json([dict(zip(headings, row, strict=True)) for row in rows])
     else:
         print_table(headings, rows, right=headings[3:])
-    return 1 if missing else 0
+    return 1 if wrong else 0

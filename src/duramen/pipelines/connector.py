@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from duramen.client import Cluster
+from duramen.model import NO_TOPIC_ID, TopicId
 from duramen.pipelines.cluster import Node, UnreachableError
 from duramen.pipelines.declaration import Pipeline, Topic
 from duramen.pipelines.layout import StepFolder
 from duramen.pipelines.offsets import Offsets
+from duramen.spark.offset_ranges import OffsetRanges
+from duramen.spark.options import STREAM, parse
+from duramen.spark.positions import Positions
+from duramen.spark.source_batch import only_of_key
+from duramen.spark.source_settings import settings
 from duramen.swaps import Cut, SwapLog
 
 CHOOSES_TOPICS = {"assign", "subscribe", "subscribepattern"}
@@ -44,10 +50,10 @@ def cuts_of(pipeline: Pipeline, topic: Topic, connector: Connector) -> Sequence[
     """The swaps of a source: of a stream of this pipeline from its folder, of any other topic from the node."""
     if topic.stream is not None:
         return StepFolder(pipeline.folder, topic.stream).current().cuts
-    return () if _chooses_topics(topic) else connector.cuts(topic.name)
+    return () if chooses_topics(topic) else connector.cuts(topic.name)
 
 
-def _chooses_topics(topic: Topic) -> bool:
+def chooses_topics(topic: Topic) -> bool:
     """Whether the source's options say what is read, instead of its name."""
     return bool(CHOOSES_TOPICS & {name.lower() for name in topic.options})
 
@@ -75,7 +81,7 @@ class DuramenConnector:
             given = {name: value for name, value in given.items() if not name.lower().startswith("starting")}
         options = {
             "kafka.bootstrap.servers": self.bootstrap,
-            **({} if _chooses_topics(topic) else {"subscribe": topic.name}),
+            **({} if chooses_topics(topic) else {"subscribe": topic.name}),
             "startingOffsets": json.dumps({topic.name: {str(p): at for p, at in begin.items()}})
             if begin
             else "earliest",
@@ -100,3 +106,24 @@ class DuramenConnector:
         """See Connector."""
         with Cluster(self.bootstrap, timeout_s=self.patience_s) as cluster:
             SwapLog(cluster).publish(topic, cuts)
+
+    def chosen(self, topic: Topic) -> tuple[Offsets, Offsets]:
+        """Starts and ends of the partitions that the options of a source choose now, as its query asks for them."""
+        options = parse({"kafka.bootstrap.servers": self.bootstrap, **topic.options}, STREAM)
+        asked = settings(options)
+        with asked.connect() as cluster:
+            ranges = OffsetRanges(cluster, options, asked.isolation)
+            tps = only_of_key(ranges.partitions(), cluster, options, asked)
+            return _offsets(ranges.earliest(tps)), _offsets(ranges.latest(tps))
+
+    def replaced(self, ids: Mapping[str, TopicId]) -> list[str]:
+        """Those of these topics that have another id by now: they were deleted and made anew."""
+        if not ids:
+            return []
+        with Cluster(self.bootstrap, timeout_s=self.patience_s) as cluster:
+            found = cluster.metadata(ids).topics
+        return sorted(name for name, known in ids.items() if found[name].topic_id not in (NO_TOPIC_ID, known))
+
+
+def _offsets(positions: Positions) -> Offsets:
+    return Offsets({(tp.topic, tp.partition): at for tp, at in positions.items()})

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -20,8 +21,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from duramen.errors import ConfigError, DuramenError
+from duramen.model import TopicId
 from duramen.pipelines.durable import make_folder, read_json, write_json
 from duramen.pipelines.offsets import Offsets
+from duramen.spark.positions import ids_from_json
 from duramen.swaps import Cut
 
 FIRST_VERSION = "v1"
@@ -165,8 +168,20 @@ def batch_end(checkpoint: Path, batch: int) -> Offsets:
 
 def committed(checkpoint: Path) -> Offsets:
     """Where the last finished batch of a checkpoint ends; nothing before the first."""
-    done = [int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdigit()]
+    done = _finished(checkpoint)
     return batch_end(checkpoint, max(done)) if done else Offsets()
+
+
+def committed_ids(checkpoint: Path) -> dict[str, TopicId]:
+    """The ids of the topics that the last finished batch of a checkpoint read, of those that it names one for."""
+    done = _finished(checkpoint)
+    found = json.loads(_lines(checkpoint / "offsets" / str(max(done)))[2]) if done else {}
+    named = {topic: ends for topic, ends in found.items() if isinstance(ends, dict)} if isinstance(found, dict) else {}
+    return ids_from_json(named)
+
+
+def _finished(checkpoint: Path) -> list[int]:
+    return [int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdigit()]
 
 
 def planned(checkpoint: Path) -> Offsets:
