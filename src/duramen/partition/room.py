@@ -63,7 +63,7 @@ class Room:
 
     @contextmanager
     def making(self, directory: LogDirectory) -> Iterator[None]:
-        """What is appended to the directory meanwhile leads to room on its disk, and is tried at once. OSError."""
+        """What is appended to the directory meanwhile leads to room on its disk, and is tried at once."""
         self._try_at_once(directory)
         with directory.journal.making_room():
             yield
@@ -73,7 +73,7 @@ class Room:
             self._full[directory] = self._full[directory][0], self._clock.monotonic() - 2 * RETRY_SECONDS
 
     def submit(self, host: Host, command: Any, on_reply: OnReply) -> None:
-        """Have the host decide on what leads to room: a full disk does not refuse it. OSError."""
+        """Have the host decide on what leads to room: a full disk does not refuse it."""
         with self.making(self._store.home(host.partition.tp)):
             host.submit(command, on_reply)
 

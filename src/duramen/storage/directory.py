@@ -315,8 +315,8 @@ class LogDirectory(DirectoryLogs):
         if self.journal.failed is not None or not (force or self.checkpoint_due):
             return None
         self._truncations.carry_out()
-        if self._truncations.waiting:
-            return None  # its entry is durable soon: a round that covered it would have to have synced the cut
+        if self._truncations.waiting or self._housekeeping.moving:
+            return None  # a round that covered its entry would have to have synced the cut, or the new name
         self.flush()
         if not self._checkpointer.under_way:
             self._last_checkpoint_ms = self._now_ms
@@ -377,6 +377,7 @@ class LogDirectory(DirectoryLogs):
                 group.run()
                 self.journal.complete(group)
             self.cleaner.finish()
+            self._housekeeping.finish()
             self._checkpointer.sync_and_close(self._together)
             self._checkpointer.files({}).write()
             self.cleaner.take_checkpoint()()

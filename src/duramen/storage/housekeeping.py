@@ -139,6 +139,8 @@ class Housekeeping:
         self._removals: list[Removal] = [Removal(-1, leftovers)] if leftovers else []
         self._starting: list[Going] = []
         self._unrenamed: list[Job] = []
+        self.moving: list[MoveLog] = []
+        """Deleted logs that still have their names; the journal has to keep what it says of their deletion."""
         self.waits = False
         """For a checkpoint that names segments below a log start no longer."""
         self._findings = findings
@@ -153,14 +155,25 @@ class Housekeeping:
         self._starting = [each for each in self._starting if each.log is not log]
         self._sealing -= {each for each in self._sealing if each[0] is log}
         # Not before the deletion is durable: recovery would miss a directory that the journal speaks of.
-        due_ms, lsn = now_ms + delete_delay_ms(log), self._journal.last_lsn
-        move.done = lambda: self._removals.append(Removal(due_ms, [move.target], list(log.segments), lsn))
+        removal = Removal(now_ms + delete_delay_ms(log), [move.target], list(log.segments), self._journal.last_lsn)
+        move.done = partial(self._moved, move, removal)
         move.failed = partial(self._not_renamed, move)
+        self.moving.append(move)
         try:
             move.run()
         except NoRoomError as error:
             move.fail(error)
         else:
+            move.complete()
+
+    def _moved(self, move: MoveLog, removal: Removal) -> None:
+        self.moving.remove(move)
+        self._removals.append(removal)
+
+    def finish(self) -> None:
+        """Before a clean stop, when no job is running: nothing would tell the next start of these. OSError."""
+        for move in self.moving[:]:
+            move.run()
             move.complete()
 
     def take(self, logs: Mapping[LogKey, Log], now_ms: int, interval_ms: int) -> list[Job]:

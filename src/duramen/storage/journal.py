@@ -282,7 +282,7 @@ class Journal(PartRing):
         """Raise what `append` would raise for a batch of `size` bytes, before anything of it is done.
 
         FencedDirectoryError after a failure; KafkaError(KAFKA_STORAGE_ERROR, retriable) when the journal is at
-        one of its bounds or the disk has no room, for another part or for anything. OSError from the reserve.
+        one of its bounds or the disk has no room, for another part or for anything.
         """
         if self.failed is not None:
             raise self._fenced()

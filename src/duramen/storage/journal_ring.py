@@ -49,7 +49,7 @@ class PartRing:
         self.no_room: OSError | None = None
         """Why batches are refused: files of the directory could not grow, and nobody has seen yet that they can."""
         self.give_way: Callable[[], bool] = lambda: False
-        """Lets the directory's reserve go; whether there was one. OSError."""
+        """Lets the directory's reserve go; whether there was one."""
         self._making_room = False
         self._leads_to_room = next_lsn - 1
         self.maker = maker
@@ -72,7 +72,7 @@ class PartRing:
                 self._leads_to_room = self.last_lsn
 
     def make_way(self) -> bool:
-        """Where what is under way leads to room: let the reserve go; whether there was one. OSError."""
+        """Where what is under way leads to room: let the reserve go; whether there was one."""
         return self._making_room and self.give_way()
 
     @property

@@ -33,7 +33,7 @@ class LogJournal(Protocol):
     def admit(self, length: int) -> None: ...
 
     def make_way(self) -> bool:
-        """Whether there is room now that there was not, for what leads to more. OSError."""
+        """Whether there is room now that there was not, for what leads to more."""
 
     def append(
         self,

@@ -58,11 +58,14 @@ class Reserve:
             remove_file(self._disk, self._path)
 
     def give_up(self) -> bool:
-        """Let its room go; whether there was any to let go. OSError."""
+        """Let its room go; whether there was any to let go. A disk that cannot remove it fails with the next write."""
         if self.lacking or not self.size:
             return False
         self.lacking = True
-        return remove_file(self._disk, self._path)
+        try:
+            return remove_file(self._disk, self._path)
+        except OSError:
+            return False
 
     def take(self) -> bool:
         """Whether it is to be made now: then `make` off the loop, and `made` on it."""

@@ -129,7 +129,7 @@ class RenameSegments:
         self.failed(self, error)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class MoveLog:
     """Gives a deleted log's directory its `-delete` name, durably."""
 

@@ -162,3 +162,37 @@ def test_a_group_that_cannot_open_a_directory_is_made_durable_later() -> None:
     server.disk.power_cut()
     server.disk.power_on()
     assert all_offsets(InProcess(server.disk).connect(), "t") == [0]
+
+
+@pytest.mark.parametrize("how", ["kill", "power_cut", "stop"])
+def test_a_deleted_log_that_has_its_name_still_is_gone_after_a_restart(how: str) -> None:
+    """Also where a snapshot of the metadata no longer says that its topic was deleted."""
+    settings = {"metadata_log_max_record_bytes_between_snapshots": "1"}
+    server = InProcess(**settings)
+    line = server.connect()
+    line.create_topic("gone")
+    line.create_topic("kept")
+    assert line.produce("gone", b"0").error_code == 0
+    server.disk.fault = lambda call: (
+        OSError(errno.ENOSPC, "no room") if call.operation == "rename" and "/gone-0 -> " in call.path else None
+    )
+    delete_topic(line, "gone")
+    assert line.produce("kept", b"0").error_code == 0
+    server.pass_ms(200_000)
+    assert "snapshot-written" in events(server)
+    server.disk.fault = None
+    if how == "stop":
+        server.broker.stop(lambda: None)
+        server.run()
+        server.disk.kill()
+    else:
+        getattr(server.disk, how)()
+    server.disk.power_on()
+    again = InProcess(server.disk, **settings)
+    line = again.connect()
+    assert again.broker.store.directories[0].clean_start is (how == "stop")
+    assert not {"log-of-unknown-topic", "damage", "partition-offline"} & set(events(again))
+    again.pass_ms(70_000)
+    assert not [path for path in server.disk.contents() if "/gone-0" in path]
+    assert create(line, "gone") == 0
+    assert all_offsets(line, "kept") == [0]
