@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,17 @@ import duramen
 from duramen.embedded.records import Record
 from duramen.errors import DuramenError, StorageError
 from duramen.storage.syncing import LogSync
+
+
+def await_threads_of(names: set[str]) -> None:
+    """Who has said that it is closed may not have ended yet."""
+    patience = time.monotonic() + 30
+    while time.monotonic() < patience:
+        left = {thread.name for thread in threading.enumerate() if thread.name.startswith("duramen-")}
+        if left <= names:
+            return
+        time.sleep(0.01)
+    raise AssertionError(left)
 
 
 def test_closing_after_a_failure_lets_the_directory_go(tmp_path: Path) -> None:
@@ -43,7 +55,6 @@ def test_a_disk_that_fails_while_it_closes_is_told_by_an_error_of_ours(
         with pytest.raises(StorageError, match="could not be closed cleanly"):
             log.close()
     log.close()
-    left = {thread.name for thread in threading.enumerate() if thread.name.startswith("duramen-")}
-    assert left <= {"duramen-main"}  # of all logs of the process
+    await_threads_of({"duramen-main"})  # the one of all logs of the process
     with duramen.open(str(tmp_path / "log")) as again:
         assert len(list(again.topic("t").read(0))) == 1
