@@ -21,6 +21,8 @@ from serving import Served
 
 TOPIC = "handed-over"
 RECORDS = 400
+AT_ONCE = {"group.initial.rebalance.delay.ms": "0"}
+"""A group's first member waits for no others, as in `KafkaPeer`."""
 pytestmark = pytest.mark.timeout(300)  # a JVM takes seconds to start
 
 
@@ -81,7 +83,7 @@ def committed(bootstrap: str) -> int:
 
 
 def test_every_file_of_ours_is_what_kafkas_own_tool_reads(tmp_path: Path) -> None:
-    node = Served(tmp_path)
+    node = Served(tmp_path, AT_ONCE)
     node.start()
     try:
         fill(node.bootstrap)
@@ -116,7 +118,7 @@ def test_kafkas_directory_after_its_clean_stop_is_ours_with_all_records(tmp_path
     finally:
         kafka.stop()
     assert (kafka.directory / "data" / ".kafka_cleanshutdown").exists()
-    node = Served(tmp_path, {"node.id": "1"})
+    node = Served(tmp_path, {"node.id": "1", **AT_ONCE})
     shutil.copytree(kafka.directory / "data", node.data)
     node.start()
     try:
@@ -194,7 +196,7 @@ def test_directories_whose_metadata_log_was_cut_change_hands_both_ways(tmp_path:
         "log.retention.check.interval.ms": "500",
         "log.segment.delete.delay.ms": "0",
     }
-    node = Served(tmp_path, {"node.id": "1", **often})
+    node = Served(tmp_path, {"node.id": "1", **AT_ONCE, **often})
     shutil.copytree(kafka.directory / "data", node.data)
     cut_at_newest_snapshot(node.data)
     kafkas, count = cut_metadata(node.data)
@@ -228,7 +230,7 @@ def test_directories_whose_metadata_log_was_cut_change_hands_both_ways(tmp_path:
 
 
 def test_kafka_opens_our_directory_after_our_clean_stop(tmp_path: Path) -> None:
-    node = Served(tmp_path, {"node.id": "1"})
+    node = Served(tmp_path, {"node.id": "1", **AT_ONCE})
     node.start()
     try:
         fill(node.bootstrap)
