@@ -50,6 +50,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(SESSION) and 1 + item.nodeid.startswith(UNITS))
 
 
+# Simulated worlds and messages are many small objects that die by themselves: every 700th is too often to look.
+gc.set_threshold(20_000, 20, 20)
+
+
 def _freeze() -> None:
     """What lives now stays: hundreds of thousands of objects that every full collection would walk through again."""
     gc.collect()
