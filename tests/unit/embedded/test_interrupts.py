@@ -66,6 +66,8 @@ CALLS: dict[str, Callable[[Topic], object]] = {
 }
 
 
+# Where the line is one of a generator that is being let go, Python tells of it and goes on.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_broken_off_anywhere_leaves_the_log_to_others(tmp_path: Path, name: str) -> None:
     """Broken off in the middle of a turn, the commit that had been planned never came: everybody waited for ever."""
