@@ -9,8 +9,8 @@ PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11 pyth
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
-# make test splits the tests over this many processes: one more than it has cores, for a third of their time is waiting.
-WORKERS ?= 3
+# make test splits the tests over this many processes: twice its two cores, for more than a third of their time is waiting.
+WORKERS ?= 4
 SOURCES := $(wildcard src tests demo benchmarks examples)
 # Further pytest arguments: make test ARGS="-k group -x"
 ARGS ?=
