@@ -248,18 +248,19 @@ class Store:
 
     def _start_group(self, directory: LogDirectory) -> None:
         group = directory.take_group()
-        if group is None:
-            return
-        started, lane = self._world.clock.monotonic(), f"journal:{directory.path}"
+        if group is not None:
+            self._write_group(directory, group, self._world.clock.monotonic())
 
+    def _write_group(self, directory: LogDirectory, group: Group, started: float) -> None:
         def done(_: Any, error: BaseException | None) -> None:
+            # It must not name itself: such a circle keeps the group's records until garbage is collected.
             if isinstance(error, NoRoomError) and directory.journal.failed is None and not self._stopping:
-                self._world.clock.call_later(RETRY_SECONDS, partial(self.submit, lane, group.run, done))
-                return
-            self.statistics.committed(self._world.clock.monotonic() - started)
-            self._group_done(directory, group, error)
+                self._world.clock.call_later(RETRY_SECONDS, partial(self._write_group, directory, group, started))
+            else:
+                self.statistics.committed(self._world.clock.monotonic() - started)
+                self._group_done(directory, group, error)
 
-        self.submit(lane, group.run, done)
+        self.submit(f"journal:{directory.path}", group.run, done)
 
     def _group_done(self, directory: LogDirectory, group: Group, error: BaseException | None) -> None:
         if error is not None:
