@@ -247,8 +247,7 @@ class Store:
                 self._touched[partition] = None
 
     def _start_group(self, directory: LogDirectory) -> None:
-        group = directory.take_group()
-        if group is not None:
+        if (group := directory.take_group()) is not None:
             self._write_group(directory, group, self._world.clock.monotonic())
 
     def _write_group(self, directory: LogDirectory, group: Group, started: float) -> None:
