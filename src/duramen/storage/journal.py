@@ -143,11 +143,16 @@ class Group:
         self.syncs: list[tuple[FileSync, str]] = []
 
     def seal(self, seed: int, durable_lsn: int, checkpoint_lsn: int) -> None:
-        """Fix what was open: extents, the mark and the padding. On the loop, when the group is taken."""
+        """Fix what was open: extents, the mark and the padding. On the loop, when the group is taken.
+
+        NoRoomError: the file of an extent was closed, by a checkpoint that synced it, and too many are open; it can be
+        sealed again. OSError.
+        """
         self.checkpoint_lsn = checkpoint_lsn
+        syncs = []
         for extent in self.extents:
             extent.log.flush()
-            self.syncs.append((to_sync(extent.segment), extent.log.path))
+            syncs.append((to_sync(extent.segment), extent.log.path))
             data = encode_extent(Extent(extent.length, extent.crc, extent.next_offset))
             header = encode_entry(
                 seed,
@@ -163,6 +168,7 @@ class Group:
                 data,
             )
             self.buffers[extent.index] = header + data
+        self.syncs = syncs
         mark = Mark(durable_lsn, checkpoint_lsn, self.last_lsn - self.first_lsn + 1, self.size)
         self.buffers[0] = encode_mark(seed, self.part.lap, self.first_lsn, mark)
         padding = aligned(self.size) - self.size
@@ -367,7 +373,7 @@ class Journal(PartRing):
     def take_group(self) -> Group | None:
         """What is queued for one part as a group to run; None when nothing is, when one is in flight, or when fenced.
 
-        The logs must have been flushed before (LogDirectory.take_group does both).
+        The logs must have been flushed before (LogDirectory.take_group does both). NoRoomError: it stays queued.
         """
         if self._inflight is not None or self.failed is not None:
             return None
@@ -375,7 +381,9 @@ class Journal(PartRing):
             self._close_open()
         if not self._queue:
             return None
-        return self._launch(self._queue.popleft())
+        group = self._launch(self._queue[0])
+        self._queue.popleft()  # not before: what is journaled behind it counts only with it
+        return group
 
     def knows(self, log: JournaledLog) -> bool:
         """Whether recovery would find a page-cache log's records: no change of its durability waits for a group."""
@@ -407,8 +415,8 @@ class Journal(PartRing):
         self._before_next.append((sync, directory))
 
     def _launch(self, group: Group) -> Group:
-        group.syncs, self._before_next = self._before_next, []
         group.seal(self.seed, self.durable_lsn, self.checkpoint_lsn)
+        group.syncs[:0], self._before_next = self._before_next, []
         self._marked_lsn = self.durable_lsn
         self._inflight = group
         return group

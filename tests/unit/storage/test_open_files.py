@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -15,6 +16,7 @@ from duramen.sim.disk import CrashDisk
 from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.disk import RealDisk
 from duramen.storage.logconfig import PlainLogConfig
+from duramen.storage.no_room import NoRoomError
 from duramen.storage.open_files import OpenFiles
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
@@ -109,6 +111,40 @@ def test_a_span_that_is_being_sent_keeps_its_file(tmp_path: Path) -> None:
     gc.collect()
     assert descriptors(log.path) == 0
     directory.close(clean=True)
+
+
+def test_a_group_whose_segment_was_closed_stays_queued_until_it_can_be_opened() -> None:
+    """A checkpoint synced the large batch, which waits for its entry; what is journaled behind it waits with it."""
+    disk = CrashDisk()
+    directory = LogDirectory.open(
+        disk, "/data", SETTINGS._replace(open_files=1), now_ms=1, entropy=SeededEntropy(7)
+    )  # fmt: skip
+    fill(directory, 3)
+    commit(directory)
+    large, beside, first = directory.logs.values()
+    append(first, b"first")
+    in_flight = directory.take_group()
+    assert in_flight is not None
+    append(large, bytes(SETTINGS.bypass_bytes + 1))
+    append(beside, b"beside")
+    assert directory.take_group() is None
+    job = directory.take_checkpoint(force=True)
+    assert job is not None
+    job.run()
+    directory.complete_checkpoint(job)
+    assert large.active._file is None
+    in_flight.run()
+    directory.journal.complete(in_flight)
+    disk.fault = lambda call: OSError(errno.EMFILE, "no more") if call.operation == "open" else None
+    with pytest.raises(NoRoomError):
+        directory.take_group()
+    disk.fault = None
+    append(beside, b"later")
+    commit(directory)
+    assert [log.durable_end for log in (large, beside, first)] == [1, 2, 1]
+    disk.power_cut()
+    disk.power_on()
+    assert [log.end_offset for log in start(disk, "/data").logs.values()] == [1, 2, 1]
 
 
 class Held:
