@@ -17,11 +17,12 @@ from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError,
 from duramen.model import TopicId, TopicPartition
 from duramen.partition.compaction import Compaction
 from duramen.partition.flushing import Flushing
+from duramen.partition.groups import Groups
 from duramen.partition.hardening import Hardening
 from duramen.partition.maintenance import Maintenance
 from duramen.partition.offline import offline
 from duramen.partition.partition import Partition
-from duramen.partition.room import RETRY_SECONDS, Room
+from duramen.partition.room import Room
 from duramen.partition.synced import Synced, WhenSynced
 from duramen.ports import World
 from duramen.storage.damage import damage_of
@@ -60,13 +61,13 @@ class Store:
         self._homes: dict[TopicPartition, LogDirectory] = {}
         self._touched: dict[Partition, None] = {}
         self._hardening = Hardening(self, world.clock)
+        self._groups = Groups(self, world.clock, self._group_done)
         self._commit_scheduled = False
         self._failed: list[LogDirectory] = []
         """Directories of whose failure everybody was told."""
         self.maintenance = Maintenance(self, world.clock)
         self.compaction = Compaction(self, world.clock)
         self.flushing = Flushing(self, world.clock)
-        self._stopping = False
         self._jobs = 0
         self._on_idle: Callable[[], None] | None = None
         self._synced = Synced()
@@ -248,18 +249,7 @@ class Store:
 
     def _start_group(self, directory: LogDirectory) -> None:
         if (group := directory.take_group()) is not None:
-            self._write_group(directory, group, self._world.clock.monotonic())
-
-    def _write_group(self, directory: LogDirectory, group: Group, started: float) -> None:
-        def done(_: Any, error: BaseException | None) -> None:
-            # It must not name itself: such a circle keeps the group's records until garbage is collected.
-            if isinstance(error, NoRoomError) and directory.journal.failed is None and not self._stopping:
-                self._world.clock.call_later(RETRY_SECONDS, partial(self._write_group, directory, group, started))
-            else:
-                self.statistics.committed(self._world.clock.monotonic() - started)
-                self._group_done(directory, group, error)
-
-        self.submit(f"journal:{directory.path}", group.run, done)
+            self._groups.write(directory, group)
 
     def _group_done(self, directory: LogDirectory, group: Group, error: BaseException | None) -> None:
         if error is not None:
@@ -321,7 +311,6 @@ class Store:
 
     def stop(self, on_idle: Callable[[], None]) -> None:
         """Begin no more maintenance; `on_idle` once all that was appended is settled and no job is under way."""
-        self._stopping = True
         self.maintenance.stop()
         self.compaction.stop()
         self.flushing.stop()
@@ -330,7 +319,7 @@ class Store:
         self._check_idle()
 
     def _check_idle(self) -> None:
-        if self._on_idle is None or self._jobs or self._commit_scheduled:
+        if self._on_idle is None or self._jobs or self._groups.put_off or self._commit_scheduled:
             return
         if any(d.journal.has_pending and d.journal.failed is None for d in self.directories):
             self.commit_soon()
@@ -340,7 +329,6 @@ class Store:
 
     def close(self, *, clean: bool) -> None:
         """Close every directory; `clean` (only after `stop`) leaves it so that the next start replays nothing."""
-        self._stopping = True
         self.maintenance.stop()
         self.compaction.stop()
         self.flushing.stop()
