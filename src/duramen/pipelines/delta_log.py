@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+from duramen.errors import StorageError
 
 FILES_MAX = 250
 """Of commits, and of files that no commit names: how many go at a time. Few enough that no batch waits long."""
@@ -32,13 +33,45 @@ def commits(log: Path) -> list[int]:
     return _numbers(log, _COMMIT)[::-1]
 
 
-def actions(log: Path, number: int) -> Iterator[dict[str, Any]]:
-    """What a commit says; nothing where it was removed meanwhile."""
+def actions(log: Path, number: int) -> list[dict[str, Any]]:
+    """What a commit says; nothing where it was removed meanwhile. StorageError where it is torn."""
     try:
         text = (log / f"{number:020}.json").read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines()]
     except FileNotFoundError:
-        return
-    yield from (json.loads(line) for line in text.splitlines())
+        return []
+    except ValueError:
+        raise torn(log, number) from None
+
+
+def torn(log: Path, number: int) -> StorageError:
+    """The error about a commit that is not whole, with what to do: one that was synced is on the disk, so of the last
+    one nothing was acknowledged, and Spark gives its batch again."""
+    path = log / f"{number:020}.json"
+    if commits(log)[:1] != [number]:
+        return StorageError(
+            f"{path} is damaged, and others follow it: put it back from a copy, or build the table anew with "
+            "`duramen spark reprocess`"
+        )
+    return StorageError(
+        f"{path} is torn, as a power cut leaves a commit that was not synced yet: move it out of the log and run "
+        "again; its batch was not acknowledged and comes again"
+    )
+
+
+def check(log: Path) -> None:
+    """StorageError where a commit is torn, the newest first."""
+    for number in commits(log):
+        actions(log, number)
+
+
+def identity(log: Path, number: int) -> tuple[int, int] | None:
+    """Of a commit's file: another one of that number is one of another table. None where it is gone."""
+    try:
+        found = (log / f"{number:020}.json").stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def expired_end(log: Path, moment: float) -> int:

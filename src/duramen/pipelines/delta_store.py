@@ -29,6 +29,7 @@ from duramen.pipelines.store import Commit, Shape, Store, VersionExpiredError, c
 
 COMPACT_EVERY = 50  # versions
 _OURS = "duramen"
+_COMPACTED = "OPTIMIZE"
 # Delta removes commits of more than a month ago, and with them what they tell: which records a version contains, and
 # where its changes lie. Ours are removed by `upkeep`, which writes that down before.
 _SETTINGS = {"delta.enableExpiredLogCleanup": "false"}
@@ -50,6 +51,8 @@ class DeltaStore(Store):
         self._log = Path(self.path) / "_delta_log"
         self._opened: DeltaTable | None = None
         """The table as this object last saw it."""
+        self._seen: tuple[int, int] | None = None
+        """The identity of its last commit."""
         self._unsynced: int | None = None
         """The first Delta version that this object has not synced; None until it has looked."""
         self._strays: list[str] | None = None
@@ -61,6 +64,15 @@ class DeltaStore(Store):
         ]:
             told = columns(pa.schema(found.to_arrow()))
             raise ConfigError(f"{folder} holds {told}, not {columns(self.schema)}; build it anew: reprocess")
+
+    @classmethod
+    def check(cls, shape: Shape, schema: pa.Schema) -> None:
+        """See Store. The library's merge takes a backtick for a delimiter, however it is quoted."""
+        super().check(shape, schema)
+        if shape.keys and (names := [name for name in schema.names if "`" in name]):
+            raise ConfigError(
+                f'the column {names[0]} has a backtick: give it another name, or the table store="parquet"'
+            )
 
     @staticmethod
     def stored_schema(folder: Path) -> pa.Schema:
@@ -76,21 +88,34 @@ class DeltaStore(Store):
             if version is not None:
                 return DeltaTable(self.path, version=version)
             if self._opened is not None:
-                with suppress(DeltaError):
-                    self._opened.update_incremental()
+                # Somebody may have deleted the folder and made another table there, of as many versions or more.
+                if self._seen is None or delta_log.identity(self._log, self._opened.version()) != self._seen:
+                    self._opened = None
+                else:
+                    with suppress(DeltaError):
+                        self._opened.update_incremental()
             # Others may have cleaned the log beyond what this object saw: then it cannot be brought up to date.
             if self._opened is None or [self._opened.version()] != delta_log.commits(self._log)[:1]:
                 self._opened = DeltaTable(self.path)
+            self._seen = delta_log.identity(self._log, self._opened.version())
             return self._opened
         except (TableNotFoundError, DeltaError, FileNotFoundError) as error:
-            raise StorageError(f"{self.path}: {error}") from None
+            if self._log.is_dir():
+                delta_log.check(self._log)
+            raise StorageError(f"{self.path}: {str(error).splitlines()[0]}") from None
 
     def _described(self) -> Iterator[tuple[int, Commit]]:
         """Delta version and commit, newest first, of what the log has."""
         for number in delta_log.commits(self._log):
-            for action in delta_log.actions(self._log, number):
-                if _OURS in (told := action.get("commitInfo", {})):
-                    yield number, Commit.from_json(json.loads(told[_OURS]))
+            found = delta_log.actions(self._log, number)
+            for told in (action.get("commitInfo", {}) for action in found):
+                if _OURS in told:
+                    commit = Commit.from_json(json.loads(told[_OURS]))
+                    # It is the last line. What the first one tells holds only with the others.
+                    batch = {"txn": {"appId": commit.sink, "version": commit.batch}}
+                    if told["operation"] != _COMPACTED and not any(batch.items() <= each.items() for each in found):
+                        raise delta_log.torn(self._log, number)
+                    yield number, commit
 
     def commits(self) -> list[Commit]:
         # Compacting tells the version again that it keeps. What leaves the log is in the archive before, so that is
@@ -128,7 +153,25 @@ class DeltaStore(Store):
             raise VersionExpiredError(version, self.folder) from None
         return found.select(self.schema.names).cast(self.schema)
 
+    def _refuse_restored(self) -> None:
+        """ConfigError where somebody has put the table back to an earlier version than the last of ours: the log goes
+        on to tell its batch and its offsets, so nothing would bring back what was undone."""
+        restored: int | None = None
+        for number in delta_log.commits(self._log):
+            for told in (action.get("commitInfo", {}) for action in delta_log.actions(self._log, number)):
+                if _OURS in told:
+                    if restored is not None and restored < number:
+                        raise ConfigError(
+                            f"{self.path} was put back by hand and lacks what versions since then had: RESTORE it to "
+                            f"version {number}, or build it anew with `duramen spark reprocess`"
+                        )
+                    return
+                if told.get("operation") == "RESTORE" and restored is None:
+                    to = str(told.get("operationParameters", {}).get("version"))
+                    restored = int(to) if to.isdigit() else -1
+
     def _commit(self, changes: pa.Table, commit: Commit) -> None:
+        self._refuse_restored()
         table = self._table()
         told = CommitProperties(
             custom_metadata={_OURS: encoded(commit)},
@@ -233,8 +276,8 @@ class DeltaStore(Store):
             first = min((int(path.stem) for path in self._log.glob("[0-9]*.json")), default=0)
             self._unsynced = first if checkpoint is None else checkpoint
         while (commit := self._log / f"{self._unsynced:020}.json").exists():
-            for line in commit.read_text(encoding="utf-8").splitlines():
-                if added := json.loads(line).get("add"):
+            for action in delta_log.actions(self._log, self._unsynced):
+                if added := action.get("add"):
                     with suppress(FileNotFoundError):  # of an older version, and somebody vacuumed
                         sync(Path(self.path) / unquote(added["path"]))
             sync(commit)

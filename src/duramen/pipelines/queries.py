@@ -238,6 +238,7 @@ class Queries:
                     f"{plan.step.name} {plan.version.name} sums up, and its checkpoint is gone, or before a swap: "
                     "build it anew with `duramen spark reprocess`"
                 )
+            self._refuse_gap(plan, last, batch)
             # Also when the table has it: what Spark keeps, sums or keys it has seen, advances only by computing.
             found = rows.toArrow()
             self.mark("batch computed")
@@ -250,6 +251,16 @@ class Queries:
                 self._keep_up(plan, store, commit, said)
 
         return fold
+
+    def _refuse_gap(self, plan: Plan, last: Commit | None, batch: int) -> None:
+        """ConfigError when the table lacks records that the batches before this one had: their rows would stay away."""
+        before = batch_end(plan.checkpoint, batch - 1) if batch else Offsets()
+        if missing := (last.offsets if last else Offsets()).behind(before):
+            raise ConfigError(
+                f"{plan.step.name} {plan.version.name} lacks {missing} records that its checkpoint has behind it: its "
+                f"folder was deleted or put back. Put back {plan.version.table} and {plan.checkpoint} of one moment, "
+                "or build it anew with `duramen spark reprocess`"
+            )
 
     def _keep_up(self, plan: Plan, store: Store, commit: Commit, said: Told) -> None:
         """The store's upkeep behind a batch, here since nobody else writes the table now. The batch stands without."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from pyspark.sql.types import DateType, StringType, StructType, TimestampNTZType, TimestampType
 
 from duramen import pipelines
+from duramen.errors import ConfigError
 from duramen.pipelines.chain import Reading
 from duramen.pipelines.changelog import ChangelogError
 from duramen.pipelines.offsets import Offsets
@@ -80,6 +82,27 @@ def test_rows_of_records_of_an_earlier_batch_are_refused_and_not_passed_over(tmp
     with pytest.raises(ChangelogError, match=r"flights-0@4, a record of an earlier batch.*aggregate=True"):
         table.batch(2, 7, Rows(5, 4))
     assert table.store.rows()["n"].to_pylist() == [2, 3, 4]
+
+
+def test_a_table_that_lacks_what_its_checkpoint_has_behind_it_is_refused(tmp_path: Path) -> None:
+    """Deleted, or put back from a copy: what lies between was left out for ever, without a word."""
+    table = Table(tmp_path)
+    folder = table.store.folder
+    table.batch(0, 3, Rows(0, 1, 2))
+    shutil.copytree(folder, tmp_path / "copy")
+    table.batch(1, 5, Rows(3, 4))
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "copy", folder)
+    with pytest.raises(ConfigError, match=r"every v1 lacks 2 records that its checkpoint has behind it.*reprocess"):
+        table.batch(2, 6, Rows(5))
+    shutil.rmtree(folder)
+    table.store = type(table.store)(folder, table.store.shape, OWN)
+    with pytest.raises(ConfigError, match="lacks 5 records"):
+        table.batch(2, 6, Rows(5))
+    table.batch(0, 3, Rows(0, 1, 2))
+    table.batch(1, 5, Rows(3, 4))
+    table.batch(2, 6, Rows(5))
+    assert sorted(table.store.rows()["n"].to_pylist()) == list(range(6))
 
 
 def test_a_lost_checkpoint_is_no_such_thing(tmp_path: Path) -> None:
