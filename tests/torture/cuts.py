@@ -71,11 +71,14 @@ class PowerCuts:
                     print(f"\rround {number + 1}: {self.line()}", end="", flush=True)
                 if self.broken or time.monotonic() - began > seconds_max:
                     break
-            load.stop()
         finally:
-            self.node.kill()
-            if show:
-                print()
+            try:
+                if load is not None:
+                    load.stop()
+            finally:
+                self.node.kill()
+                if show:
+                    print()
 
     def line(self) -> str:
         return (

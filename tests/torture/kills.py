@@ -84,11 +84,13 @@ class Torture:
                 if show:
                     print(f"\r{self.line()}", end="", flush=True)
         finally:
-            if self.load is not None:
-                self.load.stop()
-            self.node.kill()
-            if show:
-                print()
+            try:
+                if self.load is not None:
+                    self.load.stop()
+            finally:
+                self.node.kill()
+                if show:
+                    print()
 
     def line(self) -> str:
         return (

@@ -16,7 +16,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-SECONDS = 60
+SECONDS = 300
+"""How long anything may take. A round of power cuts audits several directories while the load's node is down."""
 CYCLE = bytes(range(251))
 PATTERN = CYCLE * 9
 
