@@ -1,9 +1,9 @@
 """Opens a log directory: whose it is, whether it stopped cleanly, and what has to be recovered before it is served.
 
 What is found decides. A clean-shutdown file: nothing is replayed, the directory may come from Kafka. Our journal:
-recovery by it. Our checkpoint or a bare journal but no clean-shutdown file: every log is read from its recovery point
-on, unless it goes on where our stop ended it. That, and none of these: a Kafka directory that was not stopped cleanly,
-which only Kafka can recover.
+recovery by it; of a bare one, which has nothing to replay, only where no log goes on behind the end that our stop gave
+it. Our checkpoint alone: every log is read from its recovery point on. None of these: a Kafka directory that was not
+stopped cleanly, which only Kafka can recover.
 """
 
 from __future__ import annotations
@@ -224,10 +224,11 @@ def _refuse_unknown_writes(disk: Disk, path: str, checkpoint: DirectoryCheckpoin
 
     A bare journal and no clean-shutdown file are what a crash in the last step of our stop leaves, when all logs were
     synced and closed, and what Kafka leaves that began after our stop and died: only then is there more than we knew.
+    But for what was too damaged to be served: it is not known how far that went.
     """
     for point in checkpoint.logs.values():
         home = posixpath.join(path, str(point.tp))
-        if not disk.exists(home):
+        if point.state is None or not disk.exists(home):
             continue
         for base in _bases(disk, home):
             if base > point.segment_base or (base == point.segment_base and _size(disk, home, base) > point.position):
@@ -393,7 +394,7 @@ def _recover(
 ) -> list[Ready]:
     contents, report = state.contents, state.report
     journaled = contents.generation >= 0 and not forgo
-    trusted = checkpoint.logs if checkpoint is not None and not contents.empty and contents.generation >= 0 else {}
+    trusted = checkpoint.logs if checkpoint is not None and contents.generation >= 0 else {}
     plans = make_plans(contents.entries, trusted)
     report.entries_replayed = len(contents.entries)
     kept = read_file(disk, posixpath.join(path, RECOVERY_POINT))

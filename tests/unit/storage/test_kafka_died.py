@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from duramen.errors import StorageError
+from duramen.sim.disk import CrashDisk
 from duramen.storage import checkpoints
 from duramen.wire.batch import build_batch, parse_header, place
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 
-from storage_workload import fill, one_log, read_all, start
+from storage_workload import checkpoint, fill, housekeep, one_log, read_all, start
 
 LOG0 = "/data/first-0/00000000000000000000.log"
 
@@ -52,4 +53,44 @@ def test_a_crash_in_the_last_step_of_our_own_stop_is_recovered() -> None:
     directory.close(clean=True)
     disk.remove("/data/.kafka_cleanshutdown")
     (log,) = start(disk).logs.values()
+    assert len(read_all(log)) == 6
+
+
+def damaged(*, length: int = 0, flipped: int = 0) -> CrashDisk:
+    """A partition that is offline, for its file is so long or a byte of it differs; then a crash in our stop's last
+    step."""
+    disk, directory, log = one_log()
+    fill(directory, log, 6)
+    checkpoint(directory)
+    housekeep(directory)
+    directory.close(clean=bool(length))
+    file = disk.open(LOG0, write=True)
+    if length:
+        file.truncate(length)
+    else:
+        (byte,) = file.pread(1, flipped)
+        file.pwritev([bytes([byte ^ 1])], flipped)
+    file.sync()
+    disk.end_process()
+    directory = start(disk)
+    assert directory.offline
+    directory.close(clean=True)
+    disk.remove("/data/.kafka_cleanshutdown")
+    return disk
+
+
+def test_a_crash_in_our_stop_leaves_a_damaged_partition_offline() -> None:
+    """The damage lies in an offset, which no batch's CRC covers: without what was summed, the batch was taken for a
+    later one, and what came behind it was cut off."""
+    disk = damaged(flipped=3)
+    before = disk.contents()[LOG0]
+    assert start(disk).offline
+    assert disk.contents()[LOG0] == before
+
+
+def test_a_damaged_partition_with_more_than_it_should_have_is_not_taken_for_kafkas() -> None:
+    disk = damaged(length=10_000)
+    directory = start(disk)
+    assert not directory.clean_start
+    (log,) = directory.logs.values()
     assert len(read_all(log)) == 6
