@@ -110,7 +110,10 @@ class Broker:
         self.door = Door(self)
         self.door.receiver.congested = lambda: self.store.congested
         self.cold_reads = ColdReads(
-            world, lambda: self.door.receiver.bytes_in, config.integer("duramen.cold.read.bytes.per.second")
+            world,
+            lambda: self.door.receiver.bytes_in,
+            self.door.receiver.unread,
+            config.integer("duramen.cold.read.bytes.per.second"),
         )
         self.store.on_relief = self.door.receiver.feed_starved
         self.cluster_id = ""

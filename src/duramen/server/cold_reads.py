@@ -3,20 +3,26 @@
 Who reads gigabytes of old data would else take the disk, the processors and the interpreter from those who follow the
 end of a log. While nobody else is served, cold reads run at full speed. While somebody is, one runs at a time, and the
 next one begins when the bytes of the last have been paid for at `duramen.cold.read.bytes.per.second`. Replies wait in
-the order of their requests; a connection has one at most, so readers take turns. The more of them wait, the less each
-brings, and none waits for its payment longer than `PATIENCE_SECONDS`: a delay must not become a client's time-out.
+the order of their requests; a connection has one at most, so readers take turns, and those who have not read their last
+one come last. The more of them wait, the less each brings, and none waits for its payment longer than
+`PATIENCE_SECONDS`: a delay must not become a client's time-out.
 
 Recent bytes that the machine took out of memory are no such reads: they are read at once and stay in memory, as those
 who follow the end need them. And nobody is held back for what was served to himself.
+
+What is read is memory until it is sent: reads of either kind begin only while `UnreadReplies` has room, and bring less
+the less there is.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from duramen.ports import Timer, World
+from duramen.server.unread import UnreadReplies
 
 if TYPE_CHECKING:
     from duramen.server.network import Connection
@@ -58,6 +64,9 @@ LEAST_WAIT_SECONDS = 0.001
 CREDIT_SECONDS = 0.05
 """How far behind the clock a payment may begin: what came too late by the timers' inaccuracy is made up for."""
 
+Limit = Callable[[int], int]
+"""(most bytes) the work should bring -> what it then may bring; on the loop, when its turn has come."""
+
 Done = Callable[[Any, BaseException | None], None]
 """(result, error) of the work; on the loop."""
 
@@ -65,21 +74,27 @@ Done = Callable[[Any, BaseException | None], None]
 class _Waiting:
     """A reply that waits for its turn."""
 
-    __slots__ = ("connection", "done", "since", "work")
+    __slots__ = ("connection", "done", "limit", "recent", "since", "work")
 
-    def __init__(self, connection: Connection, work: Callable[[], Any], done: Done, since: float) -> None:
+    def __init__(
+        self, connection: Connection, limit: Limit, work: Callable[[], Any], done: Done, since: float, *, recent: bool
+    ) -> None:
         self.connection = connection
+        self.limit = limit
         self.work = work
         self.done = done
         self.since = since
+        self.recent = recent
 
 
 class ColdReads:
     """All cold reads of one broker; on the loop. `arrived` tells how many bytes clients have sent so far."""
 
-    def __init__(self, world: World, arrived: Callable[[], int], bytes_per_second: int) -> None:
+    def __init__(self, world: World, arrived: Callable[[], int], unread: UnreadReplies, bytes_per_second: int) -> None:
         clock = self._clock = world.clock
         self._executor = world.executor
+        self._unread = unread
+        unread.on_room = lambda: clock.call_soon(self._start)
         self._arrived = arrived
         self.bytes_per_second = bytes_per_second
         """While others are served; 0 never holds anybody back."""
@@ -99,18 +114,23 @@ class ColdReads:
 
     # ---- what requests ask -----------------------------------------------------------------------------------
 
-    def submit(self, connection: Connection, work: Callable[[], Any], done: Done, *, recent: bool = False) -> None:
+    def submit(
+        self, connection: Connection, limit: Limit, work: Callable[[], Any], done: Done, *, recent: bool = False
+    ) -> None:
         """Run `work` off the loop when its turn has come, then `done`; neither if the connection has ended by then.
 
-        recent: it only brings back what was in memory a moment ago: its turn is now.
+        recent: it only brings back what was in memory a moment ago: its turn is now, if there is room.
         """
+        now = self._clock.monotonic()
+        waiting = _Waiting(connection, limit, work, done, now, recent=recent)
         if recent:
             self.served(connection)
-            self._executor.submit(RECENT_LANE, work, done)
-            return
-        now = self._clock.monotonic()
-        connection.read_cold_at = now
-        self._waiting.append(_Waiting(connection, work, done, now))
+            if self._unread.has_room:
+                self._run(RECENT_LANE, waiting, lambda: None)
+                return
+        else:
+            connection.read_cold_at = now
+        self._waiting.append(waiting)
         self._start()
 
     def served(self, connection: Connection) -> None:
@@ -128,12 +148,13 @@ class ColdReads:
             self.busy_at = max(self.busy_at, self._latest_at)
             self._latest = None
 
-    def reply_bytes(self, connection: Connection | None) -> int:
+    def reply_bytes(self, connection: Connection | None, *, recent: bool = False) -> int:
         """How many cold bytes a reply to this connection may bring now."""
-        if not self._is_paced(connection, self._clock.monotonic()):
-            return REPLY_BYTES
-        share = int(self.bytes_per_second * ROUND_SECONDS) // (len(self._waiting) + 1)
-        return min(PACED_REPLY_BYTES, max(LEAST_REPLY_BYTES, share))
+        most, share = REPLY_BYTES, self._unread.share(len(self._waiting))
+        if not recent and self._is_paced(connection, self._clock.monotonic()):
+            most = PACED_REPLY_BYTES
+            share = min(share, int(self.bytes_per_second * ROUND_SECONDS) // (len(self._waiting) + 1))
+        return min(most, max(LEAST_REPLY_BYTES, share))
 
     def leaving(self, connection: Connection, size: int) -> tuple[float, int]:
         """How a reply with so many bytes from the disk leaves: at how many bytes a second (0: at once), and how many
@@ -162,34 +183,46 @@ class ColdReads:
 
     def _start(self) -> None:
         """Begin what may begin now, and come back when more may."""
-        while self._waiting and self._idle:
+        while self._idle and (waiting := self._next()) is not None:
             now = self._clock.monotonic()
-            if self._is_paced(self._waiting[0].connection, now):
+            if self._is_paced(waiting.connection, now):
                 if len(self._idle) < len(LANES):
                     return
-                due = min(self._due, self._waiting[0].since + PATIENCE_SECONDS)
+                due = min(self._due, waiting.since + PATIENCE_SECONDS)
                 if now < due:
                     if self._timer is None:
                         self._timer = self._clock.call_later(max(due - now, LEAST_WAIT_SECONDS), self._on_due)
                     return
-            waiting = self._waiting.popleft()
-            if waiting.connection.closed:
-                continue
+            self._waiting.remove(waiting)
             self.waited_seconds += now - waiting.since
-            self._run(self._idle.pop(), waiting)
+            lane = self._idle.pop()
+            self._run(lane, waiting, partial(self._idle.append, lane))
+
+    def _next(self) -> _Waiting | None:
+        """Whose turn it is, if anybody's: who has a reply unread comes last, and not at all while memory is short."""
+        while self._waiting and self._waiting[0].connection.closed:
+            self._waiting.popleft()
+        if not self._waiting or not self._unread.has_room:
+            return None
+        last = self._waiting[0] if self._unread.short_since is None else None
+        return next((each for each in self._waiting if each.connection.outbox.unread_since is None), last)
 
     def _on_due(self) -> None:
         self._timer = None
         self._start()
 
-    def _run(self, lane: str, waiting: _Waiting) -> None:
+    def _run(self, lane: str, waiting: _Waiting, free: Callable[[], None]) -> None:
+        size = waiting.limit(self.reply_bytes(waiting.connection, recent=waiting.recent))
+
         def finished(result: Any, error: BaseException | None) -> None:
-            self._idle.append(lane)
+            free()
+            self._unread.give(size)
             try:
                 waiting.done(result, error)
             finally:
                 self._start()
 
+        self._unread.take(size)
         self._executor.submit(lane, waiting.work, finished)
 
     def pay(self, connection: Connection | None, size: int) -> None:

@@ -43,6 +43,11 @@ beyond their bound."""
 UNFINISHED_SECONDS = 30
 """How long a frame may take to arrive while others wait for its buffer."""
 
+UNREAD_SECONDS = 10
+"""How long replies may be left unread while others wait for their memory."""
+
+UNREAD_CHECK_SECONDS = 1.0
+
 
 class Door:
     """Listeners and connections of one broker."""
@@ -61,6 +66,7 @@ class Door:
             broker.clock.call_soon,
             broker.clock.call_later,
         )
+        self.receiver.unread.on_short = self._memory_is_short
         self.known_produces = KnownProduces()
         self.listeners: list[tuple[ListenerAddress, Listener]] = []
         self.connections: dict[Connection, None] = {}
@@ -70,6 +76,8 @@ class Door:
         """Connections beside which the node can still open its files."""
         self._open = False
         self._closing = False
+        self._shedding = False
+        """Whether `_shed_unread` will be called."""
 
     # ---- listening -------------------------------------------------------------------------------------------
 
@@ -155,6 +163,24 @@ class Door:
             if started > oldest or not self.pool.exhausted:
                 return
             connection.close(f"a frame unfinished after {UNFINISHED_SECONDS} s, while buffer memory is short")
+
+    def _memory_is_short(self) -> None:
+        if not self._shedding:
+            self._shedding = True
+            self._clock.call_later(UNREAD_CHECK_SECONDS, self._shed_unread)
+
+    def _shed_unread(self) -> None:
+        """Memory is short: end those who have left replies unread for long since."""
+        self._shedding = False
+        short_since = self.receiver.unread.short_since
+        if short_since is None or self._closing:
+            return
+        oldest = self._clock.monotonic() - UNREAD_SECONDS
+        for connection in list(self.connections):
+            since = connection.outbox.unread_since
+            if since is not None and max(since, short_since) <= oldest:
+                connection.close(f"replies unread for {UNREAD_SECONDS} s, while memory for replies is short")
+        self._memory_is_short()
 
     def close(self) -> None:
         """Stop listening and end every connection."""

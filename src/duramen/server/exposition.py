@@ -110,6 +110,10 @@ class BrokerCollector(Collector):
             "duramen_cold_read_wait_seconds", "What their replies waited for a turn.", reads.waited_seconds
         )
         yield GaugeMetricFamily("duramen_cold_reads_waiting", "Replies that wait for their turn.", len(reads))
+        unread = self._broker.door.receiver.unread
+        yield GaugeMetricFamily(
+            "duramen_unread_reply_bytes", "Memory in replies that clients have not taken.", unread.held_bytes
+        )
         yield GaugeMetricFamily("duramen_open_segment_files", "Files of segments that are open.", open_files)
         fill = GaugeMetricFamily(
             "duramen_journal_fill_ratio", "Share of the journal's bound in use.", labels=["directory"]

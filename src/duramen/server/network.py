@@ -16,7 +16,7 @@ from duramen.errors import DuramenError
 from duramen.ports import FileSpan, Transport
 from duramen.server.buffers import BufferPool
 from duramen.server.outbox import Outbox
-from duramen.wire.frame import part_size
+from duramen.server.unread import UnreadReplies
 
 if TYPE_CHECKING:
     from duramen.server.request import Request
@@ -35,10 +35,6 @@ KEPT_BY_REFERENCE_BYTES = 16 * 1024
 """Frames above this may be referred to after their request was handled, so their buffer is not written over."""
 
 MAX_PENDING_REQUESTS = 256
-MAX_UNSENT_BYTES = 8 * 1024 * 1024
-"""Replies a client has not read, beyond which its requests are not read either (Kafka: one reply); those count, too,
-that wait for the reply before them."""
-
 
 _SIZE = Struct(">i")
 SIZE_BYTES = _SIZE.size
@@ -68,6 +64,7 @@ class Receiver:
         self.monotonic = monotonic
         self.call_soon = call_soon
         self.call_later = call_later
+        self.unread = UnreadReplies(monotonic)
         self.scratch = bytearray(SCRATCH_BYTES)
         self.scratch_view = memoryview(self.scratch)
         self.scratch_kept = False
@@ -100,12 +97,10 @@ class Connection:
 
     __slots__ = (
         "_buffer",
-        "_early",
         "_filled",
         "_held",
         "_need",
         "_on_close",
-        "_outbox",
         "_receiver",
         "_sending",
         "_usual",
@@ -116,6 +111,7 @@ class Connection:
         "last_active",
         "listener",
         "muted",
+        "outbox",
         "pending",
         "principal",
         "read_cold_at",
@@ -133,8 +129,6 @@ class Connection:
         self.client_bytes = b""
         self.muted: set[str] = set()
         self.pending: deque[Request] = deque()
-        self._early = 0
-        """Bytes of complete replies whose turn it is not yet."""
         self.closed = False
         self.last_active = receiver.monotonic()
         self.read_cold_at = float("-inf")
@@ -147,7 +141,7 @@ class Connection:
         self._held: memoryview | None = None
         self.frame_started: float | None = None
         """When the unfinished frame began, if there is one with a buffer of its own."""
-        self._outbox = Outbox(transport, receiver, self.flush)
+        self.outbox = Outbox(transport, receiver, self.flush)
         self._sending = False
         transport.set_reader(self.on_readable)
 
@@ -162,7 +156,7 @@ class Connection:
             self.close(str(error))
         finally:
             self._sending = False
-        outbox = self._outbox
+        outbox = self.outbox
         if outbox.size and not outbox.waits:
             self.flush()
 
@@ -321,9 +315,9 @@ class Connection:
     def ready(self, request: Request) -> None:
         """Its reply is complete: queue every reply whose turn it is, and send unless a wake-up will do it."""
         pending = self.pending
-        outbox = self._outbox
+        outbox = self.outbox
         if pending and pending[0] is not request:
-            self._early += sum(map(part_size, request.parts or ()))
+            outbox.set_aside(request.parts or ())
         while pending and (parts := pending[0].parts) is not None:
             size = 0
             for part in parts:
@@ -331,8 +325,10 @@ class Connection:
                 size += part.length if type(part) is FileSpan else len(part)
             outbox.size += size
             if pending.popleft() is not request:
-                self._early -= size
-        if outbox.size and not self._sending and not outbox.waits:
+                outbox.take_back(parts)
+        if outbox.waits:
+            outbox.weigh()
+        elif outbox.size and not self._sending:
             self.flush()
         if self.is_backed_up:
             self.mute("backlog")
@@ -342,21 +338,17 @@ class Connection:
     @property
     def is_backed_up(self) -> bool:
         """Whether more is to be sent already than a client may leave unread."""
-        return self._outbox.size + self._early > MAX_UNSENT_BYTES
+        return self.outbox.size + self.outbox.early > self._receiver.unread.most_unsent_bytes
 
     def _relieve(self) -> None:
         if not self.is_backed_up and len(self.pending) < MAX_PENDING_REQUESTS:
             self.unmute("backlog")
 
-    def slow_down(self, bytes_per_second: float) -> None:
-        """See Outbox."""
-        self._outbox.slow_down(bytes_per_second)
-
     def flush(self) -> None:
         """Send what the socket takes; the rest when it is writable again."""
         if self.closed:
             return
-        outbox, before = self._outbox, self._outbox.size
+        outbox, before = self.outbox, self.outbox.size
         try:
             outbox.send()
         except OSError as error:
@@ -388,9 +380,8 @@ class Connection:
         self.frame_started = None
         self._held = None
         self._receiver.starved.pop(self, None)
-        self._outbox.clear()
+        self.outbox.clear()
         self.pending.clear()
-        self._early = 0
         callbacks, self._on_close = self._on_close, {}
         for callback in callbacks:
             callback()

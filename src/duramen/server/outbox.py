@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from duramen.ports import FileSpan, Part, Transport
+from duramen.server.unread import memory_of
 from duramen.wire.frame import part_size
 
 if TYPE_CHECKING:
@@ -19,9 +20,25 @@ SLOW_CREDIT_SECONDS = 0.01
 
 
 class Outbox:
-    """parts: what is to be sent, in order; size: its bytes. waits: `go_on` will be called when more can be sent."""
+    """parts: what is to be sent, in order; size: its bytes. waits: `go_on` will be called when more can be sent.
 
-    __slots__ = ("_due", "_go_on", "_rate", "_receiver", "_transport", "parts", "size", "waits")
+    early: bytes of complete replies whose turn it is not yet. unread_since: since when memory waits here, if it does.
+    """
+
+    __slots__ = (
+        "_due",
+        "_go_on",
+        "_held_bytes",
+        "_rate",
+        "_receiver",
+        "_transport",
+        "_weighed",
+        "early",
+        "parts",
+        "size",
+        "unread_since",
+        "waits",
+    )
 
     def __init__(self, transport: Transport, receiver: Receiver, go_on: Callable[[], None]) -> None:
         self._transport = transport
@@ -32,6 +49,11 @@ class Outbox:
         self.parts: list[Part] = []
         self.size = 0
         self.waits = False
+        self._weighed = 0
+        """So many of the parts are in `_held_bytes` already."""
+        self._held_bytes = 0
+        self.early = 0
+        self.unread_since: float | None = None
 
     def send(self) -> None:
         """Send what the socket takes. OSError: the connection is gone."""
@@ -40,13 +62,19 @@ class Outbox:
         self._receiver.bytes_out += sent
         self.size -= sent
         if self.size == 0:
+            if self._weighed:
+                self._let_go(memory_of(self.parts[: self._weighed]))
+                self._weighed = 0
             self.parts.clear()
             self._rate = 0.0
             if self.waits:
                 self.waits = False
                 self._transport.set_writer(None)
             return
-        drop_sent(self.parts, sent)
+        gone = drop_sent(self.parts, sent)
+        self._let_go(memory_of(gone[: self._weighed]))
+        self._weighed = max(0, self._weighed - len(gone))
+        self.weigh()
         if rate and sent:
             self._wait_until_due(sent)
         elif not self.waits:
@@ -70,9 +98,41 @@ class Outbox:
         self._go_on()
 
     def clear(self) -> None:
-        """Nothing of it will be sent."""
+        """Nothing of it will be sent, nor what was set aside."""
         self.parts.clear()
-        self.size = 0
+        self.size = self.early = self._weighed = 0
+        self._let_go(self._held_bytes)
+
+    # ---- what waits is counted -------------------------------------------------------------------------------
+
+    def set_aside(self, reply: Sequence[Part]) -> None:
+        """A complete reply that has to wait for one before it."""
+        self.early += sum(map(part_size, reply))
+        self._hold(memory_of(reply))
+
+    def take_back(self, reply: Sequence[Part]) -> None:
+        """Its turn has come."""
+        self.early -= sum(map(part_size, reply))
+        self._let_go(memory_of(reply))
+
+    def weigh(self) -> None:
+        """The parts have to wait: count those that are not counted yet."""
+        self._hold(memory_of(self.parts[self._weighed :]))
+        self._weighed = len(self.parts)
+
+    def _hold(self, size: int) -> None:
+        if size:
+            if not self._held_bytes:
+                self.unread_since = self._receiver.monotonic()
+            self._held_bytes += size
+            self._receiver.unread.take(size)
+
+    def _let_go(self, size: int) -> None:
+        if size:
+            self._held_bytes -= size
+            if not self._held_bytes:
+                self.unread_since = None
+            self._receiver.unread.give(size)
 
 
 def first_bytes(parts: list[Part], most: int) -> list[Part]:
@@ -90,8 +150,8 @@ def first_bytes(parts: list[Part], most: int) -> list[Part]:
     return taken
 
 
-def drop_sent(parts: list[Part], sent: int) -> None:
-    """Take the first `sent` bytes, fewer than there are, from the front of `parts`."""
+def drop_sent(parts: list[Part], sent: int) -> list[Part]:
+    """Take the first `sent` bytes, fewer than there are, from the front of `parts`; which of them are gone."""
     index = 0
     for index, part in enumerate(parts):
         length = part_size(part)
@@ -102,4 +162,6 @@ def drop_sent(parts: list[Part], sent: int) -> None:
                 parts[index] = memoryview(part)[sent:]  # type: ignore[arg-type]
             break
         sent -= length
+    gone = parts[:index]
     del parts[:index]
+    return gone

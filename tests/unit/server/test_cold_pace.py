@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from duramen.server.cold_reads import (
     ColdReads,
 )
 from duramen.server.network import Connection
+from duramen.server.unread import UnreadReplies
 from duramen.sim.disk import CrashDisk, CrashFile
 from duramen.storage.reads import WouldBlockError
 from duramen.wire.batch import batches
@@ -38,6 +40,7 @@ class Client:
 
     def __init__(self) -> None:
         self.closed = False
+        self.outbox = SimpleNamespace(unread_since=None)
         self.read_cold_at = float("-inf")
         self.last_active = 0.0
 
@@ -51,7 +54,7 @@ class Pace:
         self.arrived = 0
         world: Any = self
         self.executor = self.lanes
-        self.reads = ColdReads(world, lambda: self.arrived, rate)
+        self.reads = ColdReads(world, lambda: self.arrived, UnreadReplies(self.clock.monotonic), rate)
         self.log: list[tuple[str, float]] = []
 
     def ask(self, name: str, client: Any = None, size: int = MIB) -> None:
@@ -61,7 +64,7 @@ class Pace:
             self.reads.pay(None, size)
 
         someone: Any = client or Client()
-        self.reads.submit(someone, lambda: None, done)
+        self.reads.submit(someone, lambda most: min(most, size), lambda: None, done)
 
     def pass_seconds(self, seconds: float, *, busy: bool = True) -> None:
         """In steps of 10 ms, during each of which somebody else is served."""
@@ -120,6 +123,21 @@ def test_readers_take_turns() -> None:
     pace.ask("greedy again", greedy)
     pace.pass_seconds(3)
     assert pace.names == ["greedy", "other", "greedy again"]
+
+
+def test_who_has_not_read_his_last_reply_comes_last() -> None:
+    pace = Pace(rate=0)
+    pace.lanes.held = set(LANES)
+    deaf, other = Client(), Client()
+    deaf.outbox.unread_since = 0.0
+    pace.ask("under way")
+    pace.ask("under way, too")
+    pace.ask("deaf", deaf)
+    pace.ask("other", other)
+    pace.ask("third")
+    pace.lanes.held = set()
+    pace.pass_seconds(0.05)
+    assert pace.names == ["under way", "under way, too", "other", "third", "deaf"]
 
 
 def test_who_is_gone_is_not_read_for_and_costs_nobody_time() -> None:

@@ -11,12 +11,12 @@ from duramen.server.buffers import BufferPool
 from duramen.server.network import (
     KEPT_BY_REFERENCE_BYTES,
     MAX_PENDING_REQUESTS,
-    MAX_UNSENT_BYTES,
     SCRATCH_BYTES,
     Connection,
     Receiver,
 )
 from duramen.server.outbox import SLOW_PIECE_BYTES
+from duramen.server.unread import MOST_UNSENT_BYTES
 
 
 class Wire:
@@ -185,7 +185,7 @@ def test_a_client_that_does_not_read_is_not_read() -> None:
     wire, connection = server.connect()
     wire.takes = 1000
     server.deliver(wire, frames(*(payload(number) for number in range(500))))
-    assert len(server.asked) <= MAX_UNSENT_BYTES // len(reply) + 2
+    assert len(server.asked) <= MOST_UNSENT_BYTES // len(reply) + 2
     assert wire.reader is None
     assert wire.writer is not None
     while len(wire.sent) < 500 * len(reply):
@@ -277,7 +277,7 @@ def test_what_was_received_before_a_pause_is_dropped_with_the_connection() -> No
 def test_a_connection_that_is_slowed_down_sends_small_pieces_at_its_rate() -> None:
     server = Server(lambda asked: asked.answer(b"s"))
     wire, connection = server.connect()
-    connection.slow_down(1 << 20)
+    connection.outbox.slow_down(1 << 20)
     server.auto = lambda asked: asked.answer(b"a" * 100_000, b"b" * 400_000)
     server.deliver(wire, frames(b"x"))
     pieces = [len(wire.sent)]
@@ -297,7 +297,7 @@ def test_a_connection_that_is_slowed_down_sends_small_pieces_at_its_rate() -> No
 def test_a_slow_connection_waits_for_its_peer_too_and_ends_like_others() -> None:
     server = Server(lambda asked: asked.answer(b"a" * 500_000))
     wire, connection = server.connect()
-    connection.slow_down(1 << 20)
+    connection.outbox.slow_down(1 << 20)
     wire.takes = SLOW_PIECE_BYTES + 10
     server.deliver(wire, frames(b"x"))
     server.pass_to(1.0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.server.broker_world import InProcess, Line
 
-from duramen.server.network import MAX_UNSENT_BYTES
+from duramen.server.unread import MOST_UNSENT_BYTES
 from duramen.wire.frame import part_size
 from duramen.wire.messages import API
 
@@ -37,7 +37,7 @@ def old_data() -> InProcess:
 def held_bytes(server: InProcess, line: Line) -> int:
     connection = next(each for each in server.broker.door.connections if each.transport is line)
     complete = [part for request in connection.pending for part in request.parts or ()]
-    return sum(map(part_size, complete)) + connection._outbox.size
+    return sum(map(part_size, complete)) + connection.outbox.size
 
 
 def replies(line: Line) -> list[Any]:
@@ -56,7 +56,7 @@ def test_replies_behind_a_long_poll_are_memory_and_bounded(old_data: InProcess) 
     server.run()
     server.pass_ms(30_000)
     assert replies(line) == [], "the first of them has no reply yet"
-    assert MAX_UNSENT_BYTES < held_bytes(server, line) < 2 * MAX_UNSENT_BYTES
+    assert MOST_UNSENT_BYTES < held_bytes(server, line) < 2 * MOST_UNSENT_BYTES
     server.pass_ms(60_000)
     answers = replies(line)
     assert len(answers) == 1 + FETCHES, "then all of them, in their order"
@@ -76,7 +76,7 @@ def test_parked_fetches_that_end_together_bring_no_more_than_their_client_takes(
         line.ask(1, 12, max_wait_ms=500 + number, min_bytes=1 << 30, topics=topics)
     server.run()
     server.pass_ms(40_000)
-    assert held_bytes(server, line) < 2 * MAX_UNSENT_BYTES
+    assert held_bytes(server, line) < 2 * MOST_UNSENT_BYTES
     server.pass_ms(60_000)
     assert len(replies(line)) == 1 + FETCHES
 

@@ -16,8 +16,7 @@ from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from duramen.model import TopicPartition
 from duramen.partition.partition import READ_COMMITTED, Partition, Read
 from duramen.partition.positions import epoch_end
-from duramen.ports import Part, Timer
-from duramen.server.cold_reads import REPLY_BYTES
+from duramen.ports import Buffer, Part, Timer
 from duramen.server.fetch_sessions import FetchPlan, Target
 from duramen.storage.reads import Pending
 from duramen.wire.frame import part_size
@@ -160,7 +159,7 @@ class FetchCall:
             if answer.read is not None and answer.is_cold:
                 cold += answer.read.size
                 request = self.request
-                most = REPLY_BYTES if answer.is_recent else request.broker.cold_reads.reply_bytes(request.connection)
+                most = request.broker.cold_reads.reply_bytes(request.connection, recent=answer.is_recent)
                 if cold > most and cold > answer.read.size:
                     answer.leave_out()
             if answer.read is not None:
@@ -266,10 +265,11 @@ class FetchCall:
         connection.mute("cold")
         cold_reads = self.request.broker.cold_reads
         recent = all(part.recent for part in pending)
-        if not recent:
-            most = cold_reads.reply_bytes(connection)
+
+        def limit(most: int) -> int:
             for part in pending:
                 part.limit(most)
+            return sum(part.size for part in pending)
 
         def warmed(failures: list[tuple[Answer, BaseException]] | None, error: BaseException | None) -> None:
             if error is not None:
@@ -281,11 +281,11 @@ class FetchCall:
             if not recent:
                 cold_reads.pay(connection, brought)
                 rate, throttle_ms = cold_reads.leaving(connection, brought)
-                connection.slow_down(rate)
+                connection.outbox.slow_down(rate)
             self._send(answers, throttle_ms)
             connection.unmute("cold")
 
-        cold_reads.submit(connection, lambda: self._read_cold(cold), warmed, recent=recent)
+        cold_reads.submit(connection, limit, lambda: self._read_cold(cold), warmed, recent=recent)
 
     def _read_cold(self, cold: list[Answer]) -> list[tuple[Answer, BaseException]]:
         """Off the loop: replace what is not in memory by verified bytes; damage stays with its partition."""
@@ -294,7 +294,7 @@ class FetchCall:
             parts: list[Any] = []
             try:
                 for part in answer.data.records.parts:
-                    parts.append(part.run().data if isinstance(part, Pending) else part)
+                    parts.append(_compact(part.run().data) if isinstance(part, Pending) else part)
             except (CorruptLogError, OSError, StorageError) as error:
                 failures.append((answer, error))
                 continue
@@ -342,6 +342,11 @@ class FetchCall:
             or data.high_watermark != target.told_high_watermark
             or data.log_start_offset != target.told_log_start
         )
+
+
+def _compact(data: memoryview) -> Buffer:
+    """Bytes that may wait for their client: not in a buffer that is much larger than they are."""
+    return bytes(data) if 2 * len(data) < len(data.obj) else data  # type: ignore[arg-type]
 
 
 def handle(request: Request) -> None:
