@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
+import tempfile
 from collections.abc import Generator
 
 import pytest
@@ -17,10 +19,20 @@ from xdist.scheduler import LoadScopeScheduling
 SPARK = "tests/spark/"
 SESSION = tuple(SPARK + name for name in ("connector/", "pipelines/", "test_sink_writes.py", "test_source.py"))
 """Who uses the `spark` fixture; a file that is missing here gets a session of its own."""
+LONG = tuple(
+    f"tests/{name}.py"
+    for name in (
+        "scenarios/test_kafka_directories",
+        "spark/test_source_cluster",
+        "simulation/test_seeds",
+        "scenarios/test_power_cut_storage",
+        "crash/test_crash_states",
+        "unit/pipelines/test_upkeep",
+    )
+)
+"""Files of half a minute and more, the longest first."""
 UNITS = "tests/unit/"
 
-# A JVM that lives for seconds spends most of them in its optimising compiler.
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 # PySpark gives a worker 15 s to come to the JVM's socket, which a loaded machine needs.
 os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", "120")
 
@@ -44,10 +56,33 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
     return ByFile(config, log)
 
 
+def _turn(item: pytest.Item) -> int:
+    file = item.nodeid.partition("::")[0]
+    if file.startswith(SESSION):
+        return -1
+    return LONG.index(file) if file in LONG else len(LONG) + file.startswith(UNITS)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first, the Spark session's before all: the many short ones fill up what is left at the end."""
-    items.sort(key=lambda item: not item.nodeid.startswith(SESSION) and 1 + item.nodeid.startswith(UNITS))
+    items.sort(key=_turn)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """A place for temporary files that goes with the run: whatever is killed in a test leaves some behind.
+
+    Set before there are other processes, all of which inherit it; Java has to be told by an option.
+    """
+    if hasattr(config, "workerinput"):
+        return
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # what a test wrote can be looked at later
+    place = tempfile.mkdtemp(prefix="duramen-tests-")
+    config.add_cleanup(lambda: shutil.rmtree(place, ignore_errors=True))
+    os.environ["TMPDIR"] = tempfile.tempdir = place
+    # A JVM that lives for seconds spends most of them in its optimising compiler.
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={place}")
 
 
 # Simulated worlds and messages are many small objects that die by themselves: every 700th is too often to look.

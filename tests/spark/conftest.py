@@ -11,7 +11,7 @@ import pytest
 # The workers must run this interpreter, whatever `python3` on PATH is.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
-from driver_process import home
+from driver_process import SHORT_LIVED_JAVA, home
 from pyspark.sql import SparkSession
 
 from duramen.pipelines import java
@@ -29,6 +29,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", SHORT_LIVED_JAVA)
         .config("spark.ui.enabled", "false")
         .config("spark.python.authenticate.socketTimeout", "120s")
         .config("spark.sql.shuffle.partitions", "2")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import cache
@@ -34,7 +35,8 @@ def environment() -> dict[str, str]:
     python = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
     path = {"PYTHONPATH": ":".join([str(HERE.parent), str(HERE), str(HERE.parents[1]), *given])}
     # PySpark gives a worker 15 s to come to the JVM's socket, which a loaded machine needs.
-    patient = {"JAVA_TOOL_OPTIONS": SHORT_LIVED_JAVA, "SPARK_AUTH_SOCKET_TIMEOUT": "120"}
+    java_options = f"{SHORT_LIVED_JAVA} -Djava.io.tmpdir={tempfile.gettempdir()}"
+    patient = {"JAVA_TOOL_OPTIONS": java_options, "SPARK_AUTH_SOCKET_TIMEOUT": "120"}
     return {**os.environ, **python, **path, **patient, "SPARK_HOME": home()}
 
 
