@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from xml.etree import ElementTree
 
 from serving import Served
 
@@ -123,9 +124,10 @@ def run_suite(node: Served, tests: Sequence[str], seconds: float = SUITE_SECONDS
     for inherited in ("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):
         environment.pop(inherited, None)
     report = node.folder / "kafka-python.log"
+    results = node.folder / "kafka-python.xml"
     with report.open("w") as output:
         subprocess.run(
-            [*command, "--timeout=60", "-v", *words],
+            [*command, "--timeout=60", "-v", f"--junit-xml={results}", *words],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -134,10 +136,15 @@ def run_suite(node: Served, tests: Sequence[str], seconds: float = SUITE_SECONDS
             timeout=seconds,
             check=False,
         )
-    found = re.findall(
-        r"^test/integration/(\S+::\S+).*? (PASSED|FAILED|ERROR|SKIPPED)", report.read_text(), flags=re.MULTILINE
-    )
-    return dict(found)
+    return dict(map(outcome, ElementTree.parse(results).iter("testcase"))) if results.exists() else {}
+
+
+def outcome(case: ElementTree.Element) -> tuple[str, str]:
+    """(`file::test`, PASSED, FAILED, ERROR or SKIPPED) of one test in pytest's results, whatever else it printed."""
+    file = case.attrib["classname"].rpartition(".")[2]
+    kinds = {"failure": "FAILED", "error": "ERROR", "skipped": "SKIPPED"}
+    found = [kinds[part.tag] for part in case if part.tag in kinds]
+    return f"{file}.py::{case.attrib['name']}", found[0] if found else "PASSED"
 
 
 def main() -> int:
