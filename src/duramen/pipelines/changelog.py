@@ -144,6 +144,14 @@ def latest(batch: pa.Table, keys: Sequence[str], version: str | None = None) -> 
 
 def merged(state: pa.Table, changes: pa.Table, keys: Sequence[str], version: str | None = None) -> pa.Table:
     """The table after `changes`, which holds one row per key. With a version column, deleted rows stay as markers."""
+    gone, come = replaced(state, changes, keys, version)
+    return pa.concat_tables([_without(state, gone), come])
+
+
+def replaced(
+    state: pa.Table, changes: pa.Table, keys: Sequence[str], version: str | None = None
+) -> tuple[pa.Array, pa.Table]:
+    """Which rows of the table go, by their numbers, and which of `changes`, one row per key, come: see merged."""
     theirs = state.select(list(keys)).append_column("#state", _numbers(state.num_rows))
     ours = changes.select(list(keys)).append_column("#change", _numbers(changes.num_rows))
     pairs = theirs.join(ours, keys=list(keys), join_type="inner")
@@ -154,7 +162,7 @@ def merged(state: pa.Table, changes: pa.Table, keys: Sequence[str], version: str
         old = old.filter(wins)
     else:
         changes = changes.filter(pc.invert(changes["_deleted"]))
-    return pa.concat_tables([_without(state, old), changes])
+    return old, changes
 
 
 def fold(

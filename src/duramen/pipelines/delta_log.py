@@ -74,6 +74,22 @@ def identity(log: Path, number: int) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
+def undone(log: Path, key: str) -> int | None:
+    """The last version whose commit has `key`, where a RESTORE behind it went back before it; else None.
+
+    The log goes on to tell such a commit's batch and offsets, so nothing would bring back what was undone.
+    """
+    restored: int | None = None
+    for number in commits(log):
+        for told in (action.get("commitInfo", {}) for action in actions(log, number)):
+            if key in told:
+                return number if restored is not None and restored < number else None
+            if told.get("operation") == "RESTORE" and restored is None:
+                to = str(told.get("operationParameters", {}).get("version"))
+                restored = int(to) if to.isdigit() else -1
+    return None
+
+
 def expired_end(log: Path, moment: float) -> int:
     """The version before which all were replaced before `moment` (Unix time, seconds); 0 where none was.
 

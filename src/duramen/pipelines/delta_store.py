@@ -19,15 +19,18 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction, write_deltalake
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from duramen.errors import ConfigError, StorageError
 from duramen.pipelines import delta_log
+from duramen.pipelines import delta_rewrite as rewrite
 from duramen.pipelines.changelog import order
 from duramen.pipelines.durable import make_folder, read_json, sync
 from duramen.pipelines.store import Commit, Shape, Store, VersionExpiredError, columns, encoded
 
 COMPACT_EVERY = 50  # versions
+REWRITES_MAX = 5
+"""How often a batch is folded in anew because somebody else's commit came between."""
 _OURS = "duramen"
 _COMPACTED = "OPTIMIZE"
 # Delta removes commits of more than a month ago, and with them what they tell: which records a version contains, and
@@ -153,37 +156,51 @@ class DeltaStore(Store):
             raise VersionExpiredError(version, self.folder) from None
         return found.select(self.schema.names).cast(self.schema)
 
-    def _refuse_restored(self) -> None:
-        """ConfigError where somebody has put the table back to an earlier version than the last of ours: the log goes
-        on to tell its batch and its offsets, so nothing would bring back what was undone."""
-        restored: int | None = None
-        for number in delta_log.commits(self._log):
-            for told in (action.get("commitInfo", {}) for action in delta_log.actions(self._log, number)):
-                if _OURS in told:
-                    if restored is not None and restored < number:
-                        raise ConfigError(
-                            f"{self.path} was put back by hand and lacks what versions since then had: RESTORE it to "
-                            f"version {number}, or build it anew with `duramen spark reprocess`"
-                        )
-                    return
-                if told.get("operation") == "RESTORE" and restored is None:
-                    to = str(told.get("operationParameters", {}).get("version"))
-                    restored = int(to) if to.isdigit() else -1
-
     def _commit(self, changes: pa.Table, commit: Commit) -> None:
-        self._refuse_restored()
-        table = self._table()
+        if (undone := delta_log.undone(self._log, _OURS)) is not None:
+            raise ConfigError(
+                f"{self.path} was put back by hand and lacks what versions since then had: RESTORE it to version "
+                f"{undone}, or build it anew with `duramen spark reprocess`"
+            )
         told = CommitProperties(
             custom_metadata={_OURS: encoded(commit)},
             app_transactions=[Transaction(commit.sink, commit.batch)],
         )
-        if self.shape.keys and changes.num_rows:
-            self._merge(table, changes, told)
+        if self.shape.keys and changes.num_rows and not self._rewrite(changes, commit):
+            self._merge(self._table(), changes, told)
         # A merge that finds nothing to do (deletes of keys that are not there) commits nothing; the batch must be told.
         if self.applied(commit.sink) < commit.batch:
             rows = self.schema.empty_table() if self.shape.keys else changes
-            write_deltalake(table, rows, mode="append", commit_properties=told, post_commithook_properties=_NO_HOOKS)
+            write_deltalake(
+                self._table(), rows, mode="append", commit_properties=told, post_commithook_properties=_NO_HOOKS
+            )
         self._sync()
+
+    def _rewrite(self, changes: pa.Table, commit: Commit) -> bool:
+        """Fold the changes in by Arrow; False where the library has to do it."""
+        told = CommitProperties(
+            custom_metadata={_OURS: encoded(commit)},
+            app_transactions=[Transaction(commit.sink, commit.batch)],
+            # The library would put it behind a compaction of the files that go: their rows would come twice.
+            max_commit_retries=0,
+        )
+        for left in reversed(range(REWRITES_MAX)):
+            table = self._table()
+            found = rewrite.actions(table, Path(self.path), self.schema, changes, self.shape, commit.time_ms)
+            if not found:
+                return found is not None
+            try:
+                table.create_write_transaction(
+                    found, "append", table.schema(), commit_properties=told, post_commithook_properties=_NO_HOOKS
+                )
+            except CommitFailedError:
+                # Upkeep by hand came between: once more, from what it left. Not behind another one's batch.
+                last = self.last()
+                if not left or (last is not None and last.version >= commit.version):
+                    raise
+            else:
+                break
+        return True
 
     def _upkeep(self, commit: Commit, retention: timedelta) -> None:
         """See Store."""

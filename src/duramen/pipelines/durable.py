@@ -63,15 +63,15 @@ def read_json(path: Path) -> Any:
 
 def write_parquet(path: Path, rows: pa.Table, *, durable_name: bool = True) -> None:
     """Replace the file by these rows. durable_name: else the caller syncs the directory, once for many files."""
-    repeating = _repeating(rows)
+    encoded = repeating(rows)
     _replace(
         path,
-        lambda beside: pq.write_table(rows, beside, compression="zstd", use_dictionary=repeating),
+        lambda beside: pq.write_table(rows, beside, compression="zstd", use_dictionary=encoded),
         durable_name=durable_name,
     )
 
 
-def _repeating(rows: pa.Table) -> list[str]:
+def repeating(rows: pa.Table) -> list[str]:
     """Columns in which at most half of the values are different ones, by the first rows.
 
     For the others a dictionary takes twice the time, and a larger file than without.
@@ -80,5 +80,6 @@ def _repeating(rows: pa.Table) -> list[str]:
     return [
         name
         for name, column in zip(sample.column_names, sample.columns, strict=True)
-        if not pa.types.is_nested(column.type) and 2 * pc.count_distinct(column, mode="all").as_py() <= len(column)
+        if pa.types.is_dictionary(column.type)
+        or (not pa.types.is_nested(column.type) and 2 * pc.count_distinct(column, mode="all").as_py() <= len(column))
     ]
