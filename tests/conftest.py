@@ -9,12 +9,15 @@ import gc
 import os
 import shutil
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
+from benchmarks.kafka_peer import PeerUnavailableError
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+
+import kafka_classes
 
 SPARK = "tests/spark/"
 SESSION = tuple(SPARK + name for name in ("connector/", "pipelines/", "test_sink_writes.py", "test_source.py"))
@@ -83,6 +86,18 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TMPDIR"] = tempfile.tempdir = place
     # A JVM that lives for seconds spends most of them in its optimising compiler.
     os.environ.setdefault("JAVA_TOOL_OPTIONS", f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={place}")
+
+
+@pytest.fixture(scope="module")
+def kafka_jars() -> Iterator[None]:
+    """Apache Kafka can be run, or the tests are skipped: without Java or Maven."""
+    try:
+        options = kafka_classes.java_options()
+    except PeerUnavailableError as reason:
+        pytest.skip(str(reason))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(kafka_classes.OPTIONS, options)
+        yield
 
 
 # Simulated worlds and messages are many small objects that die by themselves: every 700th is too often to look.

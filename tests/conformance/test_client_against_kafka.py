@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from benchmarks.kafka_peer import KafkaPeer, PeerUnavailableError, jars
+from benchmarks.kafka_peer import KafkaPeer
 from confluent_kafka import Producer
 
 from duramen.client import (
@@ -32,11 +32,7 @@ HEARTBEAT, CREATE_TOPICS = 12, 19
 
 
 @pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaPeer]:
-    try:
-        jars(timeout=90)
-    except PeerUnavailableError as reason:
-        pytest.skip(str(reason))
+def kafka(kafka_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaPeer]:
     peer = KafkaPeer(tmp_path_factory.mktemp("kafka") / "kafka")
     peer.prepare()
     peer.start()

@@ -10,7 +10,7 @@ from os import urandom
 from pathlib import Path
 
 import pytest
-from benchmarks.kafka_peer import DUMP_LOG, PeerUnavailableError, jars, tool
+from benchmarks.kafka_peer import DUMP_LOG, tool
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
@@ -108,11 +108,8 @@ def test_the_last_value_of_every_key_stays(node: Served) -> None:
     assert folded(wait_for_compaction(node, KEYS * ROUNDS // 3)) == last
 
 
+@pytest.mark.usefixtures("kafka_jars")
 def test_kafkas_dump_log_segments_reads_what_is_left(node: Served) -> None:
-    try:
-        jars(timeout=90)
-    except PeerUnavailableError as reason:
-        pytest.skip(str(reason))
     producer = Producer({"bootstrap.servers": node.bootstrap})
     producer.produce(TOPIC, b"there", b"gone", partition=0)
     producer.produce(TOPIC, None, b"gone", partition=0)  # a tombstone that nothing replaces

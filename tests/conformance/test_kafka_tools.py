@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,6 @@ from benchmarks.kafka_peer import (
     DUMP_LOG,
     GET_OFFSETS,
     TOPICS,
-    PeerUnavailableError,
-    jars,
     tool,
 )
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -25,23 +23,7 @@ from serving import Served
 
 PAUSE = 90.0
 STAMP = int(time.time() * 1000) - 600_000  # milliseconds; young enough to be retained
-pytestmark = pytest.mark.timeout(300)  # a JVM for every command
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+IgnoreUnrecognizedVMOptions"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kafka_jars(node: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One run writes down the classes it loaded, as Java has parsed them: the others take half as long."""
-    try:
-        jars(timeout=PAUSE)
-    except PeerUnavailableError as reason:
-        pytest.skip(str(reason))
-    with pytest.MonkeyPatch.context() as patch:
-        classes = tmp_path_factory.mktemp("java") / "classes.jsa"
-        patch.setenv("JAVA_TOOL_OPTIONS", f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={classes}")
-        run(CONFIGS, node, "--describe", "--entity-type", "topics")
-        patch.setenv("JAVA_TOOL_OPTIONS", f"{SHORT_LIVED} -XX:SharedArchiveFile={classes}")
-        yield
+pytestmark = [pytest.mark.usefixtures("kafka_jars"), pytest.mark.timeout(300)]  # a JVM for every command
 
 
 def run(classname: str, node: Served, *words: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,8 +19,6 @@ from benchmarks.kafka_peer import (
     GET_OFFSETS,
     PRODUCER_PERFORMANCE,
     TOPICS,
-    PeerUnavailableError,
-    jars,
     tool,
 )
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -39,7 +36,7 @@ TRANSACTIONS = TOOLS + "TransactionsCommand"
 TOPIC = "every-tool"
 GROUP = "every-tool-group"
 ALL = os.environ.get("DURAMEN_ALL_TOOLS") == "1"
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.usefixtures("kafka_jars"), pytest.mark.timeout(300)]
 
 RESET = ("--reset-offsets", "--group", GROUP, "--topic", f"{TOPIC}:0")
 NODE = ("--entity-type", "brokers", "--entity-name", "1")
@@ -112,17 +109,6 @@ CASES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
     ),
     "versions": (TOOLS + "BrokerApiVersionsCommand", (), 0, r"Fetch\(1\): 4 to 18"),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kafka_jars() -> Iterator[None]:
-    try:
-        jars(timeout=90)
-    except PeerUnavailableError as reason:
-        pytest.skip(str(reason))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        yield
 
 
 @pytest.fixture(scope="module")

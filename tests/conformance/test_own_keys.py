@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from benchmarks.kafka_peer import GET_OFFSETS, PeerUnavailableError, jars, tool
+from benchmarks.kafka_peer import GET_OFFSETS, tool
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Place
 from kafka import KafkaConsumer, KafkaProducer
@@ -71,11 +71,8 @@ def test_kafka_python(node: Served, name: Names) -> None:
     assert [record.value for record in found] == [b"value"]
 
 
+@pytest.mark.usefixtures("kafka_jars")
 def test_java(node: Served, name: Names) -> None:
-    try:
-        jars(timeout=90)
-    except PeerUnavailableError as reason:
-        pytest.skip(str(reason))
     topic = name("own")
     producer = Producer({"bootstrap.servers": node.bootstrap})
     producer.produce(topic, b"value", partition=0)

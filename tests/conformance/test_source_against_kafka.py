@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.kafka_peer import KafkaPeer, PeerUnavailableError
+from benchmarks.kafka_peer import KafkaPeer
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -22,13 +22,10 @@ SCHEMA = StructType().add("offset", "long").add("value", "binary")
 
 
 @pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def kafka(kafka_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: Path = tmp_path_factory.mktemp("kafka")
     peer = KafkaPeer(folder / "node")
-    try:
-        peer.prepare()
-    except PeerUnavailableError as error:
-        pytest.skip(str(error))
+    peer.prepare()
     peer.start()
     yield peer.bootstrap
     peer.stop()

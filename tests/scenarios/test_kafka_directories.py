@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks.kafka_peer import DUMP_LOG, STORAGE, KafkaPeer, PeerUnavailableError, cluster_id, jars, tool
+from benchmarks.kafka_peer import DUMP_LOG, STORAGE, KafkaPeer, cluster_id, tool
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -23,15 +23,7 @@ TOPIC = "handed-over"
 RECORDS = 400
 AT_ONCE = {"group.initial.rebalance.delay.ms": "0"}
 """A group's first member waits for no others, as in `KafkaPeer`."""
-pytestmark = pytest.mark.timeout(300)  # a JVM takes seconds to start
-
-
-@pytest.fixture(autouse=True)
-def kafka_jars() -> None:
-    try:
-        jars(timeout=90)
-    except PeerUnavailableError as reason:
-        pytest.skip(str(reason))
+pytestmark = [pytest.mark.usefixtures("kafka_jars"), pytest.mark.timeout(300)]  # a JVM takes seconds to start
 
 
 def fill(bootstrap: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from benchmarks.kafka_peer import KafkaPeer, PeerUnavailableError
+from benchmarks.kafka_peer import KafkaPeer
 from kafka.partitioner.default import murmur2
 from sink_lab import create_topic, read_all
 
@@ -20,13 +20,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaPeer]:
+def kafka(kafka_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaPeer]:
     peer = KafkaPeer(tmp_path_factory.mktemp("peer") / "kafka")
-    try:
-        peer.prepare()
-        peer.start()
-    except PeerUnavailableError as reason:
-        pytest.skip(str(reason))
+    peer.prepare()
+    peer.start()
     yield peer
     peer.stop()
 
