@@ -6,8 +6,9 @@ import operator
 import sys
 import time
 import uuid
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any, NamedTuple, Self
 
 import click
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -29,8 +30,9 @@ from duramen.cli.connection import (
 from duramen.cli.moments import Position, position_option
 from duramen.cli.output import note
 from duramen.cli.records import Headers, Incoming, to_full, to_json, to_key_value, to_value, unescape
+from duramen.client import Cluster as Client
 from duramen.swaps import GroupReader
-from duramen.swaps.losses import is_loss
+from duramen.swaps.losses import Losses, is_loss
 
 EPILOG = """\b
 Examples:
@@ -49,7 +51,8 @@ Formats: value, key-value, full (partition:offset, time, headers, key, value),
 json (one object a line, without loss; `produce --format json` reads it back).
 """
 
-_BATCH = 500
+_BATCH = 2000
+"""Records between two questions for the topic's id; at most, for nobody waits for them to be so many."""
 
 
 class Source(NamedTuple):
@@ -88,6 +91,58 @@ class Ends:
     def all_reached(self) -> bool:
         """Whether there is nothing left to read for now."""
         return self.known and self.assigned <= self.reached
+
+
+class Meant:
+    """Reads partitions of the topic that has the name now; of one that is made anew under it, from its first record.
+
+    The node is asked for the topic's id behind each batch of records: who has a record of a new topic finds its id.
+    """
+
+    def __init__(
+        self, cluster: Cluster, consumer: Consumer, topic: str, partitions: tuple[int, ...], ends: Ends
+    ) -> None:
+        self._consumer = consumer
+        self._topic = topic
+        self._partitions = partitions
+        self._ends = ends
+        self._client = Client(cluster.bootstrap, timeout_s=cluster.timeout)
+        self._losses = Losses(self._client, note)
+        try:
+            self._losses.know([topic])
+        except BaseException:
+            self._client.close()
+            raise
+
+    def read(self, count: int, timeout: float) -> list[Message]:
+        """The next messages of what is assigned, as `Consumer.consume`; losses are told, and gone behind."""
+        given = self._consumer.consume(count, timeout)
+        if not any(message.error() is None or is_loss(message) for message in given):
+            return given
+        kept, losses = self._losses.among(given, self._ends.assigned)
+        if losses.go_on:
+            places = losses.go_on
+            if losses.anew and not self._partitions:  # there may be more of them, or fewer
+                numbers = self._client.partitions(self._topic)
+                places = {(self._topic, number): places.get((self._topic, number), 0) for number in numbers}
+            self._go_on(places, all_of_them=bool(losses.anew))
+        self._losses.accept(losses)
+        return kept
+
+    def _go_on(self, places: Mapping[tuple[str, int], int], *, all_of_them: bool) -> None:
+        left = self._ends.assigned if all_of_them else places.keys()
+        gone = [TopicPartition(*place) for place in left]
+        moved = [TopicPartition(*place, offset) for place, offset in places.items()]
+        self._consumer.incremental_unassign(gone)
+        self._ends.revoke(gone)
+        self._consumer.incremental_assign(moved)
+        self._ends.assign(moved)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._client.close()
 
 
 @click.command(epilog=EPILOG)
@@ -149,21 +204,33 @@ def command(
         # How long the node may hold back its answer when there is nothing new: no time when we stop at the end.
         "fetch.wait.max.ms": 500 if follow else 10,
     }
-    if group is not None and cluster.is_plaintext:
-        _member(cluster, topic, group, start, settings, show, follow=follow, count=count)
-        return
-    consumer = cluster.consumer(
-        **settings,
-        **{
-            "group.id": group or f"duramen-cli-{uuid.uuid4()}",
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error" if group is None else start.kind,  # alone, each offset is given to it
-        },
-    )
-    ends = Ends()
     if group is None:
+        _alone(cluster, topic, partitions, start, settings, show, follow=follow, count=count)
+    elif cluster.is_plaintext:
+        _member(cluster, topic, group, start, settings, show, follow=follow, count=count)
+    else:
+        _secure_member(cluster, topic, group, start, settings, show, follow=follow, count=count)
+
+
+_OWN_OFFSETS = {"enable.auto.commit": False, "enable.auto.offset.store": False, "enable.partition.eof": True}
+
+
+def _alone(
+    cluster: Cluster,
+    topic: str,
+    partitions: tuple[int, ...],
+    start: Position,
+    settings: dict[str, object],
+    show: Callable[[Incoming], bytes],
+    *,
+    follow: bool,
+    count: int | None,
+) -> None:
+    """Print without a group: what is read, and from where, is chosen here."""
+    own = {"group.id": f"duramen-cli-{uuid.uuid4()}", "auto.offset.reset": "error"}
+    consumer = cluster.consumer(**settings, **_OWN_OFFSETS, **own)
+    ends = Ends()
+    with Meant(cluster, consumer, topic, partitions, ends) if cluster.is_plaintext else nullcontext() as meant:
         chosen = _start(cluster, topic, partitions, start)
         # Knowing the leaders beforehand saves librdkafka's timer of a second until it asks for them. To close would
         # wait for this call, also behind Ctrl-C, and nothing is assigned yet.
@@ -172,18 +239,41 @@ def command(
             refuse_offline(known, topic, [place.partition for place in chosen])
         ends.assign(chosen)
         consumer.assign(chosen)
+        read = consumer.consume if meant is None else meant.read
+        source = Source(read, lambda: ends.all_reached, None, lambda message: _go_on(cluster, consumer, message))
+        try:
+            _print_all(source, ends, show, follow=follow, count=count, patience=cluster.timeout)
+        except KafkaException as error:
+            raise failure(error, topic) from None
+        finally:
+            consumer.close()
+
+
+def _secure_member(
+    cluster: Cluster,
+    topic: str,
+    group: str,
+    start: Position,
+    settings: dict[str, object],
+    show: Callable[[Incoming], bytes],
+    *,
+    follow: bool,
+    count: int | None,
+) -> None:
+    """Print as a member of the group where our own client cannot connect: swaps and ids of topics are not seen."""
+    consumer = cluster.consumer(**settings, **_OWN_OFFSETS, **{"group.id": group, "auto.offset.reset": start.kind})
+    ends = Ends()
     try:
-        if group is not None:
-            partitions_of(cluster, cluster.admin(), [topic])
-            consumer.subscribe(
-                [topic],
-                on_assign=lambda _, given: ends.assign(given),
-                on_revoke=lambda _, taken: ends.revoke(taken),
-            )
+        partitions_of(cluster, cluster.admin(), [topic])
+        consumer.subscribe(
+            [topic],
+            on_assign=lambda _, given: ends.assign(given),
+            on_revoke=lambda _, taken: ends.revoke(taken),
+        )
         source = Source(
             consumer.consume,
             lambda: ends.all_reached,
-            None if group is None else lambda done: consumer.commit(offsets=done, asynchronous=False),
+            lambda done: consumer.commit(offsets=done, asynchronous=False),
             lambda message: _go_on(cluster, consumer, message),
         )
         _print_all(source, ends, show, follow=follow, count=count, patience=cluster.timeout)

@@ -554,3 +554,32 @@ def test_ctrl_c_ends_a_follower_whose_node_is_gone(tmp_path: Path, lines: Callab
         for process in processes:
             process.kill()
             process.wait()
+
+
+@pytest.mark.parametrize("count", [3, 12])
+def test_a_follower_reads_a_topic_that_is_made_anew_from_its_first_record(
+    run: Run, topic: str, lines: Callable[..., str], bootstrap: str, count: int
+) -> None:
+    """Whether the new one has the offset at which the old one was read, or does not reach it yet."""
+    run("topic", "create", topic)
+    run("produce", topic, lines(*(f"old {number}" for number in range(8))))
+    process = subprocess.Popen(
+        [*RUN, "consume", topic, "--follow", "--bootstrap", bootstrap],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(8)] == [f"old {number}\n" for number in range(8)]
+        run("topic", "delete", topic, "--yes")
+        run("topic", "create", topic, "--partitions", "2")
+        for partition in ("0", "1"):
+            run("produce", topic, lines(*(f"new {number}" for number in range(count))), "--partition", partition)
+        found = sorted(process.stdout.readline() for _ in range(2 * count))
+        assert found == sorted(2 * [f"new {number}\n" for number in range(count)])
+    finally:
+        process.terminate()
+        out, err = process.communicate(timeout=60)
+    assert out == ""
+    assert err.strip() == f"topic {topic} was deleted and made anew; it is read from its first record"
