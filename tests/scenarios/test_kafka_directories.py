@@ -186,6 +186,7 @@ def test_directories_whose_metadata_log_was_cut_change_hands_both_ways(tmp_path:
         "metadata.log.max.record.bytes.between.snapshots": "1",
         "metadata.max.retention.bytes": "0",
         "log.retention.check.interval.ms": "500",
+        "log.flush.offset.checkpoint.interval.ms": "500",  # segments go behind a checkpoint
         "log.segment.delete.delay.ms": "0",
     }
     node = Served(tmp_path, {"node.id": "1", **AT_ONCE, **often})
