@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from bisect import bisect_left
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from duramen.errors import StorageError
 
 FILES_MAX = 250
 """Of commits, and of files that no commit names: how many go at a time. Few enough that no batch waits long."""
 RETENTION = "delta.deletedFileRetentionDuration"
+_PARQUET = b"PAR1"
+"""How its files end."""
 _NUMBERED = re.compile(r"([0-9]{20})\..*")
 _COMMIT = re.compile(r"([0-9]{20})\.json")
 _CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\.parquet")
@@ -44,19 +49,33 @@ def actions(log: Path, number: int) -> list[dict[str, Any]]:
         raise torn(log, number) from None
 
 
-def torn(log: Path, number: int) -> StorageError:
-    """The error about a commit that is not whole, with what to do: one that was synced is on the disk, so of the last
-    one nothing was acknowledged, and Spark gives its batch again."""
+def torn(log: Path, number: int, file: str | None = None) -> StorageError:
+    """The error about a commit that is not whole, or a file that it added, with what to do: what was synced is on the
+    disk, so of the last one nothing was acknowledged, and Spark gives its batch again."""
     path = log / f"{number:020}.json"
+    what, it = (f"{path}", "it") if file is None else (f"{file}, which {path} added,", path.name)
     if commits(log)[:1] != [number]:
         return StorageError(
-            f"{path} is damaged, and others follow it: put it back from a copy, or build the table anew with "
+            f"{what} is damaged, and other commits follow: put it back from a copy, or build the table anew with "
             "`duramen spark reprocess`"
         )
     return StorageError(
-        f"{path} is torn, as a power cut leaves a commit that was not synced yet: move it out of the log and run "
+        f"{what} is torn, as a power cut leaves a commit that was not synced yet: move {it} out of the log and run "
         "again; its batch was not acknowledged and comes again"
     )
+
+
+def sync_added(table: Path, log: Path, number: int) -> None:
+    """The files that a commit added are on stable storage. StorageError where one is torn."""
+    for action in actions(log, number):
+        if added := action.get("add"):
+            name = unquote(added["path"])
+            # It may be of an older version, and somebody vacuumed.
+            with suppress(FileNotFoundError), (table / name).open("rb") as file:
+                size, end = os.fstat(file.fileno()).st_size, added["size"] - len(_PARQUET)
+                if size != added["size"] or os.pread(file.fileno(), len(_PARQUET), max(end, 0)) != _PARQUET:
+                    raise torn(log, number, name)
+                os.fsync(file.fileno())
 
 
 def check(log: Path) -> None:

@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from duramen.pipelines.changelog import replaced
-from duramen.pipelines.durable import repeating
+from duramen.pipelines.durable import repeating, sync
 from duramen.pipelines.store import Shape
 
 BYTES_MAX, UNPACKED_MAX, ROWS_MAX = 64 << 20, 256 << 20, 4_000_000
@@ -123,7 +123,7 @@ def _as_read(schema: pa.Schema, shape: Shape) -> pa.Schema:
 
 
 def _write(folder: Path, rows: pa.Table, time_ms: int) -> list[AddAction]:
-    """The rows in as many files as there are cores for. Not synced: what a commit names is, behind it."""
+    """The rows in as many files as there are cores for, on stable storage before a commit names them."""
     if rows.num_rows == 0:
         return []
     count = min(os.cpu_count() or 1, max(1, rows.num_rows // ROWS_PER_FILE_MIN))
@@ -139,7 +139,10 @@ def _write(folder: Path, rows: pa.Table, time_ms: int) -> list[AddAction]:
         # No least and greatest values: one that lacks for a column makes deltalake's reader of datasets pass over the
         # file, and of a table of this size no reader gets far by passing over files.
         stats = json.dumps({"numRecords": slice_.num_rows})
+        sync(path)
         return AddAction(names[part], path.stat().st_size, {}, time_ms, data_change=True, stats=stats)
 
     with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(write, range(count)))
+        added = list(pool.map(write, range(count)))
+    sync(folder)
+    return added

@@ -293,10 +293,7 @@ class DeltaStore(Store):
             first = min((int(path.stem) for path in self._log.glob("[0-9]*.json")), default=0)
             self._unsynced = first if checkpoint is None else checkpoint
         while (commit := self._log / f"{self._unsynced:020}.json").exists():
-            for action in delta_log.actions(self._log, self._unsynced):
-                if added := action.get("add"):
-                    with suppress(FileNotFoundError):  # of an older version, and somebody vacuumed
-                        sync(Path(self.path) / unquote(added["path"]))
+            delta_log.sync_added(Path(self.path), self._log, self._unsynced)
             sync(commit)
             self._unsynced += 1
         for folder in (self._log, Path(self.path)):

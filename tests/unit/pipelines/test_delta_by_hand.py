@@ -6,12 +6,15 @@ import json
 import shutil
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from deltalake.transaction import AddAction
 
 from duramen.errors import ConfigError, StorageError
+from duramen.pipelines import delta_rewrite, delta_store
 from duramen.pipelines.delta_store import DeltaStore
 from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.store import Commit, Shape
@@ -66,6 +69,47 @@ def test_a_torn_commit_is_told_with_what_to_do_and_nothing_is_lost_by_doing_it(
     assert [commit.version for commit in again.commits()] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("tear", ["in a line", "zeros", "empty"])
+@pytest.mark.parametrize("keys", [("k",), ()], ids=["table", "history"])
+def test_a_torn_file_of_a_whole_commit_is_told_with_what_to_do(
+    tear: str, keys: tuple[str, ...], tmp_path: Path
+) -> None:
+    """The library syncs nothing, so the commit may survive without the rows. Its batch was passed over as applied."""
+    store = opened(tmp_path, keys)
+    for batch in range(3):
+        put(store, batch)
+    commit = log_of(tmp_path)[-1]
+    (name,) = [each["add"]["path"] for each in map(json.loads, commit.read_text().splitlines()) if "add" in each]
+    file = tmp_path / "delta" / name
+    file.write_bytes({**TEARS, "empty": lambda data: b""}[tear](file.read_bytes()))
+    with pytest.raises(StorageError) as told:
+        put(opened(tmp_path, keys), 2)
+    assert name in str(told.value)
+    assert f"move {commit.name} out of the log" in str(told.value)
+    commit.unlink()
+    put(again := opened(tmp_path, keys), 2)
+    assert sorted(again.rows()["n"].to_pylist()) == ([2] if keys else [0, 1, 2])
+
+
+def test_what_a_commit_of_ours_adds_is_on_the_disk_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a table that is written anew a power cut would else take all rows, those of earlier batches too."""
+    synced: list[Path] = []
+    real = delta_rewrite.sync
+    monkeypatch.setattr(delta_rewrite, "sync", lambda path: (real(path), synced.append(path)))
+    seen = []
+
+    class Watched(DeltaTable):
+        def create_write_transaction(self, actions: list[Any], *given: Any, **named: Any) -> None:
+            seen.append({action.path for action in actions if isinstance(action, AddAction)})
+            assert {tmp_path / "delta" / name for name in seen[-1]} | {tmp_path / "delta"} <= set(synced)
+            super().create_write_transaction(actions, *given, **named)
+
+    monkeypatch.setattr(delta_store, "DeltaTable", Watched)
+    put(store := opened(tmp_path), 0)
+    put(store, 1)
+    assert [len(names) for names in seen] == [1, 1]
+
+
 def test_an_empty_commit_is_a_version_without_anything(tmp_path: Path) -> None:
     for batch in range(3):
         put(store := opened(tmp_path), batch)
@@ -82,7 +126,7 @@ def test_a_damaged_commit_with_others_behind_it_is_not_to_be_moved_away(tmp_path
         put(store, batch)
     damaged = log_of(tmp_path)[-2]
     damaged.write_bytes(b"{")
-    with pytest.raises(StorageError, match=r"is damaged, and others follow it.*reprocess"):
+    with pytest.raises(StorageError, match=r"is damaged, and other commits follow.*reprocess"):
         opened(tmp_path)
 
 
