@@ -204,6 +204,7 @@ class Turn:
             with self:
                 if not self._closed:
                     done(result, error)
+            del error  # it keeps this frame, and so the work, whose files would stay open
 
         thread = self._lanes.get(lane)
         if thread is None:

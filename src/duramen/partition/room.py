@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from duramen.partition.host import Host, OnReply
 from duramen.ports import Clock
 from duramen.storage.directory import LogDirectory
-from duramen.storage.no_room import NoRoomError
+from duramen.storage.no_room import NoRoomError, to_keep
 
 if TYPE_CHECKING:
     from duramen.partition.store import Store
@@ -55,7 +55,7 @@ class Room:
 
     def is_lacking(self, directory: LogDirectory, error: NoRoomError) -> None:
         """No more writes are taken, but nothing that waits for being written has failed."""
-        directory.journal.no_room = error
+        directory.journal.no_room = error = to_keep(error)
         news = directory not in self._full
         self._full[directory] = error, self._clock.monotonic()
         if news:

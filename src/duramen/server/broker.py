@@ -34,7 +34,7 @@ from duramen.server.producer_ids import ProducerIdSource
 from duramen.server.relocation import RelocationRules
 from duramen.server.segment_access import SegmentAccess
 from duramen.server.sinks import Sinks
-from duramen.storage.damage import Damage, remedy_of
+from duramen.storage.damage import Damage, remedy_of, way_out
 from duramen.storage.directory import LogDirectory
 from duramen.storage.log import Log
 from duramen.storage.losses import losses
@@ -331,7 +331,7 @@ class Broker:
         if error is None:
             self.report("directory-has-room", directory=directory.path)
         else:
-            told = {"directory": directory.path, "error": error, "remedy": "free space on its volume"}
+            told = {"directory": directory.path, "error": error, "remedy": way_out(error)}
             self._report("error", "directory-full", told)
 
     def _directory_failed(self, directory: Any, error: BaseException) -> None:

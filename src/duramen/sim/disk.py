@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from random import Random
 from typing import NamedTuple
 
@@ -178,7 +177,10 @@ class CrashDisk:
             error = self.fault(call)
             if error is not None:
                 self.leave(operation, path)
-                raise error
+                try:
+                    raise error
+                finally:
+                    del error  # or it keeps this frame, and that it, and files that callers hold stay open
 
     def leave(self, operation: str, path: str) -> None:
         """The call had its effect; the one in which the node dies ends here."""
@@ -322,7 +324,7 @@ class CrashDisk:
     def copy(self, random: Random) -> CrashDisk:
         """This disk as it is now, with nobody using it, no faults, and a seed of its own."""
         other = CrashDisk(random, torn=self.torn, capacity=self.capacity)
-        other.names = deepcopy(self.names)
+        other.names = self.names.copy()
         other.used = self.used
         return other
 

@@ -28,11 +28,11 @@ from duramen.storage.checkpoints import (
 )
 from duramen.storage.journal import Journal
 from duramen.storage.log import Log
-from duramen.storage.no_room import NoRoomError, opening
+from duramen.storage.no_room import NoRoomError, lacks_files, opening
 from duramen.storage.opening import Offline
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.syncing import LogSync
-from duramen.storage.together import Together
+from duramen.storage.together import Together, one_by_one
 from duramen.storage.vouching import VOUCHED, Vouched, encode_vouched
 
 SLICE_LOGS = 8
@@ -91,12 +91,17 @@ class Checkpoint:
 
         NoRoomError: the round is given up, and another may be begun; any other OSError fences.
         """
+        lacking: tuple[int | None, str | None, str] | None = None
         for log, sync, _ in self.syncs:
             try:
                 sync.run()
             except FileNotFoundError:
                 if not self.gone(log):
                     raise
+            except NoRoomError as error:
+                lacking = error.errno, error.strerror, error.filename  # the others can be synced, and then closed
+        if lacking is not None:
+            raise NoRoomError(*lacking)  # an error that was kept would name this job, and that its files
         if self.files is not None:
             with opening():
                 self.files.write()
@@ -193,6 +198,23 @@ class Checkpointer:
         self._job = Checkpoint(syncs, files, current.lsn, self._is_gone)
         return self._job
 
+    def take_written(self, lacking: NoRoomError) -> Checkpoint | None:
+        """Where no file can be opened: a job, outside of a round, for logs whose files are. Then they may be closed.
+
+        None where something else is lacking, or there is no such log.
+        """
+        waiting = self.changed if self._round is None else self._round.waiting
+        logs = [log for log in waiting if not log.dirty and log.unsynced_bytes and not self._is_gone(log)]
+        if not logs or self._job is not None or not lacks_files(lacking):
+            return None
+        syncs = []
+        for log in logs[: max(SLICE_LOGS, len(logs) // MOST_SLICES)]:
+            sync = log.take_sync()
+            if sync is not None:
+                syncs.append((log, sync, point_of(log)))
+        self._job = Checkpoint(syncs, None, 0, self._is_gone)
+        return self._job
+
     def complete(self, job: Checkpoint) -> None:
         """The job has run: advance recovery points; at the round's end recycle the journal."""
         self._job = None
@@ -212,20 +234,41 @@ class Checkpointer:
         A round under way is at its end: what is written next speaks of all of it, not of where that began.
         """
         self._round = None
-        logs = list(self.logs.items())
-        for first in range(0, len(logs), STOP_LOGS):
-            share = logs[first : first + STOP_LOGS]
-            syncs = []
-            for key, log in share:
+        logs = list(self.logs.values())
+        most = logs[0].open_files.limit if logs else -1
+        size = STOP_LOGS if most < 0 else max(1, min(STOP_LOGS, most // 8))
+        for first in range(0, len(logs), size):
+            share = logs[first : first + size]
+            try:
+                self._close(share, together)
+            except NoRoomError as error:
+                if not lacks_files(error):
+                    raise
+                for log in share:
+                    log.open_files.trim(again=True)
+                    self._close([log], one_by_one)
+
+    def _close(self, logs: list[Log], together: Together) -> None:
+        """Sync and close them. NoRoomError: it can be done again. OSError."""
+        syncs: list[LogSync] = []
+        try:
+            for log in logs:
                 sync = log.take_sync(full=True)
-                self.points[key] = point_of(log)
+                self.points[key_of(log)] = point_of(log)
                 if sync is not None:
                     syncs.append(sync)
             together([sync.run for sync in syncs])
+        except NoRoomError:
+            for failed in (sync.failed for sync in syncs):
+                if failed is not None and not isinstance(failed, NoRoomError):
+                    raise failed from None
             for sync in syncs:
-                sync.log.complete_sync(sync)
-            for _, log in share:
-                log.close()
+                sync.give_back()
+            raise
+        for sync in syncs:
+            sync.log.complete_sync(sync)
+        for log in logs:
+            log.close()
 
     def wrote(self, files: Files) -> None:
         """These files are on stable storage."""
@@ -240,12 +283,14 @@ class Checkpointer:
         self._round = None
 
     def give_up(self, job: Checkpoint) -> None:
-        """The job found no room for a side file, and no sync has failed: the next round has all of this one to do."""
-        left = [log for log, _, _ in job.syncs]
-        for _, sync, _ in job.syncs:
+        """The job found no room for a side file, and no sync has failed: the next round has all of this one to do.
+
+        Others first: they may have files open that can then be closed.
+        """
+        left = [] if self._round is None else self._round.waiting
+        for log, sync, _ in job.syncs:
             sync.give_back()
-        if self._round is not None:
-            left += self._round.waiting
+            left.append(log)
         self.changed.update(dict.fromkeys(log for log in left if not self._is_gone(log)))
         self.fail(job)
 

@@ -11,17 +11,23 @@ from duramen.model import TopicPartition
 from duramen.ports import File
 from duramen.storage.checkpoints import parse_partition_name
 from duramen.storage.index import OffsetIndex
-from duramen.storage.no_room import is_no_room
+from duramen.storage.no_room import is_no_room, lacks_files
 from duramen.storage.scan import scan
 
 MOST_FINDINGS = 1000
 """Findings a directory remembers; more are only counted."""
 
 
+def way_out(failure: BaseException) -> str:
+    """What to do about what a directory lacks, or about a disk that fails."""
+    if lacks_files(failure):
+        return "let the process have more files open (ulimit -n), or lower duramen.open.files.max"
+    return "free space on its volume" if is_no_room(failure) else "mend its disk"
+
+
 def remedy_of(failure: BaseException) -> str:
     """What to do about the error that fenced a directory."""
-    remedy = "free space on its volume" if is_no_room(failure) else "mend its disk"
-    return f"{remedy}, then restart the node"
+    return f"{way_out(failure)}, then restart the node"
 
 
 class Damage(NamedTuple):

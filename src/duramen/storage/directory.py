@@ -262,7 +262,7 @@ class LogDirectory(DirectoryLogs):
             self.hot.files.trim()
         except NoRoomError as error:
             queue[:0] = logs[written:]
-            self.journal.no_room = error
+            self._found_none(error)
             raise
         except OSError as error:
             self.journal.fail(None, error)
@@ -317,7 +317,12 @@ class LogDirectory(DirectoryLogs):
         self._truncations.carry_out()
         if self._truncations.waiting or self._housekeeping.moving:
             return None  # a round that covered its entry would have to have synced the cut, or the new name
-        self.flush()
+        try:
+            self.flush()
+        except NoRoomError as error:
+            if (job := self._checkpointer.take_written(error)) is None:
+                raise
+            return job
         if not self._checkpointer.under_way:
             self._last_checkpoint_ms = self._now_ms
             self.cleaner.waits = self._housekeeping.waits = False
@@ -340,7 +345,7 @@ class LogDirectory(DirectoryLogs):
         """The job failed: a failed sync is never retried, the directory is fenced; not so where it only lacked room."""
         if isinstance(error, NoRoomError):
             self._checkpointer.give_up(job)
-            self.journal.no_room = error
+            self._found_none(error)
         else:
             self._checkpointer.fail(job)
             self.journal.fail(None, error)
@@ -389,11 +394,3 @@ class LogDirectory(DirectoryLogs):
         except OSError as error:
             self.journal.fail(None, error)
             raise
-
-    def _release(self) -> None:
-        if hasattr(self, "journal"):
-            self.journal.close()
-        for log in self.logs.values():
-            for segment in log.segments:
-                segment.close()
-        self._lock.release()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from duramen.errors import ClosedError, FencedDirectoryError, KafkaError, StorageError
 from duramen.model import TopicId, TopicPartition
-from duramen.ports import Disk, Entropy
+from duramen.ports import DirectoryLock, Disk, Entropy
 from duramen.storage import kinds
 from duramen.storage.checkpointing import Checkpointer, key_of, point_of
 from duramen.storage.cleaner import Cleaner
@@ -20,7 +20,7 @@ from duramen.storage.housekeeping import Housekeeping
 from duramen.storage.journal import Journal
 from duramen.storage.log import Log
 from duramen.storage.logconfig import LogConfig
-from duramen.storage.no_room import NoRoomError
+from duramen.storage.no_room import NoRoomError, to_keep
 from duramen.storage.opening import Offline
 from duramen.storage.reads import HotWindow
 from duramen.storage.recovery_plan import LogKey
@@ -48,6 +48,7 @@ class DirectoryLogs:
     reserve: Reserve
     cleaner: Cleaner
     scrubber: Scrubber
+    _lock: DirectoryLock
     _queue: list[Log]
     _checkpointer: Checkpointer
     _housekeeping: Housekeeping
@@ -143,6 +144,11 @@ class DirectoryLogs:
         """The job has run."""
         self.scrubber.complete(job, self.logs)
 
+    def _found_none(self, error: NoRoomError) -> None:
+        """No writes are taken; files that were synced meanwhile may be what is in the way."""
+        self.journal.no_room = to_keep(error)
+        self.hot.files.trim(again=True)
+
     def keep_producers(self, keeps: Callable[[int], bool]) -> None:
         """Producer ids for which `keeps` holds do not expire; every sink's until this is called."""
         self._housekeeping.keeps_producer = keeps
@@ -150,6 +156,14 @@ class DirectoryLogs:
     def expire_producers_after(self, milliseconds: int) -> None:
         """From now on instead of what the settings said."""
         self._housekeeping.producer_expiration_ms = milliseconds
+
+    def _release(self) -> None:
+        if hasattr(self, "journal"):
+            self.journal.close()
+        for log in self.logs.values():
+            for segment in log.segments:
+                segment.close()
+        self._lock.release()
 
     def known_damage(self) -> list[Damage]:
         """What is known to be damaged in files that are still there, sorted by place; no file is looked at."""

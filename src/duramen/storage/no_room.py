@@ -9,6 +9,9 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+E = TypeVar("E", bound=OSError)
 
 OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
 OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
@@ -24,11 +27,23 @@ class NoRoomError(OSError):
     """
 
 
+def to_keep(error: E) -> E:
+    """The error without the frames in which it was raised: files that they name would stay open."""
+    return type(error)(error.errno, error.strerror, error.filename)
+
+
 def is_no_room(error: BaseException | None) -> bool:
     """Whether a disk that is full is behind it."""
     if error is None or isinstance(error, OSError):
         return error is not None and error.errno in OUT_OF_SPACE
     return is_no_room(error.__cause__)
+
+
+def lacks_files(error: BaseException | None) -> bool:
+    """Whether too many open files are behind it."""
+    if error is None or isinstance(error, OSError):
+        return error is not None and error.errno in OUT_OF_FILES
+    return lacks_files(error.__cause__)
 
 
 def told(error: OSError) -> OSError:
@@ -44,6 +59,8 @@ def writing() -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if told(error) is error:
+            raise  # not from itself: it would not go away, nor would the files that its frames have open
         raise told(error) from error
 
 
@@ -53,6 +70,6 @@ def opening() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in OUT_OF_FILES:
-            raise told(error) from error
-        raise
+        if error.errno not in OUT_OF_FILES or told(error) is error:
+            raise
+        raise told(error) from error

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import LEADER_EPOCHS, replace_file
 from duramen.storage.file_sync import to_sync
-from duramen.storage.no_room import opening, writing
+from duramen.storage.no_room import lacks_files, opening, to_keep, writing
 from duramen.storage.producer_files import Home, encode_kafka, encode_ours
 from duramen.storage.seal import SEALING, grow, sync_sides
 from duramen.storage.segment import INDEX, PRODUCERS, SNAPSHOT, TIME_INDEX, TXN_INDEX, Segment, file_name
@@ -152,6 +152,7 @@ class LogSync:
         "_path",
         "_segments",
         "_sidecars",
+        "_stored",
         "_transactions",
         "_written",
         "end_offset",
@@ -188,12 +189,14 @@ class LogSync:
             segment.aborted_unsynced = False
         self._names_changed = log.names_changed or sidecars.snapshot >= 0 or bool(self._transactions)
         self._full = full
+        self._stored = False
         log.names_changed = False
         log.epochs.changed = False
 
     def run(self) -> None:
         """Write the sidecars, sync the segments in order, then the names. OSError; after a NoRoomError `give_back`.
 
+        Where too many files are open the segments are synced all the same, so that theirs can be closed.
         FileNotFoundError when the log was deleted meanwhile: its old name may be another topic's. Not before this
         returns: new logs are made on the same lane.
         """
@@ -204,8 +207,24 @@ class LogSync:
             with opening():
                 self._run()
         except OSError as error:
-            self._chain.failed = error
+            self._chain.failed = to_keep(error)
+            if lacks_files(error):
+                self._store()
             raise
+
+    @property
+    def failed(self) -> OSError | None:
+        """With what it failed, or one of the log's before it."""
+        return self._chain.failed
+
+    def _store(self) -> None:
+        try:
+            for _, sync, _ in self._segments:
+                sync.run()
+        except OSError as error:
+            self._chain.failed = to_keep(error)
+            raise
+        self._stored = True
 
     def _run(self) -> None:
         write(self._disk, self._sidecars, sync=self._full, still_there=self._still_there)
@@ -256,6 +275,10 @@ class LogSync:
         self.log.epochs.changed = self.log.epochs.changed or self._sidecars.epochs is not None
         for segment in self._aborted:
             segment.aborted_unsynced = True
+        if self._stored and self._cuts == self.log.cuts:
+            self.log.names_changed = True  # or there would be no next job
+            for segment, _, size in self._segments:
+                segment.synced = max(segment.synced, size)
 
     def _disown(self) -> None:
         """What the job wrote of a history that was cut meanwhile: the snapshot goes, indexes come anew. OSError."""

@@ -67,6 +67,7 @@ class Lanes:
                 except (OSError, DuramenError) as raised:
                     result, error = None, raised
                 entry[2](result, error)
+                del error  # it keeps this frame, and so the work, whose files would stay open
                 return True
         return False
 

@@ -196,3 +196,50 @@ def test_a_deleted_log_that_has_its_name_still_is_gone_after_a_restart(how: str)
     assert not [path for path in server.disk.contents() if "/gone-0" in path]
     assert create(line, "gone") == 0
     assert all_offsets(line, "kept") == [0]
+
+
+def test_more_files_than_may_be_open_are_written_synced_and_closed() -> None:
+    """Who was written to may not be closed before it is synced, and a sync opens files of its own."""
+    server = InProcess(duramen_open_files_max="16")
+    disk = server.disk
+    lines = [server.connect() for _ in range(60)]
+    for number, line in enumerate(lines):
+        line.create_topic(f"t{number}")
+        assert line.produce(f"t{number}", b"0").error_code == 0
+    server.pass_ms(70_000)
+    most = disk.open_files + 20
+    scarce = False
+
+    def none_left(call: Call) -> OSError | None:
+        nonlocal scarce
+        if call.operation not in OPENS or disk.open_files < most:
+            return None
+        scarce = True
+        return OSError(errno.EMFILE, "Too many open files")
+
+    disk.fault = none_left
+    for number, line in enumerate(lines):
+        line.ask_produce(f"t{number}", b"1")
+    server.pass_ms(1_000)
+    assert scarce
+    (remedy,) = [fields["remedy"] for event, fields in server.events if event == "directory-full"]
+    assert "ulimit -n" in remedy
+    for number in range(60):
+        for _ in range(20):
+            line = server.connect()
+            line.ask_produce(f"t{number}", b"2")
+            server.pass_ms(1_000)
+            answer = line.produced()
+            if answer is not None and answer.error_code == 0:
+                break
+        else:
+            raise AssertionError(number)
+    assert "directory-failed" not in events(server)
+    server.broker.stop(lambda: None)
+    server.run()
+    assert "stop-failed" not in events(server)
+    disk.fault = None
+    disk.kill()
+    disk.power_on()
+    again = InProcess(disk)
+    assert again.broker.store.directories[0].clean_start
