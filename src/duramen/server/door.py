@@ -34,6 +34,11 @@ HEADER = Struct(">hhih")
 """Key, version, correlation id and the length of the client id."""
 HEADER_BYTES = HEADER.size
 REFUSED_PRODUCE_VERSIONS = (0, 1, 2)
+SMALL_BYTES = 256 * 1024
+MAX_ELEMENTS = 250_000
+"""Of all arrays of a request above SMALL_BYTES; a fetch session has at most 100,000 partitions. A frame full of the
+smallest elements would take minutes of the loop, and gigabytes."""
+
 BUFFER_CAP_BYTES = 512 * 1024 * 1024
 IDLE_CHECK_SECONDS = 5.0
 SPARE_DESCRIPTORS = 32
@@ -216,7 +221,10 @@ class Door:
             request = row.request_class(broker, connection, row, version, correlation_id)
             connection.expect(request)
             # Bytes behind the message are ignored, as Kafka does: librdkafka sends some (Metadata v11 and up).
-            request.body, _ = row.request.decode_from(view, version, position)
+            if len(view) <= SMALL_BYTES:
+                request.body, _ = row.request.decode_from(view, version, position)
+            else:
+                request.body, _ = row.request.decode_bounded(view, version, position, MAX_ELEMENTS)
             if type(broker.authorizer) is not AllowAll:
                 request.denied = self._denied(request, row)
             row.handle(request)
@@ -263,7 +271,7 @@ class Door:
         body = b"\xff\xff" + bytes(view[10 + max(length, 0) :])
         request = Request(self._broker, connection, TABLE[PRODUCE], version, correlation_id)
         connection.expect(request)
-        decoded = API[PRODUCE].request.decode(body, 3)
+        decoded, _ = API[PRODUCE].request.decode_bounded(body, 3, 0, MAX_ELEMENTS)
         if decoded.acks == 0:
             request.drop_connection(f"Produce v{version} with acks=0 cannot be told that it is not supported")
             return

@@ -20,6 +20,7 @@ from duramen.wire.source import Source
 from duramen.wire.types import UUID, Array, Blob, Field, Scalar, Struct, Text, Type, split
 
 Decoder = Callable[[Buffer, int], tuple[Any, int]]
+BoundedDecoder = Callable[[Buffer, int, int], tuple[Any, int]]
 
 _RUNTIME: dict[str, Any] = {
     "unpack_from": struct.unpack_from,
@@ -31,6 +32,7 @@ _RUNTIME: dict[str, Any] = {
     "skip_tags": runtime.skip_tags,
     "bad_length": runtime.bad_length,
     "bad_tag": runtime.bad_tag,
+    "too_many": runtime.too_many,
 }
 
 
@@ -45,6 +47,13 @@ def compile_decoder(root: Struct, classes: Classes, version: int, flexible: bool
     return source.function("decode", f"{root.name} v{version} decode")
 
 
+def compile_bounded(root: Struct, classes: Classes, version: int, flexible: bool) -> BoundedDecoder:
+    """The same for (buffer, position, most): DecodeError where all arrays together have more elements than `most`."""
+    source = Source({**_RUNTIME, **classes.namespace})
+    _DecoderWriter(root, classes, version, flexible, source, bounded=True).write()
+    return source.function("decode", f"{root.name} v{version} bounded decode")
+
+
 def has_views(kind: Type) -> bool:
     """Whether values of this type hold views of what they were decoded from."""
     if isinstance(kind, Blob):
@@ -57,7 +66,10 @@ def has_views(kind: Type) -> bool:
 class _DecoderWriter:
     """Writes the source of one decoder. `_run` holds fields of fixed size that are still to be unpacked."""
 
-    def __init__(self, root: Struct, classes: Classes, version: int, flexible: bool, source: Source) -> None:
+    def __init__(
+        self, root: Struct, classes: Classes, version: int, flexible: bool, source: Source, *, bounded: bool = False
+    ) -> None:
+        self._bounded = bounded
         self._root = root
         self._classes = classes
         self._version = version
@@ -69,7 +81,7 @@ class _DecoderWriter:
 
     def write(self) -> None:
         out = self._out
-        out.open("def decode(buf, p):")
+        out.open("def decode(buf, p, left):" if self._bounded else "def decode(buf, p):")
         wanted = "memoryview" if self._views else "bytes"
         out.open(f"if type(buf) is not {wanted}:")
         out.line(f"buf = {wanted}(buf)")
@@ -193,6 +205,11 @@ class _DecoderWriter:
         out.open(f"if not 0 <= {total} <= end - p:")
         out.line(f"raise bad_length({path!r}, {count}, end - p)")
         out.close()
+        if self._bounded:
+            out.line(f"left -= {count}")
+            out.open("if left < 0:")
+            out.line(f"raise too_many({path!r}, -left)")
+            out.close()
         if isinstance(kind.element, Scalar) and kind.element is not UUID:
             code = kind.element.code
             small = out.fresh("s")

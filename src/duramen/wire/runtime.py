@@ -78,6 +78,11 @@ def skip_tags(buffer: memoryview | bytes, position: int) -> int:
     return position
 
 
+def too_many(path: str, over: int) -> DecodeError:
+    """The error for more elements in all arrays of a message than may be."""
+    return DecodeError(f"{path} and the arrays before it have {over} elements more than a message may have")
+
+
 def bad_length(path: str, length: int, remaining: int) -> DecodeError:
     """The error for a null where none may be, a negative length, or one that reaches beyond the message."""
     if length == -1:

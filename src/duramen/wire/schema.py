@@ -9,7 +9,7 @@ from typing import Any
 
 from duramen.ports import Buffer, FileSpan, Part
 from duramen.wire.classes import Classes
-from duramen.wire.decoding import Decoder, compile_decoder
+from duramen.wire.decoding import BoundedDecoder, Decoder, compile_bounded, compile_decoder
 from duramen.wire.encoding import Encoder, compile_encoder
 from duramen.wire.errors import DecodeError, EncodeError, UnsupportedVersionError
 from duramen.wire.types import Field, Struct, version_range
@@ -29,6 +29,7 @@ class Message:
         self.struct = Struct(name, *fields)
         self._classes: Classes | None = None
         self._decoders: dict[int, Decoder] = {}
+        self._bounded: dict[int, BoundedDecoder] = {}
         self._encoders: dict[int, Encoder] = {}
 
     def __repr__(self) -> str:
@@ -72,6 +73,18 @@ class Message:
     def decode_from(self, buffer: Buffer, version: int, position: int = 0) -> tuple[Any, int]:
         """(message, position behind it); more bytes may follow."""
         return (self._decoders.get(version) or self._decoder(version))(buffer, position)
+
+    def decode_bounded(self, buffer: Buffer, version: int, position: int, most: int) -> tuple[Any, int]:
+        """As `decode_from`; DecodeError, too, for more than `most` elements in all arrays together.
+
+        An element takes two bytes of a message, and a hundred times that of memory and time.
+        """
+        decoder = self._bounded.get(version)
+        if decoder is None:
+            self._check_version(version)
+            decoder = compile_bounded(self.struct, self.classes, version, self.is_flexible(version))
+            self._bounded[version] = decoder
+        return decoder(buffer, position, most)
 
     def encode(self, value: Any, version: int) -> bytes:
         """The message as bytes, records included; EncodeError if they are on disk (use `encode_parts`)."""

@@ -7,6 +7,7 @@ DURAMEN_HOSTILE_REQUESTS sets how many are sent, DURAMEN_HOSTILE_SEED from where
 from __future__ import annotations
 
 import os
+import struct
 import tracemalloc
 from random import Random
 from typing import Any
@@ -15,9 +16,11 @@ import pytest
 from tests.unit.server.broker_world import NOW, InProcess, Line
 
 from duramen.server.dispatch import TABLE, Row
+from duramen.server.door import MAX_ELEMENTS
 from duramen.wire.batch import build_batch
 from duramen.wire.errors import EncodeError
 from duramen.wire.frame import encode_request
+from duramen.wire.messages import API
 from duramen.wire.types import BOOL, FLOAT64, UUID, Array, Blob, Field, Struct, Text
 
 REQUESTS = int(os.environ.get("DURAMEN_HOSTILE_REQUESTS", "2000"))
@@ -158,3 +161,35 @@ def test_no_request_ends_in_a_bug_or_stays() -> None:
     tracemalloc.stop()
     healthy(server)
     assert grown < 32 << 20, "no length in a request decides how much is allocated"
+
+
+def test_a_request_of_too_many_elements_is_refused_before_they_are_made() -> None:
+    server = InProcess()
+    setup = server.connect()
+    setup.create_topic("t")
+    message = API[61].request
+
+    def answered(count: int) -> bool:
+        line = server.connect()
+        topic = message.TopicRequest(name="t", partition_indexes=[0] * count)
+        frame = b"".join(map(bytes, encode_request(API[61], 0, 1, "c", message.new(topics=[topic]))))  # type: ignore[arg-type]
+        line._arrived += frame
+        server.run()
+        return not line.closed
+
+    assert answered(MAX_ELEMENTS - 1), "the topic is one of them"
+    assert not answered(MAX_ELEMENTS)
+    assert "elements more than" in str(server.events[-1][1]["reason"])
+
+
+def test_so_is_a_produce_request_of_an_old_version() -> None:
+    server = InProcess()
+    line = server.connect()
+    name = struct.pack(">h1s", 1, b"t")
+    topic = name + struct.pack(">i", MAX_ELEMENTS) + struct.pack(">ii", 0, -1) * MAX_ELEMENTS
+    body = struct.pack(">hii", -1, 1000, 1) + topic
+    payload = struct.pack(">hhih", 0, 2, 1, -1) + body
+    line._arrived += struct.pack(">i", len(payload)) + payload
+    server.run()
+    assert line.closed
+    assert "elements more than" in str(server.events[-1][1]["reason"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tracemalloc
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from message_strategies import CASE_IDS, CASES, few, present, sample
 from duramen.wire import messages
 from duramen.wire.errors import DecodeError
 from duramen.wire.schema import Message
-from duramen.wire.types import STRING, Array, Field, Struct
+from duramen.wire.types import STRING, Array, Field, Struct, Type
 
 MUTATIONS = int(os.environ.get("DURAMEN_WIRE_MUTATIONS", "60"))
 
@@ -46,6 +47,30 @@ def test_damaged_bytes_decode_to_something_that_can_be_encoded_or_are_refused(me
         except DecodeError:
             continue
         assert message.decode(message.encode(value, version), version) == value
+
+
+def elements(kind: Type, value: Any, version: int) -> int:
+    """Of all arrays in a value, as this version says them."""
+    if value is None:
+        return 0
+    if isinstance(kind, Array):
+        return len(value) + sum(elements(kind.element, each, version) for each in value)
+    if isinstance(kind, Struct):
+        return sum(elements(field.type, getattr(value, field.name), version) for field in present(kind, version))
+    return 0
+
+
+@ALL
+def test_a_bound_counts_the_elements_of_all_arrays(message: Message, version: int) -> None:
+    random = Random(version)
+    for _ in range(5):
+        value = sample(message, version, random)
+        data = message.encode(value, version)
+        most = elements(message.struct, value, version)
+        assert message.decode_bounded(data, version, 0, most) == message.decode_from(data, version)
+        if most:
+            with pytest.raises(DecodeError, match="elements more than"):
+                message.decode_bounded(data, version, 0, most - 1)
 
 
 @few
