@@ -33,6 +33,14 @@ class Inode:
         self.cold: set[int] = set()
         self.modified_ms = 0
 
+    def copy(self) -> Inode:
+        """A file of the same number, content and state."""
+        other = Inode(self.number)
+        other.cache, other.stable = bytearray(self.cache), bytearray(self.stable)
+        other.dirty, other.low_water = self.dirty.copy(), self.low_water
+        other.cold, other.modified_ms = self.cold.copy(), self.modified_ms
+        return other
+
     # -- the page cache
 
     def read(self, length: int, offset: int) -> bytes:

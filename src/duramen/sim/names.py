@@ -169,6 +169,37 @@ class Names:
         _reset(self.root, left)
         return left
 
+    def copy(self) -> Names:
+        """The same tree and the same pending changes, of nodes of its own."""
+        other = Names()
+        other._inodes = self._inodes
+        files: dict[Inode, Inode] = {}
+        directories = {self.root: other.root}
+        waiting = [self.root]
+
+        def twin(node: Inode | Directory) -> Inode | Directory:
+            if isinstance(node, Directory):
+                return directory(node)
+            if node not in files:
+                files[node] = node.copy()
+            return files[node]
+
+        def directory(node: Directory) -> Directory:
+            if node not in directories:
+                directories[node] = Directory()
+                waiting.append(node)
+            return directories[node]
+
+        for change in self.pending:
+            source = change.source and directory(change.source)
+            target = change.target and directory(change.target)
+            node = twin(change.node)
+            other.pending.append(Change(node, source, change.source_name, target, change.target_name))
+        for node in waiting:
+            directories[node].names = {name: twin(each) for name, each in node.names.items()}
+            directories[node].stable = {name: twin(each) for name, each in node.stable.items()}
+        return other
+
     def file_bytes(self) -> int:
         """Bytes in all files, as programs see them."""
         total = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import closing
 from random import Random
 
 import pytest
@@ -327,3 +328,28 @@ def test_damage_outlives_a_reboot() -> None:
     disk.damage("/d/a", 1, 0x01)
     reboot(disk)
     assert disk.contents()["/d/a"] == b"acc"
+
+
+def test_a_copy_is_as_the_disk_and_goes_its_own_way() -> None:
+    """Also what waits for a sync is the same: bytes, names, and a file that a rename is about to replace."""
+    disk = CrashDisk(Random(1))
+    disk.make_directories("/d/e")
+    for name in ("old", "new"):
+        with closing(disk.open(f"/d/e/{name}", create=True, write=True)) as file:
+            file.pwritev([name.encode()], 0)
+            file.sync()
+    for path in ("/", "/d", "/d/e"):
+        disk.sync_directory(path)
+    disk.rename("/d/e/new", "/d/e/old")
+    with closing(disk.open("/d/e/old", write=True)) as file:
+        file.pwritev([b"er"], 3)
+    other = disk.copy(Random(1))
+    for either in (other, disk):
+        assert either.contents() == {"/d/e/old": b"newer"}
+        either.power_cut()
+        assert either.contents() == {"/d/e/old": b"old", "/d/e/new": b"new"}
+        either.power_on()
+        with closing(either.open("/d/e/new", write=True)) as file:
+            file.truncate(0)
+        either.remove("/d/e/old")
+        either.sync_directory("/d/e")
