@@ -22,6 +22,12 @@ MASTER_SECONDS_MAX = 3.0
 EXECUTOR_SECONDS_MAX = 60.0
 PATIENCE_SECONDS = 10.0
 DRIVER_JAVA = "spark.driver.extraJavaOptions"
+CHECKPOINTS = (
+    "spark.sql.streaming.checkpointFileManagerClass",
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+)
+"""A pipeline's checkpoints lie in a folder. Spark's default, by Hadoop's FileContext, starts 21 processes for the four
+files of a batch (`readlink`, `chmod`), this one four. Both write beside, look whether the name is free, and rename."""
 
 
 class NoJavaError(DuramenError):
@@ -49,7 +55,7 @@ def session(name: str = "duramen", master: str | None = None, config: Mapping[st
         )
     master = chosen_master(master)
     check_master(master)
-    ours = {"spark.ui.showConsoleProgress": "false"}
+    ours = {"spark.ui.showConsoleProgress": "false", CHECKPOINTS[0]: CHECKPOINTS[1]}
     if master.startswith("local") or _is_loopback(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

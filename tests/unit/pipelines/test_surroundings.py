@@ -7,11 +7,13 @@ import itertools
 import os
 import socket
 import subprocess
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
+from pyspark.find_spark_home import _find_spark_home as home
 
 from duramen.cli.spark_pipeline import load
 from duramen.errors import ConfigError
@@ -232,3 +234,10 @@ def test_offsets_compare_and_causes_parse() -> None:
     assert not old.contains(Cause("t", 0, 5))
     with pytest.raises(ConfigError, match="topic-partition@offset"):
         Cause.parse("17")
+
+
+def test_the_writer_of_checkpoints_that_a_session_names_is_in_this_spark() -> None:
+    """Under another name every query would end as it begins."""
+    (jar,) = (Path(home()) / "jars").glob("spark-sql_*.jar")
+    names = zipfile.ZipFile(jar).namelist()
+    assert f"{session_module.CHECKPOINTS[1].replace('.', '/')}.class" in names
