@@ -32,7 +32,8 @@ class NewLog(NamedTuple):
 class Creation:
     """Makes logs in one log directory. Touches files and the new logs alone; `logs` are the finished ones.
 
-    refused: logs that were asked for and are not made, and why.
+    refused: logs that were asked for and are not made, and why. half_made: paths of logs that could not be made, nor
+    removed again; nothing is in them, and they are removed before there is one.
     """
 
     def __init__(
@@ -43,7 +44,8 @@ class Creation:
         flush_queue: list[Log],
         hot: HotWindow,
         new: list[NewLog],
-        refused: Mapping[LogKey, StorageError],
+        refused: Mapping[LogKey, StorageError | NoRoomError],
+        half_made: set[str],
     ) -> None:
         self._disk = disk
         self._directory = directory
@@ -52,20 +54,24 @@ class Creation:
         self._hot = hot
         self.new = new
         self.refused = refused
+        self._half_made = half_made
         self.logs: list[Log] = []
 
     def run(self) -> None:
-        """Any thread. NoRoomError: nothing of them is left. Any other OSError: some may be there, none is to be used.
+        """Any thread. NoRoomError: nothing of them is left but half made. Any other OSError: some may be there, none is
+        to be used.
 
         A sync that finds no room is no worse here than a write: only these new files depend on it, and all of them go.
         """
         try:
             with writing():
                 for new in self.new:
+                    self._drop(self._path(new.tp))
                     self._make(*new)
             with opening():
                 self._disk.sync_directory(self._directory)
         except NoRoomError:
+            self._half_made.update(self._path(new.tp) for new in self.new)
             with opening():
                 self._remove()
             raise
@@ -83,10 +89,14 @@ class Creation:
             log.active.forget()
         self.logs.clear()
         for new in self.new:
-            path = self._path(new.tp)
+            self._drop(self._path(new.tp))
+        self._disk.sync_directory(self._directory)
+
+    def _drop(self, path: str) -> None:
+        if path in self._half_made:
             if self._disk.exists(path):
                 self._disk.remove(path)
-        self._disk.sync_directory(self._directory)
+            self._half_made.discard(path)
 
     def _path(self, tp: TopicPartition) -> str:
         return posixpath.join(self._directory, str(tp))

@@ -125,6 +125,7 @@ class LogDirectory(DirectoryLogs):
         self.reserve = Reserve(disk, path, settings.reserve_bytes)
         self._queue: list[Log] = []
         self._dirty = 0
+        self._half_made: set[str] = set()
         self._together: Together = one_by_one
         self._lock = disk.lock(posixpath.join(path, LOCK))
         self._checkpointer: Checkpointer

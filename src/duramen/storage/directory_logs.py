@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import posixpath
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from duramen.errors import ClosedError, FencedDirectoryError, KafkaError, StorageError
@@ -48,6 +48,7 @@ class DirectoryLogs:
     reserve: Reserve
     cleaner: Cleaner
     scrubber: Scrubber
+    _half_made: set[str]
     _lock: DirectoryLock
     _queue: list[Log]
     _checkpointer: Checkpointer
@@ -74,14 +75,19 @@ class DirectoryLogs:
         OSError, StorageError: none can be made here.
         """
         self._check_usable()
-        refused: dict[LogKey, StorageError] = {}
+        refused: dict[LogKey, StorageError | NoRoomError] = {}
         for each in new:
             path = posixpath.join(self.path, str(each.tp))
-            if each.key in self.logs or each.key in self.offline or self.disk.exists(path):
+            if self._housekeeping.is_moving(path):
+                refused[each.key] = NoRoomError(errno.ENOSPC, "a deleted log has no room for another name", path)
+            elif each.key in self.logs or each.key in self.offline or self._is_taken(path):
                 problem = f"{path} exists already; remove it or create the topic under another name"
                 refused[each.key] = StorageError(problem)
         wanted = [each for each in new if each.key not in refused]
-        return Creation(self.disk, self.path, self.journal, self._queue, self.hot, wanted, refused)
+        return Creation(self.disk, self.path, self.journal, self._queue, self.hot, wanted, refused, self._half_made)
+
+    def _is_taken(self, path: str) -> bool:
+        return path not in self._half_made and self.disk.exists(path)
 
     def complete_creation(self, job: Creation) -> list[Log]:
         """The job has run: creation is journaled before anything that is appended to the logs.
@@ -94,8 +100,10 @@ class DirectoryLogs:
                 self.journal.append(kinds.CREATE, log, 0, -1, 0, 0, log.tp.topic.encode())
             except KafkaError:
                 for unmade in job.logs[number:]:
-                    with suppress(OSError):  # what stays is empty, and the next start makes a log of it
+                    try:
                         self.disk.remove(unmade.path)
+                    except OSError:  # what stays is empty
+                        self._half_made.add(unmade.path)
                 raise
             self._checkpointer.points[key_of(log)] = point_of(log)
             self.logs[key_of(log)] = log

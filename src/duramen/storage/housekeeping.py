@@ -166,6 +166,10 @@ class Housekeeping:
         else:
             move.complete()
 
+    def is_moving(self, path: str) -> bool:
+        """Whether a deleted log is there, which has not got its new name yet."""
+        return any(move.source == path and not move.moved for move in self.moving)
+
     def _moved(self, move: MoveLog, removal: Removal) -> None:
         self.moving.remove(move)
         self._removals.append(removal)

@@ -198,6 +198,47 @@ def test_a_deleted_log_that_has_its_name_still_is_gone_after_a_restart(how: str)
     assert all_offsets(line, "kept") == [0]
 
 
+def test_a_topic_whose_deleted_namesake_has_its_name_still_is_made_later() -> None:
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t")
+    assert line.produce("t", b"0").error_code == 0
+    server.disk.fault = lambda call: (
+        OSError(errno.ENOSPC, "no room") if call.operation == "rename" and "/t-0 -> " in call.path else None
+    )
+    delete_topic(line, "t")
+    server.pass_ms(3_000)
+    assert create(line, "t") == KAFKA_STORAGE_ERROR
+    server.disk.fault = None
+    server.pass_ms(20_000)
+    assert create(line, "t") == 0
+    assert line.produce("t", b"1").error_code == 0
+    server.disk.power_cut()
+    server.disk.power_on()
+    assert all_offsets(InProcess(server.disk).connect(), "t") == [0]
+
+
+def test_what_is_left_of_a_topic_that_could_not_be_made_is_not_in_its_way() -> None:
+    """To remove a directory takes a descriptor, too."""
+    server = InProcess()
+    line = server.connect()
+    server.disk.fault = lambda call: (
+        OSError(errno.EMFILE, "Too many open files")
+        if call.path.startswith("/data/t-0/") or tuple(call)[1:3] == ("remove", "/data/t-0")
+        else None
+    )
+    for _ in range(2):
+        assert create(line, "t") == KAFKA_STORAGE_ERROR
+        server.pass_ms(3_000)
+    assert server.disk.exists("/data/t-0")
+    server.disk.fault = None
+    assert create(line, "t") == 0
+    assert line.produce("t", b"0").error_code == 0
+    server.disk.power_cut()
+    server.disk.power_on()
+    assert all_offsets(InProcess(server.disk).connect(), "t") == [0]
+
+
 def test_more_files_than_may_be_open_are_written_synced_and_closed() -> None:
     """Who was written to may not be closed before it is synced, and a sync opens files of its own."""
     server = InProcess(duramen_open_files_max="16")
