@@ -229,7 +229,8 @@ class Cleaning:
         log.replace_segments(group, target)
         replaced = [segment.base_offset for segment in group[1:]]
         yield from self._insist(partial(remove_replaced, log.disk, log.path, replaced))
-        unstage(log.disk, log.path, target.base_offset)
+        while not self._unstaged(target):
+            yield None
         target.staged = ""
         target.release_files()
         log.names_changed = True
@@ -246,6 +247,17 @@ class Cleaning:
                 return
             yield None
         step()
+
+    def _unstaged(self, target: Segment) -> bool:
+        """Step 5, here, for the segment's names and what it takes for them change at once; False for want of room."""
+        try:
+            unstage(self.log.disk, self.log.path, target.base_offset)
+        except NoRoomError:
+            if self._finishing:
+                raise
+            self._cleaner.journal.give_way()  # reads of these files fail meanwhile
+            return False
+        return True
 
     def _may_swap(self, group: list[Segment]) -> bool:
         """Whether the group is still there, whole, and nobody has laid hands on it."""

@@ -98,7 +98,7 @@ def test_what_could_not_be_opened_is_opened_later(name: str, code: int, monkeypa
     world.assert_sound()
 
 
-@pytest.mark.parametrize("name", [".swap", ".cleaned -> ", "/gone-0 -> ", ".deleted", ""])
+@pytest.mark.parametrize("name", [".swap", ".swap -> ", ".cleaned -> ", "/gone-0 -> ", ".deleted", ""])
 def test_names_that_find_no_room_are_given_later(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world = Scarce(monkeypatch)
     world.work()
