@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from duramen.errors import DirectoryLockedError
@@ -151,12 +152,12 @@ class TapeDisk:
         listed = self.tape.tree[folder.number] = {}
         for name, content in tree.items():
             node: Content | Folder
-            if isinstance(content, Mapping):
-                node = Folder(self._fresh())
-                self._build(node, content)
-            else:
+            if isinstance(content, bytes):
                 node = Content(self._fresh(), content)
                 self.tape.files[node.number] = content
+            else:
+                node = Folder(self._fresh())
+                self._build(node, content)
             folder.entries[name] = node
             listed[name] = (node.number, isinstance(node, Folder))
 
@@ -195,7 +196,7 @@ class TapeDisk:
     # ---- names
 
     def _parent(self, path: str) -> tuple[Folder, str]:
-        *above, name = [part for part in path.split("/") if part]
+        above, name = _split(path)
         folder = self._root
         for part in above:
             node = folder.entries.get(part)
@@ -343,6 +344,13 @@ class TapeDisk:
     def descriptor_limit(self) -> int:
         """See ports.Disk."""
         return 1024
+
+
+@lru_cache(maxsize=4096)
+def _split(path: str) -> tuple[list[str], str]:
+    """The directories of a path, and its last name; kept, for thousands of states have the same paths."""
+    *above, name = [part for part in path.split("/") if part]
+    return above, name
 
 
 class TapeLock:
