@@ -94,6 +94,8 @@ class Broker:
         self.produce_replies = ProduceReplies()
         self.relocation_rules = RelocationRules()
         self._report = report
+        self.parked_partitions = 0
+        """Of all fetches that wait for records."""
         self._woken: deque[FetchCall] = deque()
         self._wake_scheduled = False
         self.store = Store(world, self.node_id)

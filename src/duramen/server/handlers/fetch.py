@@ -31,6 +31,9 @@ _Topic = FetchResponse.FetchableTopicResponse
 _Aborted = FetchResponse.AbortedTransaction
 NOTHING = b""
 
+MAX_PARKED_PARTITIONS = 1_000_000
+"""Of all requests that wait; some 300 bytes each. Beyond it they are answered with what there is."""
+
 
 class Records:
     """A partition's record bytes as the encoder takes them: their size, and parts that are sent as they are."""
@@ -71,7 +74,7 @@ class Answer:
 class FetchCall:
     """One Fetch request until it is answered: read, perhaps parked, perhaps waiting for cold bytes."""
 
-    __slots__ = ("_enough", "_most", "done", "plan", "request", "timer", "waking", "watched")
+    __slots__ = ("_enough", "_most", "_parked", "done", "plan", "request", "timer", "waking", "watched")
 
     def __init__(self, request: Request, plan: FetchPlan) -> None:
         self.request = request
@@ -81,6 +84,8 @@ class FetchCall:
         self._enough = min(request.body.min_bytes, self._most)
         self.timer: Timer | None = None
         self.watched: list[Partition] = []
+        self._parked = 0
+        """Partitions of it that the broker counts."""
         self.waking = False
         self.done = False
 
@@ -90,10 +95,14 @@ class FetchCall:
         """Answer at once if there is enough, else park."""
         body = self.request.body
         answers, size, urgent = self._read_all()
-        if urgent or size >= self._enough or body.max_wait_ms <= 0 or not self.plan.targets:
+        broker = self.request.broker
+        count = len(self.plan.targets)
+        may_wait = body.max_wait_ms > 0 and 0 < count <= MAX_PARKED_PARTITIONS - broker.parked_partitions
+        if urgent or size >= self._enough or not may_wait:
             self._answer(answers)
             return
-        broker = self.request.broker
+        self._parked = count
+        broker.parked_partitions += count
         for target in self.plan.targets:
             partition = self._partition(target)
             if partition is not None:
@@ -140,6 +149,8 @@ class FetchCall:
         if self.watched:
             self.request.connection.forget(self.abandon)
             self.watched = []
+        self.request.broker.parked_partitions -= self._parked
+        self._parked = 0
 
     # ---- reading ---------------------------------------------------------------------------------------------
 
@@ -357,4 +368,5 @@ def handle(request: Request) -> None:
     except KafkaError as error:
         request.reply(FetchResponse.new(error_code=int(error.code), session_id=0, responses=[]))
         return
+    request.body.topics = request.body.forgotten_topics_data = ()  # the plan has them; a request may wait for long
     FetchCall(request, plan).start()
