@@ -118,15 +118,10 @@ def _refused(name: str | None, topic_id: bytes, code: ErrorCode) -> Any:
     return MetadataResponse.MetadataResponseTopic(error_code=int(code), name=name, topic_id=topic_id, partitions=[])
 
 
-def partition_error(partition: PartitionImage) -> ErrorCode:
-    """LEADER_NOT_AVAILABLE while nobody leads."""
-    return ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
-
-
 def _error_here(request: Request, topic: TopicImage, index: int, partition: PartitionImage) -> ErrorCode:
     if request.broker.catalog.is_offline(topic.id, index):
         return ErrorCode.KAFKA_STORAGE_ERROR
-    return partition_error(partition)
+    return ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def _topic(request: Request, topic: TopicImage) -> Any:
@@ -158,14 +153,13 @@ def handle_describe_partitions(request: Request) -> None:
     body = request.body
     image = request.broker.image
     names = sorted({topic.name for topic in body.topics}) if body.topics else list(image.names())
-    first_partition = 0
+    cursor_topic, cursor_partition = "", 0
     if body.cursor is not None:
-        if body.cursor.partition_index < 0:
-            request.drop_connection("DescribeTopicPartitions with a negative cursor")
+        cursor_topic, cursor_partition = body.cursor.topic_name, body.cursor.partition_index
+        if cursor_partition < 0 or (body.topics and cursor_topic not in names):
+            _refuse_cursor(request, names)
             return
-        names = [name for name in names if name >= body.cursor.topic_name]
-        if names and names[0] == body.cursor.topic_name:
-            first_partition = body.cursor.partition_index
+        names = [name for name in names if name >= cursor_topic]
     left = min(max(body.response_partition_limit, 1), request.broker.config.integer("max.request.partition.size.limit"))
     topics: list[Any] = []
     cursor = None
@@ -178,16 +172,24 @@ def handle_describe_partitions(request: Request) -> None:
         if left <= 0:
             cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=0)
             break
-        page = topic.partitions[first_partition : first_partition + left]
-        topics.append(_described(request, topic, first_partition, page))
+        first = cursor_partition if name == cursor_topic else 0
+        page = topic.partitions[first : first + left]
+        topics.append(_described(request, topic, first, page))
         left -= len(page)
-        if first_partition + len(page) < len(topic.partitions):
-            cursor = DescribeTopicPartitionsResponse.Cursor(
-                topic_name=name, partition_index=first_partition + len(page)
-            )
+        if first + len(page) < len(topic.partitions):
+            cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=first + len(page))
             break
-        first_partition = 0
     request.reply(DescribeTopicPartitionsResponse.new(topics=topics, next_cursor=cursor))
+
+
+def _refuse_cursor(request: Request, names: list[str]) -> None:
+    """It leads nowhere, and each topic that was asked for says so; where none was, nothing could."""
+    if not request.body.topics:
+        request.drop_connection("DescribeTopicPartitions with a negative cursor")
+        return
+    topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+    refused = [topic(error_code=int(ErrorCode.INVALID_REQUEST), name=name) for name in names]
+    request.reply(DescribeTopicPartitionsResponse.new(topics=refused))
 
 
 def _undescribed(request: Request, name: str, topic: TopicImage | None) -> Any:
@@ -207,7 +209,7 @@ def _described(request: Request, topic: TopicImage, first: int, page: list[Parti
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[
             DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
-                error_code=int(partition_error(partition)),
+                error_code=int(_error_here(request, topic, first + number, partition)),
                 partition_index=first + number,
                 leader_id=partition.leader,
                 leader_epoch=partition.leader_epoch,
