@@ -180,16 +180,8 @@ class Checkpointer:
             taken += 1
             if self.logs.get(key_of(log)) is not log:
                 continue
-            try:
-                sync = log.take_sync()
-            except NoRoomError:
-                for _, other, _ in syncs:
-                    other.give_back()
-                raise
-            if sync is None:
+            if not _take_sync(log, syncs):
                 self.points[key_of(log)] = point_of(log)
-            else:
-                syncs.append((log, sync, point_of(log)))
         del current.waiting[:taken]
         files = None
         if not current.waiting:
@@ -198,7 +190,7 @@ class Checkpointer:
         self._job = Checkpoint(syncs, files, current.lsn, self._is_gone)
         return self._job
 
-    def take_written(self, lacking: NoRoomError) -> Checkpoint | None:
+    def take_written(self, lacking: OSError | None) -> Checkpoint | None:
         """Where no file can be opened: a job, outside of a round, for logs whose files are. Then they may be closed.
 
         None where something else is lacking, or there is no such log.
@@ -207,11 +199,11 @@ class Checkpointer:
         logs = [log for log in waiting if not log.dirty and log.unsynced_bytes and not self._is_gone(log)]
         if not logs or self._job is not None or not lacks_files(lacking):
             return None
-        syncs = []
+        syncs: list[tuple[Log, LogSync, LogPoint]] = []
         for log in logs[: max(SLICE_LOGS, len(logs) // MOST_SLICES)]:
-            sync = log.take_sync()
-            if sync is not None:
-                syncs.append((log, sync, point_of(log)))
+            _take_sync(log, syncs)
+        if not syncs:
+            return None
         self._job = Checkpoint(syncs, None, 0, self._is_gone)
         return self._job
 
@@ -339,6 +331,19 @@ class Checkpointer:
 
     def _is_gone(self, log: Log) -> bool:
         return self.logs.get(key_of(log)) is not log
+
+
+def _take_sync(log: Log, syncs: list[tuple[Log, LogSync, LogPoint]]) -> bool:
+    """Add the log's to those of a job; whether there is anything to sync. NoRoomError: all go back. OSError."""
+    try:
+        sync = log.take_sync()
+    except NoRoomError:
+        for _, other, _ in syncs:
+            other.give_back()
+        raise
+    if sync is not None:
+        syncs.append((log, sync, point_of(log)))
+    return sync is not None
 
 
 def key_of(log: Log) -> LogKey:

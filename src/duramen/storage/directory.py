@@ -317,7 +317,8 @@ class LogDirectory(DirectoryLogs):
             return None
         self._truncations.carry_out()
         if self._truncations.waiting or self._housekeeping.moving:
-            return None  # a round that covered its entry would have to have synced the cut, or the new name
+            # A round that covered its entry would have to have synced the cut, or the new name.
+            return self._checkpointer.take_written(self.journal.no_room)
         try:
             self.flush()
         except NoRoomError as error:

@@ -239,10 +239,13 @@ def test_what_is_left_of_a_topic_that_could_not_be_made_is_not_in_its_way() -> N
     assert all_offsets(InProcess(server.disk).connect(), "t") == [0]
 
 
-def test_more_files_than_may_be_open_are_written_synced_and_closed() -> None:
+@pytest.mark.parametrize("deletes", [False, True])
+def test_more_files_than_may_be_open_are_written_synced_and_closed(deletes: bool) -> None:
     """Who was written to may not be closed before it is synced, and a sync opens files of its own."""
     server = InProcess(duramen_open_files_max="16")
     disk = server.disk
+    admin = server.connect()
+    admin.create_topic("gone")
     lines = [server.connect() for _ in range(60)]
     for number, line in enumerate(lines):
         line.create_topic(f"t{number}")
@@ -261,8 +264,16 @@ def test_more_files_than_may_be_open_are_written_synced_and_closed() -> None:
     disk.fault = none_left
     for number, line in enumerate(lines):
         line.ask_produce(f"t{number}", b"1")
-    server.pass_ms(1_000)
+    server.run()
     assert scarce
+    if deletes:  # which is carried out before anything is checkpointed
+        directory = server.broker.store.directories[0]
+        most, none = 0, most
+        with directory.journal.making_room():
+            directory.delete_log(next(log for log in directory.logs.values() if log.tp.topic == "gone"))
+        most = none
+        assert directory._housekeeping.moving
+    server.pass_ms(1_000)
     (remedy,) = [fields["remedy"] for event, fields in server.events if event == "directory-full"]
     assert "ulimit -n" in remedy
     for number in range(60):
