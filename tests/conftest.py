@@ -25,15 +25,16 @@ SESSION = tuple(SPARK + name for name in ("connector/", "pipelines/", "test_sink
 LONG = tuple(
     f"tests/{name}.py"
     for name in (
-        "scenarios/test_kafka_directories",
-        "spark/test_source_cluster",
         "simulation/test_seeds",
-        "scenarios/test_power_cut_storage",
+        "spark/test_source_cluster",
         "crash/test_crash_states",
         "unit/pipelines/test_upkeep",
+        "scenarios/test_power_cut_storage",
+        "scenarios/test_kafka_directories",
+        "unit/cli/test_commands",
     )
 )
-"""Files of half a minute and more, the longest first."""
+"""Files that take longest on four processes, and the longest of the unit tests: none of them is to be the last."""
 UNITS = "tests/unit/"
 
 # PySpark gives a worker 15 s to come to the JVM's socket, which a loaded machine needs.
