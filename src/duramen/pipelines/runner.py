@@ -152,8 +152,15 @@ class _Loop:
         try:
             running = patiently(name, begun, self._say, stopped)
         except SwapConflictError as error:
-            back = self._taken_back(name, version)
-            self._locks.pop(name).close()
+            try:
+                back = self._taken_back(name, version)
+            except BusyError:
+                if self._terms.available_now:
+                    raise
+                self._waiting.append(name)  # a swap that began just now sees to it
+                return
+            finally:
+                self._locks.pop(name).close()
             if back is None:
                 raise
             self._say(f"{name} is {back} again: the swap to {version} was cut off, and {error}")

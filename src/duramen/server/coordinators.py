@@ -6,6 +6,7 @@ lead it; until that is done its groups are told COORDINATOR_LOAD_IN_PROGRESS.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -40,10 +41,14 @@ def group_error(error: DuramenError) -> ErrorCode:
     return _APPEND_ERRORS.get(error.code, error.code)
 
 
+_utf_16 = codecs.getencoder("utf-16-be")
+"""Here, for a codec is imported when it is first asked for, which takes a descriptor."""
+
+
 def java_hash(text: str) -> int:
     """String.hashCode of the text's UTF-16 units, as an unsigned number."""
     value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
+    units, _ = _utf_16(text, "surrogatepass")
     for index in range(0, len(units), 2):
         value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
     return value

@@ -213,6 +213,30 @@ def test_a_run_goes_back_where_its_swap_never_came_about(
     assert said == ["late is v1 again: the swap to v2 was cut off, and another pipeline's came first"]
 
 
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_step_that_somebody_swaps_just_then_is_let_go(
+    runner: StepRunner, monkeypatch: pytest.MonkeyPatch, available_now: bool
+) -> None:
+    """What is to be taken back is held by a swap that began meanwhile: it needs the version, whose lock was kept."""
+    folder = runner.folder("late")
+    folder.point(Current("v2", "v1", (Cut("late", {0: 3}, "late.v2", {0: 2}),)))
+
+    def refused(topic: str, cuts: Sequence[Cut]) -> None:
+        raise SwapConflictError("another pipeline's came first")
+
+    monkeypatch.setattr(runner, "publish", refused)
+    terms = Terms(None, available_now, "1 second", False, None)
+    with _Loop(runner, terms, lambda _: None, lambda _: None) as loop, folder.hold():
+        if available_now:
+            with pytest.raises(BusyError):
+                loop.begin("late")
+        else:
+            loop.begin("late")
+            assert loop.busy
+        with folder.version("v2").locked():
+            assert runner.started == []
+
+
 def test_a_query_that_fails_for_good_ends_the_run_by_name(runner: StepRunner) -> None:
     with _Loop(runner, Terms(None, False, "1 second", False, None), lambda _: None, lambda _: None) as loop:
         loop.begin("late")

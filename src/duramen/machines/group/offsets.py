@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator
 from typing import Final
 
@@ -20,6 +21,7 @@ from duramen.machines.group.settings import GroupSettings
 from duramen.machines.group.state import Group, GroupState
 from duramen.machines.group.subscription import CONSUMER_PROTOCOL_TYPE
 
+_utf_16: Final = codecs.getencoder("utf-16-le")  # here, for the import of a codec takes a descriptor
 SLICE_RECORDS: Final = 500
 SLICE_BYTES: Final = 256 << 10
 """Tombstones written in one decision when topics go or offsets expire; the rest follows in further ones."""
@@ -99,7 +101,7 @@ def commit(command: CommitOffsets, settings: GroupSettings, now: int) -> tuple[l
 
 def _utf16_length(text: str) -> int:
     """Kafka counts Java characters."""
-    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+    return len(text) if text.isascii() else len(_utf_16(text, "surrogatepass")[0]) // 2
 
 
 # ---------------------------------------------------------------------- reading and deleting
