@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
 
@@ -222,11 +223,12 @@ def test_a_step_that_somebody_swaps_just_then_is_let_go(
     folder.point(Current("v2", "v1", (Cut("late", {0: 3}, "late.v2", {0: 2}),)))
 
     def refused(topic: str, cuts: Sequence[Cut]) -> None:
+        meanwhile.enter_context(folder.hold())
         raise SwapConflictError("another pipeline's came first")
 
     monkeypatch.setattr(runner, "publish", refused)
     terms = Terms(None, available_now, "1 second", False, None)
-    with _Loop(runner, terms, lambda _: None, lambda _: None) as loop, folder.hold():
+    with ExitStack() as meanwhile, _Loop(runner, terms, lambda _: None, lambda _: None) as loop:
         if available_now:
             with pytest.raises(BusyError):
                 loop.begin("late")
