@@ -16,8 +16,10 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-SECONDS = 300
-"""How long anything may take. A round of power cuts audits several directories while the load's node is down."""
+SECONDS = 60
+"""How long anything may take while the node is there."""
+OUTAGE_SECONDS = 300
+"""How long clients go on where it may be away for long: a round of power cuts audits several directories meanwhile."""
 CYCLE = bytes(range(251))
 PATTERN = CYCLE * 9
 

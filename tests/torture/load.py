@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from kafka import KafkaProducer
 
-from torture.ledger import SECONDS, Ledger, Sent, value_of
+from torture.ledger import OUTAGE_SECONDS, SECONDS, Ledger, Sent, value_of
 from torture.odd_writers import CONFIGS, OUTLIVE_POWER, OddWriter
 
 PARTITIONS = 3
@@ -61,6 +61,7 @@ class Load:
         self.ledger = ledger
         self.random = random.Random(seed * 1000 + generation)
         self.prefix = f"g{generation}"
+        self.patience = OUTAGE_SECONDS if power else SECONDS
         self.running = threading.Event()
         self.idle = 0
         self.clients: list[Client] = []
@@ -154,7 +155,7 @@ class Load:
         def work(client: Client) -> None:
             producer = Producer(
                 {
-                    "bootstrap.servers": self.bootstrap, "linger.ms": 1, "message.timeout.ms": SECONDS * 1000,
+                    "bootstrap.servers": self.bootstrap, "linger.ms": 1, "message.timeout.ms": self.patience * 1000,
                     **SILENT, **config,
                 }
             )  # fmt: skip
@@ -180,7 +181,7 @@ class Load:
             producer = KafkaProducer(
                 bootstrap_servers=self.bootstrap, acks="all", linger_ms=2, retries=1000,
                 reconnect_backoff_ms=20, reconnect_backoff_max_ms=100, retry_backoff_ms=20,
-                delivery_timeout_ms=SECONDS * 1000, request_timeout_ms=5000,
+                delivery_timeout_ms=self.patience * 1000, request_timeout_ms=5000,
             )  # fmt: skip
             while not client.stopping.is_set():
                 busy = sent.sent - len(sent.acknowledged) - len(sent.lost)
@@ -199,7 +200,7 @@ class Load:
 
     def _odd(self, kind: str) -> Callable[[Client], None]:
         writer = OddWriter(
-            self.bootstrap, self.ledger, f"{self.prefix}-{kind}", PARTITIONS, self.random.getrandbits(32)
+            self.bootstrap, self.ledger, f"{self.prefix}-{kind}", PARTITIONS, self.random.getrandbits(32), self.patience
         )
 
         def work(client: Client) -> None:

@@ -12,7 +12,7 @@ from collections import Counter
 from duramen.client import Cluster
 from duramen.model import NO_TIMESTAMP, TopicPartition
 from duramen.wire.batch import NewRecord, build_batch, stamp_max_timestamp
-from torture.ledger import SECONDS, Ledger, Sent, value_of
+from torture.ledger import Ledger, Sent, value_of
 
 PASSES_S = 2.0
 CONFIGS: dict[str, dict[str, str]] = {
@@ -36,14 +36,16 @@ KEYS = 12
 class OddWriter:
     """One idempotent writer of one topic, a batch at a time, each sent again until it is answered."""
 
-    def __init__(self, bootstrap: str, ledger: Ledger, topic: str, partitions: int, seed: int) -> None:
+    def __init__(
+        self, bootstrap: str, ledger: Ledger, topic: str, partitions: int, seed: int, patience_s: float
+    ) -> None:
         kind = topic.partition("-")[2]
         self.random = random.Random(f"{topic} {seed}")
         passes_s = PASSES_S if kind == "passing" else None
         self.sent = ledger.sent.setdefault(topic, Sent(topic, True, kind.startswith("latest"), passes_s))
         self.ledger = ledger
         self.partitions = partitions
-        self.cluster = Cluster(bootstrap, timeout_s=SECONDS)
+        self.cluster = Cluster(bootstrap, timeout_s=patience_s)
         self.producer: tuple[int, int] | None = None
         self.sequences: Counter[int] = Counter()
 

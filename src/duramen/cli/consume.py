@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import click
@@ -145,6 +146,10 @@ class Meant:
         self._client.close()
 
 
+Printing = Callable[[Source, Ends], None]
+"""Prints what the source has, as the command line asked for it."""
+
+
 @click.command(epilog=EPILOG)
 @click.argument("topic", type=NAME)
 @click.option(
@@ -204,12 +209,16 @@ def command(
         # How long the node may hold back its answer when there is nothing new: no time when we stop at the end.
         "fetch.wait.max.ms": 500 if follow else 10,
     }
-    if group is None:
-        _alone(cluster, topic, partitions, start, settings, show, follow=follow, count=count)
-    elif cluster.is_plaintext:
-        _member(cluster, topic, group, start, settings, show, follow=follow, count=count)
-    else:
-        _secure_member(cluster, topic, group, start, settings, show, follow=follow, count=count)
+    printing = partial(_print_all, show=show, follow=follow, count=count, patience=cluster.timeout)
+    try:
+        if group is None:
+            _alone(cluster, topic, partitions, start, settings, printing, follow=follow)
+        elif cluster.is_plaintext:
+            _member(cluster, topic, group, start, settings, printing)
+        else:
+            _secure_member(cluster, topic, group, start, settings, printing)
+    except KafkaException as error:
+        raise failure(error, topic) from None
 
 
 _OWN_OFFSETS = {"enable.auto.commit": False, "enable.auto.offset.store": False, "enable.partition.eof": True}
@@ -221,10 +230,9 @@ def _alone(
     partitions: tuple[int, ...],
     start: Position,
     settings: dict[str, object],
-    show: Callable[[Incoming], bytes],
+    printing: Printing,
     *,
     follow: bool,
-    count: int | None,
 ) -> None:
     """Print without a group: what is read, and from where, is chosen here."""
     own = {"group.id": f"duramen-cli-{uuid.uuid4()}", "auto.offset.reset": "error"}
@@ -242,9 +250,7 @@ def _alone(
         read = consumer.consume if meant is None else meant.read
         source = Source(read, lambda: ends.all_reached, None, lambda message: _go_on(cluster, consumer, message))
         try:
-            _print_all(source, ends, show, follow=follow, count=count, patience=cluster.timeout)
-        except KafkaException as error:
-            raise failure(error, topic) from None
+            printing(source, ends)
         finally:
             consumer.close()
 
@@ -255,10 +261,7 @@ def _secure_member(
     group: str,
     start: Position,
     settings: dict[str, object],
-    show: Callable[[Incoming], bytes],
-    *,
-    follow: bool,
-    count: int | None,
+    printing: Printing,
 ) -> None:
     """Print as a member of the group where our own client cannot connect: swaps and ids of topics are not seen."""
     consumer = cluster.consumer(**settings, **_OWN_OFFSETS, **{"group.id": group, "auto.offset.reset": start.kind})
@@ -276,9 +279,7 @@ def _secure_member(
             lambda done: consumer.commit(offsets=done, asynchronous=False),
             lambda message: _go_on(cluster, consumer, message),
         )
-        _print_all(source, ends, show, follow=follow, count=count, patience=cluster.timeout)
-    except KafkaException as error:
-        raise failure(error, topic) from None
+        printing(source, ends)
     finally:
         consumer.close()
 
@@ -289,28 +290,21 @@ def _member(
     group: str,
     start: Position,
     settings: dict[str, object],
-    show: Callable[[Incoming], bytes],
-    *,
-    follow: bool,
-    count: int | None,
+    printing: Printing,
 ) -> None:
     """Print as a member of the group, which goes from topic to topic where the topic was swapped."""
     cluster.probe()
     partitions_of(cluster, cluster.admin(), [topic])
-    try:
-        with GroupReader(
-            cluster.bootstrap,
-            group,
-            topic,
-            start="latest" if start.kind == "latest" else "earliest",
-            settings=cluster.settings(**settings),
-            logger=SILENT,
-            tell=note,
-        ) as reader:
-            source = Source(reader.consume, lambda: reader.at_end, lambda _done: reader.commit())
-            _print_all(source, Ends(), show, follow=follow, count=count, patience=cluster.timeout)
-    except KafkaException as error:
-        raise failure(error, topic) from None
+    with GroupReader(
+        cluster.bootstrap,
+        group,
+        topic,
+        start="latest" if start.kind == "latest" else "earliest",
+        settings=cluster.settings(**settings),
+        logger=SILENT,
+        tell=note,
+    ) as reader:
+        printing(Source(reader.consume, lambda: reader.at_end, lambda _done: reader.commit()), Ends())
 
 
 def _go_on(cluster: Cluster, consumer: Consumer, message: Message) -> None:
@@ -383,8 +377,8 @@ def _formatter(kind: str, separator: str, null: bytes) -> Callable[[Incoming], b
 def _print_all(
     source: Source,
     ends: Ends,
-    show: Callable[[Incoming], bytes],
     *,
+    show: Callable[[Incoming], bytes],
     follow: bool,
     count: int | None,
     patience: float,

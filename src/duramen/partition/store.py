@@ -17,7 +17,7 @@ from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError,
 from duramen.model import TopicId, TopicPartition
 from duramen.partition.compaction import Compaction
 from duramen.partition.flushing import Flushing
-from duramen.partition.groups import Groups
+from duramen.partition.group_commits import GroupCommits
 from duramen.partition.hardening import Hardening
 from duramen.partition.maintenance import Maintenance
 from duramen.partition.offline import offline
@@ -61,7 +61,7 @@ class Store:
         self._homes: dict[TopicPartition, LogDirectory] = {}
         self._touched: dict[Partition, None] = {}
         self._hardening = Hardening(self, world.clock)
-        self._groups = Groups(self, world.clock, self._group_done)
+        self._group_commits = GroupCommits(self, world.clock, self._group_done)
         self._commit_scheduled = False
         self._failed: list[LogDirectory] = []
         """Directories of whose failure everybody was told."""
@@ -249,7 +249,7 @@ class Store:
 
     def _start_group(self, directory: LogDirectory) -> None:
         if (group := directory.take_group()) is not None:
-            self._groups.write(directory, group)
+            self._group_commits.write(directory, group)
 
     def _group_done(self, directory: LogDirectory, group: Group, error: BaseException | None) -> None:
         if error is not None:
@@ -319,7 +319,7 @@ class Store:
         self._check_idle()
 
     def _check_idle(self) -> None:
-        if self._on_idle is None or self._jobs or self._groups.put_off or self._commit_scheduled:
+        if self._on_idle is None or self._jobs or self._group_commits.put_off or self._commit_scheduled:
             return
         if any(d.journal.has_pending and d.journal.failed is None for d in self.directories):
             self.commit_soon()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.unit.partition.partition_world import Lanes, Numbers, joined
 
 from duramen.config import load_broker_config
 from duramen.ports import Part, World
 from duramen.server.broker import Broker
+from duramen.server.outbox import first_bytes
 from duramen.sim.disk import CrashDisk
 from duramen.wire.batch import build_batch
 from duramen.wire.frame import encode_request, parse_response
@@ -165,6 +166,32 @@ class Line:
         return self.fetched()
 
 
+L = TypeVar("L", bound=Line)
+
+
+class SlowLine(Line):
+    """A client whose socket takes only `room` bytes before he reads."""
+
+    def __init__(self, server: InProcess, room: int) -> None:
+        super().__init__(server)
+        self.room = room
+        self.writer: Callable[[], None] | None = None
+
+    def send(self, parts: Sequence[Part]) -> int:
+        sent = super().send(first_bytes(list(parts), self.room)) if self.room else 0
+        self.room -= sent
+        return sent
+
+    def set_writer(self, callback: Callable[[], None] | None) -> None:
+        self.writer = callback
+
+    def read(self, room: int = 1 << 40) -> None:
+        """He reads so many bytes."""
+        self.room = room
+        while self.room and self.writer is not None:
+            self.writer()
+
+
 class InProcess:
     """A running broker on `disk`."""
 
@@ -198,7 +225,13 @@ class InProcess:
     def close(self) -> None: ...
 
     def connect(self) -> Line:
-        line = Line(self)
+        return self._connected(Line(self))
+
+    def connect_slowly(self, room: int) -> SlowLine:
+        """A client whose socket takes so many bytes before he reads."""
+        return self._connected(SlowLine(self, room))
+
+    def _connected(self, line: L) -> L:
         self.lines.append(line)
         self._accept(line)
         return line
@@ -211,6 +244,14 @@ class InProcess:
             moved = sum(line.deliver() for line in self.lines)
             if not moved and not self.lanes.step():
                 return
+
+    def forget_cache(self) -> None:
+        """What was stored is no longer in memory, nor counted as recent."""
+        self.disk.short_reads = lambda length: -1
+        for directory in self.broker.store.directories:
+            for log in directory.logs.values():
+                for segment in log.segments:
+                    directory.hot.forget(segment, 0, segment.size)
 
     def step_journal(self) -> None:
         """Everything up to the journal's next group, which becomes durable; its lane stays held."""

@@ -26,11 +26,7 @@ def old_data() -> InProcess:
     for _ in range(8):
         assert line.produce("old", *[b"x" * RECORD_BYTES] * RECORDS).error_code == 0
     server.pass_ms(70_000)  # a checkpoint
-    server.disk.short_reads = lambda length: -1
-    for directory in server.broker.store.directories:
-        for log in directory.logs.values():
-            for segment in log.segments:
-                directory.hot.forget(segment, 0, segment.size)
+    server.forget_cache()
     return server
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 
 import pytest
-from tests.unit.server.broker_world import InProcess, Line
+from tests.unit.server.broker_world import InProcess, SlowLine
 from tests.unit.server.test_connections import Server, Wire, frames, payload
 
 from duramen.ports import Part
 from duramen.server.cold_reads import LANES
 from duramen.server.door import UNREAD_CHECK_SECONDS, UNREAD_SECONDS
 from duramen.server.network import Connection
-from duramen.server.outbox import first_bytes
 from duramen.server.unread import memory_of
 from duramen.storage.reads import BUFFER_BYTES
 
@@ -27,34 +26,8 @@ OVER = len(LANES) * BUFFER_BYTES
 SHED_MS = round(1000 * (UNREAD_SECONDS + UNREAD_CHECK_SECONDS)) + 100
 
 
-class Slow(Line):
-    """A client whose socket takes only so many bytes before he reads."""
-
-    def __init__(self, server: InProcess) -> None:
-        super().__init__(server)
-        self.room = 100
-        self._writer: Callable[[], None] | None = None
-
-    def send(self, parts: Sequence[Part]) -> int:
-        sent = super().send(first_bytes(list(parts), self.room)) if self.room else 0
-        self.room -= sent
-        return sent
-
-    def set_writer(self, callback: Callable[[], None] | None) -> None:
-        self._writer = callback
-
-    def read(self, room: int = 1 << 40) -> None:
-        """He reads so many bytes."""
-        self.room = room
-        while self.room and self._writer is not None:
-            self._writer()
-
-
-def connect(server: InProcess) -> Slow:
-    line = Slow(server)
-    server.lines.append(line)
-    server._accept(line)
-    return line
+def connect(server: InProcess) -> SlowLine:
+    return server.connect_slowly(100)
 
 
 @pytest.fixture
@@ -67,11 +40,7 @@ def server() -> Iterator[InProcess]:
     for _ in range(BATCHES):
         assert line.produce("old", *BATCH).error_code == 0
     world.pass_ms(70_000)  # a checkpoint
-    world.disk.short_reads = lambda length: -1
-    for directory in world.broker.store.directories:
-        for log in directory.logs.values():
-            for segment in log.segments:
-                directory.hot.forget(segment, 0, segment.size)
+    world.forget_cache()
     world.broker.door.receiver.unread.cap_bytes = CAP
     yield world
     for connection in list(world.broker.door.connections):
@@ -90,7 +59,7 @@ def held(server: InProcess) -> int:
     return total
 
 
-def crowd_of(server: InProcess) -> list[Slow]:
+def crowd_of(server: InProcess) -> list[SlowLine]:
     crowd = [connect(server) for _ in range(CROWD)]
     for number, line in enumerate(crowd):
         for turn in range(3):
@@ -233,10 +202,7 @@ def test_a_short_reply_does_not_keep_a_large_buffer(server: InProcess) -> None:
     line.create_topic("short")
     for _ in range(10):
         assert line.produce("short", b"x" * 20_000).error_code == 0
-    for directory in server.broker.store.directories:
-        for log in directory.logs.values():
-            for segment in log.segments:
-                directory.hot.forget(segment, 0, segment.size)
+    server.forget_cache()
     slow = connect(server)
     slow.ask_fetch("short", 0, most=100_000)
     server.run()

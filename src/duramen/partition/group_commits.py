@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Done = Callable[[LogDirectory, Group, BaseException | None], None]
 
 
-class Groups:
+class GroupCommits:
     """Of one store. put_off: how many wait for their next try; a stop waits for them."""
 
     def __init__(self, store: Store, clock: Clock, done: Done) -> None:
