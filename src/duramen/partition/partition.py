@@ -24,6 +24,7 @@ from duramen.config import TopicConfig
 from duramen.errors import ErrorCode, KafkaError, StorageError
 from duramen.machines.replication import Replication
 from duramen.model import NO_TIMESTAMP, TopicPartition
+from duramen.partition.refusals import Refusals
 from duramen.partition.rewriting import lacks_max_timestamp, may_need_rewriting, needs_rewriting, rewrite
 from duramen.ports import Part, Submit
 from duramen.storage.log import COPIED_BYTES, Log
@@ -67,6 +68,7 @@ class Partition:
         "_decodes",
         "_on_touched",
         "_queued",
+        "_refusals",
         "_rewriting",
         "_submit",
         "_waiting",
@@ -95,6 +97,7 @@ class Partition:
         self._waiting: deque[tuple[int, int, Done, Appended]] = deque()
         self._watchers: dict[Callable[[], None], Callable[[KafkaError], None] | None] = {}
         self._queued: deque[Callable[[], None]] = deque()
+        self._refusals = Refusals()
         self._rewriting = False
         self.closed = False
         self.bytes_in = 0
@@ -152,7 +155,8 @@ class Partition:
         """
         if self._rewriting:
             if len(self._queued) >= MAX_QUEUED_BEHIND_REWRITE:
-                done(KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{self.tp}: too many batches wait for recompression"))
+                busy = f"{self.tp}: too many batches wait for recompression"
+                self._refuse(view, KafkaError(ErrorCode.REQUEST_TIMED_OUT, busy), now_ms, done)
                 return
             if len(view) <= COPIED_BYTES:
                 view = memoryview(bytearray(view))  # what the log would copy, its owner may write over
@@ -162,12 +166,15 @@ class Partition:
             header = self._admit(view, acks, now_ms)
             if (self._decodes or lacks_max_timestamp(header)) and needs_rewriting(self.config, header):
                 self._start_rewrite(view, acks, now_ms, done)
-                return
-            self._append_checked(view, header, acks, now_ms, done)
-        except KafkaError as error:
-            done(error)
-        except (OSError, StorageError) as error:
-            done(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {error}"))
+            else:
+                self._append_checked(view, header, acks, now_ms, done)
+        except (KafkaError, OSError, StorageError) as error:
+            self._refuse(view, error, now_ms, done)
+
+    def _refuse(self, view: memoryview, why: Exception, now_ms: int, done: Done) -> None:
+        error = why if isinstance(why, KafkaError) else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {why}")
+        self._refusals.remember(view, error, now_ms)
+        done(error)
 
     def _admit(self, view: memoryview, acks: int, now_ms: int) -> BatchHeader:
         """Everything that can refuse a batch before it costs anything; raises KafkaError."""
@@ -179,19 +186,19 @@ class Partition:
         config = self.config
         too_few = replication.in_sync_error(config.min_insync_replicas) if acks == -1 else None
         if too_few is not None:
+            fewest = config.min_insync_replicas
             raise KafkaError(
-                too_few,
-                f"{self.tp}: {len(replication.isr)} in-sync replicas, min.insync.replicas={config.min_insync_replicas}",
+                too_few, f"{self.tp}: {len(replication.isr)} in-sync replicas, min.insync.replicas={fewest}"
             )
         header = check_produced(view, config.max_message_bytes)
         if header.attributes & TRANSACTIONAL:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served yet; nothing was stored")
         after = header.max_timestamp - now_ms
         if after > config.message_timestamp_after_max_ms and config.message_timestamp_type == "CreateTime":
-            raise KafkaError(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"{self.tp}: timestamp {header.max_timestamp} is {after} ms ahead of the broker",
-            )
+            ahead = f"{self.tp}: timestamp {header.max_timestamp} is {after} ms ahead of the broker"
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, ahead)
+        if self._refusals:
+            self._refusals.check(header, now_ms)
         return header
 
     def _append_checked(self, view: memoryview, header: BatchHeader, acks: int, now_ms: int, done: Done) -> None:
@@ -211,6 +218,8 @@ class Partition:
         base = log.end_offset
         place(view, header, base, self.replication.epoch)
         log.append(view, header, now_ms)
+        if self._refusals:
+            self._refusals.appended(header)
         self.bytes_in += header.size
         self._on_touched(self)
         self._park(log.end_offset, acks, done, Appended(base, append_time, log.start_offset))
@@ -246,10 +255,9 @@ class Partition:
 
         def finish(result: bytearray | None, error: BaseException | None) -> None:
             self._rewriting = False
-            if isinstance(error, KafkaError):
-                done(error)
-            elif error is not None:
-                done(KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.tp}: {error}"))
+            if error is not None:
+                corrupt = ErrorCode.CORRUPT_MESSAGE
+                done(error if isinstance(error, KafkaError) else KafkaError(corrupt, f"{self.tp}: {error}"))
             elif result is not None:
                 self._finish_rewrite(memoryview(result), acks, now_ms, done)
             while self._queued and not self._rewriting:
@@ -262,10 +270,8 @@ class Partition:
             if self.closed or not self.replication.is_leader:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here any more")
             self._append_checked(view, parse_header(view), acks, now_ms, done)
-        except KafkaError as error:
-            done(error)
-        except (OSError, StorageError) as error:
-            done(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {error}"))
+        except (KafkaError, OSError, StorageError) as error:
+            self._refuse(view, error, now_ms, done)
 
     # ---- durability ------------------------------------------------------------------------------------------
 
@@ -283,9 +289,8 @@ class Partition:
         while waiting and waiting[0][0] <= high:
             _, acks, done, answer = waiting.popleft()
             done(too_few if too_few is not None and acks == -1 else answer)
-        if self._watchers:
-            for callback in list(self._watchers):
-                callback()
+        for callback in tuple(self._watchers):
+            callback()
 
     def _too_few_in_sync(self) -> KafkaError | None:
         """What acks=all is told when replicas fell out of sync, or more were asked for, behind the append."""
@@ -326,10 +331,8 @@ class Partition:
         if self.closed:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.tp} was deleted")
         if offset < log.start_offset or offset > log.end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.tp}: offset {offset} is outside {log.start_offset}..{log.end_offset}",
-            )
+            outside = f"{self.tp}: offset {offset} is outside {log.start_offset}..{log.end_offset}"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, outside)
         stable = self.last_stable_offset
         high = self.replication.high_watermark
         bound = stable if isolation == READ_COMMITTED else high

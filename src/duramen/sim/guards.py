@@ -7,7 +7,6 @@ switch for it. A guard names the invariant that must break without it, and what 
 from __future__ import annotations
 
 import contextlib
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import SystemRandom
@@ -18,12 +17,13 @@ from duramen.machines.group.offsets import OffsetTable
 from duramen.machines.metadata.image import BrokerImage, MetadataImage, TopicImage
 from duramen.machines.sink.state import Sink
 from duramen.model import METADATA_TOPIC_ID, TopicId
-from duramen.partition import rewriting
+from duramen.partition import refusals, rewriting
 from duramen.partition.catalog import Catalog
 from duramen.partition.host import Host
 from duramen.partition.partition import Partition, Read
 from duramen.server.handlers.commit_staged import CommitCall
 from duramen.server.handlers.fetch import FetchCall
+from duramen.sim.guard import Guard
 from duramen.sim.network import SimNetwork
 from duramen.sim.plan import Plan
 from duramen.storage import housekeeping, kinds, reads, segment_loading
@@ -46,28 +46,6 @@ CRASHES = ("power cut in a call", "power cut", "kill")
 CHANGES = ("recreator", "hardener", "grower", "configurer", "trimmer")
 FEW = Plan(records=5, readers=0, members=0, partitions=1, page_cache=False, churn=False)
 """A world in which little happens besides what a guard is about."""
-
-
-class Guard(ABC):
-    """Something that keeps a promise; its docstring says what happens without it.
-
-    owner, method: what is replaced. caught_by: the invariant that breaks. plan: of the worlds in which to look for it.
-    twice: whether it takes two runs of a seed.
-    """
-
-    owner: Any
-    method: str
-    caught_by: str
-    plan = Plan()
-    twice = False
-
-    @abstractmethod
-    def replacement(self, original: Any) -> Any:
-        """The method without the guard."""
-
-    def parts(self) -> list[tuple[Any, str, Any]]:
-        """(owner, name, replacement) of everything that is replaced."""
-        return [(self.owner, self.method, self.replacement(getattr(self.owner, self.method)))]
 
 
 class Acknowledgement(Guard):
@@ -210,6 +188,19 @@ class Sequences(Guard):
             return found
 
         return check
+
+
+class Refusals(Guard):
+    """What is behind a batch that found no room is answered OUT_OF_ORDER_SEQUENCE_NUMBER, or taken as the first."""
+
+    owner = refusals.Refusals
+    method = "remember"
+    caught_by = "ExactlyOnce"
+    plan = Plan(faults=("full disk",), records=150, readers=0, members=0)
+
+    def replacement(self, original: Any) -> Any:
+        """Remember nothing."""
+        return lambda *arguments: None
 
 
 class LogStart(Guard):
@@ -562,6 +553,7 @@ GUARDS: dict[str, Guard] = {
     "first-home": FirstHome(),
     "duplicates": Duplicates(),
     "sequences": Sequences(),
+    "refusals": Refusals(),
     "log-start": LogStart(),
     "exact-start": ExactStart(),
     "retention-age": RetentionAge(),

@@ -224,6 +224,7 @@ class Producer:
     def _take(self, replies: list[Any]) -> bool:
         """Learn from the replies to what waits; False when something must be sent again."""
         scene = self.scene
+        self._check_behind_refused(replies)
         for index, reply in enumerate(replies):
             if reply is None:
                 scene.note(f"{self.name} lost a reply")
@@ -250,6 +251,19 @@ class Producer:
             else:
                 raise unexpected(f"{self.name} produce", answer.error_code)
         return True
+
+    def _check_behind_refused(self, replies: list[Any]) -> None:
+        """What is behind a batch that was refused for a while has to come again, in the same epoch.
+
+        OUT_OF_ORDER_SEQUENCE_NUMBER makes librdkafka begin another, under which it sends again what may be stored.
+        """
+        refused = False
+        for reply in replies:
+            code = ErrorCode.NONE if reply is None else reply.responses[0].partition_responses[0].error_code
+            if code == ErrorCode.KAFKA_STORAGE_ERROR:
+                refused = True
+            elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and refused:
+                raise InvariantViolated("ExactlyOnce", f"{self.tp}: {self.name} has to begin an epoch behind a refusal")
 
 
 # -- reading

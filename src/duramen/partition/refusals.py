@@ -1,0 +1,91 @@
+"""Batches of idempotent producers that were refused for a while: those behind them wait until they have come again.
+
+Up to five batches of a producer are under way at once (KIP-98). Where the first is refused because a disk is full, and
+the second comes a moment later, when there is room, two things could go wrong. The log takes any first sequence of a
+producer that it does not know (Kafka 4.3): the second would stand before the first. And of a known one the error
+OUT_OF_ORDER_SEQUENCE_NUMBER makes librdkafka begin another epoch, under which it sends everything again whose outcome
+it was not told. The first one's own error makes every client send them again, in order.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from duramen.errors import ErrorCode, KafkaError
+from duramen.wire.batch import MAX_SEQUENCE, BatchHeader, parse_header
+
+FOR_A_WHILE: Final = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT)
+"""What the partition refuses a batch with that is taken later, just as it is."""
+REMEMBERED_MS: Final = 10_000
+"""From the last refusal on. Clients send again within a second; one that gave up goes on with the epoch it has."""
+MAX_PRODUCERS: Final = 1000
+"""Remembered for one partition; the oldest goes."""
+
+
+class _Refused(NamedTuple):
+    epoch: int
+    sequence: int
+    """Of the batch that has to come next."""
+    code: ErrorCode
+    when_ms: int
+
+
+class Refusals:
+    """Of one partition. Loop thread only."""
+
+    __slots__ = ("_producers",)
+
+    def __init__(self) -> None:
+        self._producers: dict[int, _Refused] = {}
+        """By producer id, the latest refusal last."""
+
+    def __bool__(self) -> bool:
+        return bool(self._producers)
+
+    def remember(self, batch: memoryview, error: KafkaError, now_ms: int) -> None:
+        """A batch was refused with `error`; nothing of it was stored."""
+        if error.code not in FOR_A_WHILE:
+            return
+        try:
+            header = parse_header(batch)
+        except KafkaError:
+            return
+        if header.producer_id < 0 or self._is_behind(header, now_ms):
+            return
+        self._producers.pop(header.producer_id, None)
+        while self._producers and _is_over(next(iter(self._producers.values())), now_ms):
+            del self._producers[next(iter(self._producers))]
+        self._producers[header.producer_id] = _Refused(header.producer_epoch, header.base_sequence, error.code, now_ms)
+        if len(self._producers) > MAX_PRODUCERS:
+            del self._producers[next(iter(self._producers))]
+
+    def check(self, header: BatchHeader, now_ms: int) -> None:
+        """Raises KafkaError, with the code of the refused one, for a batch behind one that has to come first."""
+        refused = self._is_behind(header, now_ms)
+        if refused is not None:
+            raise KafkaError(
+                refused.code,
+                f"producer {header.producer_id}: sequence {refused.sequence} was refused and has to come again before "
+                f"{header.base_sequence}",
+            )
+
+    def appended(self, header: BatchHeader) -> None:
+        """It was stored: the next sequence may follow."""
+        refused = self._producers.get(header.producer_id)
+        if refused is not None:
+            following = (header.last_sequence + 1) & MAX_SEQUENCE
+            self._producers[header.producer_id] = refused._replace(epoch=header.producer_epoch, sequence=following)
+
+    def _is_behind(self, header: BatchHeader, now_ms: int) -> _Refused | None:
+        refused = self._producers.get(header.producer_id)
+        if refused is None or refused.epoch != header.producer_epoch:
+            return None
+        if _is_over(refused, now_ms):
+            del self._producers[header.producer_id]
+            return None
+        distance = (header.base_sequence - refused.sequence) & MAX_SEQUENCE
+        return refused if 0 < distance <= MAX_SEQUENCE // 2 else None
+
+
+def _is_over(refused: _Refused, now_ms: int) -> bool:
+    return not 0 <= now_ms - refused.when_ms < REMEMBERED_MS
