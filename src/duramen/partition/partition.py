@@ -97,7 +97,7 @@ class Partition:
         self._waiting: deque[tuple[int, int, Done, Appended]] = deque()
         self._watchers: dict[Callable[[], None], Callable[[KafkaError], None] | None] = {}
         self._queued: deque[Callable[[], None]] = deque()
-        self._refusals = Refusals()
+        self._refusals = Refusals(log.producers)
         self._rewriting = False
         self.closed = False
         self.bytes_in = 0
@@ -218,8 +218,6 @@ class Partition:
         base = log.end_offset
         place(view, header, base, self.replication.epoch)
         log.append(view, header, now_ms)
-        if self._refusals:
-            self._refusals.appended(header)
         self.bytes_in += header.size
         self._on_touched(self)
         self._park(log.end_offset, acks, done, Appended(base, append_time, log.start_offset))

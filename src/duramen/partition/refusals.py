@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from duramen.errors import ErrorCode, KafkaError
+from duramen.storage.producers import ProducerStates
 from duramen.wire.batch import MAX_SEQUENCE, BatchHeader, parse_header
 
 FOR_A_WHILE: Final = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT)
@@ -25,17 +26,21 @@ MAX_PRODUCERS: Final = 1000
 class _Refused(NamedTuple):
     epoch: int
     sequence: int
-    """Of the batch that has to come next."""
+    """Of the batch: what follows the last one that is stored has to come next, or this one where nothing is known."""
     code: ErrorCode
     when_ms: int
 
 
 class Refusals:
-    """Of one partition. Loop thread only."""
+    """Of one partition, whose log knows these producers. Loop thread only.
 
-    __slots__ = ("_producers",)
+    A batch that is stored, or follows what is stored, is never held back.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_known", "_producers")
+
+    def __init__(self, known: ProducerStates) -> None:
+        self._known = known
         self._producers: dict[int, _Refused] = {}
         """By producer id, the latest refusal last."""
 
@@ -43,14 +48,14 @@ class Refusals:
         return bool(self._producers)
 
     def remember(self, batch: memoryview, error: KafkaError, now_ms: int) -> None:
-        """A batch was refused with `error`; nothing of it was stored."""
+        """A batch was refused with `error`; nothing of it was stored now."""
         if error.code not in FOR_A_WHILE:
             return
         try:
             header = parse_header(batch)
         except KafkaError:
             return
-        if header.producer_id < 0 or self._is_behind(header, now_ms):
+        if header.producer_id < 0 or self._is_behind(header, now_ms) or self._is_old(header, now_ms):
             return
         self._producers.pop(header.producer_id, None)
         while self._producers and _is_over(next(iter(self._producers.values())), now_ms):
@@ -65,27 +70,40 @@ class Refusals:
         if refused is not None:
             raise KafkaError(
                 refused.code,
-                f"producer {header.producer_id}: sequence {refused.sequence} was refused and has to come again before "
-                f"{header.base_sequence}",
+                f"producer {header.producer_id}: sequence {refused.sequence} was refused, and what follows what is "
+                f"stored has to come again before {header.base_sequence}",
             )
 
-    def appended(self, header: BatchHeader) -> None:
-        """It was stored: the next sequence may follow."""
-        refused = self._producers.get(header.producer_id)
-        if refused is not None:
-            following = (header.last_sequence + 1) & MAX_SEQUENCE
-            self._producers[header.producer_id] = refused._replace(epoch=header.producer_epoch, sequence=following)
-
     def _is_behind(self, header: BatchHeader, now_ms: int) -> _Refused | None:
-        refused = self._producers.get(header.producer_id)
+        refused = self._refused(header, now_ms)
         if refused is None or refused.epoch != header.producer_epoch:
             return None
-        if _is_over(refused, now_ms):
+        distance = (header.base_sequence - refused.sequence) & MAX_SEQUENCE
+        return refused if 0 < distance <= MAX_SEQUENCE // 2 and not self._is_next_or_stored(header) else None
+
+    def _is_next_or_stored(self, header: BatchHeader) -> bool:
+        producer = self._known.get(header.producer_id)
+        if producer is None or producer.epoch != header.producer_epoch:
+            return False
+        try:
+            self._known.check(header)
+        except KafkaError:
+            return False
+        return True
+
+    def _is_old(self, header: BatchHeader, now_ms: int) -> bool:
+        """Whether the producer has begun another epoch: an old connection brings what it will not send again."""
+        refused = self._refused(header, now_ms)
+        return refused is not None and header.producer_epoch < refused.epoch
+
+    def _refused(self, header: BatchHeader, now_ms: int) -> _Refused | None:
+        refused = self._producers.get(header.producer_id)
+        if refused is not None and _is_over(refused, now_ms):
             del self._producers[header.producer_id]
             return None
-        distance = (header.base_sequence - refused.sequence) & MAX_SEQUENCE
-        return refused if 0 < distance <= MAX_SEQUENCE // 2 else None
+        return refused
 
 
 def _is_over(refused: _Refused, now_ms: int) -> bool:
-    return not 0 <= now_ms - refused.when_ms < REMEMBERED_MS
+    """A batch that waited for recompression came before the refusal, and is no reason to forget it."""
+    return abs(now_ms - refused.when_ms) >= REMEMBERED_MS

@@ -14,6 +14,7 @@ from partition_world import Bench, plain
 from duramen.errors import ErrorCode, KafkaError
 from duramen.partition.partition import MAX_QUEUED_BEHIND_REWRITE, Appended
 from duramen.partition.refusals import MAX_PRODUCERS, REMEMBERED_MS, Refusals
+from duramen.storage.producers import ProducerStates
 from duramen.wire.batch import MAX_SEQUENCE
 
 FULL = ErrorCode.KAFKA_STORAGE_ERROR
@@ -115,7 +116,7 @@ def test_what_is_wrong_with_a_batch_itself_holds_nothing_up() -> None:
 
 
 def test_what_is_remembered_is_bounded_and_goes() -> None:
-    refusals = Refusals()
+    refusals = Refusals(ProducerStates())
     error = KafkaError(FULL, "no room")
     for producer in range(MAX_PRODUCERS + 10):
         refusals.remember(memoryview(batch(0, producer)), error, 1000)
@@ -139,3 +140,44 @@ def test_five_in_flight_through_any_refusals_are_stored_once_and_in_order(random
         while stored < total and stored - flight[0] < len(answers) and answers[stored - flight[0]] != FULL:
             stored += 1
     assert bench.values() == [str(n).encode() for n in range(total)]
+
+
+def test_a_stored_batch_that_is_refused_when_it_comes_again_holds_nothing_up() -> None:
+    """Its producer was not told, or a closed connection still brings it: perhaps nobody sends it a third time."""
+    bench = Bench()
+    assert [told(bench.produce(batch(n))) for n in (0, 1)] == [0, 1]
+    bench.reconfigure(min_insync_replicas="2")
+    assert [told(bench.produce(batch(n))) for n in (0, 1)] == [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
+    bench.reconfigure(min_insync_replicas="1")
+    assert [told(bench.produce(batch(n))) for n in (1, 2)] == [1, 2]
+
+
+def test_a_straggler_of_an_older_epoch_does_not_end_what_is_waited_for() -> None:
+    bench = Bench(min_insync_replicas="2")
+    refused = [bench.produce(batch(0, epoch=1)), bench.produce(batch(5, epoch=0))]
+    assert [told(answer) for answer in refused] == [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
+    bench.reconfigure(min_insync_replicas="1")
+    assert told(bench.produce(batch(1, epoch=1))) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert [told(bench.produce(batch(n, epoch=1))) for n in (0, 1)] == [0, 1]
+
+
+def test_batches_that_had_to_wait_for_recompression_do_not_end_it_either() -> None:
+    bench = Bench(compression_type="gzip")
+    answers = [bench.send(batch(n)) for n in range(MAX_QUEUED_BEHIND_REWRITE + 1)]
+    bench.clock.now_ms += 1
+    assert told(*bench.send(batch(len(answers)))) == ErrorCode.REQUEST_TIMED_OUT
+    bench.run()
+    assert [told(answer) for (answer,) in answers] == list(range(len(answers)))
+    assert told(bench.produce(batch(len(answers) + 1))) == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_what_is_refused_in_its_turn_is_waited_for_from_then_on() -> None:
+    bench = bench_that_refused(1, stored=(0,))
+    assert told(bench.produce(batch(1))) == 1
+    bench.clock.now_ms += REMEMBERED_MS - 1
+    has_room(bench, False)
+    assert told(bench.produce(batch(2))) == FULL
+    has_room(bench, True)
+    bench.clock.now_ms += 1
+    assert told(bench.produce(batch(3))) == FULL
+    assert [told(bench.produce(batch(n))) for n in (2, 3)] == [2, 3]
