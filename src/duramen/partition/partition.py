@@ -68,7 +68,6 @@ class Partition:
         "_decodes",
         "_on_touched",
         "_queued",
-        "_refusals",
         "_rewriting",
         "_submit",
         "_waiting",
@@ -78,6 +77,7 @@ class Partition:
         "closed",
         "config",
         "log",
+        "refusals",
         "replication",
         "topic_id",
         "tp",
@@ -97,7 +97,7 @@ class Partition:
         self._waiting: deque[tuple[int, int, Done, Appended]] = deque()
         self._watchers: dict[Callable[[], None], Callable[[KafkaError], None] | None] = {}
         self._queued: deque[Callable[[], None]] = deque()
-        self._refusals = Refusals(log.producers)
+        self.refusals = Refusals(log.producers)
         self._rewriting = False
         self.closed = False
         self.bytes_in = 0
@@ -173,7 +173,7 @@ class Partition:
 
     def _refuse(self, view: memoryview, why: Exception, now_ms: int, done: Done) -> None:
         error = why if isinstance(why, KafkaError) else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {why}")
-        self._refusals.remember(view, error, now_ms)
+        self.refusals.remember(view, error, now_ms)
         done(error)
 
     def _admit(self, view: memoryview, acks: int, now_ms: int) -> BatchHeader:
@@ -197,8 +197,8 @@ class Partition:
         if after > config.message_timestamp_after_max_ms and config.message_timestamp_type == "CreateTime":
             ahead = f"{self.tp}: timestamp {header.max_timestamp} is {after} ms ahead of the broker"
             raise KafkaError(ErrorCode.INVALID_TIMESTAMP, ahead)
-        if self._refusals:
-            self._refusals.check(header, now_ms)
+        if self.refusals:
+            self.refusals.check(header, now_ms)
         return header
 
     def _append_checked(self, view: memoryview, header: BatchHeader, acks: int, now_ms: int, done: Done) -> None:

@@ -4,7 +4,8 @@ Up to five batches of a producer are under way at once (KIP-98). Where the first
 the second comes a moment later, when there is room, two things could go wrong. The log takes any first sequence of a
 producer that it does not know (Kafka 4.3): the second would stand before the first. And of a known one the error
 OUT_OF_ORDER_SEQUENCE_NUMBER makes librdkafka begin another epoch, under which it sends everything again whose outcome
-it was not told. The first one's own error makes every client send them again, in order.
+it was not told. The first one's own error makes every client send them again, in order. It is the same where the first
+comes before its partition is served: metadata names a new one a moment earlier.
 """
 
 from __future__ import annotations
@@ -12,15 +13,21 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from duramen.errors import ErrorCode, KafkaError
+from duramen.model import TopicId
 from duramen.storage.producers import ProducerStates
 from duramen.wire.batch import MAX_SEQUENCE, BatchHeader, parse_header
 
-FOR_A_WHILE: Final = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT)
-"""What the partition refuses a batch with that is taken later, just as it is."""
+FOR_A_WHILE: Final = (
+    ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)  # fmt: skip
+"""What a batch is refused with that is taken later, just as it is. The last two: its partition is being made."""
 REMEMBERED_MS: Final = 10_000
 """From the last refusal on. Clients send again within a second; one that gave up goes on with the epoch it has."""
 MAX_PRODUCERS: Final = 1000
 """Remembered for one partition; the oldest goes."""
+MAX_UNSERVED: Final = 1000
+"""Partitions that are not served, and for which something is remembered; the oldest goes."""
 
 
 class _Refused(NamedTuple):
@@ -64,6 +71,10 @@ class Refusals:
         if len(self._producers) > MAX_PRODUCERS:
             del self._producers[next(iter(self._producers))]
 
+    def take_over(self, others: Refusals) -> None:
+        """What was refused before the partition was served."""
+        self._producers = others._producers
+
     def check(self, header: BatchHeader, now_ms: int) -> None:
         """Raises KafkaError, with the code of the refused one, for a batch behind one that has to come first."""
         refused = self._is_behind(header, now_ms)
@@ -102,6 +113,29 @@ class Refusals:
             del self._producers[header.producer_id]
             return None
         return refused
+
+
+class Unserved:
+    """Refusals of partitions that the metadata log names and that are not there, most because they are being made."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[tuple[TopicId, int], Refusals] = {}
+
+    def remember(self, topic_id: TopicId, index: int, batch: memoryview, error: KafkaError, now_ms: int) -> None:
+        """A batch for the partition was refused with `error`."""
+        key = topic_id, index
+        refusals = self._partitions.get(key)
+        if refusals is None:
+            if len(self._partitions) >= MAX_UNSERVED:
+                del self._partitions[next(iter(self._partitions))]
+            refusals = self._partitions[key] = Refusals(ProducerStates())
+        refusals.remember(batch, error, now_ms)
+
+    def made(self, topic_id: TopicId, index: int, refusals: Refusals) -> None:
+        """The partition is there, and goes on with what was remembered."""
+        before = self._partitions.pop((topic_id, index), None)
+        if before is not None:
+            refusals.take_over(before)
 
 
 def _is_over(refused: _Refused, now_ms: int) -> bool:

@@ -22,6 +22,7 @@ from duramen.partition.hardening import Hardening
 from duramen.partition.maintenance import Maintenance
 from duramen.partition.offline import offline
 from duramen.partition.partition import Partition
+from duramen.partition.refusals import Unserved
 from duramen.partition.room import Room
 from duramen.partition.synced import Synced, WhenSynced
 from duramen.ports import World
@@ -72,6 +73,7 @@ class Store:
         self._on_idle: Callable[[], None] | None = None
         self._synced = Synced()
         self.room = Room(self, world.clock)
+        self.unserved = Unserved()
         self.statistics = CommitStatistics()
         self.congested = False
         """A journal is nearly full: whoever feeds this store should pause until `on_relief`."""
@@ -153,6 +155,7 @@ class Store:
         tp, topic_id = log.tp, log.topic_id
         partition = Partition(log, config, self._node_id, self.submit, self._touch)
         self.partitions[tp] = partition
+        self.unserved.made(topic_id, tp.partition, partition.refusals)
         self._by_log[(topic_id, tp.partition)] = partition
         self._homes[tp] = directory
         self.commit_soon()

@@ -112,7 +112,7 @@ def test_what_is_wrong_with_a_batch_itself_holds_nothing_up() -> None:
     has_room(bench, False)
     assert told(bench.produce(b"x" * 30)) == ErrorCode.INVALID_RECORD
     assert told(bench.produce(plain(b"without"))) == FULL
-    assert not bench.partition._refusals
+    assert not bench.partition.refusals
 
 
 def test_what_is_remembered_is_bounded_and_goes() -> None:

@@ -11,6 +11,7 @@ from duramen.wire.messages import API
 
 PRODUCE = API[0].request
 YEAR_MS = 365 * 86_400_000
+CREATE = API[19].request
 
 
 def send(line: Line, sequence: int, time: int, producer: int = 7) -> tuple[int, int]:
@@ -21,6 +22,30 @@ def send(line: Line, sequence: int, time: int, producer: int = 7) -> tuple[int, 
     reply = line.call(0, 9, acks=-1, timeout_ms=1000, topic_data=[topic])
     (answer,) = reply.responses[0].partition_responses
     return answer.error_code, answer.base_offset
+
+
+@pytest.mark.parametrize(
+    ("partitions", "code"), [(1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (201, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+)
+def test_the_second_batch_is_not_the_first_of_a_partition_that_was_still_being_made(
+    partitions: int, code: ErrorCode
+) -> None:
+    """Metadata names a new partition before it is there: the first batch comes too early, and the second does not."""
+    server = InProcess()
+    line, creator = server.connect(), server.connect()
+    server.lanes.held.add("checkpoint")
+    topic = CREATE.CreatableTopic(name="t", num_partitions=partitions, replication_factor=1)
+    creator.ask(19, 7, topics=[topic], timeout_ms=1000)
+    server.run()
+    if partitions > 200:  # they are made in slices, and led together
+        server.lanes.held.clear()
+        server.lanes.step()
+        server.lanes.held.add("checkpoint")
+    assert send(line, 0, NOW) == (code, -1)
+    server.lanes.held.clear()
+    server.run()
+    assert [send(line, number, NOW) for number in (1, 0, 1)] == [(code, -1), (0, 0), (0, 1)]
+    assert send(line, 1, NOW, producer=8) == (0, 2), "nothing of this one was refused"
 
 
 @pytest.mark.parametrize("age_ms", [0, YEAR_MS], ids=["new", "old"])

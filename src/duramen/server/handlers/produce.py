@@ -249,9 +249,18 @@ def _locate(request: Request, name: str | None, by_id: bool, data: Any) -> Parti
         return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by its coordinator only")
     partition = request.broker.partition(name, data.index)
     if partition is None:
-        return KafkaError(request.broker.absent(name, data.index), f"{name}-{data.index} is not served here")
+        return _not_served(request, name, data)
     if data.records is None or len(data.records) == 0:
         return KafkaError(ErrorCode.INVALID_RECORD, f"{name}-{data.index}: the request carries no record batch")
     if request.version < FIRST_VERSION_WITH_ZSTD and codec_of(data.records) == ZSTD:
         return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {FIRST_VERSION_WITH_ZSTD}")
     return partition
+
+
+def _not_served(request: Request, name: str, data: Any) -> KafkaError:
+    broker = request.broker
+    error = KafkaError(broker.absent(name, data.index), f"{name}-{data.index} is not served here")
+    topic = broker.image.topic(name)
+    if topic is not None and 0 <= data.index < len(topic.partitions) and data.records is not None:
+        broker.store.unserved.remember(topic.id, data.index, data.records, error, broker.clock.wall_ms())
+    return error
