@@ -42,11 +42,11 @@ WAITS = (0, 0.01, 0.05, 0.2, 1, 3)
 
 
 @contextmanager
-def small_volume(folder: Path) -> Iterator[Path]:
-    """An empty file system of VOLUME_BYTES below the folder; PermissionError where this user may not mount one."""
+def small_volume(folder: Path, size: int = VOLUME_BYTES) -> Iterator[Path]:
+    """An empty file system of `size` bytes below the folder; PermissionError where this user may not mount one."""
     home = folder / "volume"
     home.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={VOLUME_BYTES}", "duramen-torture", str(home)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "duramen-torture", str(home)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
         raise PermissionError("only root may mount the small file system that this fills")
     try:

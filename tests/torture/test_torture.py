@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from serving import Served, only_duramen
+from torture.brim import VOLUME_BYTES, Brim
 from torture.cuts import PowerCuts
 from torture.full_disk import FullDisk, small_volume
 from torture.kills import SETTINGS, Torture
@@ -44,6 +45,18 @@ def test_a_topic_that_is_deleted_on_a_full_disk_makes_room_and_takes_nothing_wit
     assert torture.broken == []
     assert torture.kills == 1
     assert len(torture.acknowledged) > 100
+
+
+def test_a_disk_that_gets_full_under_many_batches_stores_none_twice_and_gets_room_again(tmp_path: Path) -> None:
+    try:
+        with small_volume(tmp_path, VOLUME_BYTES) as volume:
+            brim = Brim(tmp_path, volume, seed=2)
+            brim.run(rounds=1, seconds=3)
+    except PermissionError as error:
+        pytest.skip(str(error))
+    assert brim.broken == []
+    assert brim.times_full()
+    assert len(brim.acknowledged) == brim.sent
 
 
 def test_an_answer_before_the_sync_is_noticed(tmp_path: Path) -> None:

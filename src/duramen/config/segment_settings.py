@@ -19,7 +19,8 @@ SEGMENT_SETTINGS: tuple[Setting, ...] = (
         "long",
         str(16 << 20),
         "Room that each log directory keeps on its disk for what makes room when there is none: deletions, a shorter "
-        "retention, a stop, a start. 0: none.",
+        "retention, a stop, a start. 0: none. A batch of more than half of it is refused where there is not room for "
+        "both.",
         unit="bytes",
         low=0,
     ),

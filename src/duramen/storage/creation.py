@@ -9,6 +9,7 @@ from typing import NamedTuple
 from duramen.errors import StorageError
 from duramen.model import TopicId, TopicPartition
 from duramen.ports import Disk
+from duramen.storage.flush_queue import FlushQueue
 from duramen.storage.log import Log
 from duramen.storage.log_state import LogJournal
 from duramen.storage.logconfig import LogConfig
@@ -41,7 +42,7 @@ class Creation:
         disk: Disk,
         directory: str,
         journal: LogJournal,
-        flush_queue: list[Log],
+        flush_queue: FlushQueue,
         hot: HotWindow,
         new: list[NewLog],
         refused: Mapping[LogKey, StorageError | NoRoomError],

@@ -8,6 +8,7 @@ Everything here runs on the loop thread, but for the jobs it hands out.
 from __future__ import annotations
 
 import posixpath
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -30,6 +31,7 @@ from duramen.storage.directory_start import (
     drop_leftover_directories,
     prepare,
 )
+from duramen.storage.flush_queue import FlushQueue
 from duramen.storage.housekeeping import Housekeeping, Job
 from duramen.storage.journal import Group, Journal
 from duramen.storage.journal_format import HEADER_BLOCK
@@ -123,7 +125,7 @@ class LogDirectory(DirectoryLogs):
         self.high_watermark: Callable[[Log], int] = lambda log: log.durable_end
         self.journal: Journal
         self.reserve = Reserve(disk, path, settings.reserve_bytes)
-        self._queue: list[Log] = []
+        self._queue = FlushQueue(settings.reserve_bytes // 2 or sys.maxsize, self._relieve)
         self._dirty = 0
         self._half_made: set[str] = set()
         self._together: Together = one_by_one
@@ -240,34 +242,6 @@ class LogDirectory(DirectoryLogs):
         return self.high_watermark(log)
 
     # -- the commit cycle
-
-    def flush(self) -> None:
-        """Write what was appended since the last call, one write per log.
-
-        NoRoomError: what is not written waits for the next call, and no more is taken until there is room. Any other
-        OSError: the directory is fenced.
-        """
-        queue = self._queue
-        if not queue:
-            return
-        logs = queue[:]
-        queue.clear()
-        self._checkpointer.changed.update(dict.fromkeys(logs))
-        written = 0
-        try:
-            for log in logs:
-                unwritten = log.active.size - log.active.flushed
-                log.flush()
-                self._dirty += unwritten
-                written += 1
-            self.hot.files.trim()
-        except NoRoomError as error:
-            queue[:0] = logs[written:]
-            self._found_none(error)
-            raise
-        except OSError as error:
-            self.journal.fail(None, error)
-            raise
 
     def take_group(self) -> Group | None:
         """`flush`, then the journal's next group; when there is nothing to commit, once, a mark that says so."""

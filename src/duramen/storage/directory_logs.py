@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import posixpath
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from duramen.errors import ClosedError, FencedDirectoryError, KafkaError, StorageError
+from duramen.errors import ClosedError, ErrorCode, FencedDirectoryError, KafkaError, StorageError
 from duramen.model import TopicId, TopicPartition
 from duramen.ports import DirectoryLock, Disk, Entropy
 from duramen.storage import kinds
@@ -16,6 +17,7 @@ from duramen.storage.cleaner import Cleaner
 from duramen.storage.creation import Creation, NewLog
 from duramen.storage.damage import Damage, Findings
 from duramen.storage.directory_start import deleted_name
+from duramen.storage.flush_queue import FlushQueue
 from duramen.storage.housekeeping import Housekeeping
 from duramen.storage.journal import Journal
 from duramen.storage.log import Log
@@ -50,11 +52,12 @@ class DirectoryLogs:
     scrubber: Scrubber
     _half_made: set[str]
     _lock: DirectoryLock
-    _queue: list[Log]
+    _queue: FlushQueue
     _checkpointer: Checkpointer
     _housekeeping: Housekeeping
     _now_ms: int
     _closed: bool
+    _dirty: int
 
     def create_log(self, tp: TopicPartition, topic_id: TopicId, config: LogConfig) -> Log:
         """A new empty log, at once and on this thread: `take_creation` and what belongs to it."""
@@ -151,6 +154,52 @@ class DirectoryLogs:
     def complete_scrub(self, job: ScrubJob) -> None:
         """The job has run."""
         self.scrubber.complete(job, self.logs)
+
+    def flush(self) -> None:
+        """Write what was appended since the last call, one write per log.
+
+        NoRoomError: what is not written waits for the next call, and no more is taken until there is room. Any other
+        OSError: the directory is fenced.
+        """
+        queue = self._queue
+        queue.unwritten = 0
+        if not queue:
+            return
+        logs = queue[:]
+        queue.clear()
+        self._checkpointer.changed.update(dict.fromkeys(logs))
+        written = 0
+        try:
+            for log in logs:
+                unwritten = log.active.size - log.active.flushed
+                log.flush()
+                self._dirty += unwritten
+                written += 1
+            self.hot.files.trim()
+        except NoRoomError as error:
+            queue[:0] = logs[written:]
+            queue.unwritten = sum(log.active.size - log.active.flushed for log in queue)
+            self._found_none(error)
+            raise
+        except OSError as error:
+            self.journal.fail(None, error)
+            raise
+
+    def _relieve(self, size: int) -> None:
+        """Before so much waits for being written that the reserve would not hold it: write it, or take no more.
+
+        What makes room is journaled behind all that waits: where a disk is full and the reserve is less, nothing can.
+        KafkaError for a batch that is alone too much.
+        """
+        journal = self.journal
+        if journal.failed is not None or journal.no_room is not None:
+            return
+        fits = True
+        with suppress(OSError):  # found none, or failed: the journal says so now, and refuses
+            self.flush()
+            fits = size <= self._queue.limit or self.reserve.fits(beside=size)
+        if not fits:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path} has no room for {size} bytes and its reserve")
 
     def _found_none(self, error: NoRoomError) -> None:
         """No writes are taken; files that were synced meanwhile may be what is in the way."""

@@ -20,6 +20,7 @@ from duramen.storage.checkpoints import (
     encode_partition_metadata,
     replace_file,
 )
+from duramen.storage.flush_queue import FlushQueue
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from duramen.storage.log_state import LogJournal, LogState
 from duramen.storage.logconfig import LogConfig
@@ -52,12 +53,12 @@ class Log(LogState):
         topic_id: TopicId,
         config: LogConfig,
         journal: LogJournal,
-        flush_queue: list[Log] | None = None,
+        flush_queue: FlushQueue | None = None,
         hot: HotWindow | None = None,
     ) -> None:
         """An object without segments: use `create` or `open`."""
         super().__init__(disk, path, tp, topic_id, journal, hot)
-        self.flush_queue: list[Log] = [] if flush_queue is None else flush_queue
+        self.flush_queue = FlushQueue() if flush_queue is None else flush_queue
         self.marked = False
         self._take_over(config)
 
@@ -73,7 +74,7 @@ class Log(LogState):
         config: LogConfig,
         journal: LogJournal,
         *,
-        flush_queue: list[Log] | None = None,
+        flush_queue: FlushQueue | None = None,
         hot: HotWindow | None = None,
     ) -> Log:
         """A new, empty log in the new directory `path`: its files and the names in it are durable on return.
@@ -107,7 +108,7 @@ class Log(LogState):
         start_offset: int,
         recovery_point: int,
         known: LogPoint | None = None,
-        flush_queue: list[Log] | None = None,
+        flush_queue: FlushQueue | None = None,
         hot: HotWindow | None = None,
     ) -> Log:
         """The log in an existing directory, whose files end where recovery let them end.
@@ -144,9 +145,8 @@ class Log(LogState):
     def _take_over(self, config: LogConfig) -> None:
         self.config = config
         self.stable = config.durability == "stable" or self.tp.topic in INTERNAL_TOPICS
-        self._rolls_at_entries = min(
-            config.segment_index_bytes // OFFSET_ENTRY_SIZE, config.segment_index_bytes // TIME_ENTRY_SIZE - 1
-        )
+        times = config.segment_index_bytes // TIME_ENTRY_SIZE - 1
+        self._rolls_at_entries = min(config.segment_index_bytes // OFFSET_ENTRY_SIZE, times)
         self._set_roll_time()
 
     def _set_roll_time(self) -> None:
@@ -173,6 +173,7 @@ class Log(LogState):
         Raises FencedDirectoryError or KafkaError when the journal takes no more; then nothing has changed. OSError.
         """
         size = header.size
+        self.flush_queue.take(size)
         self.journal.admit(size)
         if self.cut is not None:
             self._check_whole()

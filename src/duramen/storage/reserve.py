@@ -74,9 +74,9 @@ class Reserve:
         self._making = True
         return True
 
-    def fits(self) -> bool:
-        """Whether another one of its size would fit. OSError. On any thread."""
-        return self._disk.volume_space(self._directory).free >= self.size
+    def fits(self, beside: int = 0) -> bool:
+        """Whether another one of its size would fit, beside so many bytes. OSError. On any thread."""
+        return self._disk.volume_space(self._directory).free >= self.size + beside
 
     def check_room(self) -> None:
         """NoRoomError where it would not fit. OSError. On any thread."""

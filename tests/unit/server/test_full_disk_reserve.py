@@ -273,3 +273,36 @@ def test_a_crash_in_a_deletion_on_a_full_disk_loses_nothing_and_leaves_a_way_to_
         assert found in ([0], [0, 1])
         world.assert_takes_writes(len(found))
     assert answers == {True, False}
+
+
+@pytest.mark.parametrize("durability", ["stable", "page-cache"])
+def test_what_comes_at_once_when_the_disk_gets_full_leaves_enough_of_the_reserve(durability: str) -> None:
+    """Retention is journaled behind it: more than the reserve would have waited for room for ever."""
+    world = FullWorld()
+    lines = [world.server.connect() for _ in range(12)]
+    for number in range(12):
+        world.line.create_topic(f"t{number}", **{"duramen.ack.durability": durability})
+    world.server.pass_ms(2_000)
+    world.disk.capacity = world.disk.used + 100_000
+    for number, line in enumerate(lines):
+        line.ask_produce(f"t{number}", bytes(40_000))
+    world.server.pass_ms(500)
+    answers = [line.produced().error_code for line in lines]
+    assert KAFKA_STORAGE_ERROR in answers
+    assert world.server.broker.store.directories[0]._queue.unwritten <= SIZE // 2
+    world.server.pass_ms(1_000_000)
+    assert world.start_of_big() == BIG
+    world.line = world.server.connect()
+    world.assert_takes_writes(1)
+
+
+def test_a_batch_that_the_reserve_could_not_hold_is_refused_before_it_is_queued() -> None:
+    world = FullWorld()
+    world.disk.capacity = world.disk.used + SIZE
+    assert world.line.produce("small", bytes(SIZE // 2 - 100)).error_code == 0
+    assert world.line.produce("small", bytes(SIZE // 2 + 100)).error_code == KAFKA_STORAGE_ERROR
+    assert world.line.produce("small", b"fits").error_code == 0
+    assert world.disk.exists(f"/data/{RESERVE}")
+    assert "directory-full" not in events(world.server)
+    world.disk.capacity = world.disk.used + 3 * SIZE
+    assert world.line.produce("small", bytes(SIZE // 2 + 100)).error_code == 0
