@@ -32,8 +32,10 @@ from duramen.cli.moments import Position, position_option
 from duramen.cli.output import note
 from duramen.cli.records import Headers, Incoming, to_full, to_json, to_key_value, to_value, unescape
 from duramen.client import Cluster as Client
+from duramen.errors import DuramenError
 from duramen.swaps import GroupReader
 from duramen.swaps.losses import Losses, is_loss
+from duramen.swaps.swap_log import existing
 
 EPILOG = """\b
 Examples:
@@ -54,6 +56,10 @@ json (one object a line, without loss; `produce --format json` reads it back).
 
 _BATCH = 2000
 """Records between two questions for the topic's id; at most, for nobody waits for them to be so many."""
+
+
+LOOK_SECONDS = 5.0
+"""Between two questions, while nothing comes, whether the topic is still there."""
 
 
 class Source(NamedTuple):
@@ -109,6 +115,8 @@ class Meant:
         self._ends = ends
         self._client = Client(cluster.bootstrap, timeout_s=cluster.timeout)
         self._losses = Losses(self._client, note)
+        self._gone = False
+        self._looks_at = time.monotonic() + LOOK_SECONDS
         try:
             self._losses.know([topic])
         except BaseException:
@@ -119,6 +127,7 @@ class Meant:
         """The next messages of what is assigned, as `Consumer.consume`; losses are told, and gone behind."""
         given = self._consumer.consume(count, timeout)
         if not any(message.error() is None or is_loss(message) for message in given):
+            self._look()
             return given
         kept, losses = self._losses.among(given, self._ends.assigned)
         if losses.go_on:
@@ -129,6 +138,19 @@ class Meant:
             self._go_on(places, all_of_them=bool(losses.anew))
         self._losses.accept(losses)
         return kept
+
+    def _look(self) -> None:
+        """Nothing came: now and then it is asked whether the topic is still there, and told when it is not."""
+        if time.monotonic() < self._looks_at:
+            return
+        try:
+            gone = not existing(self._client, [self._topic])
+        except (DuramenError, OSError):  # the node is away, which the library waits for
+            gone = self._gone
+        if gone and not self._gone:
+            note(f"topic {self._topic} was deleted; waiting for a new one of its name")
+        self._gone = gone
+        self._looks_at = time.monotonic() + LOOK_SECONDS
 
     def _go_on(self, places: Mapping[tuple[str, int], int], *, all_of_them: bool) -> None:
         left = self._ends.assigned if all_of_them else places.keys()

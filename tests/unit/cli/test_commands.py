@@ -556,6 +556,29 @@ def test_ctrl_c_ends_a_follower_whose_node_is_gone(tmp_path: Path, lines: Callab
             process.wait()
 
 
+def test_a_follower_says_that_its_topic_was_deleted_and_reads_the_next_one_of_its_name(
+    run: Run, topic: str, lines: Callable[..., str], bootstrap: str
+) -> None:
+    run("topic", "create", topic)
+    run("produce", topic, lines("old"))
+    follow = [*RUN, "consume", topic, "--follow", "--bootstrap", bootstrap]
+    process = subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "old\n"
+        run("topic", "delete", topic, "--yes")
+        assert process.stderr.readline() == f"topic {topic} was deleted; waiting for a new one of its name\n"
+        run("topic", "create", topic)
+        run("produce", topic, lines("new 0", "new 1"))
+        assert [process.stdout.readline() for _ in range(2)] == ["new 0\n", "new 1\n"]
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert err.strip() == f"topic {topic} was deleted and made anew; it is read from its first record"
+    assert process.returncode == 130
+
+
 @pytest.mark.parametrize("count", [3, 12])
 def test_a_follower_reads_a_topic_that_is_made_anew_from_its_first_record(
     run: Run, topic: str, lines: Callable[..., str], bootstrap: str, count: int
