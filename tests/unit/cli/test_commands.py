@@ -86,6 +86,11 @@ def lines(tmp_path: Path) -> Callable[..., str]:
     return write
 
 
+def follower(topic: str, bootstrap: str, *more: str) -> subprocess.Popen[str]:
+    follow = [*RUN, "consume", topic, "--follow", "--bootstrap", bootstrap, *more]
+    return subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
 def test_topics(run: Run, topic: str) -> None:
     run("topic", "create", topic, "--partitions", "3", "--config", "retention.ms=86400000")
     assert "exists already" in run("topic", "create", topic, code=1)
@@ -284,12 +289,7 @@ def test_group_with_a_member(run: Run, topic: str, lines: Callable[..., str], bo
     # Who runs the tests in the background of a script ignores SIGINT, and children inherit that.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        process = subprocess.Popen(
-            [*RUN, "consume", topic, "--group", group, "--follow", "--bootstrap", bootstrap],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = follower(topic, bootstrap, "--group", group)
     finally:
         signal.signal(signal.SIGINT, before)
     try:
@@ -353,19 +353,17 @@ def test_a_pipeline_of_processes(bootstrap: str, topic: str) -> None:
 def test_following_ends_with_the_reader(bootstrap: str, topic: str, run: Run, lines: Callable[..., str]) -> None:
     run("topic", "create", topic)
     run("produce", topic, lines("one"))
-    process = subprocess.Popen(
-        [*RUN, "consume", topic, "--follow", "--bootstrap", bootstrap], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    process = follower(topic, bootstrap)
     try:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.readline() == b"one\n"
+        assert process.stdout.readline() == "one\n"
         process.stdout.close()
         deadline = time.monotonic() + 100
         while process.poll() is None and time.monotonic() < deadline:
             run("produce", topic, lines("more"))
         assert process.returncode == 0
-        assert process.stderr.read() == b""
+        assert process.stderr.read() == ""
         process.stderr.close()
     finally:
         process.kill()
@@ -561,8 +559,7 @@ def test_a_follower_says_that_its_topic_was_deleted_and_reads_the_next_one_of_it
 ) -> None:
     run("topic", "create", topic)
     run("produce", topic, lines("old"))
-    follow = [*RUN, "consume", topic, "--follow", "--bootstrap", bootstrap]
-    process = subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = follower(topic, bootstrap)
     try:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -586,12 +583,7 @@ def test_a_follower_reads_a_topic_that_is_made_anew_from_its_first_record(
     """Whether the new one has the offset at which the old one was read, or does not reach it yet."""
     run("topic", "create", topic)
     run("produce", topic, lines(*(f"old {number}" for number in range(8))))
-    process = subprocess.Popen(
-        [*RUN, "consume", topic, "--follow", "--bootstrap", bootstrap],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = follower(topic, bootstrap)
     try:
         assert process.stdout is not None
         assert [process.stdout.readline() for _ in range(8)] == [f"old {number}\n" for number in range(8)]
