@@ -39,6 +39,8 @@ SLICE_LOGS = 8
 """Logs synced by one job of a round while the journal has room."""
 MOST_SLICES = 20
 """With very many logs, jobs of a round sync more than SLICE_LOGS each, so that it ends after about this many."""
+REFUSING_LOGS = 1000
+"""Logs of one job while writes are refused for want of room: none is held up, and the round's end ends that."""
 STOP_LOGS = 256
 """Logs that a clean stop syncs side by side."""
 URGENT_FILL = 0.75
@@ -171,7 +173,11 @@ class Checkpointer:
         current = self._round
         if current is None or self._job is not None:
             return None
-        limit = len(current.waiting) if self.journal.fill >= URGENT_FILL else max(limit, current.share)
+        limit = max(limit, current.share)
+        if self.journal.fill >= URGENT_FILL:
+            limit = len(current.waiting)
+        elif self.journal.no_room is not None:
+            limit = max(limit, REFUSING_LOGS)
         syncs: list[tuple[Log, LogSync, LogPoint]] = []
         taken = 0
         for log in current.waiting:
@@ -200,7 +206,7 @@ class Checkpointer:
         if not logs or self._job is not None or not lacks_files(lacking):
             return None
         syncs: list[tuple[Log, LogSync, LogPoint]] = []
-        for log in logs[: max(SLICE_LOGS, len(logs) // MOST_SLICES)]:
+        for log in logs[:REFUSING_LOGS]:
             _take_sync(log, syncs)
         if not syncs:
             return None

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.server.broker_world import InProcess
+from tests.unit.server.broker_world import NOW, InProcess
 
 from duramen.errors import ErrorCode
 from duramen.server.exposition import BrokerCollector
 from duramen.sim.disk import Call, CrashDisk
-from duramen.wire.batch import batches
+from duramen.wire.batch import batches, build_batch
 from duramen.wire.messages import API
 
 KAFKA_STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
@@ -245,3 +245,29 @@ def test_a_stop_waits_for_no_room_and_loses_nothing_that_was_acknowledged() -> N
     disk.kill()
     disk.power_on()
     assert offsets(InProcess(disk).connect().fetch("t", 0)) == [0]
+
+
+def produce_to_each(line: Any, topic: str, partitions: int) -> set[int]:
+    """The error codes of one batch for each partition."""
+    request = API[0].request
+    records = build_batch([(b"k", b"v", (), NOW)])
+    data = [request.PartitionProduceData(index=index, records=records) for index in range(partitions)]
+    reply = line.call(
+        0, 9, acks=-1, timeout_ms=1000, topic_data=[request.TopicProduceData(name=topic, partition_data=data)]
+    )
+    return {answer.error_code for answer in reply.responses[0].partition_responses}
+
+
+@pytest.mark.parametrize("failure", [FULL, OSError(errno.EMFILE, "Too many open files")], ids=["room", "files"])
+def test_many_partitions_make_the_end_of_a_full_disk_no_later(failure: OSError) -> None:
+    """A round that is spread over twenty seconds would refuse everything as long, with room or not."""
+    disk = CrashDisk()
+    server = InProcess(disk)
+    line = server.connect()
+    assert create(line, "t", 100) == 0
+    assert produce_to_each(line, "t", 100) == {0}
+    fill(disk, in_topic("t", "pwritev"), failure)
+    assert produce_to_each(line, "t", 100) == {KAFKA_STORAGE_ERROR}
+    disk.fault = None
+    server.pass_ms(3000)
+    assert produce_to_each(line, "t", 100) == {0}
