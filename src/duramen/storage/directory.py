@@ -357,6 +357,7 @@ class LogDirectory(DirectoryLogs):
             while (group := self.take_group()) is not None:
                 group.run()
                 self.journal.complete(group)
+            self.drop_half_made()
             self.cleaner.finish()
             self._housekeeping.finish()
             self._checkpointer.sync_and_close(self._together)

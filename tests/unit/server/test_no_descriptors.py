@@ -8,9 +8,11 @@ import pytest
 from tests.unit.server.broker_world import InProcess
 from tests.unit.server.test_full_disk import KAFKA_STORAGE_ERROR, all_offsets, create, events
 from tests.unit.server.test_made_anew import delete_topic
+from tests.unit.server.test_metadata_snapshots import restarted
 
 from duramen.sim.disk import Call
 from duramen.storage.reserve import RESERVE
+from duramen.wire.messages import API
 
 OPENS = ("open", "sync_directory", "list_directory")
 """Calls that need a descriptor of their own."""
@@ -295,3 +297,41 @@ def test_more_files_than_may_be_open_are_written_synced_and_closed(deletes: bool
     disk.power_on()
     again = InProcess(disk)
     assert again.broker.store.directories[0].clean_start
+
+
+@pytest.mark.parametrize("lasts", [False, True])
+@pytest.mark.parametrize("grows", [False, True])
+def test_what_is_left_of_a_partition_that_could_not_be_made_does_not_refuse_the_next_start(
+    grows: bool, lasts: bool
+) -> None:
+    """A stop removes it; a stop that cannot leaves the directory as a crash does."""
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("u")
+    assert line.produce("u", b"0").error_code == 0
+    doomed = "/data/u-1" if grows else "/data/t-0"
+    none_left = OSError(errno.EMFILE, "Too many open files")
+    server.disk.fault = lambda call: (
+        none_left
+        if call.path.startswith(f"{doomed}/") or tuple(call)[1:3] in {("remove", doomed), ("list_directory", doomed)}
+        else None
+    )
+    if grows:
+        more = API[37].request.CreatePartitionsTopic(name="u", count=2, assignments=None)
+        line.call(37, 3, topics=[more], timeout_ms=1000, validate_only=False)
+    else:
+        assert create(line, "t") == KAFKA_STORAGE_ERROR
+    assert server.disk.exists(doomed)
+    if not lasts:
+        server.disk.fault = None
+    stopped: list[bool] = []
+    server.broker.stop(lambda: stopped.append(True))
+    server.run()
+    assert stopped
+    assert ("stop-failed" in events(server)) == lasts
+    server.disk.fault = None
+    again = restarted(server.disk)
+    assert not {"damage", "partition-offline"} & set(events(again))
+    line = again.connect()
+    assert all_offsets(line, "u") == [0]
+    assert grows or create(line, "t") == 0
