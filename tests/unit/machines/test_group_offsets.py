@@ -16,6 +16,8 @@ from duramen.machines.group import (
     DescribeGroups,
     GroupMachine,
     GroupSettings,
+    LeaveGroup,
+    Leaver,
     ListedGroup,
     ListGroups,
     NewOffset,
@@ -139,6 +141,24 @@ def test_an_administrator_commits_for_an_empty_group(coordinator: Coordinator) -
     assert coordinator.fetch()[("t", 0)].offset == 9
 
 
+def test_members_that_the_log_still_has_do_not_come_back_over_what_is_committed_without_them(
+    coordinator: Coordinator,
+) -> None:
+    """The log was full when they left, and did not take that the group is empty."""
+    member = stable(coordinator, "t")
+    coordinator.commit(T0, member_id=member.member_id, generation=1)
+    coordinator.partition.refuse = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+    coordinator.submit(LeaveGroup("g", (Leaver(member.member_id),)))
+    coordinator.partition.refuse = None
+    assert coordinator.state() == "Empty"
+    assert coordinator.commit(NewOffset("t", 0, 1)) == [ErrorCode.NONE]
+    coordinator = coordinator.reloaded()
+    late = coordinator.commit(T0, member_id=member.member_id, generation=1)
+    assert isinstance(late, KafkaError)
+    assert late.code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert coordinator.fetch()[("t", 0)].offset == 1
+
+
 def test_a_refused_commit_changes_nothing(coordinator: Coordinator) -> None:
     coordinator.commit(T0)
     coordinator.partition.refuse = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -247,6 +267,21 @@ def test_a_groups_offsets_expire_since_it_is_empty(coordinator: Coordinator) -> 
     assert coordinator.fetch() == {}
     assert coordinator.ask(DescribeGroups(("g",)))[0].exists is False
     assert coordinator.durable() == ({}, {})
+
+
+def test_what_is_committed_for_an_empty_group_expires_since_its_commit(coordinator: Coordinator) -> None:
+    """Also where the group is empty for long: a reset must last, and so must what a simple consumer goes on with."""
+    member = stable(coordinator, "t")
+    coordinator.commit(T0, member_id=member.member_id, generation=1)
+    coordinator.leave(member.member_id)
+    coordinator.clock.advance(59 * MINUTE)
+    assert coordinator.commit(NewOffset("t", 1, 7)) == [ErrorCode.NONE]
+    coordinator.clock.advance(2 * MINUTE)
+    assert coordinator.fetch().keys() == {("t", 1)}
+    coordinator.clock.advance(56 * MINUTE)
+    assert coordinator.fetch().keys() == {("t", 1)}
+    coordinator.clock.advance(3 * MINUTE)
+    assert coordinator.state() is None
 
 
 def test_the_time_a_group_is_empty_outlives_a_take_over(coordinator: Coordinator) -> None:

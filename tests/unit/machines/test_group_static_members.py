@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.machines.group_harness import REBALANCE, Coordinator
+from tests.unit.machines.group_harness import REBALANCE, SESSION, Coordinator
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.group import Joined, LeaveGroup, Leaver
@@ -126,3 +126,75 @@ def test_static_members_are_known_after_a_take_over(coordinator: Coordinator) ->
     answer = coordinator.ask(coordinator.join_command(instance_id="i2"))
     assert (answer.error, answer.generation) == (ErrorCode.NONE, 1)
     assert coordinator.heartbeat(old, instance_id="i2") == ErrorCode.FENCED_INSTANCE_ID
+
+
+BOTH = (("range", b"r"), ("sticky", b"s"))
+OTHER = (("range", b"other"), ("sticky", b"s"))
+
+
+@pytest.mark.parametrize("when", ["members gather", "assignments are awaited", "it votes otherwise", "it had left"])
+def test_a_static_member_that_came_back_in_a_rebalance_is_not_fenced_by_a_take_over(
+    coordinator: Coordinator, when: str
+) -> None:
+    """The log knew it by its old id until the generation had its assignments."""
+    leader, old = static_pair(coordinator, protocols=BOTH)
+    first: dict[str, Any] = {"member_id": leader.member_id, "instance_id": "i1", "protocols": OTHER}
+    mine: dict[str, Any] = {"instance_id": "i2", "protocols": BOTH}
+    if when == "members gather":
+        coordinator.join(**first)
+        joined = coordinator.join(**mine)
+    else:
+        if when == "assignments are awaited":
+            coordinator.join(**first)
+            coordinator.join(old.member_id, **mine)
+        elif when == "it votes otherwise":
+            mine["protocols"] = BOTH[1:]
+        else:
+            coordinator.leave(old.member_id)
+        joined = coordinator.join(**mine)
+        coordinator.join(**first)
+    assert joined[0].error == ErrorCode.NONE
+    assert coordinator.machine.stored["g"].generation == 1 < joined[0].generation
+    coordinator = coordinator.reloaded()
+    synced = coordinator.ask(coordinator.sync_command(joined[0], instance_id="i2"))
+    assert synced.error == ErrorCode.ILLEGAL_GENERATION
+    if when != "it had left":
+        assert coordinator.heartbeat(old, instance_id="i2") == ErrorCode.FENCED_INSTANCE_ID
+    coordinator.join(**first)
+    again = coordinator.join(joined[0].member_id, **mine)
+    # What a member spoke beside the generation's protocol the log has never held.
+    lost = ErrorCode.INCONSISTENT_GROUP_PROTOCOL if when == "it votes otherwise" else ErrorCode.NONE
+    assert again[0].error == lost
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_new_id_that_the_log_refuses_in_a_rebalance_holds_up_nobody(coordinator: Coordinator, last: bool) -> None:
+    """last: with it the generation would have been complete, and all are told the error."""
+    leader, _ = static_pair(coordinator)
+    first: dict[str, Any] = {"member_id": leader.member_id, "instance_id": "i1"}
+    parked = coordinator.join(**first) if last else []
+    if not last:
+        third = coordinator.join(instance_id="i3")
+    coordinator.partition.refuse = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert coordinator.ask(coordinator.join_command(instance_id="i2")).code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert [answer.code for answer in parked] == [ErrorCode.NOT_ENOUGH_REPLICAS] * last
+    coordinator.partition.refuse = None
+    if last:  # neither comes back for its assignment
+        coordinator.clock.advance(SESSION)
+        assert coordinator.state() == "Empty"
+        return
+    coordinator.clock.advance(REBALANCE)  # only the one that is parked is still there
+    assert [(answer.error, len(answer.members)) for answer in third] == [(ErrorCode.NONE, 1)]
+
+
+def test_a_new_id_that_the_log_refused_is_recorded_when_its_member_asks_again(coordinator: Coordinator) -> None:
+    leader, _ = static_pair(coordinator)
+    coordinator.join(leader.member_id, instance_id="i1", protocols=OTHER)
+    coordinator.partition.refuse = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    coordinator.ask(coordinator.join_command(instance_id="i2"))
+    coordinator.partition.refuse = None
+    joined = coordinator.join(instance_id="i2")
+    coordinator.join(leader.member_id, instance_id="i1", protocols=OTHER)
+    assert joined[0].error == ErrorCode.NONE
+    stored = {member.instance_id: member.member_id for member in coordinator.machine.stored["g"].members}
+    assert stored == {"i1": leader.member_id, "i2": joined[0].member_id}

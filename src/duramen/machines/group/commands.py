@@ -221,5 +221,13 @@ class ReplacementRefused(NamedTuple):
     rebalance_timeout_ms: int
 
 
+class NewIdRefused(NamedTuple):
+    """Follow-up: the log did not take the new id of a static member that joins, by `ticket`, as the group rebalances."""
+
+    group_id: str
+    member_id: str
+    ticket: int
+
+
 class SlicesRefused(NamedTuple):
     """Follow-up: the log did not take tombstones; they are tried again later."""

@@ -21,6 +21,7 @@ from duramen.machines.group.commands import (
     JoinGroup,
     LeaveGroup,
     ListGroups,
+    NewIdRefused,
     ReplacementRefused,
     SlicesRefused,
     Synced,
@@ -145,6 +146,7 @@ class GroupMachine:
                 return
             group = self.groups[command.group_id] = Group(command.group_id, now)
         membership.join(group, command, ticket, settings, now, out)
+        membership.record_new_id(group, command, ticket, self.stored.get(command.group_id), out)
         self._forget_unless_written(command.group_id, out)
 
     def _sync(self, command: SyncGroup, ticket: int, now: int, out: Outcome) -> None:
@@ -187,14 +189,25 @@ class GroupMachine:
         if group is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
             # A commit is a sign of life, too.
             rebalance.expect_heartbeat(group, group.member(command.member_id), now, out)
-        out.records, answers = offsets.commit(command, self.settings, now)
+        written, answers = offsets.commit(command, self.settings, now)
+        out.records = self._emptiness(group) + written if written else []
         out.replies.append((ticket, answers))
+
+    def _emptiness(self, group: Group | None) -> list[LogRecord]:
+        """That a group is empty, where the log refused that: a take-over would bring back its members, and what they
+        commit would go over what was committed without them."""
+        stored = None if group is None else self.stored.get(group.id)
+        if group is None or stored is None or group.state is not GroupState.EMPTY or not stored.members:
+            return []
+        return [records.group_metadata(group)]
 
     def _fetch(self, command: FetchOffsets, ticket: int, now: int, out: Outcome) -> None:
         out.replies.append((ticket, offsets.fetch(self.offsets, command)))
 
     def _delete_offsets(self, command: DeleteOffsets, ticket: int, now: int, out: Outcome) -> None:
-        out.records, answers = offsets.delete(self.offsets, self.groups.get(command.group_id), command)
+        group = self.groups.get(command.group_id)
+        written, answers = offsets.delete(self.offsets, group, command)
+        out.records = self._emptiness(group) + written if written else []
         out.replies.append((ticket, answers))
 
     # ------------------------------------------------------------------ administration
@@ -293,6 +306,11 @@ class GroupMachine:
         if group is not None:
             membership.replacement_refused(group, command, now, out)
 
+    def _new_id_refused(self, command: NewIdRefused, ticket: int, now: int, out: Outcome) -> None:
+        group = self.groups.get(command.group_id)
+        if group is not None:
+            membership.new_id_refused(group, command, now, out)
+
     def _timer_fired(self, command: TimerFired, ticket: int, now: int, out: Outcome) -> None:
         key: Any = command.key
         if isinstance(key, rebalance.ExpiryTimer):
@@ -352,5 +370,6 @@ _DECISIONS: Final[dict[type, _Decision]] = {
     SlicesRefused: GroupMachine._slices_refused,
     AssignmentRefused: GroupMachine._assignment_refused,
     ReplacementRefused: GroupMachine._replacement_refused,
+    NewIdRefused: GroupMachine._new_id_refused,
     TimerFired: GroupMachine._timer_fired,
 }

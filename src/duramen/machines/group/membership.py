@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.machines.contract import Outcome
+from duramen.machines.contract import NO_TICKET, Outcome
 from duramen.machines.group import rebalance, records
 from duramen.machines.group.commands import (
     NO_MEMBER,
@@ -15,10 +15,12 @@ from duramen.machines.group.commands import (
     JoinGroup,
     LeaveGroup,
     Leaver,
+    NewIdRefused,
     ReplacementRefused,
     Synced,
     SyncGroup,
 )
+from duramen.machines.group.records import StoredGroup
 from duramen.machines.group.settings import GroupSettings
 from duramen.machines.group.state import Group, GroupState, Member
 
@@ -182,6 +184,29 @@ def replacement_refused(group: Group, command: ReplacementRefused, now: int, out
     group.update(member, command.protocols, command.session_timeout_ms, command.rebalance_timeout_ms)
     rebalance.forget_heartbeat(group, command.new_member_id, out)
     rebalance.expect_heartbeat(group, member, now, out)
+
+
+def record_new_id(group: Group, command: JoinGroup, ticket: int, stored: StoredGroup | None, out: Outcome) -> None:
+    """Have the log know a static member by the id that it is about to be given, where the group rebalances.
+
+    The generation that would tell it has no assignment yet. A node that takes over goes on with the one before, and
+    would fence the member for the sake of the process that it has replaced.
+    """
+    if command.instance_id is None or stored is None or out.records:
+        return
+    new_id = group.static_ids.get(command.instance_id)
+    for member in stored.members:
+        if member.instance_id == command.instance_id and new_id not in (None, member.member_id):
+            out.records.append(records.renamed_member(group.id, stored, member.member_id, new_id or ""))
+            out.if_refused = NewIdRefused(group.id, new_id or "", ticket)
+
+
+def new_id_refused(group: Group, command: NewIdRefused, now: int, out: Outcome) -> None:
+    """Everybody who was to be answered was told the error; the timers that went with the answers are set anew."""
+    member = group.members.get(command.member_id)
+    if member is not None and member.join_ticket == command.ticket:
+        member.join_ticket = NO_TICKET
+    rebalance.restart_timers(group, now, out)
 
 
 # ---------------------------------------------------------------------- assignments

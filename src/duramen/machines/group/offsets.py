@@ -140,7 +140,8 @@ def delete(table: OffsetTable, group: Group | None, command: DeleteOffsets) -> t
 
 
 def expired(group: Group, offsets: dict[Position, CommittedOffset], retention_ms: int, now: int) -> list[Position]:
-    """Positions whose time is up (KIP-211): since the group is empty, or, unsubscribed or simple, since the commit."""
+    """Positions whose time is up (KIP-211): since the group is empty and the commit, or, unsubscribed or simple, since
+    the commit."""
     if group.protocol_type is None:
         since = None
     elif group.state is GroupState.EMPTY:
@@ -158,7 +159,8 @@ def expired(group: Group, offsets: dict[Position, CommittedOffset], retention_ms
         if committed.expire_timestamp != NO_EXPIRY:
             is_over = now >= committed.expire_timestamp
         else:
-            base = committed.commit_timestamp if since is None or since < 0 else since
+            # Whoever commits for a group that is empty for long is as good as a member.
+            base = committed.commit_timestamp if since is None else max(since, committed.commit_timestamp)
             is_over = now - base >= retention_ms
         if is_over:
             found.append(position)

@@ -161,6 +161,18 @@ def complete_join(group: Group, now: int, out: Outcome) -> None:
     out.timers.append((SyncTimer(group.id, group.generation), now + group.rebalance_timeout_ms))
 
 
+def restart_timers(group: Group, now: int, out: Outcome) -> None:
+    """Those of the phase and of all members that nobody has parked: an Outcome that the log refused set none."""
+    for member in group.members.values():
+        if not member.join_ticket:
+            expect_heartbeat(group, member, now, out)
+    if group.state is GroupState.PREPARING_REBALANCE:
+        wait = group.rebalance_timeout_ms if group.initial_delay is None else group.initial_delay[0]
+        out.timers.append((JoinTimer(group.id), now + wait))
+    elif group.state is GroupState.COMPLETING_REBALANCE:
+        out.timers.append((SyncTimer(group.id, group.generation), now + group.rebalance_timeout_ms))
+
+
 # ---------------------------------------------------------------------- sync phase
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import LogRecord
 from duramen.machines.group.commands import CommittedOffset, NewOffset
-from duramen.machines.group.state import Group, Member
+from duramen.machines.group.state import Group
 from duramen.model import NO_TOPIC_ID
 from duramen.wire.records import offsets as schema
 from duramen.wire.records.versioned import Unknown
@@ -87,27 +87,57 @@ def _group_key(group_id: str) -> bytes:
 
 def group_metadata(group: Group) -> LogRecord:
     """The group's present generation with everybody's assignment."""
+    members = tuple(
+        StoredMember(
+            member.id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            member.rebalance_timeout_ms,
+            member.session_timeout_ms,
+            member.metadata(group.protocol),
+            member.assignment,
+        )
+        for member in group.members.values()
+    )
+    stored = StoredGroup(
+        group.protocol_type or "", group.generation, group.protocol, group.leader, group.state_timestamp, members
+    )
+    return stored_group(group.id, stored)
+
+
+def renamed_member(group_id: str, stored: StoredGroup, old_id: str, new_id: str) -> LogRecord:
+    """The generation as it was written, but that a static member has another id."""
+    members = tuple(
+        member._replace(member_id=new_id) if member.member_id == old_id else member for member in stored.members
+    )
+    leader = new_id if stored.leader == old_id else stored.leader
+    return stored_group(group_id, stored._replace(leader=leader, members=members))
+
+
+def stored_group(group_id: str, stored: StoredGroup) -> LogRecord:
+    """A generation as it shall be read back."""
     message = schema.GroupMetadataValue
     value = message.new(
-        protocol_type=group.protocol_type or "",
-        generation=group.generation,
-        protocol=group.protocol,
-        leader=group.leader,
-        current_state_timestamp=group.state_timestamp,
-        members=[_member(group, member) for member in group.members.values()],
+        protocol_type=stored.protocol_type,
+        generation=stored.generation,
+        protocol=stored.protocol,
+        leader=stored.leader,
+        current_state_timestamp=stored.state_timestamp,
+        members=[_member(member) for member in stored.members],
     )
-    return LogRecord(_group_key(group.id), schema.encode_value(value))
+    return LogRecord(_group_key(group_id), schema.encode_value(value))
 
 
-def _member(group: Group, member: Member) -> Any:
+def _member(member: StoredMember) -> Any:
     return schema.GroupMetadataValue.MemberMetadata(
-        member_id=member.id,
+        member_id=member.member_id,
         group_instance_id=member.instance_id,
         client_id=member.client_id,
         client_host=member.client_host,
         rebalance_timeout=member.rebalance_timeout_ms,
         session_timeout=member.session_timeout_ms,
-        subscription=member.metadata(group.protocol),
+        subscription=member.subscription,
         assignment=member.assignment,
     )
 
