@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.unit.server.broker_world import InProcess
 
 from duramen.errors import ErrorCode
@@ -55,3 +56,41 @@ def test_whoever_waits_when_the_offsets_topic_is_deleted_is_told_to_look_for_its
     server.run()
     reply = line.answer(COMMIT, 8)
     assert reply.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [[("segment.bytes", "1048576")], [("cleanup.policy", "delete")], [("cleanup.policy", "compact,delete")]],
+)
+@pytest.mark.parametrize("replace", [False, True])
+def test_no_setting_lets_committed_offsets_expire_with_their_segments(
+    settings: list[tuple[str, str]], replace: bool
+) -> None:
+    """AlterConfigs replaces all settings, and whoever sends one of them does not mean the policy."""
+    server = InProcess(offsets_topic_num_partitions="1")
+    line = server.connect()
+    line.call(FIND, 4, key_type=0, coordinator_keys=["g"])
+    before = dict(server.broker.image.topic_config("__consumer_offsets"))
+    assert before["cleanup.policy"] == "compact"
+    key, version = (33, 2) if replace else (44, 1)
+    request = API[key].request
+    entry = request.AlterableConfig
+    configs = [entry(name=name, value=value) for name, value in settings]
+    resource = request.AlterConfigsResource(resource_type=2, resource_name="__consumer_offsets", configs=configs)
+    answer = line.call(key, version, resources=[resource], validate_only=False).responses[0]
+    if settings[0][0] == "segment.bytes" and not replace:
+        assert answer.error_code == 0
+        return
+    assert (answer.error_code, "compact" in answer.error_message) == (ErrorCode.INVALID_CONFIG, True)
+    assert server.broker.image.topic_config("__consumer_offsets") == before
+
+
+def test_the_policy_of_the_offsets_topic_cannot_be_taken_away() -> None:
+    server = InProcess(offsets_topic_num_partitions="1")
+    line = server.connect()
+    line.call(FIND, 4, key_type=0, coordinator_keys=["g"])
+    request = API[44].request
+    configs = [request.AlterableConfig(name="cleanup.policy", config_operation=1, value=None)]
+    resource = request.AlterConfigsResource(resource_type=2, resource_name="__consumer_offsets", configs=configs)
+    answer = line.call(44, 1, resources=[resource], validate_only=False).responses[0]
+    assert answer.error_code == ErrorCode.INVALID_CONFIG

@@ -20,8 +20,9 @@ from duramen.machines.metadata import codec
 from duramen.machines.metadata.commands import OK, ConfigChange, ConfigOperation, Operation, Result, SetConfigs
 from duramen.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from duramen.machines.metadata.topics import name_problem
-from duramen.model import SINK_TOPICS
+from duramen.model import OFFSETS_TOPIC, SINK_TOPICS
 
+POLICY: Final = "cleanup.policy"
 MAX_VALUE_BYTES: Final = 32_767
 
 
@@ -54,6 +55,7 @@ def _change(image: MetadataImage, config: BrokerConfig, change: ConfigChange) ->
     wanted = _wanted(config, change, present)
     if change.resource_type == TOPIC_RESOURCE:
         validate_topic_configs(config, wanted)
+        _check_policy(change.resource_name, present, wanted)
     else:
         altered = {name: value for name, value in wanted.items() if present.get(name) != value}
         fixed = [
@@ -75,6 +77,13 @@ def _change(image: MetadataImage, config: BrokerConfig, change: ConfigChange) ->
         codec.config(kind, resource, name, value) for name, value in wanted.items() if present.get(name) != value
     ]
     return removed + changed
+
+
+def _check_policy(topic: str, present: dict[str, str], wanted: dict[str, str]) -> None:
+    """ConfigError where groups' positions would begin to expire: by the age of a segment, whoever still reads."""
+    policy = wanted.get(POLICY)
+    if topic == OFFSETS_TOPIC and policy not in ("compact", present.get(POLICY)):
+        raise ConfigError(f"{topic}: {POLICY} stays compact, or retention would drop what groups have committed")
 
 
 def _check_resource(image: MetadataImage, change: ConfigChange) -> None:
