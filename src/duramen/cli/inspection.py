@@ -34,7 +34,7 @@ from duramen.storage.checkpoints import (
     read_offsets,
 )
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
-from duramen.storage.journal_reader import read_journal
+from duramen.storage.journal_reader import JournalContents, read_journal
 from duramen.storage.losses import gap_behind
 from duramen.storage.producer_files import decode_kafka, decode_ours
 from duramen.storage.salvage import next_batch
@@ -54,7 +54,7 @@ from duramen.storage.segment import (
     parse_name,
 )
 from duramen.storage.snapshot_files import parse_snapshot_name, read_snapshot
-from duramen.storage.vouching import MISSING, compare_identity, is_outdated, missing_segments
+from duramen.storage.vouching import MISSING, compare_identity, is_outdated, missing_segments, synced_ends
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header, records
 from duramen.wire.seal import BLOCK_BYTES, Seal, decode_seal
 
@@ -174,7 +174,7 @@ def verify_directory(
         for name, made_again, what in wrong:
             report.findings.append(Finding("index" if made_again else "damage", name, 0, 0, -1, what))
         report.scrub = read_progress(disk, path)
-        _verify_journal(disk, report)
+        journal = _verify_journal(disk, report)
         points = recovery_points(disk, path)
         if disk.exists(posixpath.join(path, CHECKPOINT)) and read_checkpoint(disk, path) is None:
             what = "it cannot be read"
@@ -189,14 +189,20 @@ def verify_directory(
                 synced = None if clean else points.get(tp, 0)
                 report.partitions.append(verify_partition(disk, inside, tick, synced=synced, decode=decode))
         if clean:
-            _verify_ends(report, read_offsets(disk, posixpath.join(path, RECOVERY_POINT)), only)
+            ends, known = (
+                read_offsets(disk, posixpath.join(path, RECOVERY_POINT)),
+                "it went up to {} at the last clean stop",
+            )
+        else:
+            ends, known = synced_ends(disk, path, journal), "it was synced up to {}"
+        _verify_ends(report, ends, known, only)
         return report
     finally:
         lock.release()
 
 
-def _verify_ends(report: DirectoryReport, points: dict[TopicPartition, int], only: str | None) -> None:
-    """After a clean stop every log reaches as far as the checkpoint written then says; what is gone is damage."""
+def _verify_ends(report: DirectoryReport, points: dict[TopicPartition, int], known: str, only: str | None) -> None:
+    """Every log reaches as far as is known of it; what is gone is damage."""
     ends = {partition.name: partition.segments[-1].next_offset for partition in report.partitions if partition.segments}
     damaged = {finding.path for finding in report.all_findings() if finding.kind == "damage"}
     for tp, offset in sorted(points.items()):
@@ -206,7 +212,7 @@ def _verify_ends(report: DirectoryReport, points: dict[TopicPartition, int], onl
             continue
         end = ends.get(name, 0)
         if end < offset:
-            what = f"it went up to offset {offset} at the last clean stop and now ends at {end}"
+            what = f"{known.format(f'offset {offset}')} and now ends at {end}"
             report.findings.append(Finding("damage", inside, 0, 0, end, what))
 
 
@@ -218,7 +224,7 @@ def recovery_points(disk: Disk, path: str) -> dict[TopicPartition, int]:
     return read_offsets(disk, posixpath.join(path, RECOVERY_POINT))
 
 
-def _verify_journal(disk: Disk, report: DirectoryReport) -> None:
+def _verify_journal(disk: Disk, report: DirectoryReport) -> JournalContents:
     if disk.exists(posixpath.join(report.path, FORGONE)):
         what = "a repair without the journal was interrupted: `duramen log repair --journal` finishes it"
         report.findings.append(Finding("damage", posixpath.join(report.path, FORGONE), 0, 0, -1, what))
@@ -237,6 +243,7 @@ def _verify_journal(disk: Disk, report: DirectoryReport) -> None:
             report.findings.append(Finding("tail", report.path, 0, 0, -1, what))
     finally:
         journal.close()
+    return journal
 
 
 def _damage(error: CorruptLogError) -> Finding:
@@ -482,11 +489,16 @@ class _SegmentCheck:
         """What an active segment was sealed up to. After a crash only what was synced is sure to be as it was."""
         path = posixpath.join(self.directory, file_name(self.base, SEALING))
         try:
-            seal = read_growing(self.disk, path, report.size)
+            seal = read_growing(self.disk, path, _NO_OFFSET)
         except StorageError as error:
             self._find("index", path, 0, 0, self.base, str(error))
             return
-        if seal is not None and (synced is None or report.next_offset <= synced):
+        if seal is None:
+            return
+        if synced is None and seal.length > report.size:
+            what = f"it has {report.size} bytes, {seal.length} were sealed"
+            self._find("damage", self.path, report.size, seal.length, report.next_offset, what)
+        elif seal.length <= report.size and (synced is None or report.next_offset <= synced):
             self._check_blocks(file, seal, report.size)
 
     def _check_blocks(self, file: File, seal: Seal, size: int) -> None:

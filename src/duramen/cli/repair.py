@@ -40,7 +40,7 @@ from duramen.storage.journal_reader import read_journal
 from duramen.storage.journal_salvage import JournalLoss, survey_journal
 from duramen.storage.losses import LOST
 from duramen.storage.repairing import DROPPED, Action, Repair, survey
-from duramen.storage.vouching import checkpoint_of_stop, forget_segments
+from duramen.storage.vouching import checkpoint_of_stop, forget_segments, synced_ends
 
 DEFAULT_DIRECTORY = "./duramen-data"
 
@@ -84,6 +84,7 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
     identity(disk, path)
     refuse_half_done(disk, path)
     found = DirectoryRepair(path, recovers=not disk.exists(posixpath.join(path, CLEAN_SHUTDOWN)))
+    least: dict[TopicPartition, int] = {}
     if found.recovers:
         journal = read_journal(disk, path)
         journal.close()
@@ -93,6 +94,7 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
                 "nowhere else; look for a copy of the file. To go on with what the segments hold, use --journal: it "
                 "puts the journal aside and says what may be missing"
             )
+        least = synced_ends(disk, path, journal)
     found.checkpoint = checkpoint_of_stop(disk, path)
     points = {} if found.checkpoint is None else {point.tp: point for point in found.checkpoint.logs.values()}
     ends = {tp: point.recovery_point for tp, point in points.items()}
@@ -106,7 +108,7 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
             disk.list_directory(posixpath.join(path, name))
         except NotADirectoryError:
             continue
-        found.repairs.append(survey(disk, path, name, ends.get(tp), points.get(tp)))
+        found.repairs.append(survey(disk, path, name, ends.get(tp), points.get(tp), least.get(tp, 0)))
     return found
 
 
@@ -265,7 +267,7 @@ def _print(found: DirectoryRepair) -> None:
         offsets = ""
         if action.kind == DROPPED:
             last = "?" if action.last_offset < 0 else action.last_offset
-            offsets = f"; offsets {action.first_offset}..{last} become a gap"
+            offsets = f"; offsets {action.first_offset}..{last} become a gap" if action.first_offset >= 0 else ""
             if 0 <= action.last_offset < action.first_offset:
                 offsets = "; no offsets were there"
             if action.side_file:
@@ -280,7 +282,7 @@ def _print(found: DirectoryRepair) -> None:
 
 def _readable(repair: Repair) -> str:
     """Offset ranges of the log that stay."""
-    gaps = sorted((a.first_offset, a.last_offset) for a in repair.actions if a.kind == DROPPED)
+    gaps = sorted((a.first_offset, a.last_offset) for a in repair.actions if a.kind == DROPPED and a.first_offset >= 0)
     position = repair.segments[0].base_offset if repair.segments else 0
     end = (
         repair.end_offset if repair.end_offset is not None else max((s.next_offset for s in repair.segments), default=0)

@@ -70,7 +70,7 @@ def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int, known
             if not ((clean or later <= recovery_point) and closed_indexes_fit(segment, believed=believed)):
                 # Of Kafka's logs nobody knows whether they ever had what is not there.
                 needed_from = start_offset if known is not None or not clean else later
-                load_rolled(log, segment, None if clean else known, walk, needed_from=needed_from)
+                load_rolled(log, segment, None if clean else known, walk, clean=clean, needed_from=needed_from)
             elif known is not None:
                 if known.state is None and (seal := segment.load_seal()) is not None:
                     # It was left offline, or repaired: what is missing is still missing, however sound the seals are.

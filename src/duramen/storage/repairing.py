@@ -129,7 +129,7 @@ class SegmentRepair:
 class Repair:
     """What one partition needs. end_offset: of the log, by the checkpoint of the last clean stop; None unknown.
 
-    point: what that checkpoint says of it.
+    point: what that checkpoint says of it. least_end: where the end is unknown, what the log must reach all the same.
     """
 
     disk: Disk
@@ -137,6 +137,7 @@ class Repair:
     name: str
     end_offset: int | None
     point: LogPoint | None = None
+    least_end: int = 0
     segments: list[SegmentRepair] = field(default_factory=list)
     removals: list[Action] = field(default_factory=list)
 
@@ -274,9 +275,11 @@ def _as_json(partition: str, action: Action) -> dict[str, Any]:
 # ---- surveying
 
 
-def survey(disk: Disk, directory: str, name: str, end_offset: int | None, point: LogPoint | None = None) -> Repair:
+def survey(
+    disk: Disk, directory: str, name: str, end_offset: int | None, point: LogPoint | None = None, least_end: int = 0
+) -> Repair:
     """What the partition `name` of a data directory needs; reads all of it. See `Repair`. OSError."""
-    repair = Repair(disk, directory, name, end_offset, point)
+    repair = Repair(disk, directory, name, end_offset, point, least_end)
     names = disk.list_directory(repair.path)
     bases = sorted(base for base in map(parse_base, names) if base is not None)
     for number, base in enumerate(bases):
@@ -289,8 +292,8 @@ def survey(disk: Disk, directory: str, name: str, end_offset: int | None, point:
             what = "no segment holds these offsets: a file is missing"
             path = posixpath.join(repair.path, log_name(base))
             found.actions.append(Action(DROPPED, path, found.size, found.size, *gap, what))
-    if not bases and end_offset:
-        repair.segments.append(_all_missing(repair, end_offset))
+    if not bases and (end := end_offset or least_end):
+        repair.segments.append(_all_missing(repair, end))
     _note_missing(repair, bases)
     repair.removals += _unreadable(disk, repair.path, names, repair.segments)
     return repair
@@ -350,6 +353,8 @@ class _Survey:
                 start = pieces.pop().start if pieces and not pieces[-1].headers else stop
                 pieces.append(Run(start, found.size, []))
             self._judge(source, pieces, known)
+            if bad:
+                self._tell_gaps(pieces, 0 if known is None or known.is_growing else known.seal.length)
         finally:
             source.close()
         fits = known is not None and known.seal.length <= found.size  # else it goes as one that cannot be read
@@ -411,10 +416,33 @@ class _Survey:
         if pieces and not pieces[-1].headers:
             return
         if found.is_last:
-            if self._below != _NO_END and found.next_offset < self._below:
-                self._short(sound, f"the log went up to offset {self._below}; the end of this file is missing")
-        elif known is not None and not known.is_growing and found.size < known.seal.length:
-            self._short(sound, f"{known.seal.length} bytes were sealed; the end of this file is missing")
+            end = self._repair.least_end if self._below == _NO_END else self._below
+            self._short(sound, end, f"the log went up to offset {end}; the end of this file is missing")
+        elif known is not None and found.size < known.seal.length:
+            self._short(sound, self._below, f"{known.seal.length} bytes were sealed; the end of this file is missing")
+
+    def _tell_gaps(self, pieces: list[Run], sealed: int) -> None:
+        """Of a file that is not what was sealed: what is missing between batches that follow each other is lost.
+
+        Unless compaction may have taken it. What lies beside other damage is told with that. sealed: bytes of a
+        finished segment by its seal; 0 otherwise.
+        """
+        repair, found = self._repair, self._found
+        expected = found.base_offset
+        for run in pieces:
+            for at, header in run.headers:
+                gap = None
+                if 0 <= expected < header.base_offset:
+                    gap = gap_behind(repair.disk, repair.directory, repair.name, expected, header.base_offset)
+                if gap is not None:
+                    what = "the batches with these offsets are missing"
+                    found.actions.append(Action(DROPPED, self._path, at, at, *gap, what))
+                expected = header.next_offset
+            if not run.headers:
+                expected = -1
+        if found.size < sealed and not any(action.kind == DROPPED for action in found.actions):
+            what = f"{sealed} bytes were sealed, it has {found.size}: batches are missing, nobody knows which"
+            found.actions.append(Action(DROPPED, self._path, found.size, found.size, -1, -1, what))
 
     def _mend(self, file: Patched, seal: Seal) -> Iterator[tuple[int, int]]:
         """Find single flipped bits; yields the blocks in which something else is wrong."""
@@ -456,12 +484,12 @@ class _Survey:
             number += 1
         return path if number == 1 else f"{path}-{number}"
 
-    def _short(self, sound: list[Run], what: str) -> None:
+    def _short(self, sound: list[Run], end: int, what: str) -> None:
         """The file ends too early: nothing can be put aside, but the offsets must not be used again."""
         found = self._found
-        found.kept = sound
-        if found.next_offset < self._below:
-            place = (found.size, found.size, found.next_offset, self._below - 1)
+        if found.next_offset < end:
+            found.kept = sound
+            place = (found.size, found.size, found.next_offset, end - 1)
             found.actions.append(Action(DROPPED, self._path, *place, what))
 
 

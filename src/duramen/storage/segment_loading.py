@@ -50,12 +50,19 @@ class Walk:
         self.markers = False
 
 
-def load_rolled(log: Log, segment: Segment, known: LogPoint | None, walk: Walk, *, needed_from: int) -> None:
+def load_rolled(
+    log: Log, segment: Segment, known: LogPoint | None, walk: Walk, *, clean: bool, needed_from: int
+) -> None:
     """A rolled segment whose side files cannot be believed as they are: they are made again behind what can.
 
-    needed_from: offsets from here on have to be there, unless compaction or a repair has taken them. CorruptLogError.
+    needed_from: offsets from here on have to be there, unless compaction or a repair has taken them. CorruptLogError,
+    also where the file has not the bytes that were sealed: then nothing changes that says how it was.
     """
     end = segment.next_offset
+    if segment.sealed:
+        _check_length(segment)
+    elif clean:
+        _check_sealed(segment)
     if not _resume(log, segment, known, walk):
         rebuild(log, segment, walk)
     if segment.next_offset > end:
@@ -143,6 +150,16 @@ def load_active(log: Log, segment: Segment, known: LogPoint | None, walk: Walk, 
         segment.first_timestamp = -1 if first is None else first.max_timestamp
         if segment.first_timestamp < 0:
             segment.first_timestamp = log.disk.modified_ms(segment.path)
+
+
+def _check_length(segment: Segment) -> None:
+    """CorruptLogError when the segment's seal speaks of another length; one that cannot be read says nothing."""
+    try:
+        segment.load_seal()
+    except CorruptLogError:
+        raise
+    except StorageError:
+        return
 
 
 def _check_sealed(segment: Segment) -> None:

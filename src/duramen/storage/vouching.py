@@ -152,6 +152,24 @@ def checkpoint_of_stop(disk: Disk, path: str) -> DirectoryCheckpoint | None:
     return None if is_outdated(disk, path, checkpoint, journal) else checkpoint
 
 
+def synced_ends(disk: Disk, path: str, journal: JournalContents) -> dict[TopicPartition, int]:
+    """After a stop that was not clean: the offsets up to which logs must reach, since a checkpoint had synced that.
+
+    Not those that were cut or deleted since, and not where a newer topic has the name by now.
+    """
+    checkpoint = read_checkpoint(disk, path)
+    shorter = {
+        (entry.topic_id, entry.partition) for entry in journal.entries if entry.kind in (kinds.TRUNCATE, kinds.DELETE)
+    }
+    ends = {}
+    for key, point in checkpoint.logs.items() if checkpoint is not None else ():
+        content = read_file(disk, posixpath.join(path, str(point.tp), PARTITION_METADATA))
+        found = None if content is None else decode_partition_metadata(content)
+        if key not in shorter and found == topic_id_text(key[0]):
+            ends[point.tp] = point.recovery_point
+    return ends
+
+
 def compare_identity(disk: Disk, path: str) -> tuple[MetaProperties | None, list[tuple[str, bool, str]]]:
     """Whose directory it is, and what is wrong with the files that say so; nothing is changed.
 

@@ -349,8 +349,9 @@ def test_what_is_gone_since_a_clean_stop_is_damage(
     code, report = verify(capsys, str(data))
     assert code == 1
     (finding,) = report["findings"]
-    assert (finding["kind"], finding["path"], finding["offset"]) == ("damage", str(gone), 0)
-    assert "at the last clean stop" in finding["what"]
+    path = gone if whole else gone / file_name(0, ".log")
+    assert (finding["kind"], finding["path"], finding["offset"]) == ("damage", str(path), 0)
+    assert ("at the last clean stop" if whole else "were sealed") in finding["what"]
     assert verify(capsys, str(data / "events-1"))[0] == 0
 
 

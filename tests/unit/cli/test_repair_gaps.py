@@ -1,0 +1,206 @@
+"""What a file lacks although all that is left of it is sound: its end, its middle, or what a kill found synced."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from repair_world import TP, filled, findings, opened
+
+from duramen.cli.repair import apply, survey_directory
+from duramen.sim.disk import CrashDisk
+from duramen.storage.checkpoints import encode_offsets, replace_file
+from duramen.storage.forgoing import settle
+from duramen.storage.logconfig import PlainLogConfig
+from duramen.storage.losses import losses
+from duramen.storage.repairing import DROPPED, Action
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
+
+from storage_workload import FIRST, SeededEntropy, append, checkpoint, commit, housekeep, read_all, small, start
+
+
+def compact(disk: CrashDisk) -> None:
+    """By the offset that compaction has reached, gaps in the log are right."""
+    replace_file(disk, "/data/cleaner-offset-checkpoint", encode_offsets({TP: 60}))
+
+
+def rewrite(disk: CrashDisk, path: str, content: bytes) -> None:
+    file = disk.open(path, write=True)
+    file.truncate(0)
+    file.pwritev([content], 0)
+    file.sync()
+    file.close()
+
+
+def sealed(disk: CrashDisk, sizes: range = range(100, 108), *, rolled: bool = True) -> tuple[str, list[int]]:
+    """A log with a segment of eight batches that its index says nothing of, sealed and followed by another if `rolled`.
+
+    Its path, and where each batch begins.
+    """
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, PlainLogConfig())
+    log.assign_epoch(0)
+    places = []
+    for size in sizes:
+        places.append(log.active.size)
+        append(log, b"v" * size)
+        commit(directory)
+    path = log.active.path
+    if rolled:
+        log.roll()
+        append(log, b"behind")
+        commit(directory)
+    checkpoint(directory)
+    housekeep(directory)
+    directory.close(clean=True)
+    return path, places
+
+
+def take_out(disk: CrashDisk, path: str, places: list[int], number: int) -> None:
+    """The file is without one batch, and without a trace of it."""
+    content = disk.contents()[path]
+    end = places[number + 1] if number + 1 < len(places) else len(content)
+    rewrite(disk, path, content[: places[number]] + content[end:])
+
+
+def repaired(disk: CrashDisk) -> list[Action]:
+    """What a repair drops, as the command does it; a second one finds nothing."""
+    found = survey_directory(disk, "/data")
+    assert found.actions
+    if found.recovers:
+        settle(disk, "/data", 0, SeededEntropy())
+        found = survey_directory(disk, "/data")
+    apply(disk, found)
+    assert survey_directory(disk, "/data").actions == []
+    assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
+    return [action for action in found.actions if action.kind == DROPPED]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("left", [0, 3])
+def test_a_compacted_log_whose_sealed_segment_lost_its_end_is_offline_until_that_is_told(
+    clean: bool, left: int
+) -> None:
+    disk = CrashDisk()
+    records, segments = filled(disk, clean=clean)
+    compact(disk)
+    path, size, base = segments[1]
+    following = segments[2][2]
+    rewrite(disk, path, disk.contents()[path][: left * (size // (following - base))])
+    for _ in range(2):  # a start that leaves it offline changes nothing that says how it was
+        directory = start(disk)
+        assert [str(TP)] == [str(left.tp) for left in directory.offline.values()]
+        assert f"its seal speaks of {size} bytes" in str(next(iter(directory.offline.values())).error)
+        directory.close(clean=clean)
+    (dropped,) = repaired(disk)
+    assert (dropped.first_offset, dropped.last_offset) == (base + left, following - 1)
+    directory, log = opened(disk)
+    lost = set(range(base + left, following))
+    assert read_all(log) == {offset: value for offset, value in records.items() if offset not in lost}
+    assert append(log, b"on") == max(records) + 1
+    directory.close(clean=False)
+
+
+@pytest.mark.parametrize("left", [0, 2])
+def test_a_finished_segment_that_was_not_sealed_yet_is_held_against_what_was_sealed_while_it_grew(left: int) -> None:
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, small())
+    log.assign_epoch(0)
+    for number in range(8):
+        append(log, b"%d" % number * 100)
+        commit(directory)
+    checkpoint(directory)
+    path, size = log.active.path, log.active.size
+    log.roll()
+    append(log, b"behind")
+    commit(directory)
+    directory.close(clean=True)
+    compact(disk)
+    rewrite(disk, path, disk.contents()[path][: left * (size // 8)])
+    directory = start(disk)
+    assert len(directory.offline) == 1
+    directory.close(clean=True)
+    (dropped,) = repaired(disk)
+    assert (dropped.first_offset, dropped.last_offset) == (left, 7)
+    directory, log = opened(disk)
+    assert set(read_all(log)) == {*range(left), 8}
+    directory.close(clean=False)
+
+
+@pytest.mark.parametrize("number", [0, 4])
+@pytest.mark.parametrize("rolled", [False, True])
+def test_a_batch_that_is_gone_from_the_middle_of_a_file_is_a_loss(number: int, rolled: bool) -> None:
+    disk = CrashDisk()
+    path, places = sealed(disk, rolled=rolled)
+    take_out(disk, path, places, number)
+    assert any(finding.kind == "damage" for finding in findings(disk))
+    (dropped,) = repaired(disk)
+    assert (dropped.first_offset, dropped.last_offset) == (number, number)
+    directory, log = opened(disk)
+    assert set(read_all(log)) == set(range(8 + rolled)) - {number}
+    assert append(log, b"on") == 8 + rolled
+    directory.close(clean=False)
+
+
+@pytest.mark.parametrize("number", [0, 4])
+def test_of_a_compacted_log_it_is_told_that_something_is_gone(number: int) -> None:
+    disk = CrashDisk()
+    path, places = sealed(disk)
+    compact(disk)
+    take_out(disk, path, places, number)
+    (dropped,) = repaired(disk)
+    assert (dropped.first_offset, dropped.last_offset, dropped.side_file) == (-1, -1, "")
+    assert [loss["what"] for loss in losses(disk, "/data")] == [dropped.what]
+    directory, log = opened(disk)
+    assert set(read_all(log)) == set(range(9)) - {number}
+    directory.close(clean=False)
+
+
+@pytest.mark.parametrize("left", [0, 1])
+@pytest.mark.parametrize("removed", [False, True])
+def test_after_a_kill_what_was_synced_of_the_last_segment_is_missed(left: int, removed: bool) -> None:
+    disk = CrashDisk()
+    records, segments = filled(disk, clean=False)
+    path, size, base = segments[-1]
+    synced = max(records) - base  # all but the record behind the checkpoint
+    length = size // synced
+    rewrite(disk, path, disk.contents()[path][: left * length])
+    if removed:
+        disk.remove(path)
+        left = 0
+    assert any(finding.kind == "damage" and finding.offset == base + left for finding in findings(disk))
+    first = [action for action in survey_directory(disk, "/data").actions if action.kind == DROPPED]
+    assert [(action.first_offset, action.last_offset) for action in first] == [(base + left, max(records) - 1)]
+    repaired(disk)
+    directory, log = opened(disk)
+    found = read_all(log)
+    assert {offset: value for offset, value in records.items() if not base + left <= offset} == {
+        offset: value for offset, value in found.items() if offset < base + left
+    }
+    assert found.items() <= records.items()
+    assert append(log, b"on") == max(records) + 1
+    directory.close(clean=False)
+
+
+def test_a_topic_made_again_under_the_name_of_a_deleted_one_misses_nothing_after_a_kill() -> None:
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, small())
+    log.assign_epoch(0)
+    for number in range(8):
+        append(log, b"%d" % number)
+    commit(directory)
+    checkpoint(directory)
+    directory.delete_log(log)
+    commit(directory)
+    again = directory.create_log(TP, bytes(15) + b"\x99", small())
+    again.assign_epoch(0)
+    append(again, b"first")
+    commit(directory)
+    disk.kill()
+    disk.power_on()
+    assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
+    assert survey_directory(disk, "/data").actions == []
