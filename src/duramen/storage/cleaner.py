@@ -175,6 +175,7 @@ class Cleaning:
             target = Segment(disk, log.path, group[0].base_offset, log.open_files)
             target.staged = CLEANED
             self._copy = target
+            rules = rules._replace(now_ms=self._now_ms)
             copy = Copy(
                 disk, group, target, offsets, rules, transactions,
                 chunk_bytes=settings.io_bytes, index_interval_bytes=config.index_interval_bytes,
@@ -186,6 +187,7 @@ class Cleaning:
                 swapped = yield from self._swap(group, target)
                 if not swapped:
                     return
+                self._cleaner.swapped(log, self._now_ms - rules.now_ms)
             else:
                 yield partial(_drop, disk, log.path, target.base_offset)
             self._copy = None
@@ -206,7 +208,8 @@ class Cleaning:
             else:
                 epochs[producer.id] = producer.epoch
         retention_ms = int(getattr(self.log.config, "delete_retention_ms", 86_400_000))
-        return Rules(self._now_ms, retention_ms, first_dirty, batches, epochs)
+        expired_ms = self._now_ms - self._cleaner.lateness(self.log)
+        return Rules(self._now_ms, expired_ms, retention_ms, first_dirty, batches, epochs)
 
     def _swap(self, group: list[Segment], target: Segment) -> Generator[Job | None, None, bool]:
         """Put the copy in place; False when it may not be any more. See `swapping.py` for the steps."""
@@ -316,7 +319,8 @@ class Cleaner:
     uncleanable: logs whose last pass failed, with the reason; they are left alone until a restart, the others go on.
     too_large: of them, those with a batch that cannot be looked into, and its offset; they are cleaned up to there.
     waits: for a checkpoint, without which there is nothing to do. noting: the pass that writes the files which
-    all of them share, one after the other.
+    all of them share, one after the other. late_ms: of each log, how long what a copy leaves out was there to be read
+    behind the beginning of that copy, from which delete horizons count: the longest since the start.
     """
 
     disk: Disk
@@ -334,6 +338,7 @@ class Cleaner:
     running: list[Cleaning] = field(default_factory=list)
     waits: bool = False
     noting: Cleaning | None = None
+    late_ms: dict[LogKey, int] = field(default_factory=dict)
 
     def load(self) -> None:
         """Take over our own checkpoint, or, where Kafka was here last, its one, which knows names only.
@@ -410,6 +415,7 @@ class Cleaner:
     def forget(self, key: LogKey) -> None:
         """The log is deleted."""
         self.cleaned.pop(key, None)
+        self.late_ms.pop(key, None)
         self.forget_reasons(key)
 
     def forget_reasons(self, key: LogKey) -> None:
@@ -452,6 +458,14 @@ class Cleaner:
         """Everything below `offset` was looked at; the job that writes it down."""
         self.cleaned[log.topic_id, log.tp.partition] = offset
         return self.take_checkpoint()
+
+    def swapped(self, log: Log, late_ms: int) -> None:
+        """A copy was swapped in, so long after it was begun."""
+        self.late_ms[log.topic_id, log.tp.partition] = max(late_ms, self.lateness(log))
+
+    def lateness(self, log: Log) -> int:
+        """How much longer than to their horizons the log's tombstones stay, for who reads from its beginning."""
+        return self.late_ms.get((log.topic_id, log.tp.partition), 0)
 
     def passed(self, now_ms: int) -> None:
         """A pass came to its end."""

@@ -32,13 +32,15 @@ PIECE_RECORDS = 250
 
 
 class Rules(NamedTuple):
-    """What a pass goes by. now_ms: its beginning; retention_ms: `delete.retention.ms`; first_dirty: see `Cleanable`.
+    """What a pass goes by. now_ms: when a copy begins; retention_ms: delete.retention.ms; first_dirty: see `Cleanable`.
 
-    batches: by producer id, the last offsets of the batches its state consists of. epochs: of the producers that have
-    a state without batches: their markers are all that is known of them.
+    expired_ms: delete horizons up to then have passed. batches: by producer id, the last offsets of the batches its
+    state consists of. epochs: of the producers that have a state without batches: their markers are all that is known
+    of them.
     """
 
     now_ms: int
+    expired_ms: int
     retention_ms: int
     first_dirty: int
     batches: Mapping[int, frozenset[int]]
@@ -304,7 +306,7 @@ class Copy:
         if horizon is None:
             payload = _payload(view, header)
             return filtered_batch(header, payload, list(spans(payload, header)), self._rules.horizon)
-        if horizon <= self._rules.now_ms and not last and not self._rules.needs_marker(header):
+        if horizon <= self._rules.expired_ms and not last and not self._rules.needs_marker(header):
             return None
         return view
 
@@ -312,7 +314,7 @@ class Copy:
         """The records that stay, and the offset of the first tombstone among them (-1: none)."""
         latest, base, last_of = self._offsets.latest, header.base_offset, self._offsets.get
         horizon = delete_horizon(header)
-        expired = horizon is not None and horizon <= self._rules.now_ms
+        expired = horizon is not None and horizon <= self._rules.expired_ms
         kept: list[Span] = []
         oldest_tombstone = -1
         for span in spans(payload, header):

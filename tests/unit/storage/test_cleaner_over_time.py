@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.unit.storage.test_cleaner import HOUR, TP, Bench, Compacted
+from tests.unit.storage.test_cleaner import HOUR, NOW, TP, Bench, Compacted
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.model import TopicPartition
@@ -281,3 +281,30 @@ def test_a_batch_that_cannot_be_inflated_is_named_and_what_lies_before_it_is_cle
     bench.clean()
     assert not bench.directory.cleaner.uncleanable
     assert bench.left() == [(4, b"a", b"5")]
+
+
+@pytest.mark.parametrize("segments", [1, 3])
+def test_who_reads_while_a_long_pass_runs_has_as_long_to_meet_the_tombstone_as_who_reads_behind_it(
+    bench: Bench, segments: int
+) -> None:
+    bench.config.segment_bytes = 600  # groups of one segment each
+    for number in range(segments):
+        bench.put((b"a", b"%d" % number), (b"b%d" % number, b"v" * 400))
+        bench.roll()
+    tombstone = bench.put((b"a", None), (b"b", b"v" * 400))
+    bench.roll()
+    cleaning = bench.take()
+    assert cleaning is not None
+    superseded_seen_ms = bench.now
+    while not cleaning.over:
+        if any(key == b"a" and value is not None for _, key, value in bench.left()):
+            superseded_seen_ms = bench.now
+        bench.now += 10 * 60_000
+        bench.step(cleaning)
+    assert superseded_seen_ms > NOW + HOUR
+    for now, still_there in ((superseded_seen_ms + HOUR, True), (superseded_seen_ms + 5 * HOUR, False)):
+        bench.now = now
+        bench.put((b"x", b"%d" % now))
+        bench.roll()
+        bench.clean()
+        assert ((tombstone, b"a", None) in bench.left()) is still_there
