@@ -42,6 +42,7 @@ from duramen.storage.checkpoints import META_PROPERTIES, decode_meta, read_file
 from duramen.storage.directory import LogDirectory
 from duramen.storage.disk import RealDisk
 from duramen.storage.reads import Pending
+from duramen.storage.times import TimeLookup, look_through
 from duramen.wire.batch import batches, records
 
 READ_CHUNK_BYTES = 1024 * 1024
@@ -419,9 +420,12 @@ class Topic:
         # Below -1, which is the least that a record has, `lookup` knows one value that is no time.
         moment = max(operator.index(timestamp_ms), NO_TIMESTAMP)
         with self._disk_errors(partition):
-            found = self._take(lambda: lookup(self._partition(partition), moment, READ_COMMITTED)).run()
+            found = look_through(partial(self._lookup, partition, moment))
             self._log._check()
         return None if found is None else found.offset
+
+    def _lookup(self, partition: int, moment: int, start: int) -> TimeLookup:
+        return self._take(lambda: lookup(self._partition(partition), moment, READ_COMMITTED, start))
 
     def truncate(self, partition: int, before_offset: int) -> int:
         """Delete every record below `before_offset`, durably; returns the new first offset.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from duramen.errors import ErrorCode, FencedDirectoryError, KafkaError
 from duramen.model import NO_EPOCH, NO_TIMESTAMP
 from duramen.partition.partition import Partition
-from duramen.storage.times import TimeLookup
+from duramen.storage.times import TimeLookup, look_through
 
 LATEST = -1
 EARLIEST = -2
@@ -32,7 +33,7 @@ def list_offset(partition: Partition, timestamp: int, isolation: int | None) -> 
     """
     log = partition.log
     if is_lookup(timestamp):
-        best = lookup(partition, timestamp, isolation).run()
+        best = look_through(partial(lookup, partition, timestamp, isolation))
         return Found(-1, NO_TIMESTAMP, NO_EPOCH) if best is None else Found(*best)
     if timestamp == LATEST:
         return Found(partition.bound(isolation or 0), NO_TIMESTAMP, partition.replication.epoch)
@@ -46,12 +47,15 @@ def is_lookup(timestamp: int) -> bool:
     return timestamp >= 0 or timestamp == MAX_TIMESTAMP
 
 
-def lookup(partition: Partition, timestamp: int, isolation: int | None) -> TimeLookup:
-    """The job behind `list_offset` for a timestamp that `is_lookup`; it reads and decodes, so run it off the loop."""
+def lookup(partition: Partition, timestamp: int, isolation: int | None, start: int = -1) -> TimeLookup:
+    """The job behind `list_offset` for a timestamp that `is_lookup`; it reads and decodes, so run it off the loop.
+
+    One that finds nothing may have a `rest`: then another is to be made with that as `start`.
+    """
     bound = partition.bound(isolation or 0)
     if timestamp == MAX_TIMESTAMP:
         return partition.log.max_timestamp_lookup(bound)
-    return partition.log.time_lookup(timestamp, bound)
+    return partition.log.time_lookup(timestamp, bound, start)
 
 
 def _epoch_at(partition: Partition, offset: int) -> int:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
@@ -19,7 +20,7 @@ from duramen.storage.reader import Reader, segment_number
 from duramen.storage.reads import HotWindow, LogRead
 from duramen.storage.seal import SealJob
 from duramen.storage.segment import Segment, latest_ms
-from duramen.storage.times import TimeLookup, Timestamped, max_timestamp_lookup, timestamp_lookup
+from duramen.storage.times import TimeLookup, Timestamped, look_through, max_timestamp_lookup, timestamp_lookup
 from duramen.storage.written_sums import SUMMED_BYTES, WrittenSums
 
 if TYPE_CHECKING:
@@ -275,17 +276,17 @@ class LogState:
                     return found
         return found
 
-    def time_lookup(self, timestamp: int, end: int) -> TimeLookup:
-        """The job behind `offset_for_timestamp`, for the cold pool: `run()` returns what that would."""
+    def time_lookup(self, timestamp: int, end: int, start: int = -1) -> TimeLookup:
+        """The job behind `offset_for_timestamp`, for the cold pool; of a `rest` its `start` (see TimeLookup)."""
         self._flush_below(end)
-        return timestamp_lookup(self.segments, timestamp, self.start_offset, min(end, self.end_offset))
+        return timestamp_lookup(self.segments, timestamp, max(start, self.start_offset), min(end, self.end_offset))
 
     def offset_for_timestamp(self, timestamp: int, end: int) -> Timestamped | None:
         """First record below `end` that is at least this young (ms): (offset, timestamp, leader epoch).
 
         Reads and decodes one batch, waiting for the disk if need be. CorruptLogError, KafkaError, OSError.
         """
-        return self.time_lookup(timestamp, end).run()
+        return look_through(partial(self.time_lookup, timestamp, end))
 
     def max_timestamp_lookup(self, end: int) -> TimeLookup:
         """The job behind `max_timestamp_offset`."""

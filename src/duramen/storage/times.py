@@ -22,6 +22,8 @@ from duramen.wire.seal import Seal
 
 DECODED_BYTES = 256 << 20
 """Most bytes that the records of one batch may inflate to in a look-up."""
+SEGMENTS_AT_ONCE = 2
+"""A look-up's segments, all of whose files it has open: the first that may hold such a record nearly always does."""
 _LAST = 2**63 - 1
 
 
@@ -56,12 +58,16 @@ class Target(NamedTuple):
 class TimeLookup:
     """Looks through `targets` in turn for the first record at or above `timestamp`; `run` on any thread.
 
-    youngest: look for the greatest timestamp instead.
+    youngest: look for the greatest timestamp instead. rest: when nothing is found, the offset from which to look on, in
+    segments that were not opened for this; -1 when there are none.
     """
 
-    __slots__ = ("_end", "_start", "_targets", "_timestamp", "_youngest")
+    __slots__ = ("_end", "_start", "_targets", "_timestamp", "_youngest", "rest")
 
-    def __init__(self, targets: list[Target], timestamp: int, start: int, end: int, *, youngest: bool = False) -> None:
+    def __init__(
+        self, targets: list[Target], timestamp: int, start: int, end: int, *, youngest: bool = False, rest: int = -1
+    ) -> None:
+        self.rest = rest
         self._targets = targets
         self._timestamp = timestamp
         self._start = start
@@ -184,6 +190,8 @@ def _reader(content: bytes) -> Callable[[int, int], bytes]:
 
 
 def _target(segment: Segment, hint: int) -> Target:
+    if segment.files_open is not None:
+        segment.files_open.trim()  # the look-up keeps what it has open all the same
     return Target(
         segment, segment.disk, segment.open_file(), segment.path, segment.flushed, segment.base_offset, hint,
         segment.path_of(INDEX), segment.path_of(TIME_INDEX), segment.path_of(SEAL if segment.sealed else SEALING),
@@ -191,14 +199,27 @@ def _target(segment: Segment, hint: int) -> Target:
     )  # fmt: skip
 
 
+def look_through(look_up: Callable[[int], TimeLookup]) -> Timestamped | None:
+    """What a look-up finds, or those that go on with it, on this thread. look_up: makes one, by its `start`."""
+    job = look_up(-1)
+    while (found := job.run()) is None and job.rest >= 0:
+        job = look_up(job.rest)
+    return found
+
+
 def timestamp_lookup(segments: Sequence[Segment], timestamp: int, start: int, end: int) -> TimeLookup:
-    """The look-up of the first record in start..end (end excluded) with this timestamp or a later one."""
-    targets = []
+    """The look-up of the first record in start..end (end excluded) with this timestamp or a later one.
+
+    It may have to be gone on with, from `rest` on.
+    """
+    targets: list[Target] = []
     for segment in segments:
         if segment.base_offset >= end:
             break
         if segment.max_timestamp < timestamp or segment.next_offset <= start:
             continue
+        if len(targets) == SEGMENTS_AT_ONCE:
+            return TimeLookup(targets, timestamp, start, end, rest=segment.base_offset)
         hint = -1
         if segment.index is not None and segment.times is not None:
             hint = segment.index.position_for(segment.times.offset_before(timestamp))

@@ -74,3 +74,27 @@ def test_a_disk_that_fails_during_a_look_up_is_told(server: InProcess) -> None:
     server.disk.fault = lambda call: OSError(5, "EIO") if call.operation == "pread" else None
     (entry,) = ask(line, 7, wanted(NOW))
     assert (entry.error_code, entry.offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+
+
+def test_a_request_for_many_partitions_has_few_files_open_at_a_time(server: InProcess) -> None:
+    line = server.connect()
+    names = [f"many-{number}" for number in range(100)]
+    for name in names:
+        line.create_topic(name)
+        line.produce(name, b"v")
+    for partition in server.broker.store.partitions.values():
+        sync = partition.log.take_sync()
+        if sync is not None:
+            sync.run()
+            partition.log.complete_sync(sync)
+        partition.log.active.release_files()
+    server.lanes.held.add("lookups")
+    before = server.disk.open_files
+    topics = [REQUEST.ListOffsetsTopic(name=name, partitions=[wanted(NOW)]) for name in names]
+    line.ask(KEY, 7, topics=topics)
+    server.run()
+    assert server.disk.open_files <= before + 40
+    server.lanes.held.clear()
+    server.run()
+    answers = [(topic.name, topic.partitions[0].offset) for topic in line.answer(KEY, 7).topics]
+    assert answers == [(name, 0) for name in names]

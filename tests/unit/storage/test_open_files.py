@@ -181,3 +181,29 @@ def test_no_bound() -> None:
     files.trim()
     assert len(files) == len(kept)
     assert not files.crowded
+
+
+def test_a_look_up_by_time_opens_few_files_of_a_long_log(tmp_path: Path) -> None:
+    disk, path = RealDisk(), str(tmp_path / "data")
+    directory = start(disk, path)
+    log = directory.create_log(TopicPartition("long", 0), bytes(15) + b"\x07", SETTINGS.default_config)
+    for number in range(2 * BOUND):
+        append(log, b"v")  # at 1000 + its offset
+        commit(directory)
+        if number % 16 == 15:
+            checkpoint(directory)
+        log.roll()
+    checkpoint(directory)
+    for segment in log.segments[:-1]:
+        segment.release_files()
+    before = descriptors(path)
+    jobs = [log.time_lookup(0, log.end_offset) for _ in range(3)]
+    assert descriptors(path) <= before + 2
+    assert [found.offset for job in jobs if (found := job.run()) is not None] == [0, 0, 0]
+    for segment in log.segments[10:40]:
+        segment.max_timestamp = 5000  # as a foreign index may have it, whose youngest records are gone
+    found = log.offset_for_timestamp(1000 + 10, log.end_offset)
+    assert found is not None
+    assert found.offset == 10
+    assert log.offset_for_timestamp(4000, log.end_offset) is None
+    directory.close(clean=True)

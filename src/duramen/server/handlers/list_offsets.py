@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.partition.positions import (
@@ -25,7 +27,11 @@ from duramen.storage.times import TimeLookup, Timestamped
 from duramen.wire.messages.list_offsets import ListOffsetsResponse
 
 if TYPE_CHECKING:
+    from duramen.partition.partition import Partition
     from duramen.server.request import Request
+
+LOOKUPS_AT_ONCE = 16
+"""Of one request: each has some files open until it has run."""
 
 FIRST_VERSION = {
     LATEST: 0,
@@ -46,39 +52,77 @@ def handle(request: Request) -> None:
             key = (topic.name, wanted.partition_index)
             seen[key] = seen.get(key, 0) + 1
     topics = []
-    lookups: list[tuple[Any, TimeLookup]] = []
+    lookups: deque[_Wanted] = deque()
     for topic in request.body.topics:
         entries = []
         for wanted in topic.partitions:
             entry = _PartitionResponse(partition_index=wanted.partition_index)
+            entries.append(entry)
             try:
                 if seen[(topic.name, wanted.partition_index)] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
-                found = _look_up(request, topic.name, wanted)
-                if isinstance(found, Found):
-                    _fill(request, entry, found)
+                partition = _partition(request, topic.name, wanted)
+                if is_lookup(wanted.timestamp):
+                    lookups.append(_Wanted(topic.name, wanted, entry, -1))
                 else:
-                    lookups.append((entry, found))
+                    _fill(request, entry, list_offset(partition, wanted.timestamp, request.body.isolation_level))
             except (KafkaError, OSError, StorageError) as error:
                 _refuse(entry, error)
-            entries.append(entry)
         topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=entries))
-    response = ListOffsetsResponse.new(topics=topics)
-    if not lookups:
-        request.reply(response)
-        return
+    _Lookups(request, ListOffsetsResponse.new(topics=topics), lookups).go_on()
 
-    def looked_up(results: list[Timestamped | Exception | None] | None, error: BaseException | None) -> None:
-        for number, (entry, _) in enumerate(lookups):
+
+class _Wanted(NamedTuple):
+    """A look-up that is to be made. start: see `lookup`."""
+
+    topic: str
+    asked: Any
+    entry: Any
+    start: int
+
+
+class _Lookups:
+    """The look-ups of one request: not all at a time, for each has files open."""
+
+    def __init__(self, request: Request, response: Any, waiting: deque[_Wanted]) -> None:
+        self._request = request
+        self._response = response
+        self._waiting = waiting
+
+    def go_on(self) -> None:
+        """Begin the next ones, or reply."""
+        request = self._request
+        begun: list[tuple[_Wanted, TimeLookup]] = []
+        while self._waiting and len(begun) < LOOKUPS_AT_ONCE:
+            wanted = self._waiting.popleft()
+            try:
+                partition = _partition(request, wanted.topic, wanted.asked)
+                job = lookup(partition, wanted.asked.timestamp, request.body.isolation_level, wanted.start)
+                begun.append((wanted, job))
+            except (KafkaError, OSError, StorageError) as error:
+                _refuse(wanted.entry, error)
+        if not begun:
+            request.reply(self._response)
+            return
+        jobs = [job for _, job in begun]
+        request.broker.world.executor.submit("lookups", lambda: [_run(job) for job in jobs], partial(self._done, begun))
+
+    def _done(
+        self,
+        begun: list[tuple[_Wanted, TimeLookup]],
+        results: list[Timestamped | Exception | None] | None,
+        error: BaseException | None,
+    ) -> None:
+        for number, (wanted, job) in enumerate(begun):
             result = error if results is None else results[number]
             if isinstance(result, BaseException):
-                _refuse(entry, result)
+                _refuse(wanted.entry, result)
             elif result is not None:
-                _fill(request, entry, Found(*result))
-        request.reply(response)
-
-    jobs = [job for _, job in lookups]
-    request.broker.world.executor.submit("lookups", lambda: [_run(job) for job in jobs], looked_up)
+                _fill(self._request, wanted.entry, Found(*result))
+            elif job.rest >= 0:
+                self._waiting.append(wanted._replace(start=job.rest))
+        begun.clear()
+        self.go_on()
 
 
 def _run(job: TimeLookup) -> Timestamped | Exception | None:
@@ -99,13 +143,10 @@ def _fill(request: Request, entry: Any, found: Found) -> None:
         entry.leader_epoch = found.leader_epoch
 
 
-def _look_up(request: Request, name: str, wanted: Any) -> Found | TimeLookup:
-    """The position, or the job that finds it; KafkaError when there is none to be found."""
+def _partition(request: Request, name: str, wanted: Any) -> Partition:
+    """Where to look; KafkaError when it is not to be looked at, or not for this."""
     if name in request.denied:
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if wanted.timestamp < 0 and request.version < FIRST_VERSION.get(wanted.timestamp, 1 << 15):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    partition = request.broker.partition_at(name, wanted.partition_index, wanted.current_leader_epoch)
-    if is_lookup(wanted.timestamp):
-        return lookup(partition, wanted.timestamp, request.body.isolation_level)
-    return list_offset(partition, wanted.timestamp, request.body.isolation_level)
+    return request.broker.partition_at(name, wanted.partition_index, wanted.current_leader_epoch)
