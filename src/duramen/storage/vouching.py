@@ -153,20 +153,25 @@ def checkpoint_of_stop(disk: Disk, path: str) -> DirectoryCheckpoint | None:
 
 
 def synced_ends(disk: Disk, path: str, journal: JournalContents) -> dict[TopicPartition, int]:
-    """After a stop that was not clean: the offsets up to which logs must reach, since a checkpoint had synced that.
+    """After a stop that was not clean: the offsets up to which logs must reach, since segments were synced so far.
 
-    Not those that were cut or deleted since, and not where a newer topic has the name by now.
+    By the last checkpoint, and by what the journal says of batches that bypassed it. Not those that were cut or deleted
+    since, and not where a newer topic has the name by now.
     """
     checkpoint = read_checkpoint(disk, path)
     shorter = {
         (entry.topic_id, entry.partition) for entry in journal.entries if entry.kind in (kinds.TRUNCATE, kinds.DELETE)
     }
+    extents: dict[LogKey, int] = {}
+    for entry in journal.entries:
+        if entry.kind == kinds.EXTENT:
+            extents[entry.topic_id, entry.partition] = entry.next_offset
     ends = {}
     for key, point in checkpoint.logs.items() if checkpoint is not None else ():
         content = read_file(disk, posixpath.join(path, str(point.tp), PARTITION_METADATA))
         found = None if content is None else decode_partition_metadata(content)
         if key not in shorter and found == topic_id_text(key[0]):
-            ends[point.tp] = point.recovery_point
+            ends[point.tp] = max(point.recovery_point, extents.get(key, -1))
     return ends
 
 

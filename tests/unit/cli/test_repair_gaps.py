@@ -204,3 +204,25 @@ def test_a_topic_made_again_under_the_name_of_a_deleted_one_misses_nothing_after
     disk.power_on()
     assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
     assert survey_directory(disk, "/data").actions == []
+
+
+def test_after_a_kill_a_large_batch_that_only_the_segment_had_is_missed() -> None:
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, PlainLogConfig())
+    log.assign_epoch(0)
+    append(log, b"small")
+    commit(directory)
+    checkpoint(directory)
+    path, size = log.active.path, log.active.size
+    append(log, b"v" * 9000)  # the journal says only that the segment was synced
+    commit(directory)
+    disk.kill()
+    disk.power_on()
+    rewrite(disk, path, disk.contents()[path][:size])
+    assert [(finding.kind, finding.offset) for finding in findings(disk)] == [("damage", 1)]
+    dropped = repaired(disk)
+    assert [(action.first_offset, action.last_offset) for action in dropped] == [(1, 1)]
+    directory, log = opened(disk)
+    assert append(log, b"on") == 2
+    directory.close(clean=False)
