@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 from duramen.errors import KafkaError
-from duramen.ports import File
+from duramen.ports import Buffer, File
 from duramen.wire.batch import CRC_START, HEADER_SIZE, BatchHeader, parse_header
 from duramen.wire.checksum import crc32c
 
 CHUNK_BYTES = 256 * 1024
 
 
+class Readable(Protocol):
+    """What can be scanned."""
+
+    def pread(self, length: int, offset: int) -> Buffer:
+        """At most so many bytes; of those before the end the first HEADER_SIZE at least."""
+
+
 def scan(
-    file: File, start: int, stop: int, *, expect_offset: int = -1, crc: bool = True
+    file: Readable, start: int, stop: int, *, expect_offset: int = -1, crc: bool = True
 ) -> Iterator[tuple[int, BatchHeader | None, bool]]:
     """(position, header, ok) of each batch in bytes start..stop, which must start at a batch.
 
@@ -63,7 +71,7 @@ def header_at(file: File, position: int, stop: int) -> BatchHeader | None:
     return header if position + header.size <= stop else None
 
 
-def crc_of(file: File, start: int, end: int) -> int:
+def crc_of(file: Readable, start: int, end: int) -> int:
     """CRC-32C of the file's bytes start..end; -1 when it has fewer."""
     result = 0
     while start < end:

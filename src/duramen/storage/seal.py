@@ -16,11 +16,12 @@ from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import read_file, replace_file
 from duramen.storage.no_room import opening
-from duramen.storage.scan import scan
+from duramen.storage.scan import CHUNK_BYTES, scan
+from duramen.wire.batch import HEADER_SIZE
 from duramen.wire.checksum import crc32c
 from duramen.wire.seal import BLOCK_BYTES, Seal, Sides, decode_seal
 
-_READ_BYTES = 4 * BLOCK_BYTES
+_READ_BYTES = CHUNK_BYTES
 """Read at once: what stays in a processor's own cache until it is summed up."""
 SEALING = ".sealing"
 """Suffix of the seal of an active segment, which covers its beginning."""
@@ -30,26 +31,65 @@ GROW_BYTES = 64 << 20
 
 def compute_seal(file: File, length: int, base_offset: int, last_offset: int) -> Seal:
     """Read a finished segment of these offsets once and checksum it; CorruptLogError when a batch in it is damaged."""
-    checksums = array("I")
-    for start in range(0, length, _READ_BYTES):
-        piece = memoryview(file.pread(min(_READ_BYTES, length - start), start))
-        for inside in range(0, len(piece), BLOCK_BYTES):
-            checksums.append(crc32c(piece[inside : inside + BLOCK_BYTES]))
+    passage = _Passage(file, length)
     timestamp = -1
     youngest = -1
     reached = base_offset - 1
-    for position, header, ok in scan(file, 0, length):
+    for position, header, ok in scan(passage, 0, length):
         if not ok or header is None:
             end = length if header is None else position + header.size
             raise CorruptLogError(file.path, position, end, "a batch's CRC or header is wrong", reached + 1)
         reached = header.last_offset
         if header.max_timestamp > timestamp and header.count:
             timestamp, youngest = header.max_timestamp, reached
+    checksums = passage.checksums
     # It may end early: Kafka's compaction removes the last batches of a segment, too.
     if reached > last_offset or len(checksums) != -(-length // BLOCK_BYTES):
         what = f"it ends at offset {reached} instead of {last_offset}"
         raise CorruptLogError(file.path, 0, length, what, base_offset)
     return Seal(length, last_offset, timestamp, checksums, youngest)
+
+
+class _Passage:
+    """A file that is read once, from front to back, and its blocks summed on the way, for a `scan` beside it.
+
+    A scan never goes back by more than it reads at once. It may be given less than it asks for.
+    """
+
+    __slots__ = ("_before", "_file", "_last", "_length", "_read", "checksums", "path")
+
+    def __init__(self, file: File, length: int) -> None:
+        self.path = file.path
+        self.checksums = array("I")
+        self._file = file
+        self._length = length
+        self._read = 0
+        """Bytes read so far; the last of them are in `_last`, those before in `_before`."""
+        self._last = self._before = memoryview(b"")
+
+    def pread(self, length: int, offset: int) -> memoryview:
+        """Some of these bytes, the first HEADER_SIZE at least; fewer at the end only."""
+        while offset >= self._read and self._advance():
+            pass
+        start = self._read - len(self._last)
+        piece, begins = (self._last, start) if offset >= start else (self._before, start - len(self._before))
+        found = piece[offset - begins :][:length]
+        if len(found) >= min(length, HEADER_SIZE):
+            return found  # as far as this piece goes
+        if piece is self._last and not self._advance():
+            return found
+        return memoryview(bytes(found) + bytes(self._last[: length - len(found)]))
+
+    def _advance(self) -> bool:
+        """Read on; False at the end."""
+        piece = memoryview(self._file.pread(min(_READ_BYTES, self._length - self._read), self._read))
+        if not piece:
+            return False
+        for inside in range(0, len(piece), BLOCK_BYTES):
+            self.checksums.append(crc32c(piece[inside : inside + BLOCK_BYTES]))
+        self._read += len(piece)
+        self._before, self._last = self._last, piece
+        return True
 
 
 def read_growing(disk: Disk, path: str, size: int) -> Seal | None:

@@ -165,7 +165,7 @@ def _seal(target: Target) -> Seal | None:
 def _headers(target: Target, start: int, seal: Seal | None) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of a segment's batches from a position on; CorruptLogError at one that cannot be."""
     file = target.file if seal is None else CheckedFile(target.file, seal, target.base_offset)
-    for position, header, ok in scan(file, start, target.size, crc=seal is None or seal.length < target.size):  # type: ignore[arg-type]
+    for position, header, ok in scan(file, start, target.size, crc=seal is None or seal.length < target.size):
         if not ok or header is None:
             raise CorruptLogError(target.path, position, target.size, "no batch starts here", target.base_offset)
         yield position, header

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from duramen.storage.scan import CHUNK_BYTES, scan
 from duramen.storage.seal import compute_seal
 from duramen.storage.segment import Segment, file_name, parse_base, parse_name
 from duramen.wire.batch import build_batch
+from duramen.wire.checksum import crc32c
 from duramen.wire.seal import BLOCK_BYTES, Seal, decode_seal
 
 ASCENDING = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 5000)), max_size=40)
@@ -118,6 +120,42 @@ def test_a_scan_stops_at_damage(tmp_path: Path, sizes: list[int]) -> None:
     assert [ok for _, _, ok in scan(file, 0, length)] == [True] * (len(sizes) - 1) + [False]
     assert all(ok for _, _, ok in scan(file, 0, length, crc=False))
     file.close()
+
+
+SIZES = st.one_of(
+    st.integers(0, 3000), st.integers(CHUNK_BYTES - 200, CHUNK_BYTES + 5), st.just(2 * CHUNK_BYTES), st.just(70_000)
+)
+
+
+class CountedFile:
+    """A file that counts the bytes which are read of it."""
+
+    def __init__(self, data: bytes) -> None:
+        self.path = "counted"
+        self.data = data
+        self.bytes_read = 0
+
+    def pread(self, length: int, offset: int) -> bytes:
+        self.bytes_read += len(self.data[offset : offset + length])
+        return self.data[offset : offset + length]
+
+
+@given(st.lists(SIZES, min_size=1, max_size=12), st.data())
+def test_a_segment_is_sealed_in_one_passage(sizes: list[int], drawn: st.DataObject) -> None:
+    data = bytearray()
+    for number, size in enumerate(sizes):
+        data += build_batch([(None, bytes([number]) * size, [], 100 + number)], base_offset=number)
+    file = CountedFile(bytes(data))
+    seal = compute_seal(file, len(data), 0, len(sizes) - 1)
+    assert list(seal.checksums) == [crc32c(data[at : at + BLOCK_BYTES]) for at in range(0, len(data), BLOCK_BYTES)]
+    assert (seal.max_timestamp, seal.last_offset) == (99 + len(sizes), len(sizes) - 1)
+    assert file.bytes_read == len(data)
+
+    with pytest.raises(CorruptLogError):
+        compute_seal(CountedFile(bytes(data[:-1])), len(data), 0, len(sizes) - 1)
+    data[drawn.draw(st.integers(0, len(data) - 1))] ^= 1
+    with suppress(CorruptLogError):  # what a batch's own sum leaves out is in its block's
+        assert compute_seal(CountedFile(bytes(data)), len(data), 0, len(sizes) - 1).checksums != seal.checksums
 
 
 def test_a_seal_tells_which_block_changed(tmp_path: Path) -> None:
