@@ -291,7 +291,7 @@ BAD_BATCHES = {
     "crc": (tampered(CRC32C_POSITION, ">I", 1234, crc=False), ErrorCode.CORRUPT_MESSAGE),
     "magic 1": (tampered(16, ">b", 1), ErrorCode.INVALID_RECORD),
     "magic 3": (tampered(16, ">b", 3), ErrorCode.INVALID_RECORD),
-    "length too long": (tampered(8, ">i", 5000, crc=False), ErrorCode.CORRUPT_MESSAGE),
+    "length too long": (tampered(8, ">i", 5000, crc=False), ErrorCode.INVALID_RECORD),
     "length negative": (tampered(8, ">i", -1, crc=False), ErrorCode.CORRUPT_MESSAGE),
     "length 0": (tampered(8, ">i", 0, crc=False), ErrorCode.CORRUPT_MESSAGE),
     "count 0": (tampered(57, ">i", 0), ErrorCode.INVALID_RECORD),
@@ -307,7 +307,7 @@ BAD_BATCHES = {
     "two batches": (bytes(batch(b"x") + batch(b"y")), ErrorCode.INVALID_RECORD),
     "nothing": (b"", ErrorCode.INVALID_RECORD),
     "null": (None, ErrorCode.INVALID_RECORD),
-    "short": (bytes(batch(b"x"))[:40], ErrorCode.CORRUPT_MESSAGE),
+    "short": (bytes(batch(b"x"))[:40], ErrorCode.INVALID_RECORD),
     "transactional": (
         bytes(batch(b"x", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)),
         ErrorCode.INVALID_TXN_STATE,

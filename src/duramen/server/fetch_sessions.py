@@ -133,12 +133,16 @@ class FetchSessions:
             self._partitions -= len(session.targets)
 
     def _update(self, session: Session, body: Any, by_id: bool) -> None:
-        for topic in body.forgotten_topics_data:
-            for partition in topic.partitions:
-                if session.targets.pop(_key(topic, partition, by_id), None) is not None:
-                    self._partitions -= 1
+        forgotten = {
+            _key(topic, partition, by_id) for topic in body.forgotten_topics_data for partition in topic.partitions
+        }
+        for key in forgotten:
+            if session.targets.pop(key, None) is not None:
+                self._partitions -= 1
         for key, wanted in _wanted(body.topics, by_id):
             known = session.targets.get(key)
+            if key in forgotten:
+                continue  # wanted, too: Kafka forgets last
             if known is not None:
                 known.update(wanted)
             elif len(session.targets) < MAX_PARTITIONS_PER_SESSION and self._partitions < MAX_PARTITIONS:

@@ -172,22 +172,22 @@ def _invalid(reason: str) -> KafkaError:
 def check_produced(view: memoryview, max_bytes: int) -> BatchHeader:
     """The header of a produced record set, which must be exactly one batch that a client may write.
 
-    max_bytes is the topic's `max.message.bytes`. Raises KafkaError as Kafka 4.3 answers: INVALID_RECORD (none or
-    several batches, another magic, counts, attributes or sequences that cannot be, a control batch), CORRUPT_MESSAGE
-    (length, CRC), MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE.
+    max_bytes is the topic's `max.message.bytes`. Raises KafkaError as Kafka 4.3 answers: INVALID_RECORD (none, one that is
+    cut off, or several; another magic, counts, attributes or sequences that cannot be, a control batch), CORRUPT_MESSAGE
+    (a length that cannot be, CRC), MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE.
     """
     total = len(view)
     if total < HEADER_SIZE:
         if total > 16 and view[16] != MAGIC:
             raise _invalid(f"Produce needs record batches of magic {MAGIC}, this is {view[16]}")
-        raise _corrupt(f"{total} bytes cannot hold a record batch") if total else _invalid("no record batch")
+        raise _invalid(f"{total} bytes hold no record batch")
     if view[16] != MAGIC:
         raise _invalid(f"Produce needs record batches of magic {MAGIC}, this is {view[16]}")
     header = parse_header(view)
     size = header.size
     if size != total:
         if size > total:
-            raise _corrupt(f"a batch of {size} bytes in a record set of {total}")
+            raise _invalid(f"a batch of {size} bytes, cut off after {total}")
         raise _invalid("Produce takes exactly one record batch for a partition")
     if header.base_offset != 0:
         raise _invalid(f"the base offset of a produced batch must be 0, not {header.base_offset}")

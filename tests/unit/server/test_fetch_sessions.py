@@ -54,6 +54,13 @@ def test_a_session_remembers_its_partitions() -> None:
     assert [t.key.name for t in third.targets] == ["b"]
 
 
+def test_a_partition_that_is_wanted_and_forgotten_at_once_is_forgotten() -> None:
+    sessions = FetchSessions(10, Counting())
+    sessions.plan(request(0, 0, {"a": 1, "b": 2}), 12, 0.0)
+    plan = sessions.plan(request(1, 1, {"a": 7, "c": 3}, forgotten=("a", "c")), 12, 1.0)
+    assert {t.key.name: t.fetch_offset for t in plan.targets} == {"b": 2}
+
+
 def test_wrong_epochs_and_unknown_sessions_are_refused() -> None:
     sessions = FetchSessions(10, Counting())
     sessions.plan(request(0, 0, {"a": 1}), 12, 0.0)

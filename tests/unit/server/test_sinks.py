@@ -115,7 +115,7 @@ def test_what_produce_refuses_is_refused_when_it_is_staged(server: InProcess) ->
         (("__consumer_offsets", 0, batch("x")), "INVALID_TOPIC_EXCEPTION"),
         (("t", 0, b""), "INVALID_RECORD"),
         (("t", 0, bytes(broken)), "CORRUPT_MESSAGE"),
-        (("t", 0, batch("x") + batch("y")[:30]), "CORRUPT_MESSAGE"),
+        (("t", 0, batch("x") + batch("y")[:30]), "INVALID_RECORD"),
         (("t", 0, batch("x", producer_id=5, producer_epoch=0, base_sequence=0)), "INVALID_RECORD"),
         (("t", 0, batch("x", control=True)), "INVALID_RECORD"),
         (("small", 0, batch("x" * 200)), "MESSAGE_TOO_LARGE"),
