@@ -172,9 +172,9 @@ def _invalid(reason: str) -> KafkaError:
 def check_produced(view: memoryview, max_bytes: int) -> BatchHeader:
     """The header of a produced record set, which must be exactly one batch that a client may write.
 
-    max_bytes is the topic's `max.message.bytes`. Raises KafkaError as Kafka 4.3 answers: INVALID_RECORD (none, one that is
-    cut off, or several; another magic, counts, attributes or sequences that cannot be, a control batch), CORRUPT_MESSAGE
-    (a length that cannot be, CRC), MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE.
+    max_bytes is the topic's `max.message.bytes`. Raises KafkaError as Kafka 4.3 answers: INVALID_RECORD (none, one that
+    is cut off, or several; another magic, counts, attributes or sequences that cannot be, a control batch),
+    CORRUPT_MESSAGE (a length that cannot be, CRC), MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE.
     """
     total = len(view)
     if total < HEADER_SIZE:
