@@ -14,6 +14,7 @@ from tests.crash.session import DATA, KIB, NOW, Session, small, topic_id
 
 from duramen.errors import CorruptLogError, DuramenError, KafkaError
 from duramen.model import TopicPartition
+from duramen.ports import Disk
 from duramen.storage import cleaning
 from duramen.storage import log as log_of_a_partition
 from duramen.storage import reads as storage_reads
@@ -24,7 +25,7 @@ from duramen.storage.checkpoints import (
     encode_clean_shutdown,
     replace_file,
 )
-from duramen.storage.creation import NewLog
+from duramen.storage.creation import Creation, NewLog
 from duramen.storage.directory import DirectorySettings
 from duramen.storage.keeping import KeepProducers
 from duramen.storage.no_room import NoRoomError
@@ -417,6 +418,31 @@ def creation_on_a_full_disk(run: Session) -> None:
     run.commit()
 
 
+def half_made_at_the_stop(run: Session) -> None:
+    """With no descriptor left a new topic is not made, nor its directory removed: a clean stop does that."""
+    filled(run)
+    none_left = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    def limited(disk: Disk, path: str, *_: object, **__: object) -> object:
+        disk.make_directories(path)
+        raise none_left
+
+    new = [NewLog(TopicPartition("halfmade", 0), topic_id(7), small())]
+    run.mark()
+    with (
+        patch.object(log_of_a_partition.Log, "create", limited),
+        patch.object(Creation, "_remove", side_effect=none_left),
+        suppress(NoRoomError),
+    ):
+        run.directory.take_creation(new).run()
+        raise AssertionError("there were descriptors")
+    assert run.disk.exists(f"{DATA}/halfmade-0")
+    run.stop()
+    run.disk.end_process()
+    assert not run.disk.exists(f"{DATA}/halfmade-0")
+    run.start()
+
+
 def overtaken_checkpoint(run: Session) -> None:
     """A truncation comes while a checkpoint's job is under way: what the job wrote of the old end is taken back."""
     filled(run)
@@ -502,6 +528,7 @@ ODD_PATHS: dict[str, Callable[[Session], None]] = {
         no_room_for_a_part,
         creation_without_room,
         creation_on_a_full_disk,
+        half_made_at_the_stop,
         overtaken_checkpoint,
         overtaken_producers,
         outlines,
