@@ -231,7 +231,7 @@ class Cleaning:
         target.staged = SWAP
         log.replace_segments(group, target)
         replaced = [segment.base_offset for segment in group[1:]]
-        yield from self._insist(partial(remove_replaced, log.disk, log.path, replaced))
+        yield from self._insist(partial(remove_replaced, log.disk, lambda: log.path, replaced))
         while not self._unstaged(target):
             yield None
         target.staged = ""

@@ -13,7 +13,7 @@ Kafka's names; its brokers finish the same way.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, cast
 
 from duramen.errors import CorruptLogError, StorageError
@@ -48,12 +48,15 @@ def stage(disk: Disk, path: str, base: int) -> None:
     disk.sync_directory(path)
 
 
-def remove_replaced(disk: Disk, path: str, bases: Iterable[int]) -> None:
-    """Step 4, for segments with these base offsets. OSError."""
+def remove_replaced(disk: Disk, home: Callable[[], str], bases: Iterable[int]) -> None:
+    """Step 4, for segments with these base offsets. OSError.
+
+    home: where the log is, asked for every file: after a deletion its old name may be another topic's.
+    """
     for base in bases:
         for suffix in SUFFIXES:
-            remove_file(disk, posixpath.join(path, file_name(base, suffix)))
-    disk.sync_directory(path)
+            remove_file(disk, posixpath.join(home(), file_name(base, suffix)))
+    disk.sync_directory(home())
 
 
 def unstage(disk: Disk, path: str, base: int) -> None:
@@ -97,7 +100,7 @@ def settle(disk: Disk, path: str) -> bool:
         if LOG in staged[base] and SEAL in staged[base]:  # without the seal step 5 has begun
             log, seal = (posixpath.join(path, file_name(base, suffix + SWAP)) for suffix in (LOG, SEAL))
             end = _end_of(disk, log, seal, base)
-            remove_replaced(disk, path, [each for each in bases if base < each < end])
+            remove_replaced(disk, lambda: path, [each for each in bases if base < each < end])
         unstage(disk, path, base)
     disk.sync_directory(path)
     return True

@@ -9,6 +9,7 @@ from tests.unit.storage.test_cleaner import HOUR, NOW, TP, Bench, Compacted
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.model import TopicPartition
+from duramen.sim.disk import Call
 from duramen.storage.checkpoints import decode_offsets
 from duramen.storage.housekeeping import SealSegment
 from duramen.storage.log import Log
@@ -308,3 +309,30 @@ def test_who_reads_while_a_long_pass_runs_has_as_long_to_meet_the_tombstone_as_w
         bench.roll()
         bench.clean()
         assert ((tombstone, b"a", None) in bench.left()) is still_there
+
+
+def test_a_topic_made_again_while_a_swap_removes_files_of_the_deleted_one_keeps_its_own(bench: Bench) -> None:
+    """The disk took its time for the first of them, and the new log has segments of the same names by then."""
+    bench.config.segment_bytes = 100_000  # all becomes one group
+    bench.begin(0)
+    cleaning = bench.directory.cleaner.running[0]
+    old, made = bench.log, []
+
+    def slow(call: Call) -> None:
+        if call.operation != "remove" or not call.path.endswith(".index") or made:
+            return
+        made.append(call.path)
+        bench.directory.delete_log(old)
+        log = bench.directory.create_log(TP, bytes(15) + b"\x66", bench.config)
+        for number in range(3):
+            bench.put((b"new", b"%d" % number))
+            log.roll()
+        bench.commit()
+
+    bench.disk.fault = slow
+    bench.run(cleaning)
+    bench.disk.fault = None
+    assert made
+    assert [value for _, _, value in bench.left()] == [b"0", b"1", b"2"]
+    names = bench.disk.list_directory(bench.log.path)
+    assert sorted(name for name in names if name.endswith(".log")) == [f"{base:020d}.log" for base in range(4)]
