@@ -28,6 +28,7 @@ from duramen.model import (
 )
 from duramen.partition.creating import Wanted, create_partitions
 from duramen.partition.host import Host
+from duramen.partition.lost_metadata import LostMetadata
 from duramen.partition.offline import Absence, delete_offline, offline
 from duramen.partition.snapshots import Snapshots
 from duramen.partition.store import Store
@@ -78,6 +79,7 @@ class Catalog:
         self._unmade = Unmade(self, world.clock, self._make_missing)
         self._creating: tuple[TopicId, ...] = ()
         self._when_open: list[Callable[[], None]] = []
+        self.lost = LostMetadata(store)
 
     @property
     def image(self) -> MetadataImage:
@@ -96,10 +98,10 @@ class Catalog:
             "segment.ms": str(self.config.integer("metadata.log.segment.ms")),
         }
         config = TopicConfig(self.config, METADATA_CONFIG | segments)
-        partition = self._store.open_partition(METADATA_PARTITION, METADATA_TOPIC_ID, config)
-        self.partition = partition
+        self.partition = partition = self._store.open_partition(METADATA_PARTITION, METADATA_TOPIC_ID, config)
         partition.lead(max(partition.log.epochs.latest + 1, 1), (self._node_id,), (self._node_id,))
         self.host = Host(partition, self.machine, self._world.clock)
+        self.lost.look(self._world.disk, self.machine, self._report)
         self._snapshots = Snapshots(
             self._world, self._store, partition, self.config, self._report, lambda: self.image, self._may_snapshot
         )

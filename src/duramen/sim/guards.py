@@ -249,10 +249,10 @@ class RetentionAge(Guard):
     def replacement(self, original: Any) -> Any:
         """Ask with a later time, and take every closed segment of a log with a limit in bytes."""
 
-        def removable_before(log: Log, now_ms: int, high_watermark: int) -> int:
+        def removable_before(log: Log, now_ms: int, high_watermark: int, *, expires: bool) -> int:
             if log.tp.topic == "expiring" and getattr(log.config, "retention_bytes", -1) > 0:
                 return min(log.active.base_offset, high_watermark)
-            found: int = original(log, now_ms + 5000, high_watermark)
+            found: int = original(log, now_ms + 5000, high_watermark, expires=expires)
             return found
 
         return removable_before

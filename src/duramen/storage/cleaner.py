@@ -319,8 +319,9 @@ class Cleaner:
     uncleanable: logs whose last pass failed, with the reason; they are left alone until a restart, the others go on.
     too_large: of them, those with a batch that cannot be looked into, and its offset; they are cleaned up to there.
     waits: for a checkpoint, without which there is nothing to do. noting: the pass that writes the files which
-    all of them share, one after the other. late_ms: of each log, how long what a copy leaves out was there to be read
-    behind the beginning of that copy, from which delete horizons count: the longest since the start.
+    all of them share, one after the other. holds: no pass is begun. late_ms: of each log, how long what a copy leaves
+    out was there to be read behind the beginning of that copy, from which delete horizons count: the longest since the
+    start.
     """
 
     disk: Disk
@@ -338,6 +339,7 @@ class Cleaner:
     running: list[Cleaning] = field(default_factory=list)
     waits: bool = False
     noting: Cleaning | None = None
+    holds: bool = False
     late_ms: dict[LogKey, int] = field(default_factory=dict)
 
     def load(self) -> None:
@@ -381,7 +383,7 @@ class Cleaner:
 
     def take(self, settings: CleanerSettings, now_ms: int) -> Cleaning | None:
         """Begin a pass over the log that has it most necessary; None when none has. OSError."""
-        if self.journal.failed is not None:
+        if self.journal.failed is not None or self.holds:
             return None
         found: list[Cleanable] = []
         looked_at: list[Log] = []

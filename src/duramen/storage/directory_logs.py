@@ -217,6 +217,10 @@ class DirectoryLogs:
         """Producer ids for which `keeps` holds do not expire; every sink's until this is called."""
         self._housekeeping.keeps_producer = keeps
 
+    def hold(self) -> None:
+        """Nothing expires and nothing is compacted: what the topics' settings say is not to be believed."""
+        self._housekeeping.holds = self.cleaner.holds = True
+
     def expire_producers_after(self, milliseconds: int) -> None:
         """From now on instead of what the settings said."""
         self._housekeeping.producer_expiration_ms = milliseconds

@@ -143,6 +143,8 @@ class Housekeeping:
         """Deleted logs that still have their names; the journal has to keep what it says of their deletion."""
         self.waits = False
         """For a checkpoint that names segments below a log start no longer."""
+        self.holds = False
+        """Nothing expires, by whatever setting: only what was deleted goes."""
         self._findings = findings
         self._sealing: set[tuple[Log, int]] = set()
         self._last_retention_ms: int | None = None
@@ -243,10 +245,10 @@ class Housekeeping:
         if log.cut is not None:
             return []
         mark = self._high_watermark(log)
-        if active_expired(log, now_ms, mark):
+        if not self.holds and active_expired(log, now_ms, mark):
             with self._journal.making_room():
                 log.roll()
-        new_start = removable_before(log, now_ms, mark)
+        new_start = removable_before(log, now_ms, mark, expires=not self.holds)
         if new_start > log.segments[0].base_offset and not self._goes(log, new_start):
             with self._journal.making_room():
                 if new_start > log.start_offset:
@@ -283,7 +285,8 @@ class Housekeeping:
                 waiting.append(going)
             elif logs.get((log.topic_id, log.tp.partition)) is log:
                 # Asked again: a lease may have been taken while the log start became durable.
-                bound = min(start, removable_before(log, self._now_ms, self._high_watermark(log)))
+                mark = self._high_watermark(log)
+                bound = min(start, removable_before(log, self._now_ms, mark, expires=not self.holds))
                 forgettable = self._forgettable(log)
                 segments = log.detach_before(min(bound, forgettable))
                 if segments:

@@ -19,26 +19,27 @@ DELETED_SUFFIX = ".deleted"
 DEFAULT_DELETE_DELAY_MS = 60_000
 
 
-def removable_before(log: Log, now_ms: int, high_watermark: int) -> int:
+def removable_before(log: Log, now_ms: int, high_watermark: int, *, expires: bool = True) -> int:
     """The offset below which whole segments may go; the log's first segment base when none may.
 
     A segment may go when all of it is below the log start (DeleteRecords), when its greatest timestamp (its last write,
     where no record has one) is older than `retention.ms`, or when the log without it still holds `retention.bytes`.
     Never: what a lease covers, what the high watermark has not passed, or the active segment. Leases that hold back too
-    much are broken.
+    much are broken. Without `expires` only what is below the log start.
     """
-    free = _removable(log, log.segments[:-1], now_ms, high_watermark)
+    limits = _limits(log) if expires else (-1, -1)
+    free = _removable(log, log.segments[:-1], now_ms, high_watermark, limits)
     leased = log.leased_from(now_ms)
     if leased is None or leased >= free:
         return free
     log.break_greedy_leases(free)
     leased = log.leased_from(now_ms)
-    return free if leased is None else _removable(log, log.segments[:-1], now_ms, min(high_watermark, leased))
+    return free if leased is None else _removable(log, log.segments[:-1], now_ms, min(high_watermark, leased), limits)
 
 
-def _removable(log: Log, segments: Sequence[Segment], now_ms: int, bound: int) -> int:
+def _removable(log: Log, segments: Sequence[Segment], now_ms: int, bound: int, limits: tuple[int, int]) -> int:
     """The same of the first segments of a log without a look at leases: those that end at or below `bound`."""
-    retention_ms, retention_bytes = _limits(log)
+    retention_ms, retention_bytes = limits
     excess = log.size - retention_bytes if retention_bytes >= 0 else -1
     removable = log.segments[0].base_offset
     compacted = "compact" in getattr(log.config, "cleanup_policy", ())
@@ -65,12 +66,12 @@ def active_expired(log: Log, now_ms: int, high_watermark: int) -> bool:
     append that expires would leave one more small segment.
     """
     active = log.active
-    retention_ms, _ = _limits(log)
+    limits = retention_ms, _ = _limits(log)
     if active.next_offset == active.base_offset or not _expired(active, now_ms, retention_ms):
         return False
     leased = log.leased_from(now_ms)
     bound = high_watermark if leased is None else min(high_watermark, leased)
-    return _removable(log, log.segments, now_ms, bound) == active.next_offset
+    return _removable(log, log.segments, now_ms, bound, limits) == active.next_offset
 
 
 def _expired(segment: Segment, now_ms: int, retention_ms: int) -> bool:

@@ -13,11 +13,15 @@ from duramen.wire.records.versioned import Unknown
 
 
 class Application:
-    """Applies decoded records to `image`. removed: takes the ids of topics seen deleted; None when nobody asks."""
+    """Applies decoded records to `image`. removed: takes the ids of topics seen deleted; None when nobody asks.
+
+    forgiving: a repair took records out of the log, and what only they would have explained is passed over.
+    """
 
     def __init__(self, image: MetadataImage, removed: set[TopicId] | None = None) -> None:
         self.image = image
         self.removed = removed
+        self.forgiving = False
 
     def apply(self, kind: str, message: Any) -> None:
         """One record; UNSUPPORTED_VERSION for a known type in a version that is not."""
@@ -30,11 +34,17 @@ class Application:
             self.image.carried.append(message.data)
 
     def _topic(self, message: Any) -> None:
-        check(message.name not in self.image.topics, "a topic's record comes once")
+        before = self.image.topics.get(message.name)
+        if before is not None and self.forgiving:
+            self._forget(before.id)  # its deletion is lost
+            before = None
+        check(before is None, "a topic's record comes once")
         self.image.add_topic(TopicImage(message.name, message.topic_id))
 
     def _partition(self, message: Any) -> None:
-        topic = self.image.topics_by_id[message.topic_id]
+        topic = self._known(message.topic_id)
+        if topic is None:
+            return
         partition = PartitionImage(
             leader=message.leader,
             leader_epoch=message.leader_epoch,
@@ -49,6 +59,9 @@ class Application:
             leader_recovery_state=message.leader_recovery_state,
         )
         index = message.partition_id
+        while self.forgiving and len(topic.partitions) < index:
+            topic.partitions.append(partition)  # their records are lost: where this one is they were, too
+            self.image.partition_count += 1
         if index < len(topic.partitions):
             topic.partitions[index] = partition
             return
@@ -57,7 +70,10 @@ class Application:
         self.image.partition_count += 1
 
     def _partition_change(self, message: Any) -> None:
-        partitions = self.image.topics_by_id[message.topic_id].partitions
+        topic = self._known(message.topic_id)
+        if topic is None or (self.forgiving and message.partition_id >= len(topic.partitions)):
+            return
+        partitions = topic.partitions
         partition = partitions[message.partition_id]
         changed: dict[str, Any] = {"partition_epoch": partition.partition_epoch + 1}
         for field, name in _REPLACED.items():
@@ -72,9 +88,20 @@ class Application:
         partitions[message.partition_id] = partition._replace(**changed)
 
     def _removal(self, message: Any) -> None:
-        self.image.remove_topic(self.image.topics_by_id[message.topic_id])
+        self._forget(message.topic_id)
+
+    def _forget(self, topic_id: TopicId) -> None:
+        topic = self._known(topic_id)
+        if topic is not None:
+            self.image.remove_topic(topic)
         if self.removed is not None:
-            self.removed.add(message.topic_id)
+            self.removed.add(topic_id)
+
+    def _known(self, topic_id: TopicId) -> TopicImage | None:
+        """The topic with this id; None where its record is lost."""
+        topic = self.image.topics_by_id.get(topic_id)
+        check(topic is not None or self.forgiving, "a topic's own record comes first")
+        return topic
 
     def _config(self, message: Any) -> None:
         self.image.set_config(message.resource_type, message.resource_name, message.name, message.value)

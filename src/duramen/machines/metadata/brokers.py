@@ -58,7 +58,7 @@ def stopping(image: MetadataImage, command: BrokerStopping) -> list[LogRecord]:
 def allocate(image: MetadataImage, command: AllocateProducerIds) -> tuple[list[LogRecord], ProducerIds]:
     """The record that uses up the next block, and the block."""
     _check_epoch(image, command.node_id, command.broker_epoch)
-    first = image.next_producer_id
+    first = max(image.next_producer_id, command.least)
     if first > LARGEST_PRODUCER_ID - PRODUCER_ID_BLOCK:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "Exhausted all producer ids.")
     record = codec.producer_ids(command.node_id, command.broker_epoch, first + PRODUCER_ID_BLOCK)

@@ -143,10 +143,14 @@ class SetConfigs(NamedTuple):
 
 
 class AllocateProducerIds(NamedTuple):
-    """A broker needs a block of producer ids nobody ever had. Answer: ProducerIds, or KafkaError."""
+    """A broker needs a block of producer ids nobody ever had. Answer: ProducerIds, or KafkaError.
+
+    least: somebody has ids below it.
+    """
 
     node_id: int
     broker_epoch: int
+    least: int = 0
 
 
 class ProducerIds(NamedTuple):

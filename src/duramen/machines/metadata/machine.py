@@ -56,12 +56,16 @@ class MetadataMachine:
         return Outcome(records=records, replies=[(ticket, answer)])
 
     def on_loaded(self, now: int) -> Outcome:
-        """Close a transaction that a crash left open, so that nothing written later becomes part of it."""
+        """Close a transaction that a crash left open, so that nothing written later becomes part of it.
+
+        Where records are lost its end may be one of them, and much that came later be held with it: it counts.
+        """
         self.removed = frozenset(self._application.removed or ())
         self._application.removed = None
         if self._open_transaction is None:
             return Outcome()
-        return Outcome(records=[codec.TRANSACTION_MARKS.abort])
+        marks = codec.TRANSACTION_MARKS
+        return Outcome(records=[marks.end if self._application.forgiving else marks.abort])
 
     def _register(self, command: RegisterBroker) -> Decision:
         records = brokers.register(self.image, command)
@@ -71,6 +75,10 @@ class MetadataMachine:
         return brokers.stopping(self.image, command), OK
 
     # ------------------------------------------------------------------ application
+
+    def forgive(self) -> None:
+        """A repair took records out of the log: see `Application.forgiving`. Before the first record."""
+        self._application.forgiving = True
 
     def restore(self, image: MetadataImage) -> None:
         """Begin with an image that a snapshot holds; what follows it in the log is applied to it."""
@@ -86,12 +94,12 @@ class MetadataMachine:
         check(offset >= self.image.next_offset, "metadata records are applied in the order of their offsets")
         kind, message = codec.decode(record)
         if kind == "BeginTransactionRecord":
+            if self._application.forgiving:
+                self._end_transaction()  # its own end is lost
             check(self._open_transaction is None, "metadata transactions do not nest")
             self._open_transaction = []
         elif kind == "EndTransactionRecord":
-            inside, self._open_transaction = self._open_transaction or [], None
-            for held in inside:
-                self._application.apply(*codec.decode(held))
+            self._end_transaction()
         elif kind == "AbortTransactionRecord":
             self._open_transaction = None
         elif self._open_transaction is not None:
@@ -100,6 +108,11 @@ class MetadataMachine:
             self._application.apply(kind, message)
         self.image.next_offset = offset + 1
         self.image.version += 1
+
+    def _end_transaction(self) -> None:
+        inside, self._open_transaction = self._open_transaction or [], None
+        for held in inside:
+            self._application.apply(*codec.decode(held))
 
 
 _DECISIONS: Final[dict[type, Callable[[MetadataMachine, Any], Decision]]] = {

@@ -1,0 +1,168 @@
+"""A repair took batches out of the metadata log: the node starts, and gives nothing twice that somebody has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.server.broker_world import NOW, InProcess, Line
+
+from duramen.cli.repair import apply, survey_directory
+from duramen.machines.contract import LogRecord
+from duramen.machines.metadata import codec
+from duramen.model import TopicPartition
+from duramen.sim.disk import CrashDisk
+from duramen.storage.repairing import DROPPED
+from duramen.wire.batch import batches, build_batch, records
+from duramen.wire.messages import API
+
+PATH = "/data/__cluster_metadata-0/00000000000000000000.log"
+
+
+def stopped(server: InProcess) -> CrashDisk:
+    done: list[bool] = []
+    server.broker.stop(lambda: done.append(True))
+    while not done:
+        server.run()
+        server.pass_ms(100)
+    return server.disk
+
+
+def without(disk: CrashDisk, is_lost: Callable[[str, Any], bool]) -> int:
+    """Damage each batch of the metadata log with such a record, and repair; how many there were."""
+    data = disk.contents()[PATH]
+    found = 0
+    for position, header in batches(memoryview(data)):
+        if header.is_control:
+            continue
+        view = memoryview(data)[position : position + header.size]
+        if any(is_lost(*codec.decode(LogRecord(r.key, r.value))) for r in records(view, header, max_bytes=1 << 20)):
+            found += 1
+            for at in range(position + 20, position + header.size):
+                disk.damage(PATH, at, 0x5A)
+    repair = survey_directory(disk, "/data")
+    assert [action.kind for action in repair.actions if action.kind == DROPPED]
+    apply(disk, repair)
+    return found
+
+
+def delete(line: Line, name: str) -> None:
+    request = API[20].request
+    assert line.call(20, 6, topics=[request.DeleteTopicState(name=name)], timeout_ms=1000).responses[0].error_code == 0
+
+
+def producer_id(line: Line) -> int:
+    answer = line.call(22, 4, transactional_id=None, transaction_timeout_ms=1000)
+    assert answer.error_code == 0
+    return int(answer.producer_id)
+
+
+def append(server: InProcess, producer: int, value: bytes) -> tuple[int, int]:
+    """(error code, offset) of a producer's first record."""
+    request = API[0].request
+    batch = build_batch([(b"k", value, (), NOW)], producer_id=producer, producer_epoch=0, base_sequence=0)
+    topic = request.TopicProduceData(
+        name="t", partition_data=[request.PartitionProduceData(index=0, records=bytes(batch))]
+    )
+    answer = server.connect().call(0, 9, acks=-1, timeout_ms=1000, topic_data=[topic])
+    partition = answer.responses[0].partition_responses[0]
+    return partition.error_code, partition.base_offset
+
+
+def test_a_topic_whose_creation_is_lost_may_have_been_deleted() -> None:
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("gone")
+    line.create_topic("t")
+    line.produce("t", b"kept")
+    delete(line, "gone")
+    disk = stopped(server)
+    assert without(disk, lambda kind, message: kind == "TopicRecord" and message.name == "gone") == 1
+    again = InProcess(disk)
+    assert again.broker.image.names() == ["t"]
+    assert again.broker.store.partitions[TopicPartition("t", 0)].log_end_offset == 1
+
+
+def test_a_topic_whose_deletion_is_lost_is_replaced_by_the_next_of_its_name() -> None:
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t")
+    line.produce("t", b"old")
+    delete(line, "t")
+    line.create_topic("t")
+    line.produce("t", b"new", b"newer")
+    wanted = server.broker.image.topic_id("t")
+    disk = stopped(server)
+    assert without(disk, lambda kind, message: kind == "RemoveTopicRecord") == 1
+    again = InProcess(disk)
+    assert again.broker.image.topic_id("t") == wanted
+    assert again.broker.store.partitions[TopicPartition("t", 0)].log_end_offset == 2
+
+
+def test_a_producer_id_that_logs_know_is_given_to_nobody_else() -> None:
+    """His first batch would be taken for the other one's, acknowledged and not stored."""
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t")
+    first = producer_id(line)
+    assert append(server, first, b"his") == (0, 0)
+    disk = stopped(server)
+    assert without(disk, lambda kind, message: kind == "ProducerIdsRecord") == 1
+    again = InProcess(disk)
+    second = producer_id(again.connect())
+    assert second > first
+    assert append(again, second, b"hers") == (0, 1)
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_the_leader_epoch_of_a_partition_does_not_fall_behind_that_of_its_records(lost: int) -> None:
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t")
+    line.produce("t", b"v")
+    disk = stopped(server)
+    for _ in range(4):
+        server = InProcess(disk)
+        server.connect().produce("t", b"v")
+        before = server.broker.store.partitions[TopicPartition("t", 0)].leader_epoch
+        disk = stopped(server)
+    seen: list[str] = []
+
+    def is_lost(kind: str, message: Any) -> bool:
+        if kind == "RegisterBrokerRecord":
+            seen.append(kind)
+        return kind == "RegisterBrokerRecord" and 1 < len(seen) <= 1 + lost
+
+    assert without(disk, is_lost) == lost
+    again = InProcess(disk)
+    partition = again.broker.store.partitions[TopicPartition("t", 0)]
+    assert partition.leader_epoch > before
+    again.connect().produce("t", b"v")
+    assert [epoch for epoch, _ in partition.log.epochs.entries] == [*range(before + 1), partition.leader_epoch]
+
+
+def test_nothing_expires_until_somebody_has_looked_at_the_settings() -> None:
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t", segment_bytes="1048576")
+    request = API[44].request
+    change = request.AlterableConfig(name="retention.ms", config_operation=0, value="-1")
+    resource = request.AlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
+    assert line.call(44, 1, resources=[resource], validate_only=False).responses[0].error_code == 0
+    line.produce("t", b"to be kept for ever")
+    disk = stopped(server)
+    assert without(disk, lambda kind, message: kind == "ConfigRecord" and message.name == "retention.ms") == 1
+    month = 30 * 24 * 3_600_000
+    for looked in (False, True):
+        if looked:
+            disk.remove("/data/duramen-lost/losses")
+        again = InProcess(disk)
+        assert any(event == "metadata-incomplete" for event, _ in again.events) is not looked
+        again.clock.now_ms += month
+        again.pass_ms(600_000)
+        partition = again.broker.store.partitions[TopicPartition("t", 0)]
+        assert (partition.log_start_offset == partition.log_end_offset) is looked
+        assert partition.log_end_offset == 1
+        assert all(directory.cleaner.holds is not looked for directory in again.broker.store.directories)
+        disk = stopped(again)
