@@ -250,8 +250,7 @@ class Catalog:
                 self.absent.check(topic.id, index)
                 self._store.open_partition(tp, topic.id, config)
             except (OSError, DuramenError) as error:
-                if not self.is_offline(topic.id, index):
-                    self.absent.add(topic.id, index)
+                self._unmade.left_out(tp, topic.id, error)
                 self._report("partition-offline", topic=topic.name, partition=index, error=error)
 
     def _remove(self, name: str, topic_id: TopicId) -> None:

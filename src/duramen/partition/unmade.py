@@ -1,7 +1,8 @@
 """Partitions that a committed change asks for and that could not be made: what is told, and what becomes of them.
 
 For want of room nothing is half done: a topic that was just created is deleted again, and partitions that an older one
-was to get are offline until there is room for them. After any other error the next start tries again.
+was to get, or that a start was to make behind a crash, are offline until there is room for them. After any other error
+the next start tries again.
 """
 
 from __future__ import annotations
@@ -73,6 +74,14 @@ class Unmade:
                 self._again[topic_id] = [tp.partition]
                 self._clock.call_later(RETRY_SECONDS, partial(self._retry, topic_id))
         return not told
+
+    def left_out(self, tp: TopicPartition, topic_id: TopicId, error: BaseException) -> None:
+        """A start could not open the partition, or make it where a crash came before that."""
+        lacking = error if isinstance(error, NoRoomError) else error.__cause__
+        if isinstance(lacking, NoRoomError):
+            self.add(tp, topic_id, lacking)
+        elif not self._catalog.is_offline(topic_id, tp.partition):
+            self._catalog.absent.add(topic_id, tp.partition)
 
     def forget(self, topic_id: TopicId) -> None:
         """The topic is gone."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+from random import Random
 from typing import Any
 
 import pytest
-from tests.unit.server.broker_world import InProcess
+from tests.unit.server.broker_world import InProcess, after_power_cut
 
 from duramen.errors import ErrorCode
 from duramen.wire.messages import API
@@ -56,6 +58,34 @@ def test_whoever_waits_when_the_offsets_topic_is_deleted_is_told_to_look_for_its
     server.run()
     reply = line.answer(COMMIT, 8)
     assert reply.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
+def test_partitions_that_a_start_finds_no_room_for_are_made_when_there_is(code: int) -> None:
+    """A crash came before they were made; no group whose place they are could work until another restart."""
+    server = InProcess(offsets_topic_num_partitions="1")
+    line = server.connect()
+    line.create_topic("t")
+    server.lanes.held.add("checkpoint")
+    line.ask(FIND, 4, key_type=0, coordinator_keys=["g"])
+    server.run()
+    disk = server.disk.copy(Random(0))
+    disk.power_cut()
+    disk.power_on()
+    refused = OSError(code, "no more")
+    disk.fault = lambda call: refused if "/__consumer_offsets-0/" in call.path and call.operation != "exists" else None
+    server = InProcess(disk)
+    assert [event for event, _ in server.events if event == "partition-offline"] == ["partition-offline"]
+    assert server.connect().call(COMMIT, 8, **commit_fields()).topics[0].partitions[0].error_code
+    server.pass_ms(5_000)
+    disk.fault = None
+    server.pass_ms(5_000)
+    line = server.connect()
+    assert line.call(FIND, 4, key_type=0, coordinator_keys=["g"]).coordinators[0].error_code == 0
+    assert line.call(COMMIT, 8, **commit_fields()).topics[0].partitions[0].error_code == 0
+    again = after_power_cut(server).connect()
+    fetched = again.call(9, 7, group_id="g", topics=None, require_stable=True)
+    assert [p.committed_offset for topic in fetched.topics for p in topic.partitions] == [5]
 
 
 @pytest.mark.parametrize(

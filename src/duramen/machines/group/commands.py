@@ -222,7 +222,7 @@ class ReplacementRefused(NamedTuple):
 
 
 class NewIdRefused(NamedTuple):
-    """Follow-up: the log did not take the new id of a static member that joins, by `ticket`, as the group rebalances."""
+    """Follow-up: the log did not take the new id of a static member that joins, by `ticket`, in a rebalance."""
 
     group_id: str
     member_id: str
