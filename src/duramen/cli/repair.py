@@ -277,7 +277,8 @@ def _print(found: DirectoryRepair) -> None:
         if any(action.kind == DROPPED for action in repair.actions):
             click.echo(f"{repair.name}: readable afterwards: {_readable(repair)}")
     if not found.actions:
-        click.echo(f"{found.path}: nothing to repair")
+        more = " as far as can be seen before a start; ask again after it and a clean stop" if found.recovers else ""
+        click.echo(f"{found.path}: nothing to repair{more}")
 
 
 def _readable(repair: Repair) -> str:
