@@ -73,6 +73,8 @@ def _entries(request: Request, resource_type: int, name: str) -> list[ConfigEntr
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not {name!r}")
         return []
     if resource_type in (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE):
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} needs a name")
         return []
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} has no configuration")
 
