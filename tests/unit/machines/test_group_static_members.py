@@ -8,7 +8,7 @@ import pytest
 from tests.unit.machines.group_harness import REBALANCE, SESSION, Coordinator
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.machines.group import Joined, LeaveGroup, Leaver
+from duramen.machines.group import Heartbeat, Joined, LeaveGroup, Leaver
 
 
 @pytest.fixture
@@ -105,6 +105,13 @@ def test_static_members_outlive_a_rebalance_they_missed_until_their_session_ends
         coordinator.clock.advance(5000)
     assert {member.member_id for member in parked[0].members} == {leader.member_id, silent.member_id}
     assert coordinator.machine.groups["g"].members.keys() == {leader.member_id, silent.member_id}
+
+
+def test_a_static_member_that_forgot_its_id_is_told_to_join_anew(coordinator: Coordinator) -> None:
+    """librdkafka beats on without it when the node was away for a session, and would not outlive to be fenced."""
+    _, member = static_pair(coordinator)
+    assert coordinator.ask(Heartbeat("g", 1, "", "i2")) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert coordinator.heartbeat(member, instance_id="i2") == ErrorCode.NONE
 
 
 def test_an_administrator_removes_static_members_by_instance(coordinator: Coordinator) -> None:

@@ -267,6 +267,9 @@ def assignment_refused(
 
 def heartbeat(group: Group, command: Heartbeat, now: int, out: Outcome) -> ErrorCode:
     """A sign of life; the answer tells of a rebalance."""
+    if command.member_id == NO_MEMBER:
+        # Nobody's earlier process: librdkafka has ended the session on its side and is about to join anew.
+        return ErrorCode.UNKNOWN_MEMBER_ID
     try:
         group.validate(command.member_id, command.instance_id)
     except KafkaError as error:
