@@ -6,7 +6,6 @@ checkpointed at once, and while it is nearly full the store asks its writers to 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from duramen.config import BrokerConfig
@@ -43,13 +42,13 @@ class Maintenance:
     def start(self) -> None:
         """Begin checkpoints, sealing, retention and deletions, once a second, and compaction.
 
-        A disk that was full before the start is so from the beginning: clients would take the last of it.
+        The reserve is made at once: clients can fill a disk within the first second. One that was full before the start
+        is so from the beginning.
         """
         self._timer = self._clock.call_later(MAINTENANCE_SECONDS, self._maintain)
         self._store.compaction.start()
         for directory in self._store.directories:
-            if directory.reserve.lacking:
-                self._store.submit("housekeeping", directory.reserve.check_room, self._is_lacking(directory))
+            self._keep_reserve(directory)
 
     @property
     def running(self) -> bool:
@@ -131,24 +130,14 @@ class Maintenance:
         if not reserve.take():
             return
 
-        tell = self._is_lacking(directory)
-
         def done(_: Any, error: BaseException | None) -> None:
             reserve.made(error)
-            tell(_, error)
-
-        self._store.submit("housekeeping", reserve.make, done)
-
-    def _is_lacking(self, directory: LogDirectory) -> Callable[[Any, BaseException | None], None]:
-        """What to tell when it was looked whether there is room for the reserve."""
-
-        def done(_: Any, error: BaseException | None) -> None:
             if isinstance(error, NoRoomError):
                 self._store.room.is_lacking(directory, error)
             elif error is not None:
                 self._store.fail(directory, error)
 
-        return done
+        self._store.submit("housekeeping", reserve.make, done)
 
     def _scrub(self, directory: LogDirectory) -> None:
         job = directory.take_scrub(self._clock.wall_ms())

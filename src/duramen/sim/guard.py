@@ -11,13 +11,14 @@ from duramen.sim.plan import Plan
 class Guard(ABC):
     """Something that keeps a promise; its docstring says what happens without it.
 
-    owner, method: what is replaced. caught_by: the invariant that breaks. plan: of the worlds in which to look for it.
-    twice: whether it takes two runs of a seed.
+    owner, method: what is replaced. caught_by: the invariant that breaks. also: those that some worlds show before it.
+    plan: of the worlds in which to look for it. twice: whether it takes two runs of a seed.
     """
 
     owner: Any
     method: str
     caught_by: str
+    also: tuple[str, ...] = ()
     plan = Plan()
     twice = False
 

@@ -71,6 +71,7 @@ class JournalReplay(Guard):
     owner = RecoveryPlan
     method = "fold"
     caught_by = "AcknowledgedNeverLost"
+    also = ("OffsetStability",)  # what comes next gets the offset of what was lost
     plan = Plan(faults=CRASHES, readers=0, members=0)
 
     def replacement(self, original: Any) -> Any:

@@ -78,14 +78,10 @@ class Reserve:
         """Whether another one of its size would fit, beside so many bytes. OSError. On any thread."""
         return self._disk.volume_space(self._directory).free >= self.size + beside
 
-    def check_room(self) -> None:
-        """NoRoomError where it would not fit. OSError. On any thread."""
+    def make(self) -> None:
+        """NoRoomError: what there was is free again. OSError. On any thread."""
         if not self.fits():
             raise NoRoomError(errno.ENOSPC, f"less than {self.size} bytes are free", self._directory)
-
-    def make(self) -> None:
-        """NoRoomError: what there was is free again. OSError."""
-        self.check_room()
         try:
             with writing():
                 file = self._disk.open(self._path, create=True, write=True)

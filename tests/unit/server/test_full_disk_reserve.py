@@ -26,6 +26,14 @@ BIG = 20
 """Records of the topic that makes room."""
 
 
+def test_the_reserve_is_there_before_anybody_can_fill_the_disk() -> None:
+    """A fast producer fills a small volume within the first second, behind which nothing could make room."""
+    disk = CrashDisk()
+    server = InProcess(disk, **SETTINGS)
+    server.connect().create_topic("t")
+    assert disk.exists(f"/data/{RESERVE}")
+
+
 class FullWorld:
     """A node with a topic of some size and another one; from `fill` on nothing fits any more."""
 
@@ -118,10 +126,10 @@ def test_what_gets_too_old_makes_room_on_a_full_disk(producers: bool, monkeypatc
 
 def test_a_node_that_starts_on_a_full_disk_serves_reads_and_keeps_its_last_room_for_deletions() -> None:
     world = FullWorld()
-    world.disk.remove(f"/data/{RESERVE}")  # given up before
     for room in (1 << 30, 150_000):
         world.disk.kill()
         world.disk.power_on()
+        world.disk.remove(f"/data/{RESERVE}")  # given up before
         world.disk.capacity = world.disk.used + room
         world.server = InProcess(world.disk, **(SETTINGS | {"duramen_reserve_bytes": str(2 * SIZE)}))
     world.line = world.server.connect()
