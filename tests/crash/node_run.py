@@ -267,9 +267,12 @@ class NodeRun:
     # ---- holding it to its promises
 
     def position(self, group: str, name: str) -> int:
-        """Where the group is told to go on."""
+        """Where the group is told to go on; -1 where no group could ever commit."""
         topic = API[OFFSET_FETCH].request.OffsetFetchRequestTopic(name=name, partition_indexes=[0])
         reply = self.call(OFFSET_FETCH, 7, group_id=group, topics=[topic], require_stable=True)
+        if not reply.topics:
+            require(OFFSETS_TOPIC not in self.server.broker.image.names(), f"group {group}: error {reply.error_code}")
+            return -1
         return int(reply.topics[0].partitions[0].committed_offset)
 
     def records(self, name: str) -> dict[int, bytes]:
