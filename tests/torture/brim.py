@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +19,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from serving import Served
-from torture.full_disk import SECONDS, small_volume
-from torture.ledger import verdict
+from torture.full_disk import SECONDS, on_small_volume
 
 VOLUME_BYTES = 96 << 20
 PARTITIONS = 60
@@ -134,16 +132,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="duramen-torture-"))
-    try:
-        with small_volume(folder, VOLUME_BYTES) as volume:
-            brim = Brim(folder, volume, options.seed)
-            brim.run(options.rounds)
-            print(brim.line())
-    except PermissionError as error:
-        print(f"left out: {error}")
-        return verdict([], folder)
-    return verdict(brim.broken, folder)
+
+    def torture(folder: Path, volume: Path) -> list[str]:
+        brim = Brim(folder, volume, options.seed)
+        brim.run(options.rounds)
+        print(brim.line())
+        return brim.broken
+
+    return on_small_volume(torture, VOLUME_BYTES)
 
 
 if __name__ == "__main__":

@@ -194,21 +194,31 @@ class FullDisk:
                 self.broken.append(f"record {number} was acknowledged at {offset}, and is at {found.get(number)}")
 
 
+def on_small_volume(torture: Callable[[Path, Path], list[str]], size: int = VOLUME_BYTES) -> int:
+    """Have `torture` tell what broke, given a folder and a small volume below it; the exit status."""
+    folder = Path(tempfile.mkdtemp(prefix="duramen-torture-"))
+    broken: list[str] = []
+    try:
+        with small_volume(folder, size) as volume:
+            broken = torture(folder, volume)
+    except PermissionError as error:
+        print(f"left out: {error}")
+    return verdict(broken, folder)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="torture.full_disk", description=__doc__)
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="duramen-torture-"))
-    try:
-        with small_volume(folder) as volume:
-            torture = FullDisk(folder, volume, options.seed)
-            torture.run(options.kills)
-            print(torture.line())
-    except PermissionError as error:
-        print(f"left out: {error}")
-        return verdict([], folder)
-    return verdict(torture.broken, folder)
+
+    def torture(folder: Path, volume: Path) -> list[str]:
+        disk = FullDisk(folder, volume, options.seed)
+        disk.run(options.kills)
+        print(disk.line())
+        return disk.broken
+
+    return on_small_volume(torture)
 
 
 if __name__ == "__main__":

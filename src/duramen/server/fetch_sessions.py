@@ -141,10 +141,10 @@ class FetchSessions:
                 self._partitions -= 1
         for key, wanted in _wanted(body.topics, by_id):
             known = session.targets.get(key)
-            if key in forgotten:
-                continue  # wanted, too: Kafka forgets last
             if known is not None:
                 known.update(wanted)
+            elif key in forgotten:
+                continue  # wanted, too: Kafka forgets last
             elif len(session.targets) < MAX_PARTITIONS_PER_SESSION and self._partitions < MAX_PARTITIONS:
                 session.targets[key] = Target(key, wanted)
                 self._partitions += 1
