@@ -222,6 +222,7 @@ def test_a_callback_that_fails_is_told_and_stops_nothing(monkeypatch: pytest.Mon
     late.wait(SECONDS)
     worked.wait(SECONDS)
     turn.close()
+    turn.end_telling()
     assert [str(error) for error in told] == ["a bug"] * 3
 
 
