@@ -315,6 +315,13 @@ def test_a_client_may_ask_for_a_retention_of_its_own(coordinator: Coordinator) -
     assert coordinator.fetch() == {}
 
 
+@pytest.mark.parametrize(("retention_ms", "is_kept"), [(2**63 - 1, True), (0, False), (-2, False), (-(2**63), False)])
+def test_a_retention_of_any_size_is_taken(coordinator: Coordinator, retention_ms: int, is_kept: bool) -> None:
+    assert coordinator.commit(T0, retention_ms=retention_ms) == [ErrorCode.NONE]
+    coordinator.clock.advance(90 * MINUTE)
+    assert bool(coordinator.fetch()) is is_kept
+
+
 def test_tombstones_that_the_log_refuses_are_tried_again(coordinator: Coordinator) -> None:
     coordinator.commit(T0)
     coordinator.partition.refuse = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)

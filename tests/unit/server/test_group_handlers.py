@@ -227,6 +227,8 @@ def test_a_group_that_is_being_loaded_is_answered_so(broker: Broker) -> None:
     assert broker.join(group_id="late").error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     beat = broker.ask(HEARTBEAT, 4, group_id="late", generation_id=1, member_id="m")
     assert beat.error_code == 0, "nobody is sent away because of a load"
+    synced = broker.ask(SYNC, 4, group_id="late", generation_id=1, member_id="m", assignments=[])
+    assert synced.error_code == ErrorCode.REBALANCE_IN_PROGRESS, "aiokafka and Java's consumer end at anything else"
 
 
 def test_a_partition_led_elsewhere_is_not_ours(broker: Broker) -> None:

@@ -22,6 +22,7 @@ from duramen.machines.group.state import Group, GroupState
 from duramen.machines.group.subscription import CONSUMER_PROTOCOL_TYPE
 
 _utf_16: Final = codecs.getencoder("utf-16-le")  # here, for the import of a codec takes a descriptor
+MAX_INT64: Final = 2**63 - 1
 SLICE_RECORDS: Final = 500
 SLICE_BYTES: Final = 256 << 10
 """Tombstones written in one decision when topics go or offsets expire; the rest follows in further ones."""
@@ -87,7 +88,7 @@ def check_commit(group: Group | None, command: CommitOffsets) -> None:
 
 def commit(command: CommitOffsets, settings: GroupSettings, now: int) -> tuple[list[LogRecord], list[ErrorCode]]:
     """Records and one error code per offset."""
-    expire = now + command.retention_ms if command.retention_ms != -1 else NO_EXPIRY
+    expire = min(now + command.retention_ms, MAX_INT64) if command.retention_ms != -1 else NO_EXPIRY
     written: list[LogRecord] = []
     answers: list[ErrorCode] = []
     for new in command.offsets:

@@ -22,7 +22,11 @@ def handle(request: Request) -> None:
 
     def answered(answer: Synced | DuramenError) -> None:
         if isinstance(answer, DuramenError):
-            answer = Synced(error=group_error(answer))
+            code = group_error(answer)
+            if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                # As Kafka up to 3: whatever rebalance it belonged to is gone, and some clients end at this code.
+                code = ErrorCode.REBALANCE_IN_PROGRESS
+            answer = Synced(error=code)
         request.reply(
             SyncGroupResponse.new(
                 error_code=int(answer.error),
