@@ -7,11 +7,12 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from tests.crash.explore import check_storage
+from tests.crash import session as session_of_a_run
+from tests.crash.explore import check_storage, explore
 from tests.crash.odd_paths import filled
 from tests.crash.promises import check_directory, read_raw
 from tests.crash.session import DATA, NOW, Session, topic_id
-from tests.crash.states import final_states
+from tests.crash.states import crash_states, final_states
 from tests.crash.tape import TapeDisk, TapeFile
 
 from duramen.embedded import Record, open_log
@@ -19,8 +20,10 @@ from duramen.embedded import log as embedded_log
 from duramen.embedded import world as embedded_world
 from duramen.errors import StorageError
 from duramen.storage.checkpoints import CHECKPOINT, CLEANER
+from duramen.storage.cleaner import CleanerSettings
 from duramen.storage.disk import RealDisk
 from duramen.storage.journal_format import PREFIX
+from duramen.storage.offset_map import SLOT_BYTES
 from duramen.storage.seal import read_growing
 
 
@@ -220,3 +223,40 @@ def test_a_growing_seal_that_came_back_beside_the_seal_goes() -> None:
     assert sealed in session.disk.contents()
     assert came_back not in session.disk.contents()
     session.crash()
+
+
+def test_a_pass_right_behind_another_leaves_nothing_that_looks_like_a_swap_of_its_own() -> None:
+    """Of the first one's last renames some were lost, and a start undid the others: seal and log did not fit."""
+    session = Session(1)
+    session.start()
+    session.create(1, compacted=True)
+    session.commit()
+    for _ in range(9):
+        session.put(1, 700, records=3)
+        session.commit()
+    session.checkpoint()
+    session.keep_house(NOW)
+    few_keys = CleanerSettings(dedupe_bytes=8 * SLOT_BYTES, io_bytes=4096)  # the first pass does not get to the end
+    with patch.object(session_of_a_run, "CLEANER", few_keys):
+        session.compact(NOW)
+        session.begin()
+        session.compact(NOW)
+    session.crash()
+    found = explore("two passes", crash_states(session.disk.tape, first=session.first_step), check_storage)
+    assert found.violations == []
+
+
+def test_a_topic_that_is_made_under_the_name_of_one_that_is_being_deleted_is_not_that_one() -> None:
+    """Its directory was there before its id, and the other one's deletion not yet in the journal."""
+    session = Session(1)
+    session.start()
+    session.create(1, name="topic")
+    session.put(1, 700)
+    session.commit()
+    session.checkpoint()
+    session.begin()
+    session.delete(1)
+    session.create(2, name="topic")
+    session.crash()
+    found = explore("under its name", crash_states(session.disk.tape, first=session.first_step), check_storage)
+    assert found.violations == []

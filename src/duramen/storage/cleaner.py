@@ -236,7 +236,8 @@ class Cleaning:
             yield None
         target.staged = ""
         target.release_files()
-        log.names_changed = True
+        # The next pass writes beside these names: half of them without it would look like a step 3 that it began.
+        yield from self._insist(lambda: log.disk.sync_directory(log.path))
         self.swapping = False
         self.swaps += 1
         return True

@@ -48,7 +48,14 @@ from duramen.storage.scrub_progress import PROGRESS as SCRUB_PROGRESS
 from duramen.storage.segment import log_name, parse_base
 from duramen.storage.segment_lists import NOTHING_WANTED, Wanted
 from duramen.storage.together import Together
-from duramen.storage.vouching import DELETE_SUFFIX, check_identity, is_outdated, read_vouched, restore
+from duramen.storage.vouching import (
+    DELETE_SUFFIX,
+    check_identity,
+    deleted_here,
+    is_outdated,
+    read_vouched,
+    restore,
+)
 
 _TEMPORARIES = frozenset(
     f"{name}.tmp"
@@ -254,7 +261,10 @@ def _refuse(
 
 
 def _partitions(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, together: Together) -> list[Found]:
-    ids = {point.tp: key[0] for key, point in checkpoint.logs.items()} if checkpoint is not None else {}
+    ids: dict[TopicPartition, TopicId] = {}
+    if checkpoint is not None:
+        gone = set(deleted_here(disk, path))  # what has their names is being made, and has no id yet
+        ids = {point.tp: key[0] for key, point in checkpoint.logs.items() if key not in gone}
 
     def look(name: str, tp: TopicPartition) -> Found | None:
         directory = posixpath.join(path, name)

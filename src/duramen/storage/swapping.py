@@ -4,7 +4,7 @@
     2  the SWAP entry is durable in the journal: it replays nothing below it     old segments count
     3  they are renamed to `.swap`, `.log` last, names synced before and after   new segment counts
     4  the files of the replaced segments but the first are removed, synced
-    5  `.swap` is renamed away, over the first one's files, `.log` last
+    5  `.swap` is renamed away, over the first one's files, `.log` last; synced before the next copy is begun
 
 A `.log.swap` is complete, so a start goes on from step 4 (`settle`). A `.log.cleaned` is not known to be, and goes.
 Kafka's names; its brokers finish the same way.

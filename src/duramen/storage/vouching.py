@@ -290,7 +290,7 @@ def restore(
     if vouched is None:
         return True
     created: set[LogKey] = set()
-    deleted = set(_deleted(disk, path))
+    deleted = set(deleted_here(disk, path))
     for entry in entries:
         if entry.kind == kinds.CREATE:
             created.add((entry.topic_id, entry.partition))
@@ -303,7 +303,7 @@ def restore(
     return True
 
 
-def _deleted(disk: Disk, path: str) -> Iterator[LogKey]:
+def deleted_here(disk: Disk, path: str) -> Iterator[LogKey]:
     """The partitions that have a `-delete` directory: what has their name is a newer topic's, journaled or not."""
     for name in disk.list_directory(path):
         tp = parse_partition_name(name.rpartition(".")[0]) if name.endswith(DELETE_SUFFIX) else None
