@@ -23,7 +23,7 @@ from duramen.errors import ConfigError, DuramenError, check
 from duramen.model import topic_id_text
 from duramen.spark.sink_calls import CLAIM, Claim, SinkCalls, SupersededError
 from duramen.spark.sink_delivery import Appending, Staging
-from duramen.spark.sink_identity import TaskIdentity, checkpoint_query_id, current_task, driver_run_id
+from duramen.spark.sink_identity import TaskIdentity, batch_plan, checkpoint_query_id, current_task, driver_run_id
 from duramen.spark.sink_options import EXACTLY_ONCE, SinkOptions, parse
 from duramen.spark.sink_points import AFTER_COMMIT, BEFORE_ABORT, BEFORE_COMMIT, CLAIMED, TASK_DONE, Points
 from duramen.spark.sink_rows import check_schema
@@ -123,9 +123,16 @@ class _Sink:
     def _check_writer(self, query_id: str | None, last: str | None) -> None:
         """Refuse to take another's batches for one's own. `last`: who wrote the last one, if somebody did."""
 
+    def _check_replay(self, batch_id: int, known: Any) -> None:
+        """Refuse a batch that is committed where it is another one of that number. known: the DescribeSink response."""
+
     def _signs(self, query_id: str | None) -> str | None:
         """The query whose batches these are, for who asks later; None for those of `df.write`."""
         return query_id
+
+    def _plan(self, batch_id: int) -> dict[str, str]:
+        """What tells this batch from another one of its number; nothing where nothing does."""
+        return {}
 
     # ---- on the driver, after the tasks --------------------------------------------------------------------------
 
@@ -139,6 +146,7 @@ class _Sink:
             "query": self._signs(done[0].query_id) if done else None,
             "rows": sum(message.rows for message in done),
             "bytes": sum(message.bytes for message in done),
+            **self._plan(batch_id),
         }
         handles = [handle for message in done for handle in message.handles]
         self._points.reach(BEFORE_COMMIT)
@@ -146,7 +154,9 @@ class _Sink:
             calls = self._calls(cluster, claim.sink_id)
             answer = calls.commit(claim.epoch, batch_id, handles, json.dumps(said).encode())
             if answer.already_committed and done:
-                self._check_writer(done[0].query_id, _writer_of(calls.describe().last_metadata))
+                known = calls.describe()
+                self._check_writer(done[0].query_id, _writer_of(known.last_metadata))
+                self._check_replay(batch_id, known)
             self._tell_dropped(answer, batch_id)
             self._points.reach(AFTER_COMMIT)
             if self._ephemeral():
@@ -283,6 +293,24 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
                 "which counts its batches anew: give it a sinkId of its own, or its old checkpoint"
             )
 
+    def _check_replay(self, batch_id: int, known: Any) -> None:
+        # Only the last batch is ever asked for again, and as it was planned. A checkpoint that was put back plans
+        # others under numbers that are taken: their rows would be nowhere.
+        said = _said(known.last_metadata)
+        ours, theirs = self._plan(batch_id).get("plan"), said.get("plan")
+        if batch_id == known.last_batch_id and (ours == theirs or None in (ours, theirs)):
+            return
+        ends = f": {said['ends']}" if said.get("ends") else ""
+        raise ConfigError(
+            f"sink {self._sink_id()} has batch {known.last_batch_id}, and this is another batch {batch_id} than it "
+            f"had: the checkpoint {self.options.checkpoint or ''} was put back, or copied from a query that went on. "
+            "Nothing of it is written. Put back the newest checkpoint; or begin with a new one (and a new sinkId, or "
+            f"in a pipeline a new name of the step), with startingOffsets where the sink ended{ends}"
+        )
+
+    def _plan(self, batch_id: int) -> dict[str, str]:
+        return batch_plan(self.options.checkpoint, batch_id)
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._write(iterator)
 
@@ -314,13 +342,18 @@ def stream_writer(options: Mapping[str, str], schema: StructType, points: Points
     return sink
 
 
-def _writer_of(metadata: bytes | None) -> str:
-    """Who committed a batch, as its metadata tell."""
+def _said(metadata: bytes | None) -> dict[str, Any]:
+    """What a commit's metadata tell; nothing where they are not ours."""
     try:
         said = json.loads(metadata or b"{}")
     except ValueError:
         said = None
-    query = said.get("query") if isinstance(said, dict) else None
+    return said if isinstance(said, dict) else {}
+
+
+def _writer_of(metadata: bytes | None) -> str:
+    """Who committed a batch, as its metadata tell."""
+    query = _said(metadata).get("query")
     return _writer(query if isinstance(query, str) else None)
 
 

@@ -21,6 +21,10 @@ BATCH_ID: Final = "streaming.sql.batchId"
 _DRIVER_FOLDERS: Final = "SPARK_LOCAL_DIRS"
 """Spark tells its Python processes the folders of the block manager, which have a random name in each driver's life."""
 
+_ENDS_LINE: Final = 2
+"""Of Spark's note of a batch: behind its version and its settings come the ends in all sources, a line each."""
+_ENDS_MAX: Final = 16 << 10
+
 _NO_CHECKPOINT: Final = (
     "exactly-once needs a name for the query that outlives its driver: set the option checkpointLocation on this "
     "writer (a location set in Spark's configuration is not told to sinks), or a sinkId of your own"
@@ -35,6 +39,20 @@ def checkpoint_query_id(checkpoint: str | None) -> str:
         return str(json.loads(_read(checkpoint.rstrip("/") + "/metadata"))["id"])
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise ConfigError(f"the query's id cannot be read from its checkpoint ({error}); set a sinkId") from error
+
+
+def batch_plan(checkpoint: str | None, batch_id: int) -> dict[str, str]:
+    """Where a batch ends in its sources, as Spark wrote it down before it ran, the same whenever it is run again: a
+    digest as `plan`, and the text as `ends`, unless that is long. Nothing where it cannot be read."""
+    if checkpoint is None:
+        return {}
+    try:
+        lines = _read(f"{checkpoint.rstrip('/')}/offsets/{batch_id}").splitlines()
+        ends = b" ".join(lines[_ENDS_LINE:]).decode()
+    except (OSError, ValueError, pa.ArrowException):
+        return {}
+    plan = {"plan": hashlib.sha256(ends.encode()).hexdigest()[:32]}
+    return plan | ({"ends": ends} if len(ends) <= _ENDS_MAX else {})
 
 
 def _read(place: str) -> bytes:

@@ -184,6 +184,27 @@ def test_a_query_goes_on_after_its_driver_was_lost_at_any_moment(lab: Lab) -> No
     assert lab.values() == texts(1, 2, 3, 4, 5, 6)
 
 
+def plan(lab: Lab, batch_id: int, end: int) -> None:
+    """Spark writes down where a batch ends before it runs, and when that was."""
+    (lab.folder / "offsets").mkdir(exist_ok=True)
+    text = f'v1\n{{"batchTimestampMs":{end}}}\n{{"in":{{"0":{end}}}}}'
+    (lab.folder / "offsets" / str(batch_id)).write_text(text)
+
+
+@pytest.mark.parametrize("back", [1, 2])
+def test_a_checkpoint_that_was_put_back_is_refused(lab: Lab, back: int) -> None:
+    """It plans other rows under numbers that the sink has had: they were taken for written, and were nowhere."""
+    for batch_id in range(3):
+        plan(lab, batch_id, 2 * batch_id + 2)
+        lab.run_batch(batch_id, numbered(2 * batch_id, 2 * batch_id + 1))
+    lab.driver("second")
+    lab.run_batch(2, numbered(4, 5))  # that one ran, and Spark's own commit log did not know
+    plan(lab, 3 - back, 50)
+    with pytest.raises(ConfigError, match=r'has batch 2,.* was put back, or.* where the sink ended: {"in":{"0":6}}'):
+        lab.run_batch(3 - back, numbered(*range(6 - 2 * back, 50)))
+    assert lab.values() == texts(0, 1, 2, 3, 4, 5)
+
+
 def test_an_abort_after_a_commit_that_took_effect_undoes_nothing(lab: Lab) -> None:
     done = lab.run_batch(0, numbered(1, 2))
     lab.stream().abort(done, 0)
