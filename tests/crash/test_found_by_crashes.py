@@ -260,3 +260,26 @@ def test_a_topic_that_is_made_under_the_name_of_one_that_is_being_deleted_is_not
     session.crash()
     found = explore("under its name", crash_states(session.disk.tape, first=session.first_step), check_storage)
     assert found.violations == []
+
+
+def test_a_start_that_finds_a_topic_half_made_vouches_for_nothing_that_a_power_cut_takes() -> None:
+    """Its files were there after a kill, and not their names; the start behind a power cut told of damage."""
+    session = Session(1)
+    session.start()
+    sync = session.disk.sync_directory
+
+    def cut_off(path: str) -> None:
+        if path.endswith("topic1-0"):
+            raise _PowerCut
+        sync(path)
+
+    with patch.object(session.disk, "sync_directory", cut_off), pytest.raises(_PowerCut):
+        session.create(1)
+    session.disk.end_process()
+    session.start()
+    session.begin()
+    session.epoch(1, 1)
+    session.commit()
+    session.crash()
+    found = explore("half made", crash_states(session.disk.tape, first=session.first_step), check_storage)
+    assert found.violations == []

@@ -8,27 +8,39 @@ from collections.abc import Callable, Iterator
 from duramen.embedded.records import Record
 from duramen.errors import KafkaError
 from duramen.partition.partition import Appended, Partition, check_append
-from duramen.wire.batch import build_batch
+from duramen.wire.batch import HEADER_SIZE, build_batch
 
 BATCH_TARGET_BYTES = 512 * 1024
+RECORD_BYTES = 36
+"""The most that a record takes beside its key, value and headers: seven numbers of one to ten bytes."""
+HEADER_BYTES = 10
+"""The same of a record's header beside its name and value."""
+
+Row = tuple[bytes | None, bytes | None, list[tuple[bytes, bytes | None]], int]
 
 Done = Callable[[list[int] | Exception], None]
 """Gets the offsets in the order of the records, or the error; in a turn."""
 
 
 class Appending:
-    """One append call until all its batches are durable. spread: positions in `rows` by partition."""
+    """One append call until all its batches are durable. spread: positions in `rows` by partition.
 
-    def __init__(self, rows: list[Record], spread: dict[int, list[int]], now: int, done: Done) -> None:
+    most_bytes: of a batch, by partition.
+    """
+
+    def __init__(
+        self, rows: list[Record], spread: dict[int, list[int]], now: int, done: Done, most_bytes: Callable[[int], int]
+    ) -> None:
         self._done = done
         self._now = now
         self._offsets = [-1] * len(rows)
         self._open = 1
         self._error: KafkaError | None = None
+        told = [_row(row, now) for row in rows]
         self._encoded = [
-            (home, positions, build_batch([_row(rows[position], now) for position in positions]))
+            (home, positions, build_batch([told[position] for position in positions]))
             for home, all_positions in spread.items()
-            for positions in _chunks(rows, all_positions)
+            for positions in _chunks(told, all_positions, most_bytes(home))
         ]
 
     def begin(self, find: Callable[[int], Partition]) -> None:
@@ -78,28 +90,30 @@ class _BatchDone:
         self._call.place(self._positions, result)
 
 
-def _chunks(rows: list[Record], positions: list[int]) -> Iterator[list[int]]:
-    """Split positions so that each batch stays well below `max.message.bytes`."""
+def batch_bytes(max_message_bytes: int) -> int:
+    """How large a batch of several records is made for a topic: one that is compressed there may grow a little."""
+    return min(BATCH_TARGET_BYTES, max_message_bytes - max_message_bytes // 16)
+
+
+def _chunks(rows: list[Row], positions: list[int], most_bytes: int) -> Iterator[list[int]]:
+    """Split positions so that no batch of several records is larger than that."""
     chunk: list[int] = []
-    size = 0
+    size = HEADER_SIZE
     for position in positions:
-        row = rows[position]
-        cost = (
-            len(row.key or b"")
-            + len(row.value or b"")
-            + sum(len(h[0]) + len(h[1] or b"") + 8 for h in row.headers)
-            + 32
-        )
-        if chunk and size + cost > BATCH_TARGET_BYTES:
+        key, value, headers, _ = rows[position]
+        cost = RECORD_BYTES + len(key or b"") + len(value or b"")
+        for name, content in headers:
+            cost += HEADER_BYTES + len(name) + len(content or b"")
+        if chunk and size + cost > most_bytes:
             yield chunk
-            chunk, size = [], 0
+            chunk, size = [], HEADER_SIZE
         chunk.append(position)
         size += cost
     if chunk:
         yield chunk
 
 
-def _row(record: Record, now: int) -> tuple[bytes | None, bytes | None, list[tuple[bytes, bytes | None]], int]:
+def _row(record: Record, now: int) -> Row:
     headers = [(name.encode() if isinstance(name, str) else name, value) for name, value in record.headers]
     return (
         record.key,

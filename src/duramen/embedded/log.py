@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from duramen.config import load_broker_config
-from duramen.embedded.appending import Appending, Done
+from duramen.embedded.appending import BATCH_TARGET_BYTES, Appending, Done, batch_bytes
 from duramen.embedded.records import Record, StoredRecord, check_record, partition_for
 from duramen.embedded.threads import Answer, begin_thread, unbroken_long, waiting_time
 from duramen.embedded.world import Turn, local_world
@@ -89,6 +89,7 @@ class EmbeddedLog:
         try:
             with self._turn:
                 self._store = Store(self._world, config.integer("node.id"))
+                self._store.most_queued = sys.maxsize  # what waits to be decoded is the caller's, who has it in memory
                 self._store.compaction.configure(cleaner_settings(config))
                 self._store.open_directory(path, directory_settings(config, None))
                 self._catalog = Catalog(self._world, self._store, config, config.integer("node.id"), silent)
@@ -312,7 +313,7 @@ class Topic:
     def _append(self, records: Iterable[Record], partition: int | None, done: Done) -> None:
         self._log._check()
         rows = [check_record(row) for row in records]
-        appending = Appending(rows, self._spread(rows, partition), self._turn.wall_ms(), done)
+        appending = Appending(rows, self._spread(rows, partition), self._turn.wall_ms(), done, self._most_bytes)
 
         def begin_appending() -> None:
             self._log._check()
@@ -320,6 +321,11 @@ class Topic:
             self._log._store.commit_soon()
 
         self._turn.post(begin_appending, done)
+
+    def _most_bytes(self, partition: int) -> int:
+        """Of a batch of several records, as the topic is set now: one field, as in `end_offset`."""
+        found = self._log._store.partition_by_id(self.topic_id, partition)
+        return BATCH_TARGET_BYTES if found is None else batch_bytes(found.config.max_message_bytes)
 
     def _spread(self, rows: list[Record], partition: int | None) -> dict[int, list[int]]:
         """Positions in `rows` by partition."""

@@ -77,6 +77,7 @@ class Partition:
         "closed",
         "config",
         "log",
+        "most_queued",
         "refusals",
         "replication",
         "topic_id",
@@ -99,6 +100,7 @@ class Partition:
         self._queued: deque[Callable[[], None]] = deque()
         self.refusals = Refusals(log.producers)
         self._rewriting = False
+        self.most_queued = MAX_QUEUED_BEHIND_REWRITE
         self.closed = False
         self.bytes_in = 0
         self.bytes_out = 0
@@ -154,8 +156,8 @@ class Partition:
         before this returns.
         """
         if self._rewriting:
-            if len(self._queued) >= MAX_QUEUED_BEHIND_REWRITE:
-                busy = f"{self.tp}: too many batches wait for recompression"
+            if len(self._queued) >= self.most_queued:
+                busy = f"{self.tp}: too many batches wait to be decoded"
                 self._refuse(view, KafkaError(ErrorCode.REQUEST_TIMED_OUT, busy), now_ms, done)
                 return
             if len(view) <= COPIED_BYTES:

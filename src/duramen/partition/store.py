@@ -21,7 +21,7 @@ from duramen.partition.group_commits import GroupCommits
 from duramen.partition.hardening import Hardening
 from duramen.partition.maintenance import Maintenance
 from duramen.partition.offline import offline
-from duramen.partition.partition import Partition
+from duramen.partition.partition import MAX_QUEUED_BEHIND_REWRITE, Partition
 from duramen.partition.refusals import Unserved
 from duramen.partition.room import Room
 from duramen.partition.synced import Synced, WhenSynced
@@ -79,6 +79,8 @@ class Store:
         """A journal is nearly full: whoever feeds this store should pause until `on_relief`."""
         self.on_relief: Callable[[], None] = lambda: None
         self.on_failure: Callable[[LogDirectory, BaseException], None] = lambda directory, error: None
+        self.most_queued = MAX_QUEUED_BEHIND_REWRITE
+        """See Partition; of those that are opened from now on."""
         self.is_internal: Callable[[str], bool] = lambda topic: topic.startswith("__")
 
     # ---- directories -----------------------------------------------------------------------------------------
@@ -154,6 +156,7 @@ class Store:
         """The partition on a log that is in one of the directories."""
         tp, topic_id = log.tp, log.topic_id
         partition = Partition(log, config, self._node_id, self.submit, self._touch)
+        partition.most_queued = self.most_queued
         self.partitions[tp] = partition
         self.unserved.made(topic_id, tp.partition, partition.refusals)
         self._by_log[(topic_id, tp.partition)] = partition

@@ -131,9 +131,9 @@ class PartitionRecovery:
             if base <= end.segment_base:
                 self._apply(base, writes, tails.get(base), limit, present=base in bases)
         self._side_files(end)
-        if self._dirty_names or self._changed:
+        if self._dirty_names or self._changed or plan.end is None:
             # Also where no name is new: a segment that was there after a kill may have been created and never named
-            # durably, and the journal that could make it again is about to go.
+            # durably, and the journal that could make it again is about to go. Or all of the log was just being made.
             self._disk.sync_directory(self._path)
         for base, position in tails.items():
             self._disk.remove(self._file(_tail_name(base, position)))

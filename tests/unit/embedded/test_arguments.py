@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -141,3 +142,28 @@ def test_times_that_are_too_far_apart_for_one_batch_are_refused(tmp_path: Path) 
             events.append([duramen.Record(timestamp_ms=-1), duramen.Record(timestamp_ms=2**63 - 1)])
         events.append([duramen.Record(timestamp_ms=-1), duramen.Record(timestamp_ms=2**63 - 2)])
         assert [row.timestamp_ms for row in events.read(0)] == [-1, 2**63 - 2]
+
+
+@pytest.mark.parametrize("compression", ["producer", "zstd", "gzip", "snappy", "lz4"])
+def test_a_large_call_is_cut_into_batches_that_the_topic_takes(tmp_path: Path, compression: str) -> None:
+    """It was refused where `max.message.bytes` is below half a megabyte; names were counted in characters."""
+    values = [random.Random(number).randbytes(1 + 37 * (number % 50)) for number in range(900)]
+    rows = [
+        duramen.Record(value, b"k" * (n % 9), [("ü" * (n % 70), b"1"), ("none", None)], 1 << 62 * (n % 2))
+        for n, value in enumerate(values)
+    ]
+    configs = {"max.message.bytes": "4000", "compression.type": compression}
+    with duramen.open(tmp_path) as log:
+        events = log.topic("events", configs={**configs, "message.timestamp.after.max.ms": str(2**63 - 1)})
+        assert events.append(rows) == list(range(len(rows)))
+        assert [(row.value, row.headers) for row in events.read(0)] == [(row.value, tuple(row.headers)) for row in rows]
+
+
+@pytest.mark.parametrize("configs", [{"cleanup.policy": "compact"}, {"compression.type": "gzip"}])
+def test_batches_that_are_decoded_first_may_be_many(tmp_path: Path, configs: dict[str, str]) -> None:
+    """Of a call of many batches, and of many calls at once, those behind the first 257 were refused."""
+    with duramen.open(tmp_path) as log:
+        topic = log.topic("t", configs=configs | {"max.message.bytes": "1000"})
+        assert topic.append([duramen.Record(b"x" * 800, b"k")] * 400) == list(range(400))
+        futures = [topic.append_async([duramen.Record(b"x", b"k")]) for _ in range(1000)]
+        assert [future.result() for future in futures] == [[400 + number] for number in range(1000)]
