@@ -7,6 +7,7 @@ lead it; until that is done its groups are told COORDINATOR_LOAD_IN_PROGRESS.
 from __future__ import annotations
 
 import codecs
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -70,6 +71,9 @@ class Coordinators:
         self._hosts: dict[int, Host] = {}
         self._machines: dict[int, GroupMachine] = {}
         self._creating: list[Callable[[ErrorCode], None]] = []
+        self._gone: list[tuple[str, TopicId]] = []
+        """Deleted topics whose offsets no host was asked to remove yet."""
+        self._removing = False
         broker.catalog.on_deleted.append(self._topic_deleted)
         broker.catalog.on_reconfigured.append(self._reconfigured)
 
@@ -189,9 +193,26 @@ class Coordinators:
                 host.fail(KafkaError(ErrorCode.NOT_COORDINATOR, f"{name} was deleted"))  # clients look for another one
             self.close()
             return
-        for host in list(self._hosts.values()):
-            if host.loaded and host.failed is None:
-                host.submit(TopicsDeleted(((name, topic_id),)), lambda _: None)
+        self._gone.append((name, topic_id))
+        if not self._removing:
+            self._removing = True
+            self._remove_offsets()
+
+    def _remove_offsets(self) -> None:
+        """Of all topics that are gone by now, in one host after the other: all at once would hold up the loop."""
+        topics, self._gone = tuple(self._gone), []
+        hosts = deque(host for host in self._hosts.values() if host.loaded)  # others look for themselves when they are
+        self._broker.clock.call_soon(partial(self._remove_from, hosts, topics))
+
+    def _remove_from(self, hosts: deque[Host], topics: tuple[tuple[str, TopicId], ...]) -> None:
+        if hosts:
+            host = hosts.popleft()
+            follow = partial(self._broker.clock.call_soon, partial(self._remove_from, hosts, topics))
+            host.submit(TopicsDeleted(topics), lambda _: follow())
+        elif self._gone:
+            self._remove_offsets()
+        else:
+            self._removing = False
 
     def _reconfigured(self, config: BrokerConfig) -> None:
         settings = GroupSettings.from_config(config)

@@ -297,7 +297,9 @@ class Crowd(RuleBasedStateMachine):
 
     @rule()
     def delete_topic(self) -> None:
-        self.coordinator.ask(TopicsDeleted((("t", bytes(16)),)))
+        answers = self.coordinator.submit(TopicsDeleted((("t", bytes(16)),)))
+        self.coordinator.clock.advance(0)
+        assert answers == [True]
 
     @rule(client=clients, code=st.sampled_from([ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR]))
     def refuse_a_sync(self, client: Client, code: ErrorCode) -> None:

@@ -340,17 +340,34 @@ def test_a_deleted_topics_offsets_go_in_slices(coordinator: Coordinator) -> None
         offsets = [NewOffset("t", partition, 1, topic_id=ID) for partition in range(400)]
         coordinator.commit(*offsets, NewOffset("u", 0, 1, topic_id=ID), group=f"g{number}")
     batches = coordinator.partition.batch_count
-    assert coordinator.ask(TopicsDeleted((("t", ID),))) is True
+    answers = coordinator.submit(TopicsDeleted((("t", ID),)))
+    assert answers == [], "only the first slice is written"
     coordinator.clock.advance(10)
+    assert answers == [True]
     assert coordinator.partition.batch_count == batches + 3
     assert [coordinator.fetch(f"g{number}").keys() for number in range(3)] == [{("u", 0)}] * 3
     assert coordinator.reloaded().durable() == coordinator.durable()
 
 
+def test_one_decision_looks_at_a_part_of_many_offsets(coordinator: Coordinator) -> None:
+    for number in range(8):
+        coordinator.commit(
+            *(NewOffset("u", partition, 1, topic_id=ID) for partition in range(1000)), group=f"g{number}"
+        )
+    coordinator.commit(NewOffset("t", 0, 1, topic_id=ID))
+    answers = coordinator.submit(TopicsDeleted((("t", ID),)))
+    assert coordinator.machine.offsets.of("g"), "it was not looked at yet"
+    coordinator.clock.wall += 1
+    coordinator.commit(NewOffset("t", 1, 1))
+    coordinator.clock.advance(0)
+    assert answers == [True]
+    assert coordinator.fetch().keys() == {("t", 1)}, "what is committed since, without an id, is of a later topic"
+
+
 def test_a_recreated_topics_offsets_stay(coordinator: Coordinator) -> None:
     coordinator.commit(NewOffset("t", 0, 1, topic_id=OTHER_ID), NewOffset("t", 1, 1), NewOffset("t", 2, 1, topic_id=ID))
     assert coordinator.machine.committed_topics() == {("t", OTHER_ID), ("t", bytes(16)), ("t", ID)}
-    coordinator.ask(TopicsDeleted((("t", ID),)))
+    coordinator.submit(TopicsDeleted((("t", ID),)))
     assert coordinator.fetch().keys() == {("t", 0)}
 
 

@@ -400,6 +400,24 @@ def test_a_topic_that_came_back_under_its_name_has_no_offsets(broker: Broker, ve
     assert fetched(broker, version, None) == (0, {})
     for callback in broker.catalog.on_deleted:
         callback("t", TOPIC_ID)
+    broker.clock.advance(0)
+    assert list(broker.coordinators.committed_offsets()) == []
+
+
+def test_offsets_of_deleted_topics_go_in_one_partition_after_the_other(broker: Broker) -> None:
+    groups = [next(g for g in map(str, range(99)) if partition_for(g, 4) == number) for number in range(4)]
+    for group in groups:
+        broker.commit(group_id=group)
+    left = list(broker.coordinators.committed_offsets())
+    first = broker.partition(OFFSETS_TOPIC, partition_for(left[0][0], 4))
+    first.commit_at_once = False
+    for name in ("t", "u"):
+        for callback in broker.catalog.on_deleted:
+            callback(name, TOPIC_ID)
+    broker.clock.advance(0)
+    assert list(broker.coordinators.committed_offsets()) == left[1:], "the next ones wait for it"
+    first.commit()
+    broker.clock.advance(0)
     assert list(broker.coordinators.committed_offsets()) == []
 
 

@@ -197,7 +197,7 @@ class DeleteGroups(NamedTuple):
 
 
 class TopicsDeleted(NamedTuple):
-    """Topics, (name, id), are gone: their offsets follow, in slices. Answer: True when the first slice is written."""
+    """Topics, (name, id), are gone: their offsets follow, in slices. Answer: True when the last one is written."""
 
     topics: tuple[tuple[str, TopicId], ...]
 

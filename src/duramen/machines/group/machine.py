@@ -30,10 +30,9 @@ from duramen.machines.group.commands import (
 )
 from duramen.machines.group.settings import GroupSettings
 from duramen.machines.group.state import Group, GroupState, Member
-from duramen.model import NO_TOPIC_ID, TopicId
+from duramen.machines.group.sweep import Sweep
+from duramen.model import TopicId
 
-RETRY_MS: Final = 1000
-"""How long background tombstones wait after the log refused them."""
 MAX_UNRECORDED_GROUPS: Final = 100_000
 """Groups of which the log holds nothing yet; more are turned away, so that made-up names cannot fill the memory."""
 
@@ -52,7 +51,7 @@ class GroupMachine:
         self.offsets = offsets.OffsetTable()
         self.groups: dict[str, Group] = {}
         self._loaded = False
-        self._dropped: dict[tuple[str, TopicId], None] = {}
+        self._sweep = Sweep()
 
     # ------------------------------------------------------------------ the log
 
@@ -243,56 +242,15 @@ class GroupMachine:
     # ------------------------------------------------------------------ tombstones in slices
 
     def _topics_deleted(self, command: TopicsDeleted, ticket: int, now: int, out: Outcome) -> None:
-        self._dropped.update(dict.fromkeys(command.topics))
+        self._sweep.drop(command.topics, ticket, now)
         self._write_tombstones(now, out)
-        out.replies.append((ticket, True))
 
     def _write_tombstones(self, now: int, out: Outcome) -> None:
-        """Next slice of what deleted topics and expired offsets leave to remove; comes back until nothing is left."""
-        found = offsets.TombstoneSlice()
-        self._drop_topics(found)
-        if not found.records:
-            self._dropped.clear()
-        if not found.is_full:
-            self._expire(found, now)
-        out.records = found.records
-        is_over = not found.is_full and not self._dropped
-        out.timers.append((rebalance.EXPIRY, now + (self.settings.retention_check_interval_ms if is_over else 0)))
-        if found.records:
+        if self._sweep.step(self, now, out):
             out.if_refused = SlicesRefused()
 
-    def _drop_topics(self, found: offsets.TombstoneSlice) -> None:
-        if not self._dropped:
-            return
-        for group_id in self.offsets:
-            for position, committed in self.offsets.of(group_id).items():
-                # An offset without an id is older than the ids; one with another id belongs to a later topic.
-                known = (position[0], committed.topic_id) in self._dropped
-                if known or (committed.topic_id == NO_TOPIC_ID and self._is_dropped(position[0])):
-                    found.add(records.offset_tombstone(group_id, *position))
-                    if found.is_full:
-                        return
-
-    def _is_dropped(self, name: str) -> bool:
-        return any(topic == name for topic, _ in self._dropped)
-
-    def _expire(self, found: offsets.TombstoneSlice, now: int) -> None:
-        retention = self.settings.offsets_retention_ms
-        for group_id, group in list(self.groups.items()):
-            present = self.offsets.of(group_id)
-            over = offsets.expired(group, present, retention, now)
-            for position in over:
-                found.add(records.offset_tombstone(group_id, *position))
-                if found.is_full:
-                    return
-            is_idle = group.state is GroupState.EMPTY and not group.pending_joins
-            if is_idle and len(over) == len(present) and group_id in self.stored:
-                found.add(records.group_tombstone(group_id))
-                if found.is_full:
-                    return
-
     def _slices_refused(self, command: SlicesRefused, ticket: int, now: int, out: Outcome) -> None:
-        out.timers.append((rebalance.EXPIRY, now + RETRY_MS))
+        self._sweep.refused(now, out)
 
     # ------------------------------------------------------------------ follow-ups and timers
 

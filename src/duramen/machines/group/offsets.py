@@ -23,9 +23,6 @@ from duramen.machines.group.subscription import CONSUMER_PROTOCOL_TYPE
 
 _utf_16: Final = codecs.getencoder("utf-16-le")  # here, for the import of a codec takes a descriptor
 MAX_INT64: Final = 2**63 - 1
-SLICE_RECORDS: Final = 500
-SLICE_BYTES: Final = 256 << 10
-"""Tombstones written in one decision when topics go or offsets expire; the rest follows in further ones."""
 
 Position = tuple[str, int]
 """(topic, partition)"""
@@ -140,7 +137,7 @@ def delete(table: OffsetTable, group: Group | None, command: DeleteOffsets) -> t
 # ---------------------------------------------------------------------- expiry
 
 
-def expired(group: Group, offsets: dict[Position, CommittedOffset], retention_ms: int, now: int) -> list[Position]:
+def expired(group: Group, offsets: dict[Position, CommittedOffset], retention_ms: int, now: int) -> Iterator[Position]:
     """Positions whose time is up (KIP-211): since the group is empty and the commit, or, unsubscribed or simple, since
     the commit."""
     if group.protocol_type is None:
@@ -152,8 +149,7 @@ def expired(group: Group, offsets: dict[Position, CommittedOffset], retention_ms
     ):
         since = None
     else:
-        return []
-    found = []
+        return
     for position, committed in offsets.items():
         if group.is_subscribed(position[0]):
             continue
@@ -164,21 +160,4 @@ def expired(group: Group, offsets: dict[Position, CommittedOffset], retention_ms
             base = committed.commit_timestamp if since is None else max(since, committed.commit_timestamp)
             is_over = now - base >= retention_ms
         if is_over:
-            found.append(position)
-    return found
-
-
-class TombstoneSlice:
-    """Gathers tombstones up to a batch that is sure to fit."""
-
-    def __init__(self) -> None:
-        self.records: list[LogRecord] = []
-        self._bytes = 0
-
-    @property
-    def is_full(self) -> bool:
-        return len(self.records) >= SLICE_RECORDS or self._bytes >= SLICE_BYTES
-
-    def add(self, record: LogRecord) -> None:
-        self.records.append(record)
-        self._bytes += len(record.key or b"")
+            yield position
