@@ -12,7 +12,7 @@ from duramen.client import Cluster
 from duramen.errors import DuramenError, ErrorCode
 from duramen.errors import KafkaError as ClientError
 from duramen.pipelines.offsets import Cause, Offsets
-from duramen.spark.sink_calls import COMMITTED, SinkCalls
+from duramen.spark.sink_calls import COMMITTED, DESCRIBE, SinkCalls
 
 SECONDS_MAX = 15.0
 
@@ -22,7 +22,7 @@ class UnreachableError(DuramenError):
 
 
 class Node:
-    """The node at an address. UnreachableError from every method but `unread` when it is not there."""
+    """The node at an address. UnreachableError from every method but `unread` and `written` when it is not there."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -57,14 +57,28 @@ class Node:
 
         None where there is no such batch, and where there is no such sink. Errors are those of `client.Cluster`.
         """
+        told = self._described(sink)
+        batches = told.batches if told is not None else ()
+        return max((batch.batch_id for batch in batches if batch.state == COMMITTED), default=None)
+
+    def written(self, sink: str) -> int | None:
+        """The last batch of a sink; None where it has none, also where the cluster knows no sinks, which the sink tells
+        of. Errors are those of `client.Cluster`."""
+        with Cluster(self.bootstrap, timeout_s=SECONDS_MAX) as cluster:
+            if not cluster.api_versions().serves(DESCRIBE):
+                return None
+        told = self._described(sink)
+        return None if told is None or told.last_batch_id < 0 else int(told.last_batch_id)
+
+    def _described(self, sink: str) -> Any | None:
+        """The DescribeSink response; None where there is no such sink."""
         with Cluster(self.bootstrap, timeout_s=SECONDS_MAX) as cluster:
             try:
-                told = SinkCalls(cluster, sink, timeout_s=SECONDS_MAX, wait_s=SECONDS_MAX).describe()
+                return SinkCalls(cluster, sink, timeout_s=SECONDS_MAX, wait_s=SECONDS_MAX).describe()
             except ClientError as error:
                 if error.code is ErrorCode.RESOURCE_NOT_FOUND:
                     return None
                 raise
-        return max((batch.batch_id for batch in told.batches if batch.state == COMMITTED), default=None)
 
     def create_like(self, topic: str, model: str, *, settings: bool = False) -> None:
         """Create a topic with as many partitions as `model` has; nothing when it is there or the model is not.

@@ -39,6 +39,9 @@ class Connector(Protocol):
         """A writer of `key` and `value` into the topic. sink: names it for exactly-once; like: what it resembles, in
         its settings, too, where `settings` says so."""
 
+    def written(self, sink: str) -> int | None:
+        """The last batch that came under this name; None where none did."""
+
     def cuts(self, topic: str) -> Sequence[Cut]:
         """Which topics have taken over from this one, as the cluster tells it now."""
 
@@ -96,6 +99,10 @@ class DuramenConnector:
         Node(self.bootstrap).create_like(topic, like, settings=settings)
         options = {"kafka.bootstrap.servers": self.bootstrap, "topic": topic, "sinkId": sink}
         return records.writeStream.format("duramen").options(**options)
+
+    def written(self, sink: str) -> int | None:
+        """See Connector."""
+        return Node(self.bootstrap).written(sink)
 
     def cuts(self, topic: str) -> Sequence[Cut]:
         """See Connector."""

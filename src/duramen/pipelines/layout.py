@@ -24,7 +24,7 @@ from duramen.errors import ConfigError, DuramenError
 from duramen.model import TopicId
 from duramen.pipelines.durable import make_folder, read_json, write_json
 from duramen.pipelines.offsets import Offsets
-from duramen.spark.positions import ids_from_json
+from duramen.spark.positions import first_from_json, from_json, ids_from_json
 from duramen.swaps import Cut
 
 FIRST_VERSION = "v1"
@@ -164,6 +164,15 @@ def _lines(path: Path) -> list[str]:
 def batch_end(checkpoint: Path, batch: int) -> Offsets:
     """Where a batch ends in its source, by the plan that Spark wrote before it ran."""
     return Offsets.from_source(_lines(checkpoint / "offsets" / str(batch))[2])
+
+
+def beginning(checkpoint: Path) -> Offsets:
+    """Where the first batch of a checkpoint begins, of our source; one that does not tell was empty."""
+    found = json.loads(_lines(checkpoint / "offsets" / "0")[2])
+    if not isinstance(found, dict) or not all(isinstance(ends, dict) for ends in found.values()):
+        return Offsets()
+    first = first_from_json(found) or from_json(found)
+    return Offsets({(tp.topic, tp.partition): at for tp, at in first.items()})
 
 
 def committed(checkpoint: Path) -> Offsets:

@@ -27,7 +27,16 @@ from duramen.pipelines.cluster import UnreachableError
 from duramen.pipelines.columns import decode, encode, traced
 from duramen.pipelines.connector import Connector, cuts_of
 from duramen.pipelines.declaration import STORES, EffectStep, Pipeline, Step, StreamStep, TableStep, Topic
-from duramen.pipelines.layout import StepFolder, VersionFolder, batch_end, committed, planned, query_id, unfinished
+from duramen.pipelines.layout import (
+    StepFolder,
+    VersionFolder,
+    batch_end,
+    beginning,
+    committed,
+    planned,
+    query_id,
+    unfinished,
+)
 from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.progress import Progress, Written, progress_of
 from duramen.pipelines.store import Commit, Store
@@ -166,6 +175,7 @@ class Queries:
         """Start the query of a plan. ConfigError when another logic made what is there, QueryFailedError where a batch
         of it lies behind the cut of its topic."""
         _check_cut(plan)
+        self._check_sink(plan)
         self._describe(plan, accept)
         said = Told()
         writer = self._writer(plan, said)
@@ -173,6 +183,19 @@ class Queries:
         writer = writer.option("checkpointLocation", str(plan.checkpoint))
         writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=trigger)
         return Running(plan, writer.start, said)
+
+    def _check_sink(self, plan: Plan) -> None:
+        """ConfigError where a stream has lost its checkpoint: what its topic holds would be written there again."""
+        if not isinstance(plan.step, StreamStep) or (plan.checkpoint / "metadata").exists():
+            return
+        name, version = plan.step.name, plan.version
+        last = self.connector.written(version.sink(self.pipeline.name, plan.reading.generation))
+        if last is not None:
+            raise ConfigError(
+                f"{name} {version.name} of pipeline {self.pipeline.name} has written {last + 1} batches to its topic, "
+                f"and there is no {plan.checkpoint}, which tells how far: all would be written again. Put back "
+                f"{version.path}; or give the function, or the pipeline, another name, and it begins anew"
+            )
 
     def _describe(self, plan: Plan, accept: bool) -> None:
         about = plan.version.about()
@@ -245,6 +268,8 @@ class Queries:
             if not aggregate and batch:
                 refuse_held_back(found, batch_end(checkpoint, batch - 1))
             commit = store.apply(found, sink, batch, batch_end(checkpoint, batch))
+            if commit is None:
+                self._refuse_other(plan, store.last(), batch)
             said.written[batch] = Written(found.num_rows, found.nbytes)
             self.mark("batch applied")
             if commit is not None:
@@ -253,13 +278,34 @@ class Queries:
         return fold
 
     def _refuse_gap(self, plan: Plan, last: Commit | None, batch: int) -> None:
-        """ConfigError when the table lacks records that the batches before this one had: their rows would stay away."""
+        """ConfigError when the table lacks records that the batches before this one had, or that lie before the first
+        one of a new checkpoint: their rows would stay away."""
         before = batch_end(plan.checkpoint, batch - 1) if batch else Offsets()
         if missing := (last.offsets if last else Offsets()).behind(before):
             raise ConfigError(
                 f"{plan.step.name} {plan.version.name} lacks {missing} records that its checkpoint has behind it: its "
                 f"folder was deleted or put back. Put back {plan.version.table} and {plan.checkpoint} of one moment, "
                 "or build it anew with `duramen spark reprocess`"
+            )
+        if batch or last is None or plan.reading.start or _goes_on(plan.step.source):
+            return
+        begun = [(place, at) for place, at in beginning(plan.checkpoint) if last.offsets.of(place[0])]
+        if missing := last.offsets.behind(Offsets(dict(begun))):
+            raise ConfigError(
+                f"{plan.step.name} {plan.version.name} lacks {missing} records: its checkpoint is new, and begins "
+                "behind what the table has, where the topic begins by now or startingOffsets says. Build it anew with "
+                '`duramen spark reprocess`; or options={"failOnDataLoss": "false"} of its Topic goes on without them'
+            )
+
+    def _refuse_other(self, plan: Plan, last: Commit | None, batch: int) -> None:
+        """ConfigError when a batch that the table has, by its number, is another one: its rows would stay away."""
+        if missing := (last.offsets if last else Offsets()).behind(batch_end(plan.checkpoint, batch)):
+            guarded = cast(TableStep, plan.step).shape.guarded
+            other = "remove the checkpoint, for the table passes over what it has; or " if guarded else ""
+            raise ConfigError(
+                f"{plan.step.name} {plan.version.name} has a batch {batch} that ended {missing} records earlier: its "
+                f"checkpoint was put back. Put back {plan.version.table} and {plan.checkpoint} of one moment; or "
+                f"{other}build it anew with `duramen spark reprocess`"
             )
 
     def _keep_up(self, plan: Plan, store: Store, commit: Commit, said: Told) -> None:
@@ -291,6 +337,12 @@ class Queries:
 def _shown(form: Mapping[str, Any] | None) -> str:
     """How a table is made, as an error tells it."""
     return "no table" if form is None else ", ".join(f"{name}={value!r}" for name, value in form.items())
+
+
+def _goes_on(source: Topic) -> bool:
+    """Whether the source was told to go on behind records that are gone."""
+    told = {name.lower(): value for name, value in source.options.items()}
+    return told.get("failondataloss", "").strip().lower() == "false"
 
 
 def _check_cut(plan: Plan) -> None:

@@ -78,6 +78,9 @@ class FileTopics:
 
         return records.writeStream.foreachBatch(out)
 
+    def written(self, sink: str) -> int | None:
+        return None
+
     def cuts(self, topic: str) -> Sequence[Cut]:
         return ()
 

@@ -60,6 +60,10 @@ class StepRunner(Runner):
         self.away: list[Exception] = []
         self.published: list[Sequence[Cut]] = []
         self.queries: list[Query] = []
+        self.sinks: dict[str, int] = {}
+
+    def written(self, sink: str) -> int | None:
+        return self.sinks.get(sink)
 
     def cuts(self, topic: pipelines.Topic) -> Sequence[Cut]:
         return self.chain
@@ -109,6 +113,20 @@ def look(loop: _Loop) -> None:
 def generation(runner: StepRunner) -> int:
     found: int = (runner.folder("late").version("v1").about() or {})["generation"]
     return found
+
+
+def test_a_stream_that_lost_its_checkpoint_is_told_what_to_do(runner: StepRunner) -> None:
+    """Who deleted the folder was told by the sink to give it another sinkId, which a pipeline cannot."""
+    runner.sinks["tour.late.v1.0"] = 11
+    with looping(runner) as loop, pytest.raises(ConfigError, match=r"late v1 .* has written 12 batches.*another name"):
+        loop.begin("late")
+    assert runner.folder("late").version("v1").about() is None
+    checkpoint = runner.folder("late").version("v1").checkpoint(0)
+    checkpoint.mkdir()
+    (checkpoint / "metadata").write_text("{}")
+    with looping(runner) as loop:
+        loop.begin("late")
+    assert len(runner.queries) == 1
 
 
 # ---- reading to a cut ------------------------------------------------------------------------------------------------

@@ -40,10 +40,10 @@ class Rows:
 class Table:
     """A step with its checkpoint, in which batches are planned as Spark does it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **options: str) -> None:
         pipeline = pipelines.Pipeline("tour", folder=folder)
 
-        @pipeline.history(pipelines.Topic("flights"), store="parquet")
+        @pipeline.history(pipelines.Topic("flights", options=options), store="parquet")
         def every(flights: Any) -> Any:
             return flights
 
@@ -58,8 +58,9 @@ class Table:
         (self.checkpoint / "metadata").write_text('{"id": "q"}')
         self.fold: Callable[[Any, int], None] = queries._fold(plan, self.said)
 
-    def batch(self, number: int, end: int, rows: Rows) -> None:
-        told = json.dumps({"flights": {"0": end}})
+    def batch(self, number: int, end: int, rows: Rows, begin: int | None = None) -> None:
+        first = {} if begin is None else {"from": {"0": begin}}
+        told = json.dumps({"flights": {"0": end, **first}})
         (self.checkpoint / "offsets" / str(number)).write_text(f"v1\n{{}}\n{told}")
         self.fold(rows, number)
 
@@ -112,6 +113,41 @@ def test_a_lost_checkpoint_is_no_such_thing(tmp_path: Path) -> None:
     table.batch(0, 2, Rows(0, 1))
     table.batch(1, 4, Rows(2, 3))
     assert table.store.rows()["n"].to_pylist() == [0, 1, 2, 3]
+
+
+def test_a_checkpoint_that_was_put_back_is_refused_by_its_first_batch(tmp_path: Path) -> None:
+    """Its batch has a number that the table has, and more records: a run `--once` left them out, and ended well."""
+    table = Table(tmp_path)
+    for number in range(3):
+        table.batch(number, number + 1, Rows(number))
+    with pytest.raises(
+        ConfigError, match=r"every v1 has a batch 1 that ended 6 records earlier.*remove the checkpoint"
+    ):
+        table.batch(1, 9, Rows(*range(1, 9)))
+    (table.checkpoint / "metadata").write_text('{"id": "another"}')
+    table.batch(0, 9, Rows(*range(9)), begin=0)
+    assert table.store.rows()["n"].to_pylist() == [*range(9)]
+
+
+def test_a_new_checkpoint_that_begins_behind_what_the_table_has_is_refused(tmp_path: Path) -> None:
+    """The topic begins later by now: what lies between was left out for ever, without a word."""
+    table = Table(tmp_path)
+    table.batch(0, 3, Rows(0, 1, 2), begin=0)
+    (table.checkpoint / "metadata").write_text('{"id": "another"}')
+    with pytest.raises(ConfigError, match="every v1 lacks 4 records: its checkpoint is new"):
+        table.batch(0, 9, Rows(7, 8), begin=7)
+    with pytest.raises(ConfigError, match="every v1 lacks 6 records: its checkpoint is new"):
+        table.batch(0, 9, Rows())
+    table.batch(0, 9, Rows(2, 3), begin=2)
+    assert table.store.rows()["n"].to_pylist() == [0, 1, 2, 3]
+
+
+def test_a_step_that_goes_on_behind_losses_does_so_with_a_new_checkpoint_too(tmp_path: Path) -> None:
+    table = Table(tmp_path, failOnDataLoss="False")
+    table.batch(0, 3, Rows(0, 1, 2), begin=0)
+    (table.checkpoint / "metadata").write_text('{"id": "another"}')
+    table.batch(0, 9, Rows(7, 8), begin=7)
+    assert table.store.rows()["n"].to_pylist() == [0, 1, 2, 7, 8]
 
 
 def test_a_failure_of_the_upkeep_is_told_and_the_batch_stands(tmp_path: Path) -> None:
