@@ -14,17 +14,19 @@ _log = logging.getLogger("duramen.spark")
 
 
 class DataLossError(DuramenError):
-    """Offsets `start`..`end` (exclusive) of `tp` can no longer be read, or not any more what they were.
+    """Offsets `start`..`end` (exclusive, None: all there may have been) of `tp` can no longer be read, or not any more
+    what they were.
 
     Gaps inside the log (compaction, markers of transactions) are none of these: only its start and its end count.
     """
 
     code = ErrorCode.OFFSET_OUT_OF_RANGE
 
-    def __init__(self, tp: TopicPartition, start: int, end: int, reason: str) -> None:
+    def __init__(self, tp: TopicPartition, start: int, end: int | None, reason: str) -> None:
+        what = f"from offset {start} on, all" if end is None else f"offsets {start} to {end - 1}"
+        count = "" if end is None else f" ({end - start} of them)"
         super().__init__(
-            f"offsets {start} to {end - 1} of {tp} ({end - start} of them) are lost to this query: {reason}. "
-            "Set failOnDataLoss to false to go on without them"
+            f"{what} of {tp}{count} are lost to this query: {reason}. Set failOnDataLoss to false to go on without them"
         )
         self.tp = tp
         self.start = start
@@ -32,7 +34,7 @@ class DataLossError(DuramenError):
         self.reason = reason
 
 
-def lost(tp: TopicPartition, start: int, end: int, reason: str, *, fail: bool) -> None:
+def lost(tp: TopicPartition, start: int, end: int | None, reason: str, *, fail: bool) -> None:
     """Raise DataLossError, or say the same in a warning."""
     error = DataLossError(tp, start, end, reason)
     if fail:

@@ -66,6 +66,15 @@ class OffsetRanges:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"assign names {missing[0]}, which does not exist")
         return sorted(assigned)
 
+    def chooses(self, tp: TopicPartition) -> bool:
+        """Whether the options name this partition, be it there or not."""
+        options = self._options
+        if options["assign"] is not None:
+            return tp.partition in options["assign"].get(tp.topic, ())
+        if options["subscribe"] is not None:
+            return tp.topic in options["subscribe"]
+        return re.search(options["subscribePattern"], tp.topic) is not None
+
     def earliest(self, tps: Iterable[TopicPartition]) -> Positions:
         """The log start of each."""
         return self._once(tps, EARLIEST)

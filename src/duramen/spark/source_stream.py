@@ -116,7 +116,7 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = self._cut(begin, end)
         if waiting:
             self._last_trigger = time.monotonic()
-        return to_json(end, ranges.ids, begin if start == self._initial else None)
+        return to_json(end, {**ids_from_json(start), **ranges.ids}, begin if start == self._initial else None)
 
     def reportLatestOffset(self) -> dict[str, dict[str, Any]] | None:  # noqa: N802
         """The log's end as it was last seen: with it, the query's progress shows how far it lags behind."""
@@ -223,13 +223,7 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = ranges.latest(tps)
         beyond = {tp: at for tp, at in begin.items() if at > latest.get(tp, at)}
         self._latest, self._ids = {**latest, **ranges.in_open(beyond)}, ranges.ids
-        for tp in sorted(set(begin) - set(self._latest)):
-            if self._options["keyPartitioner"] != "none" and any(other.topic == tp.topic for other in tps):
-                raise ConfigError(
-                    f"keyPartitioner: {tp.topic} has more partitions than when this query began, and keyEquals is "
-                    f"found elsewhere than in {tp.partition} now: leave keyPartitioner away, and all of them are read"
-                )
-            lost(tp, begin[tp], begin[tp] + 1, "the partition is gone, with all from this offset on", fail=fail)
+        left = self._left(ranges, tps, {tp: at for tp, at in begin.items() if tp not in self._latest})
         end = {}
         for tp, newest in self._latest.items():
             if tp in begin and newest < begin[tp]:
@@ -248,7 +242,21 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for tp, at in end.items()
                 if tp in self._until or tp in begin
             }
-        return end
+        return {**end, **left}
+
+    def _left(self, ranges: OffsetRanges, tps: list[TopicPartition], left: Positions) -> Positions:
+        """Of partitions that were read until now those that the options do not choose any more, where they stand: they
+        go on there if they are chosen again. Others are gone, and lost with all from there on."""
+        for tp, at in sorted(left.items()):
+            if not ranges.chooses(tp):
+                continue
+            if self._options["keyPartitioner"] != "none" and any(other.topic == tp.topic for other in tps):
+                raise ConfigError(
+                    f"keyPartitioner: {tp.topic} has more partitions than when this query began, and keyEquals is "
+                    f"found elsewhere than in {tp.partition} now: leave keyPartitioner away, and all of them are read"
+                )
+            lost(tp, at, None, IS_GONE, fail=self._settings.fail_on_data_loss)
+        return {tp: at for tp, at in left.items() if not ranges.chooses(tp)}
 
     def _must_wait(self, waiting: int) -> bool:
         """Whether too little is there for `minOffsetsPerTrigger`.

@@ -13,7 +13,7 @@ from tests.spark.log_node import LogNode, log_node
 
 from duramen.client import EARLIEST, LATEST, Cluster
 from duramen.client.segments import DescribedPartition, SegmentPlan, describe_segments
-from duramen.errors import ConfigError, KafkaError
+from duramen.errors import ConfigError, KafkaError, TopicReplacedError
 from duramen.model import TopicPartition
 from duramen.spark.data_loss import DataLossError
 from duramen.spark.partitioner import murmur2
@@ -244,11 +244,42 @@ def test_a_topic_made_anew_is_a_loss_and_not_read_from_its_middle(node: LogNode)
     query = stream(node, topic)
     with pytest.raises(DataLossError, match=r"offsets 5 to 19 of anew-0.*the log ends at offset 5"):
         query.latestOffset({"anew": {"0": 20}}, ReadAllAvailable())
-    with pytest.raises(DataLossError, match=r"gone-7.*is gone"):
-        query.latestOffset({"anew": {"0": 5}, "gone": {"7": 3}}, ReadAllAvailable())
+    with pytest.raises(DataLossError, match=r"from offset 3 on, all of anew-7 are lost .* is gone"):
+        query.latestOffset({"anew": {"0": 5, "7": 3}}, ReadAllAvailable())
     with pytest.raises(DataLossError, match="offsets 10 to 19 of anew-0"):
         rows(query, [Split(topic, 0, 10, 20)])
     query.stop()
+
+
+def test_a_topic_that_is_not_chosen_any_more_keeps_its_place(node: LogNode) -> None:
+    """It was called gone, also where all of it was read; and chosen again it was read from its first record."""
+    for topic in ("stays", "leaves"):
+        node.append(node.create(topic), 0, records(5))
+    both = stream(node, "stays,leaves")
+    start = both.initialOffset()
+    read = both.latestOffset(start, ReadAllAvailable())
+    both.stop()
+    for chosen in ({"subscribe": "stays"}, {"subscribePattern": "^stays$"}, {"assign": '{"stays":[0]}'}):
+        one = DuramenStreamReader({"kafka.bootstrap.servers": node.bootstrap, **chosen}, schema())
+        assert one.latestOffset(read, ReadAllAvailable()) == read
+        one.stop()
+    for topic in ("stays", "leaves"):
+        node.append(topic, 0, records(3))
+    one = stream(node, "stays")
+    end = one.latestOffset(read, ReadAllAvailable())
+    assert from_json(end) == {TopicPartition("leaves", 0): 5, TopicPartition("stays", 0): 8}
+    assert [split.tp.topic for split in one.partitions(read, end)] == ["stays"]  # type: ignore[attr-defined]
+    one.stop()
+    again = stream(node, "stays,leaves")
+    newest = again.latestOffset(end, ReadAllAvailable())
+    assert [offset for offset, _ in rows(again, again.partitions(end, newest))] == [5, 6, 7]
+    again.stop()
+    node.delete("leaves")
+    node.create("leaves")
+    anew = stream(node, "stays,leaves")
+    with pytest.raises(TopicReplacedError, match="leaves was deleted and made anew"):
+        anew.latestOffset(end, ReadAllAvailable())
+    anew.stop()
 
 
 def test_a_place_in_an_open_transaction_is_no_loss(node: LogNode, monkeypatch: pytest.MonkeyPatch) -> None:
