@@ -57,8 +57,8 @@ def decode(records: DataFrame, topic: Topic) -> DataFrame:
 
 def _corrupt(parsed: Column, value: Column) -> Column:
     """The text of a value that does not fit; null where it does, and of a deletion."""
-    # Of an empty value Spark makes nothing at all.
-    return F.when(parsed.isNull(), value.cast("string")).otherwise(parsed[CORRUPT])
+    # Of an empty value Spark makes nothing at all, and of no text we give it none.
+    return F.when(parsed.isNull(), F.make_valid_utf8(value.cast("string"))).otherwise(parsed[CORRUPT])
 
 
 def _fits(record: Column) -> Column:
@@ -71,8 +71,11 @@ def _fits(record: Column) -> Column:
 
 def _parsed(schema: str) -> Column:
     text = F.col("value").cast("string")
+    # Spark puts U+FFFD for each byte that is no text, and says nothing: two keys may become one by that.
     return F.from_json(
-        text, f"{schema}, {CORRUPT} string", {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+        F.when(F.is_valid_utf8(text), text),
+        f"{schema}, {CORRUPT} string",
+        {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT},
     )
 
 

@@ -145,6 +145,8 @@ class _Parsing:
         if len(lists) != len(rows) or lists.null_count or not _each_has_one(lists):
             return None, "not exactly one JSON value"
         structs = lists.flatten()
+        if structs.null_count:  # else it would be taken for a tombstone
+            return None, "null, which is no object"
         if _has_infinity(structs):
             return None, "Number too big to be stored in float."
         return structs, ""

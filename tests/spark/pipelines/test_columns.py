@@ -19,11 +19,11 @@ pytestmark = pytest.mark.timeout(600)
 SCHEMA = "tail string, delay int"
 
 
-def records(spark: SparkSession, *values: str | None) -> DataFrame:
+def records(spark: SparkSession, *values: str | bytes | None) -> DataFrame:
     """Records of partition 3 from offset 0, with the keys N0, N1 and so on."""
     rows = [
         f"SELECT X'{f'N{n}'.encode().hex()}' AS key, "
-        + ("NULL" if value is None else f"X'{value.encode().hex()}'")
+        + ("NULL" if value is None else f"X'{(value if isinstance(value, bytes) else value.encode()).hex()}'")
         + f" AS value, 'flights' AS topic, 3 AS partition, {n}L AS offset, timestamp_seconds({n}) AS timestamp"
         for n, value in enumerate(values)
     ]
@@ -76,6 +76,17 @@ def test_a_value_that_is_nothing_is_no_row_without_values(value: str, spark: Spa
     (kept, deletion) = rows(decode(records(spark, value, None), topic))
     assert (kept["_corrupt"], kept["_cause"]["deleted"]) == (value, False)
     assert (deletion["_corrupt"], deletion["_cause"]["deleted"]) == (None, True)
+
+
+def test_bytes_that_are_no_text_do_not_fit(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's JSON puts a character for each, the same for all, and says nothing."""
+    records(spark, '{"tail":"\u00e9"}', b'{"tail":"\xff"}').write.parquet(str(tmp_path / "records"))
+    given = spark.read.parquet(str(tmp_path / "records"))
+    kept = decode(given, pipelines.Topic("flights", schema=SCHEMA, corrupt="keep")).drop("_cause")
+    told = sorted((row["tail"], row["_corrupt"]) for row in rows(kept.na.fill("")))
+    assert told == [("", '{"tail":"\ufffd"}'), ("\u00e9", "")]
+    with pytest.raises(PySparkException, match=r"flights-3@1: the value does not fit"):
+        rows(decode(given, pipelines.Topic("flights", schema=SCHEMA)).select("tail"))
 
 
 @pytest.mark.parametrize("corrupt", ["fail", "keep"])

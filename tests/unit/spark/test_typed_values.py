@@ -38,6 +38,8 @@ BROKEN = st.sampled_from(
         b'{"a":1}]}\n{"v":[{"a":2}',
         b'{"b":"x\ny"}',
         b"nul",
+        b"null",
+        b" null\n",
         b'{"a":1.5}',
         b"]}",
         b'{"v":[',
