@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import keyword
+import re
 from pathlib import Path
 
 import click
@@ -38,8 +41,10 @@ def totals(events: DataFrame) -> DataFrame:
 @click.argument("name")
 def init_command(name: str) -> None:
     """Write NAME.py, a pipeline with two tables, into this folder."""
-    if not name.isidentifier():
-        raise ConfigError(f"{name!r}: the name becomes a Python file: letters, digits and underscores")
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or keyword.iskeyword(name):
+        raise ConfigError(f"{name!r}: the name becomes a Python module: letters, digits and underscores, no keyword")
+    if importlib.util.find_spec(name) is not None:
+        raise ConfigError(f"{name!r} is a module of Python's or of a package, which the file would hide: another name")
     path = Path(f"{name}.py")
     if path.exists():
         raise ConfigError(f"{path} is there already")

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 from pyspark.cloudpickle import register_pickle_by_value
 
+from duramen.cli.output import note
 from duramen.errors import ConfigError
 from duramen.pipelines.declaration import Pipeline
 
@@ -54,6 +55,12 @@ def read_again() -> Pipeline:
         return _chosen(given["file"], given["bootstrap"], given["folder"])
     except (SyntaxError, ImportError, LookupError, NameError, AttributeError, TypeError, ValueError) as error:
         raise ConfigError(f"{given['file']}: {type(error).__name__}: {error}") from None
+
+
+def tell_if_elsewhere(pipeline: Pipeline) -> None:
+    """A word for who asks in another folder than where the pipeline is run."""
+    if not pipeline.folder.is_dir():
+        note(f"nothing has run here: there is no {pipeline.folder} (--folder names another)")
 
 
 def repeated(words: str) -> str:

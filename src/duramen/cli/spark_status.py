@@ -9,7 +9,7 @@ import click
 
 from duramen.cli.connection import json_option
 from duramen.cli.output import human_bytes, note, print_json, print_table
-from duramen.cli.spark_pipeline import pipeline_argument, steps_of
+from duramen.cli.spark_pipeline import pipeline_argument, steps_of, tell_if_elsewhere
 from duramen.pipelines.chain import readings
 from duramen.pipelines.cluster import Node
 from duramen.pipelines.connector import DuramenConnector, chooses_topics, cuts_of
@@ -27,6 +27,7 @@ from duramen.pipelines.reading import open_table
 @json_option
 def status_command(pipeline: Pipeline, as_json: bool) -> None:
     """Show every step: which version is current, which others there are, and what the last batch did."""
+    tell_if_elsewhere(pipeline)
     rows = [_status(pipeline, name) for name in pipeline.steps]
     if as_json:
         print_json(rows)
@@ -92,6 +93,7 @@ def lag_command(pipeline: Pipeline, steps: tuple[str, ...], as_json: bool) -> in
     A step that has not read a topic to its cut lags behind that, and behind the topics that took over. Of a source
     whose options choose the topics those are shown. The exit code is 1 where a topic is not there, or was made anew.
     """
+    tell_if_elsewhere(pipeline)
     node, connector = Node(pipeline.bootstrap), DuramenConnector(pipeline.bootstrap)
     rows = []
     wrong = False

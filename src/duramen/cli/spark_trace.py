@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from duramen.cli.connection import json_option
-from duramen.cli.output import pairs, print_json
+from duramen.cli.output import note, pairs, print_json
 from duramen.cli.spark_pipeline import pipeline_argument
 from duramen.errors import ConfigError
 from duramen.pipelines.changelog import cause_of
@@ -69,6 +69,8 @@ def _rows(pipeline: Pipeline, store: Store, wanted: dict[str, str]) -> list[dict
         if name not in rows.column_names:
             raise ConfigError(f"there is no column {name}; there are {', '.join(store.schema.names)}")
         rows = rows.filter(_written(rows, name, value))
+    if rows.num_rows > ROWS_MAX:
+        note(f"{ROWS_MAX} of {rows.num_rows:,} rows are shown; another --row chooses among them")
     node = Node(pipeline.bootstrap)
     found = []
     for index in range(min(rows.num_rows, ROWS_MAX)):

@@ -152,6 +152,7 @@ class Reprocessing:
         A run of the step lets go of it meanwhile. A reader sees the old version or the new one, whole. The old one
         stays for `rollback`. catch_up: called when the old version stands still, to bring the new one to where that is.
         """
+        self._check_run()
         with self.folder.hold():
             current = self.folder.current()  # asked only now: another swap may have come before this one
             if current.version == version:
@@ -178,6 +179,7 @@ class Reprocessing:
         NotReadyError where there is none, it was done already, or a stream's previous version lags: its readers would
         get again what they have, as the old logic makes it. allow_behind: so many records may be.
         """
+        self._check_run()
         with self.folder.hold():
             return self._roll_back(self.folder.current(), self.folder.reprocessing() or {}, allow_behind)
 
@@ -201,6 +203,13 @@ class Reprocessing:
             self.folder.note_reprocessing(state)
             took = self._switch(current, current.previous, {**state, "phase": "rolled back"})
         return current.previous, took
+
+    def _check_run(self) -> None:
+        """NotReadyError where the step has no folder: it is run elsewhere, or not at all."""
+        if not self.folder.path.is_dir():
+            raise NotReadyError(
+                f"{self.step.name} has never run here: there is no {self.folder.path} (--folder names another place)"
+            )
 
     def _standing(self, version: str) -> AbstractContextManager[None]:
         """While nobody works on the version: a run lets go of it when the step is held, between two batches.

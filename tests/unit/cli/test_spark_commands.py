@@ -58,6 +58,32 @@ def test_the_lag_behind_a_topic_that_is_not_there_is_no_empty_table(
     assert "aircraft: there is no topic flihgts at" in capsys.readouterr().err
 
 
+def test_who_asks_in_another_folder_is_told_and_leaves_nothing_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", sys.path.copy())
+    monkeypatch.setattr(spark_status, "Node", Grown)
+    monkeypatch.setattr(DuramenConnector, "cuts", lambda *_: ())
+    file, folder = tmp_path / "typo.py", tmp_path / "elsewhere"
+    file.write_text(PIPELINE)
+    for command, code in (("status", 0), ("lag", 0), ("swap aircraft v2", 1), ("rollback aircraft", 1)):
+        name, *words = command.split()
+        assert main(["spark", name, str(file), *words, "--folder", str(folder)]) == code
+        assert f"there is no {folder}" in capsys.readouterr().err
+        assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["_tour", "\u00e9t\u00e9", "1st", "class", "json", "pyspark", "a-b", ""])
+def test_a_first_pipeline_has_a_name_that_it_can_be_run_under(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of these were written, and refused by the next command; others hid a module of Python's."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["spark", "init", name]) == 2
+    assert repr(name) in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 class Grown(Empty):
     """A node whose topics have seven records in each of two partitions."""
 

@@ -100,6 +100,14 @@ def test_what_is_not_there_is_told_in_one_line(asked) -> None:  # type: ignore[n
     assert asked("trace", "airplanes", "--row", "tail=N1")[0] == 2
 
 
+def test_rows_that_are_left_out_are_told(asked, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(spark_trace, "ROWS_MAX", 1)
+    code, said = asked("trace", "aircraft", "--row", "dest=ORD")
+    assert (code, "rows are shown" in said) == (0, False)
+    monkeypatch.setattr(spark_trace, "ROWS_MAX", 0)
+    assert "0 of 1 rows are shown" in asked("trace", "aircraft", "--row", "dest=ORD")[1]
+
+
 def test_what_is_printed_fits_eighty_columns(asked) -> None:  # type: ignore[no-untyped-def]
     code, said = asked("status")
     assert code == 0
