@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from duramen.config import BrokerConfig
-from duramen.errors import DuramenError, ErrorCode, KafkaError
+from duramen.errors import ClosedError, DuramenError, ErrorCode, KafkaError
 from duramen.machines.group.commands import TopicsDeleted
 from duramen.machines.group.machine import GroupMachine
 from duramen.machines.group.settings import GroupSettings
@@ -135,6 +135,8 @@ class Coordinators:
         return host
 
     def _loaded(self, index: int, error: DuramenError | None) -> None:
+        if isinstance(error, ClosedError):
+            return  # the node stops
         if error is not None:
             self._broker.report("coordinator-load-failed", partition=index, error=error)
             return

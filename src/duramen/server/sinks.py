@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from duramen.config import BrokerConfig
-from duramen.errors import DuramenError, ErrorCode, KafkaError
+from duramen.errors import ClosedError, DuramenError, ErrorCode, KafkaError
 from duramen.machines.contract import LogRecord
 from duramen.machines.sink import SinkMachine, SinkSettings
 from duramen.machines.sink.commands import COMMITTED, FinishCommit, ShareDone, TopicsDeleted
@@ -180,6 +180,8 @@ class Sinks:
         return self._coordinators[index]
 
     def _loaded(self, index: int, error: DuramenError | None) -> None:
+        if isinstance(error, ClosedError):
+            return  # the node stops
         if error is not None:
             self._broker.report("coordinator-load-failed", topic=SINK_STATE_TOPIC, partition=index, error=error)
             return

@@ -231,6 +231,15 @@ def test_a_group_that_is_being_loaded_is_answered_so(broker: Broker) -> None:
     assert synced.error_code == ErrorCode.REBALANCE_IN_PROGRESS, "aiokafka and Java's consumer end at anything else"
 
 
+def test_a_load_that_a_stop_ends_is_no_failure(broker: Broker) -> None:
+    broker.commit()
+    broker.coordinators.close()
+    broker.coordinators.load_all()
+    broker.coordinators.close()
+    broker.clock.advance(1)
+    assert broker.events == []
+
+
 def test_a_partition_led_elsewhere_is_not_ours(broker: Broker) -> None:
     broker.coordinators.close()
     for partition in broker.store.partitions.values():
