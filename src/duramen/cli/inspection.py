@@ -186,6 +186,10 @@ def verify_directory(
             tp = parse_partition_name(name)
             if tp is not None and only in (None, name):
                 inside = posixpath.join(path, name)
+                try:
+                    disk.list_directory(inside)
+                except NotADirectoryError:
+                    continue  # a file of such a name, which no start looks at either
                 synced = None if clean else points.get(tp, 0)
                 report.partitions.append(verify_partition(disk, inside, tick, synced=synced, decode=decode))
         if clean:

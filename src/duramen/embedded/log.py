@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
+from logging import getLogger
 from typing import Any, TypeVar
 
 from duramen.config import load_broker_config
@@ -33,6 +34,7 @@ from duramen.machines.metadata.commands import (
 from duramen.machines.metadata.image import TopicImage
 from duramen.model import INTERNAL_TOPICS, NO_TIMESTAMP, TopicPartition
 from duramen.partition.catalog import Catalog, silent
+from duramen.partition.offline import offline
 from duramen.partition.partition import READ_COMMITTED, Partition
 from duramen.partition.positions import delete_records, lookup
 from duramen.partition.settings import cleaner_settings, directory_settings
@@ -66,7 +68,9 @@ def open_log(path: str | os.PathLike[str], settings: Mapping[str, str] | None = 
     try:
         return unbroken_long(partial(EmbeddedLog, where, _texts(settings)), unwanted=EmbeddedLog.close)
     except OSError as error:
-        raise StorageError(f"{where}: {error.strerror or error}") from error
+        # Of no directory, it is the first name that was tried in it.
+        place = where if isinstance(error, NotADirectoryError) else error.filename
+        raise StorageError(f"{place or where}: {error.strerror or error}") from error
 
 
 class EmbeddedLog:
@@ -91,7 +95,7 @@ class EmbeddedLog:
                 self._store = Store(self._world, config.integer("node.id"))
                 self._store.most_queued = sys.maxsize  # what waits to be decoded is the caller's, who has it in memory
                 self._store.compaction.configure(cleaner_settings(config))
-                self._store.open_directory(path, directory_settings(config, None))
+                self._tell_damage(self._store.open_directory(path, directory_settings(config, None)))
                 self._catalog = Catalog(self._world, self._store, config, config.integer("node.id"), silent)
                 self._store.on_failure = self._directory_failed
                 self._catalog.start()
@@ -120,6 +124,16 @@ class EmbeddedLog:
         """Whoever waits for a change of topics is told at once, as appends are."""
         if hasattr(self._catalog, "host"):
             self._catalog.host.fail(StorageError(f"{directory.path}: {error}"))
+
+    def _tell_damage(self, directory: LogDirectory) -> None:
+        """What the start found missing or damaged, and what is found later, goes to Python's log, as to a node's."""
+
+        def tell(what: object) -> None:
+            self._turn.tell(partial(getLogger("duramen").warning, "%s", what))
+
+        for damage in (*directory.recovery.damage, *(left.error for left in directory.offline.values())):
+            tell(damage)
+        directory.findings.on_found = tell
 
     def _abandon(self) -> None:
         self._closed = True
@@ -485,8 +499,18 @@ class Topic:
         self._check_partition(partition)
         found = self._log._store.partition_by_id(self.topic_id, partition)
         if found is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self.name} was deleted")
+            raise self._why_not(partition)
         return found
+
+    def _why_not(self, partition: int) -> DuramenError:
+        """Why a partition is not served: deleted, damaged, or not made for want of room."""
+        left = offline(self._log._store.directories, self.topic_id, partition)
+        if left is not None:
+            return StorageError(f"partition {partition} of {self.name} is not served: {left.error}")
+        if self._log._catalog.image.topic_by_id(self.topic_id) is not None:
+            text = f"partition {partition} of {self.name} could not be made yet"
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self.name} was deleted")
 
 
 def _texts(settings: Mapping[str, str] | None) -> dict[str, str]:

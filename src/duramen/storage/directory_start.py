@@ -16,6 +16,7 @@ from typing import NamedTuple
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_from_text, topic_id_text
 from duramen.ports import Disk, Entropy
+from duramen.storage import kinds
 from duramen.storage.checkpoints import (
     CHECKPOINT,
     CLEAN_SHUTDOWN,
@@ -76,11 +77,15 @@ _TEMPORARIES = frozenset(
 
 
 class Found(NamedTuple):
-    """One partition directory: its name, and its topic's id (all zeros when partition.metadata is missing)."""
+    """One partition directory: its name, and its topic's id (all zeros when partition.metadata is missing).
+
+    vacant: nothing at all is in it.
+    """
 
     tp: TopicPartition
     topic_id: TopicId
     path: str
+    vacant: bool = False
 
     @property
     def key(self) -> LogKey:
@@ -161,7 +166,8 @@ def prepare(
         state.report.torn_entries = contents.torn_entries
         state.report.damage += damage
         _refuse(path, clean, contents, checkpoint, found)
-        found = _identified(disk, found, state)
+        found = _identified(disk, path, found, state)
+        _check_names(disk, path, checkpoint, found, contents)
         deleted = _leftovers(disk, path, state.leftovers)
         if checkpoint is None and found and clean:
             state.report.adopted = True
@@ -268,29 +274,41 @@ def _partitions(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, t
 
     def look(name: str, tp: TopicPartition) -> Found | None:
         directory = posixpath.join(path, name)
+        vacant = False
         try:
             topic_id = read_topic_id(disk, directory)
             if topic_id == NO_TOPIC_ID:
-                disk.list_directory(directory)
+                vacant = not disk.list_directory(directory)
         except NotADirectoryError:
             return None
         if topic_id == NO_TOPIC_ID and tp in ids:
             topic_id = ids[tp]
             metadata = posixpath.join(directory, PARTITION_METADATA)
             replace_file(disk, metadata, encode_partition_metadata(topic_id_text(topic_id)))
-        return Found(tp, topic_id, directory)
+        return Found(tp, topic_id, directory, vacant)
 
     names = [(name, parse_partition_name(name)) for name in disk.list_directory(path) if not name.startswith(".")]
     looks = together([partial(look, name, tp) for name, tp in names if tp is not None])
     return [found for found in looks if found is not None]
 
 
-def _identified(disk: Disk, found: list[Found], state: StartState) -> list[Found]:
+def _identified(disk: Disk, path: str, found: list[Found], state: StartState) -> list[Found]:
     """The partitions whose topic id is known; what a crash left of a creation goes, other doubt stops the start."""
     known = []
+    made: dict[TopicPartition, TopicId] | None = None
     for partition in found:
         if partition.topic_id != NO_TOPIC_ID:
             known.append(partition)
+            continue
+        if made is None:
+            made = _journaled_ids(disk, path, state.contents)
+        if partition.tp in made:
+            metadata = posixpath.join(partition.path, PARTITION_METADATA)
+            replace_file(disk, metadata, encode_partition_metadata(topic_id_text(made[partition.tp])))
+            state.report.damage.append(f"{metadata}: it was missing or damaged; it was made again")
+            known.append(partition._replace(topic_id=made[partition.tp]))
+        elif state.clean and partition.vacant:
+            state.report.damage.append(f"{partition.path}: nothing is in it, and no log is known by its name")
         elif not state.clean and all(_is_empty(disk, partition.path, base) for base in _bases(disk, partition.path)):
             state.leftovers.append(partition.path)
         else:
@@ -299,6 +317,43 @@ def _identified(disk: Disk, found: list[Found], state: StartState) -> list[Found
                 "restore it (two lines: `version: 0` and `topic_id: ` with the id)"
             )
     return known
+
+
+def _journaled_ids(disk: Disk, path: str, contents: JournalContents) -> dict[TopicPartition, TopicId]:
+    """Topic ids of the logs that were made since the last checkpoint, and not deleted."""
+    made: dict[TopicPartition, TopicId] = {}
+    gone = set(deleted_here(disk, path))
+    for entry in contents.entries:
+        key = entry.topic_id, entry.partition
+        if entry.kind == kinds.CREATE and key not in gone:
+            name = bytes(contents.parts[entry.part].data(entry.data_position, entry.size))
+            made[TopicPartition(name.decode(), entry.partition)] = entry.topic_id
+        elif entry.kind == kinds.DELETE:
+            made = {tp: topic_id for tp, topic_id in made.items() if (topic_id, tp.partition) != key}
+    return made
+
+
+def _check_names(
+    disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, found: list[Found], contents: JournalContents
+) -> None:
+    """StorageError for two directories of one partition, as a copy makes them, or one that has not its name."""
+    names = {key: point.tp for key, point in checkpoint.logs.items()} if checkpoint is not None else {}
+    if any(partition.key not in names for partition in found):
+        names |= {(topic_id, tp.partition): tp for tp, topic_id in _journaled_ids(disk, path, contents).items()}
+    homes: dict[LogKey, Found] = {}
+    for partition in found:
+        other = homes.setdefault(partition.key, partition)
+        if other is not partition:
+            raise StorageError(
+                f"{other.path} and {partition.path} are the same partition of the topic with id "
+                f"{topic_id_text(partition.topic_id)}: move the one that is not to be served out of {path}"
+            )
+    for partition in found:
+        name = names.get(partition.key, partition.tp)
+        if name != partition.tp:
+            raise StorageError(
+                f"{partition.path} is partition {name} by its topic id: give it its name back, or move it out of {path}"
+            )
 
 
 def _is_empty(disk: Disk, path: str, base: int) -> bool:

@@ -74,9 +74,17 @@ class RealFile:
     def size(self) -> int:
         return os.fstat(self.fileno()).st_size
 
+    def _named(self, error: OSError) -> OSError:
+        """What the kernel says of a descriptor names no file, and somebody has to know which."""
+        error.filename = self.path
+        return error
+
     def pread(self, length: int, offset: int) -> bytes:
         descriptor = self.fileno()
-        data = os.pread(descriptor, length, offset)
+        try:
+            data = os.pread(descriptor, length, offset)
+        except OSError as error:
+            raise self._named(error)  # noqa: B904 it is the same
         if len(data) == length or not data:
             return data
         pieces = [data]
@@ -120,7 +128,10 @@ class RealFile:
             return first + self.pwritev(buffers[IOV_MAX:], offset + first)
         descriptor = self.fileno()
         length = sum(map(len, buffers))
-        written = self._disk.write(descriptor, buffers, offset)
+        try:
+            written = self._disk.write(descriptor, buffers, offset)
+        except OSError as error:
+            raise self._named(error)  # noqa: B904 it is the same
         if written != length:
             self._write_rest(descriptor, buffers, offset, written)
         return length
@@ -142,7 +153,11 @@ class RealFile:
             offset += len(view)
 
     def sync(self) -> None:
-        self._disk.sync(self.fileno())
+        descriptor = self.fileno()
+        try:
+            self._disk.sync(descriptor)
+        except OSError as error:
+            raise self._named(error)  # noqa: B904 it is the same
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self.fileno(), size)

@@ -410,3 +410,11 @@ def test_damaged_journal_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert code == 1
     assert {f["kind"] for f in report["findings"]} == {"damage"}
     assert report["findings"][0]["path"] == str(part)
+
+
+def test_a_file_that_is_named_like_a_partition_is_passed_over(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No start looks at it, either; verify ended at it."""
+    (data / "notes-2024").write_text("keep me")
+    assert main(["log", "verify", str(data)]) == 0
+    assert main(["log", "repair", str(data)]) == 0
+    assert "notes-2024" not in capsys.readouterr().out

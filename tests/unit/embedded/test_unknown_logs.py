@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from pathlib import Path
 
@@ -76,3 +77,35 @@ def test_one_of_several_directories_of_a_node_is_refused_and_stays_as_it_is(tmp_
     with pytest.raises(StorageError, match="one of several log directories"):
         duramen.open(str(tmp_path / "log"))
     assert not (tmp_path / "log" / "t-0").exists()
+
+
+def test_what_is_damaged_or_gone_is_told_by_its_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The program heard that the topic was deleted, or nothing."""
+    path = tmp_path / "log"
+    with duramen.open(path) as log:
+        topic = log.topic("t", partitions=3)
+        for partition in range(3):
+            topic.append([Record(b"v")] * 5, partition=partition)
+    (path / "t-0" / LOG).write_bytes(b"")
+    shutil.rmtree(path / "t-1")
+    with caplog.at_level(logging.WARNING, "duramen"), duramen.open(path) as log:
+        topic = log.topic("t")
+        for use in (lambda: list(topic.read(0)), lambda: topic.append([Record(b"w")], 0), lambda: topic.end_offset(0)):
+            with pytest.raises(StorageError, match=r"partition 0 of t is not served: .*t-0.*damaged"):
+                use()
+        assert topic.append([Record(b"w")], 2) == [5]
+        log.delete_topic("t")
+        with pytest.raises(duramen.KafkaError, match="t was deleted"):
+            topic.end_offset(2)
+    told = "\n".join(record.getMessage() for record in caplog.records)
+    assert f"{path}/t-1: it is missing; it went up to offset 5" in told
+    assert f"{path}/t-0/{LOG}" in told
+
+
+def test_an_error_of_the_disk_names_the_file(tmp_path: Path) -> None:
+    with duramen.open(tmp_path) as log:
+        log.topic("t").append([Record(b"v")])
+    (tmp_path / "duramen-checkpoint").unlink()
+    (tmp_path / "duramen-checkpoint").mkdir()
+    with pytest.raises(StorageError, match="duramen-checkpoint: Is a directory"):
+        duramen.open(tmp_path)

@@ -1,0 +1,86 @@
+"""What hands have left in a log directory: copies, other names, empty directories, files that are gone."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from duramen.errors import StorageError
+from duramen.sim.disk import CrashDisk
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
+
+from storage_workload import FIRST, fill, one_log, read_all, start
+
+
+def left(*, clean: bool) -> CrashDisk:
+    """A directory with one log of 20 records, stopped or killed."""
+    disk, directory, log = one_log()
+    fill(directory, log, 20)
+    directory.close(clean=clean)
+    return disk
+
+
+def copy(disk: CrashDisk, source: str, target: str) -> None:
+    disk.make_directories(target)
+    for name in disk.list_directory(source):
+        file = disk.open(f"{source}/{name}")
+        other = disk.open(f"{target}/{name}", create=True, write=True)
+        other.pwritev([file.pread(file.size(), 0)], 0)
+        file.close()
+        other.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("name", ["a-0", "zz-0"])
+def test_a_copy_of_a_partition_is_not_served_in_its_place(name: str, clean: bool) -> None:
+    """Whichever name came last was: what was written since would have gone with the copy."""
+    disk = left(clean=clean)
+    copy(disk, "/data/first-0", f"/data/{name}")
+    for _ in range(2):
+        with pytest.raises(StorageError, match="are the same partition") as refused:
+            start(disk)
+        assert f"/data/{name}" in str(refused.value)
+        assert "/data/first-0" in str(refused.value)
+    disk.remove(f"/data/{name}")
+    directory = start(disk)
+    assert len(read_all(directory.logs[FIRST, 0])) == 20
+    directory.close(clean=True)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_partition_under_another_name_stops_the_start(clean: bool) -> None:
+    disk = left(clean=clean)
+    disk.rename("/data/first-0", "/data/other-0")
+    with pytest.raises(StorageError, match="/data/other-0 is partition first-0 by its topic id"):
+        start(disk)
+    disk.rename("/data/other-0", "/data/first-0")
+    directory = start(disk)
+    assert len(read_all(directory.logs[FIRST, 0])) == 20
+    directory.close(clean=True)
+
+
+def test_a_directory_with_nothing_in_it_is_reported_and_holds_up_nobody() -> None:
+    disk = left(clean=True)
+    disk.make_directories("/data/nothing-0")
+    directory = start(disk)
+    assert directory.recovery.damage == ["/data/nothing-0: nothing is in it, and no log is known by its name"]
+    assert [log.tp.topic for log in directory.logs.values()] == ["first"]
+    directory.close(clean=True)
+    assert "nothing-0" in disk.list_directory("/data")
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_the_journal_knows_the_id_of_a_log_that_no_checkpoint_has(damaged: bool) -> None:
+    disk = left(clean=False)
+    metadata = "/data/first-0/partition.metadata"
+    if damaged:
+        disk.open(metadata, write=True).truncate(5)
+    else:
+        disk.remove(metadata)
+    directory = start(disk)
+    assert directory.recovery.damage == [f"{metadata}: it was missing or damaged; it was made again"]
+    assert len(read_all(directory.logs[FIRST, 0])) == 20
+    directory.close(clean=True)
