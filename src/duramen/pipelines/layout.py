@@ -30,7 +30,7 @@ from duramen.swaps import Cut
 FIRST_VERSION = "v1"
 LOCK_POLL_SECONDS = 0.05
 LOOK_SECONDS_MAX = 1.0
-_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_VERSION = re.compile(r"(?!hold$)[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class BusyError(DuramenError):
@@ -89,7 +89,9 @@ class StepFolder:
 
     def version(self, name: str) -> VersionFolder:
         if not _VERSION.fullmatch(name):
-            raise ConfigError(f"{name!r}: a version's name is made of letters, digits, dashes and underscores")
+            raise ConfigError(
+                f"{name!r}: a version's name is made of letters, digits, dashes and underscores, and not hold"
+            )
         return VersionFolder(self.path / name, self.step, name)
 
     def reprocessing(self) -> dict[str, Any] | None:
@@ -184,7 +186,12 @@ def committed(checkpoint: Path) -> Offsets:
 def committed_ids(checkpoint: Path) -> dict[str, TopicId]:
     """The ids of the topics that the last finished batch of a checkpoint read, of those that it names one for."""
     done = _finished(checkpoint)
-    found = json.loads(_lines(checkpoint / "offsets" / str(max(done)))[2]) if done else {}
+    return batch_ids(checkpoint, max(done)) if done else {}
+
+
+def batch_ids(checkpoint: Path, batch: int) -> dict[str, TopicId]:
+    """The ids of the topics that a batch reads, of those that it names one for."""
+    found = json.loads(_lines(checkpoint / "offsets" / str(batch))[2])
     named = {topic: ends for topic, ends in found.items() if isinstance(ends, dict)} if isinstance(found, dict) else {}
     return ids_from_json(named)
 

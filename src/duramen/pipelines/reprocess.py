@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 from duramen.client import Cluster
 from duramen.errors import ConfigError, DuramenError
+from duramen.model import TopicId
 from duramen.pipelines.cluster import SECONDS_MAX, Node
 from duramen.pipelines.declaration import EffectStep, Pipeline, StreamStep, TableStep
 from duramen.pipelines.difference import Difference, compare
-from duramen.pipelines.layout import Current, StepFolder, VersionFolder, committed, unfinished
+from duramen.pipelines.layout import Current, StepFolder, VersionFolder, committed, committed_ids, unfinished
 from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.progress import Progress
 from duramen.pipelines.reading import open_table
@@ -134,8 +135,25 @@ class Reprocessing:
         return generation, found
 
     def behind(self, version: str, other: str | None = None) -> int:
-        """How many records the current version, or another one, contains and this one does not."""
-        return self.contained(version).behind(self.contained(other or self.folder.current().version))
+        """How many records the current version, or another one, contains and this one does not.
+
+        For a table those of a topic do not count that was deleted and made anew since: nobody can read them.
+        """
+        other = other or self.folder.current().version
+        theirs = self.contained(other)
+        if isinstance(self.step, TableStep):
+            ids, before = self._topic_ids(version), self._topic_ids(other)
+            theirs = Offsets({at: end for at, end in theirs if before.get(at[0]) == ids.get(at[0], before.get(at[0]))})
+        return self.contained(version).behind(theirs)
+
+    def _topic_ids(self, version: str) -> dict[str, TopicId]:
+        """The ids of the topics that a version has read last."""
+        place = self.folder.version(version)
+        about = place.about() or {}
+        ids: dict[str, TopicId] = {}
+        for generation in range(about.get("first_generation", 0), about.get("generation", 0) + 1):
+            ids |= committed_ids(place.checkpoint(generation))
+        return ids
 
     def report(self, version: str) -> Report:
         """The current version against another."""

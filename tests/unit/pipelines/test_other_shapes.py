@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from duramen import pipelines
 from duramen.cli.spark_reprocess import lines
 from duramen.errors import ConfigError
+from duramen.model import topic_id_text
 from duramen.pipelines.chain import Reading
 from duramen.pipelines.declaration import STORES, TableStep
 from duramen.pipelines.offsets import Offsets
@@ -91,3 +93,28 @@ def test_a_change_of_the_keys_is_not_accepted_into_a_table(what: str, tmp_path: 
     with pytest.raises(ConfigError, match="reprocess"):
         made(pipeline, "v1", AFTER, accept=True)
     assert pipelines.open_table(pipeline, "aircraft").shape.keys == ("tail",)
+
+
+def test_a_table_built_anew_from_a_topic_that_was_made_anew_lacks_nothing(tmp_path: Path) -> None:
+    """It was behind the old one by records that nobody can read any more, and no `reprocess` would have caught up."""
+    pipeline = declared(tmp_path, lambda p: p.table(FLIGHTS, keys=["tail"]))
+    work = Reprocessing(pipeline, "aircraft")
+    for number, (version, end) in enumerate((("v1", 9), ("v2", 4))):
+        made(pipeline, version, BEFORE)
+        told = {"flights": {"0": end, "topicId": told_id(number + 1)}}
+        for kind in ("offsets", "commits"):
+            place = work.folder.version(version).checkpoint(0) / kind
+            place.mkdir(parents=True)
+            (place / "0").write_text(f"v1\n{{}}\n{json.dumps(told)}")
+    assert work.behind("v2") == 0
+    work.folder.note_reprocessing({"version": "v2", "from": "v1", "phase": "built"})
+    work.swap("v2")
+    assert work.folder.current().version == "v2"
+    for kind in ("offsets", "commits"):  # the same topic again
+        place = work.folder.version("v1").checkpoint(0) / kind / "0"
+        place.write_text(place.read_text().replace(told_id(1), told_id(2)))
+    assert work.behind("v2", "v1") == 5
+
+
+def told_id(number: int) -> str:
+    return topic_id_text(bytes([number] * 16))

@@ -14,6 +14,7 @@ from pyspark.sql.types import DateType, StringType, StructType, TimestampNTZType
 
 from duramen import pipelines
 from duramen.errors import ConfigError
+from duramen.model import topic_id_text
 from duramen.pipelines.chain import Reading
 from duramen.pipelines.changelog import ChangelogError
 from duramen.pipelines.offsets import Offsets
@@ -58,8 +59,9 @@ class Table:
         (self.checkpoint / "metadata").write_text('{"id": "q"}')
         self.fold: Callable[[Any, int], None] = queries._fold(plan, self.said)
 
-    def batch(self, number: int, end: int, rows: Rows, begin: int | None = None) -> None:
+    def batch(self, number: int, end: int, rows: Rows, begin: int | None = None, topic_id: str | None = None) -> None:
         first = {} if begin is None else {"from": {"0": begin}}
+        first |= {} if topic_id is None else {"topicId": topic_id}  # type: ignore[dict-item]
         told = json.dumps({"flights": {"0": end, **first}})
         (self.checkpoint / "offsets" / str(number)).write_text(f"v1\n{{}}\n{told}")
         self.fold(rows, number)
@@ -148,6 +150,17 @@ def test_a_step_that_goes_on_behind_losses_does_so_with_a_new_checkpoint_too(tmp
     (table.checkpoint / "metadata").write_text('{"id": "another"}')
     table.batch(0, 9, Rows(7, 8), begin=7)
     assert table.store.rows()["n"].to_pylist() == [0, 1, 2, 7, 8]
+
+
+def test_a_topic_made_anew_is_told_where_the_source_goes_on(tmp_path: Path) -> None:
+    """Its rows were called held back by the function, and `aggregate=True` the way out."""
+    table = Table(tmp_path, failOnDataLoss="false")
+    ids = [topic_id_text(bytes([n] * 16)) for n in (1, 2)]
+    table.batch(0, 3, Rows(0, 1, 2), topic_id=ids[0])
+    table.batch(1, 4, Rows(3), topic_id=ids[0])
+    with pytest.raises(ConfigError, match=r"topic flights was deleted and made anew.*reprocess"):
+        table.batch(2, 2, Rows(0, 1), topic_id=ids[1])
+    assert table.store.rows()["n"].to_pylist() == [0, 1, 2, 3]
 
 
 def test_a_failure_of_the_upkeep_is_told_and_the_batch_stands(tmp_path: Path) -> None:
