@@ -36,9 +36,14 @@ KAFKA_SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("bootstrap.servers", meaning="the nodes to ask first, as host:port,host:port"),
     Setting("client.id", meaning="how nodes name this client in their log and quotas"),
     Setting("security.protocol", kind.plaintext_only, "PLAINTEXT", "PLAINTEXT only"),
-    Setting("request.timeout.ms", kind.at_least(1), 15_000, "when a node that does not answer is asked again"),
     Setting(
-        "default.api.timeout.ms", kind.at_least(1), 60_000, "the limit of one call of the driver, retries included"
+        "request.timeout.ms", kind.at_least(1, kind.INT_MAX), 15_000, "when a node that does not answer is asked again"
+    ),
+    Setting(
+        "default.api.timeout.ms",
+        kind.at_least(1, kind.INT_MAX),
+        60_000,
+        "the limit of one call of the driver, retries included",
     ),
     Setting("group.id", meaning="used as client id; there is no consumer group"),
     Setting(
@@ -49,8 +54,8 @@ KAFKA_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     Setting("fetch.max.bytes", kind.size, 32 << 20, "most bytes of one fetch"),
     Setting("max.partition.fetch.bytes", kind.size, None, "the same; the smaller one counts"),
-    Setting("fetch.min.bytes", kind.at_least(1), 1, "for how many bytes a node waits"),
-    Setting("fetch.max.wait.ms", kind.at_least(0), 500, "and how long"),
+    Setting("fetch.min.bytes", kind.at_least(1, kind.INT_MAX), 1, "for how many bytes a node waits"),
+    Setting("fetch.max.wait.ms", kind.at_least(0, kind.INT_MAX), 500, "and how long"),
     Setting("check.crcs", kind.one_of("true"), "true", "always: it cannot be turned off"),
     # Refused by Spark's own source and sink too.
     Setting("auto.offset.reset", refused="where to start is said by startingOffsets; Spark keeps the offsets"),

@@ -13,6 +13,10 @@ from duramen.spark.positions import BESIDE
 LATEST: Final = -1
 EARLIEST: Final = -2
 
+MOST: Final = 2**63 - 1
+INT_MAX: Final = 2**31 - 1
+"""What Java's and the protocol's smaller numbers hold."""
+
 Parse = Callable[[str], Any]
 
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.IGNORECASE)
@@ -61,16 +65,17 @@ def one_of(*words: str) -> Parse:
     return parse
 
 
-def at_least(least: int) -> Parse:
-    """A whole number not below `least`."""
+def at_least(least: int, most: int = MOST) -> Parse:
+    """A whole number from `least` to `most`, which the protocol, or Spark, has room for."""
+    expected = f"a whole number from {least} {'on' if most == MOST else f'to {most}'}"
 
     def parse(given: str) -> int:
         try:
             number = int(given.strip())
         except ValueError:
-            raise ValueError(f"a whole number from {least} on") from None
-        if number < least:
-            raise ValueError(f"a whole number from {least} on")
+            raise ValueError(expected) from None
+        if not least <= number <= most:
+            raise ValueError(expected if number < least else f"a whole number from {least} to {most}")
         return number
 
     return parse
@@ -79,9 +84,9 @@ def at_least(least: int) -> Parse:
 def size(given: str) -> int:
     """Bytes: 1048576, 64m, 1 GiB; units are powers of 1024."""
     match = _SIZE.fullmatch(given.strip())
-    if match is None or not int(match[1]):
+    if match is None or not 0 < (found := int(match[1]) * _SIZES[match[2].lower()]) <= MOST:
         raise ValueError("a size above 0 as 67108864, 64m or 1g")
-    return int(match[1]) * _SIZES[match[2].lower()]
+    return found
 
 
 def duration_ms(given: str) -> int:
@@ -152,7 +157,9 @@ def _by_partition(given: str, expected: str, least: int) -> TopicOffsets:
         for partition, number in numbers.items():
             if partition in BESIDE:
                 continue  # offsets that were taken from a checkpoint
-            if not partition.isdecimal() or not isinstance(number, int) or isinstance(number, bool) or number < least:
+            if not partition.isdecimal() or not isinstance(number, int) or isinstance(number, bool):
+                raise ValueError(expected)
+            if not least <= number <= MOST:
                 raise ValueError(expected)
             found[topic][int(partition)] = number
     return found
@@ -189,8 +196,8 @@ def time_range(given: str) -> tuple[int, int]:
 
 def _moment(given: str) -> int:
     word = given.strip()
-    if word.lstrip("-").isdecimal():
-        return int(word)
+    if word.removeprefix("-").isdecimal():
+        return max(-MOST, min(int(word), MOST))
     try:
         moment = datetime.fromisoformat(word)
     except ValueError:

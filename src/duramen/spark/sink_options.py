@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from duramen.errors import ConfigError
 from duramen.spark.kafka_settings import REFUSED_PREFIXES as SECURITY
+from duramen.spark.option_types import INT_MAX, MOST
 from duramen.wire.compression import NAMES as CODECS
 
 EXACTLY_ONCE: Final = "exactly-once"
@@ -155,4 +156,6 @@ def _number(options: Mapping[str, str], name: str, default: int | None, *, low: 
         raise ConfigError(f"option {NAMES[name]}={text} is not a number") from None
     if value < low:
         raise ConfigError(f"option {NAMES[name]}={text} must be at least {low}")
+    if value > (most := INT_MAX if name.startswith("kafka.") else MOST):
+        raise ConfigError(f"option {NAMES[name]}={text} must be at most {most}")
     return value

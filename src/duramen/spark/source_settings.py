@@ -9,6 +9,7 @@ from typing import Any
 from duramen.client import READ_COMMITTED, READ_UNCOMMITTED, Cluster
 from duramen.errors import ConfigError
 from duramen.spark.admission import Limits
+from duramen.spark.option_types import INT_MAX
 from duramen.spark.planning import Cutting
 
 
@@ -58,7 +59,7 @@ def settings(options: Mapping[str, Any]) -> SourceSettings:
         call_timeout_s=options["kafka.default.api.timeout.ms"] / 1000,
         request_timeout_s=options["kafka.request.timeout.ms"] / 1000,
         poll_timeout_s=options["kafkaConsumer.pollTimeoutMs"] / 1000,
-        fetch_max_bytes=min(fetch_max, options["kafka.max.partition.fetch.bytes"] or fetch_max),
+        fetch_max_bytes=min(fetch_max, options["kafka.max.partition.fetch.bytes"] or fetch_max, INT_MAX),
         fetch_min_bytes=options["kafka.fetch.min.bytes"],
         fetch_max_wait_ms=options["kafka.fetch.max.wait.ms"],
         max_batch_bytes=options["maxBatchBytes"],

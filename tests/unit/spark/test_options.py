@@ -14,6 +14,7 @@ from duramen.spark import sink_options
 from duramen.spark.kafka_settings import KAFKA_SETTINGS
 from duramen.spark.option_table import lines
 from duramen.spark.options import BATCH, OPTIONS, STREAM, parse
+from duramen.spark.source_settings import settings
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 PAGE = Path(__file__).parents[3] / "docs" / "spark.md"
@@ -188,3 +189,36 @@ def test_the_tables_in_the_docs_are_what_is_declared() -> None:
     for name in sink_options.REFUSED:
         assert f"| `{name}` | refused | " in table
     assert table in PAGE.read_text(encoding="utf-8"), "print them anew: python -m duramen.spark.option_table"
+
+
+HUGE = str(10**30)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("startingTimestamp", HUGE, "a whole number from 0 to 9223372036854775807"),
+        ("endingTimestamp", str(2**63), "a whole number from 0 to"),
+        ("startingOffsetsByTimestamp", f'{{"a":{{"0":{HUGE}}}}}', "JSON as"),
+        ("endingOffsets", f'{{"a":{{"0":{HUGE}}}}}', "earliest, latest, or JSON as"),
+        ("maxOffsetsPerTrigger", HUGE, "a whole number from 1 to"),
+        ("maxBytesPerTrigger", "99999999t", "a size above 0"),
+        ("kafka.request.timeout.ms", str(2**31), "a whole number from 1 to 2147483647"),
+        ("kafka.fetch.min.bytes", HUGE, "a whole number from 1 to 2147483647"),
+        ("kafka.fetch.max.wait.ms", "-1", "a whole number from 0 to 2147483647"),
+        ("timestampRange", "--5,", "moments in milliseconds"),
+    ],
+)
+def test_numbers_that_nothing_has_room_for_are_refused_by_name(name: str, text: str, expected: str) -> None:
+    """They were sent, and failed as a request that cannot be encoded."""
+    with pytest.raises(ConfigError, match=f"option {re.escape(name)} must be {re.escape(expected)}"):
+        parse({**SERVERS, name: text}, "")
+    if name.startswith("kafka.request"):
+        with pytest.raises(ConfigError, match=r"kafka\.request\.timeout\.ms=2147483648 must be at most 2147483647"):
+            sink_options.parse({**SERVERS, name: text})
+
+
+def test_a_range_of_time_may_be_wider_than_time() -> None:
+    assert parse({**SERVERS, "timestampRange": f"-{HUGE},{HUGE}"}, BATCH)["timestampRange"] == (1 - 2**63, 2**63 - 1)
+    given = parse({**SERVERS, "kafka.fetch.max.bytes": "3g"}, BATCH)
+    assert settings(given).fetch_max_bytes == 2**31 - 1
