@@ -228,10 +228,10 @@ class Coordinators:
                 host.fail(error)
 
     def committed_offsets(self) -> Iterator[tuple[str, TopicPartition, int]]:
-        """(group, partition, committed offset) of every loaded group, for metrics."""
-        for machine in self._machines.values():
-            for group_id in machine.offsets:
-                for (topic, partition), committed in machine.offsets.of(group_id).items():
+        """(group, partition, committed offset) of every loaded group, for metrics; they may change between two."""
+        for machine in list(self._machines.values()):
+            for group_id in list(machine.offsets):
+                for (topic, partition), committed in list(machine.offsets.of(group_id).items()):
                     yield group_id, TopicPartition(topic, partition), committed.offset
 
     def close(self) -> None:

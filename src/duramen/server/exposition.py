@@ -1,7 +1,7 @@
 """Serves the broker's numbers over HTTP: /metrics as Prometheus text, /healthz and /readyz.
 
 Loaded only when `metrics.listener` is set. Requests are answered by a thread, but every number is read on the loop
-thread: a loop that does not turn makes /healthz fail, as it should.
+thread, a little in each turn (`scrape.py`): a loop that does not turn makes /healthz fail, as it should.
 """
 
 from __future__ import annotations
@@ -9,21 +9,22 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from duramen.model import TopicPartition
 from duramen.server.loop import Loop
 from duramen.server.metrics import SECONDS_BUCKETS, Histogram
+from duramen.server.scrape import Scrape, pieces_of, text_of
 from duramen.version import VERSION
 from duramen.wire.messages import API
 
 if TYPE_CHECKING:
+    from duramen.partition.partition import Partition
     from duramen.server.broker import Broker
 
 IDLE_SECONDS = 15.0
@@ -35,9 +36,29 @@ MOST_CONNECTIONS = 16
 ANSWER_SECONDS = 5.0
 """A loop that does not answer within this time is not healthy."""
 
+_Value = Callable[["Partition"], float]
+
+
+_OF_PARTITIONS: Final[tuple[tuple[type[GaugeMetricFamily | CounterMetricFamily], str, str, _Value], ...]] = (
+    (GaugeMetricFamily, "duramen_log_start_offset", "First offset that can be read.", lambda p: p.log_start_offset),
+    (GaugeMetricFamily, "duramen_log_end_offset", "Next offset to be assigned.", lambda p: p.log_end_offset),
+    (GaugeMetricFamily, "duramen_high_watermark", "First offset consumers cannot read.", lambda p: p.high_watermark),
+    (
+        GaugeMetricFamily,
+        "duramen_last_stable_offset",
+        "First offset read_committed cannot read.",
+        lambda p: p.last_stable_offset,
+    ),
+    (GaugeMetricFamily, "duramen_durable_end_offset", "All below is on stable storage.", lambda p: p.log.durable_end),
+    (GaugeMetricFamily, "duramen_log_size_bytes", "Bytes in segments.", lambda p: p.log.size),
+    (GaugeMetricFamily, "duramen_durability_stable", "1 stable storage, 0 page cache.", lambda p: int(p.is_stable)),
+    (CounterMetricFamily, "duramen_topic_in_bytes", "Record bytes appended.", lambda p: p.bytes_in),
+    (CounterMetricFamily, "duramen_topic_out_bytes", "Record bytes read by clients.", lambda p: p.bytes_out),
+)
+
 
 class BrokerCollector(Collector):
-    """Turns one broker's counters into Prometheus metrics."""
+    """Turns one broker's counters into Prometheus metrics; a long family comes in pieces, one behind the other."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -219,49 +240,28 @@ class BrokerCollector(Collector):
         yield from (read, rounds, checked, started, sealed, found, ranges)
 
     def _partitions(self) -> Iterator[Metric]:
-        labels = ["topic", "partition"]
-        gauges = [
-            GaugeMetricFamily("duramen_log_start_offset", "First offset that can be read.", labels=labels),
-            GaugeMetricFamily("duramen_log_end_offset", "Next offset to be assigned.", labels=labels),
-            GaugeMetricFamily("duramen_high_watermark", "First offset consumers cannot read.", labels=labels),
-            GaugeMetricFamily("duramen_last_stable_offset", "First offset read_committed cannot read.", labels=labels),
-            GaugeMetricFamily("duramen_durable_end_offset", "All below is on stable storage.", labels=labels),
-            GaugeMetricFamily("duramen_log_size_bytes", "Bytes in segments.", labels=labels),
-            GaugeMetricFamily("duramen_durability_stable", "1 stable storage, 0 page cache.", labels=labels),
-        ]
-        counters = [
-            CounterMetricFamily("duramen_topic_in_bytes", "Record bytes appended.", labels=labels),
-            CounterMetricFamily("duramen_topic_out_bytes", "Record bytes read by clients.", labels=labels),
-        ]
-        for tp, partition in sorted(self._broker.store.partitions.items()):
-            name = [tp.topic, str(tp.partition)]
-            values = (
-                partition.log_start_offset,
-                partition.log_end_offset,
-                partition.high_watermark,
-                partition.last_stable_offset,
-                partition.log.durable_end,
-                partition.log.size,
-                int(partition.is_stable),
-            )
-            for gauge, value in zip(gauges, values, strict=True):
-                gauge.add_metric(name, value)
-            for counter, value in zip(counters, (partition.bytes_in, partition.bytes_out), strict=True):
-                counter.add_metric(name, value)
-        yield from gauges
-        yield from counters
+        present = self._broker.store.partitions
+        known = sorted(present.items())
+        for kind, name, text, value in _OF_PARTITIONS:
+            for piece in pieces_of(known):
+                family = kind(name, text, labels=["topic", "partition"])
+                for tp, partition in piece:
+                    if present.get(tp) is partition:  # the others are gone since the scrape began
+                        family.add_metric([tp.topic, str(tp.partition)], value(partition))
+                yield family
 
     def _groups(self) -> Iterator[Metric]:
-        lag = GaugeMetricFamily(
-            "duramen_group_lag_records",
-            "High watermark minus committed offset.",
-            labels=["group", "topic", "partition"],
-        )
-        for group, tp, offset in self._broker.coordinators.committed_offsets():
-            partition = self._broker.store.partitions.get(tp)
-            if partition is not None:
-                lag.add_metric([group, tp.topic, str(tp.partition)], max(0, partition.high_watermark - offset))
-        yield lag
+        for piece in pieces_of(self._broker.coordinators.committed_offsets()):
+            lag = GaugeMetricFamily(
+                "duramen_group_lag_records",
+                "High watermark minus committed offset.",
+                labels=["group", "topic", "partition"],
+            )
+            for group, tp, offset in piece:
+                partition = self._broker.store.partitions.get(tp)
+                if partition is not None:
+                    lag.add_metric([group, tp.topic, str(tp.partition)], max(0, partition.high_watermark - offset))
+            yield lag
 
     def _sinks(self) -> Iterator[Metric]:
         sinks = self._broker.sinks
@@ -323,12 +323,11 @@ class MetricsServer:
     """The HTTP listener; one thread, stopped with the process."""
 
     def __init__(self, broker: Broker, loop: Loop, host: str, port: int) -> None:
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(BrokerCollector(broker))
+        collector = BrokerCollector(broker)
         pages: dict[str, Callable[[], tuple[int, str, bytes]]] = {
-            "/metrics": lambda: (200, CONTENT_TYPE_LATEST, generate_latest(registry)),
-            "/healthz": lambda: (200, "text/plain", b"ok\n"),
-            "/readyz": lambda: (200, "text/plain", b"ready\n") if broker.ready else (503, "text/plain", b"not ready\n"),
+            "/metrics": lambda: (200, CONTENT_TYPE_LATEST, _on_loop(loop, text_of(collector.collect()))),
+            "/healthz": lambda: (200, "text/plain", _on_loop(loop, iter([b"ok\n"]))),
+            "/readyz": lambda: _readiness(_on_loop(loop, _ready(broker))),
         }
 
         class Handler(BaseHTTPRequestHandler):
@@ -342,7 +341,7 @@ class MetricsServer:
                     self._send(404, "text/plain", b"try /metrics, /healthz or /readyz\n")
                     return
                 try:
-                    self._send(*_on_loop(loop, page))
+                    self._send(*page())
                 except (TimeoutError, RuntimeError):
                     self._send(503, "text/plain", b"the event loop does not answer\n")
 
@@ -367,15 +366,22 @@ class MetricsServer:
         self._thread.join()
 
 
-def _on_loop(loop: Loop, page: Callable[[], tuple[int, str, bytes]]) -> tuple[int, str, bytes]:
-    future: Future[tuple[int, str, bytes]] = Future()
+def _ready(broker: Broker) -> Iterator[bytes]:
+    yield b"ready\n" if broker.ready else b"not ready\n"
 
-    def render() -> None:
-        if future.set_running_or_notify_cancel():
-            try:
-                future.set_result(page())
-            except (ValueError, KeyError, AttributeError, TypeError) as error:
-                future.set_exception(RuntimeError(str(error)))
 
-    loop.call_from_thread(render)
-    return future.result(ANSWER_SECONDS)
+def _readiness(text: bytes) -> tuple[int, str, bytes]:
+    return 200 if text == b"ready\n" else 503, "text/plain", text
+
+
+def _on_loop(loop: Loop, pieces: Iterator[bytes]) -> bytes:
+    """Read on the loop thread; TimeoutError where that stands still, RuntimeError where there is a bug."""
+    scrape = Scrape(pieces, loop.call_from_thread)
+    loop.call_from_thread(scrape.go_on)
+    while True:
+        before = scrape.turns
+        try:
+            return scrape.answer.result(ANSWER_SECONDS)
+        except TimeoutError:
+            if scrape.turns == before and scrape.answer.cancel():
+                raise
