@@ -18,6 +18,7 @@ from duramen.errors import ClosedError, DuramenError, ErrorCode, KafkaError, che
 from duramen.machines.contract import NO_TICKET, LogRecord, Machine, Outcome, TimerFired
 from duramen.partition.record_writer import HostedLog, RecordWriter
 from duramen.partition.replay import Replay
+from duramen.partition.turns import Turns
 from duramen.ports import Clock, Timer
 
 DEFAULT_BATCH_BYTES: Final = 1 << 20
@@ -142,13 +143,18 @@ class Host:
             pass
         self._finish_load()
 
-    def start_loading(self, done: Callable[[DuramenError | None], None]) -> None:
-        """Like `load`, but in slices of about a mebibyte with the loop free in between; `done(error)` at the end."""
+    def start_loading(self, done: Callable[[DuramenError | None], None], turns: Turns | None = None) -> None:
+        """Like `load`, but in small slices with the loop free in between; `done(error)` at the end.
+
+        turns: shared with other hosts that load, so that one slice of one of them is all that a turn of the loop has.
+        """
         replay = self._begin_load()
+        turns = turns or Turns(self._clock)
+        work = partial(self._load_slice, replay, done)
         if replay.is_committed:
-            self._clock.call_soon(partial(self._load_slice, replay, done))
+            turns.add(work)
         else:
-            self._load_watch = partial(self._committed_for_load, replay, done)
+            self._load_watch = partial(self._committed_for_load, replay, turns, work)
             self.partition.watch(self._load_watch)
 
     def _begin_load(self, start: int | None = None) -> Replay:
@@ -156,16 +162,16 @@ class Host:
         self._began = True
         return Replay(self.partition, self.machine, start)
 
-    def _committed_for_load(self, replay: Replay, done: Callable[[DuramenError | None], None]) -> None:
+    def _committed_for_load(self, replay: Replay, turns: Turns, work: Callable[[], bool]) -> None:
         if self._load_watch is not None and replay.is_committed:
             self.partition.unwatch(self._load_watch)
             self._load_watch = None
-            self._clock.call_soon(partial(self._load_slice, replay, done))
+            turns.add(work)
 
-    def _load_slice(self, replay: Replay, done: Callable[[DuramenError | None], None]) -> None:
+    def _load_slice(self, replay: Replay, done: Callable[[DuramenError | None], None]) -> bool:
         if self.failed is not None:
             done(self.failed)
-            return
+            return True
         try:
             complete = replay.step()
             if complete:
@@ -173,11 +179,10 @@ class Host:
         except DuramenError as error:
             self.fail(error)
             done(error)
-            return
+            return True
         if complete:
             done(None)
-        else:
-            self._clock.call_soon(partial(self._load_slice, replay, done))
+        return complete
 
     def _finish_load(self) -> None:
         self.loaded = True

@@ -1,7 +1,9 @@
-"""Reads a machine's log back: every committed record, in order, checked, a mebibyte at a time."""
+"""Reads a machine's log back: every committed record, in order, checked, some hundreds at a time."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from duramen.errors import ErrorCode, KafkaError, StorageError
@@ -10,8 +12,10 @@ from duramen.model import TopicPartition
 from duramen.ports import FileSpan
 from duramen.wire import batch as batches
 
-CHUNK_BYTES: Final = 1 << 20
-"""Bytes applied in one step; a sliced load lets the loop serve others between two steps."""
+CHUNK_BYTES: Final = 256 << 10
+"""Read at a time."""
+STEP_RECORDS: Final = 500
+"""Applied in one step, in a few milliseconds; a sliced load lets the loop serve others between two steps."""
 MAX_INFLATED_BYTES: Final = 64 << 20
 
 
@@ -42,6 +46,7 @@ class Replay:
         self._machine = machine
         self._position = log.log_start_offset if start is None else start
         self._target = log.log_end_offset
+        self._work = self._apply_all()
 
     @property
     def is_committed(self) -> bool:
@@ -49,37 +54,39 @@ class Replay:
         return self._log.high_watermark >= self._target
 
     def step(self) -> bool:
-        """Apply the next chunk; True when the end is reached.
+        """Apply the next records, STEP_RECORDS at most; True when the end is reached.
 
         Raises CorruptLogError or KafkaError CORRUPT_MESSAGE for damage, StorageError when the disk fails.
         """
-        if self._position >= self._target:
-            return True
-        first = self._position
-        try:
-            # Again where compaction left nothing in a segment from here on, which a cold read has to find out.
-            data = self._read(first) or self._read(first)
-        except OSError as error:
-            raise StorageError(f"{self._log.tp}: {error}") from error
-        if data is None:  # a repair dropped the log's end
-            self._position = self._target
-            return True
-        for start, header in batches.batches(data):
-            self._position = header.next_offset
-            view = data[start : start + header.size]
-            if not batches.check_crc(view, header):
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self._log.tp}: bad CRC at offset {header.base_offset}")
-            self._apply(view, header, first)
-        if self._position <= first:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self._log.tp}: no whole batch at offset {first}")
-        return self._position >= self._target
+        return sum(1 for _ in islice(self._work, STEP_RECORDS)) < STEP_RECORDS
+
+    def _apply_all(self) -> Iterator[None]:
+        """Goes on with each record that was applied."""
+        while self._position < self._target:
+            first = self._position
+            try:
+                # Again where compaction left nothing in a segment from here on, which a cold read has to find out.
+                data = self._read(first) or self._read(first)
+            except OSError as error:
+                raise StorageError(f"{self._log.tp}: {error}") from error
+            if data is None:  # a repair dropped the log's end
+                return
+            for start, header in batches.batches(data):
+                self._position = header.next_offset
+                view = data[start : start + header.size]
+                if not batches.check_crc(view, header):
+                    what = f"{self._log.tp}: bad CRC at offset {header.base_offset}"
+                    raise KafkaError(ErrorCode.CORRUPT_MESSAGE, what)
+                yield from self._apply(view, header, first)
+            if self._position <= first:
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self._log.tp}: no whole batch at offset {first}")
 
     def _read(self, offset: int) -> memoryview | None:
         """Batches; empty where a cold read found none in its segment; None where no segment has any."""
         parts = self._log.read(offset, CHUNK_BYTES, 0).parts
         return memoryview(b"".join(map(_bytes_of, parts))) if parts else None
 
-    def _apply(self, view: memoryview, header: batches.BatchHeader, first: int) -> None:
+    def _apply(self, view: memoryview, header: batches.BatchHeader, first: int) -> Iterator[None]:
         for record in batches.records(view, header, max_bytes=MAX_INFLATED_BYTES):
             if record.offset < first:
                 continue
@@ -87,6 +94,7 @@ class Replay:
                 self._machine.apply_control(LogRecord(record.key, record.value))
             else:
                 self._machine.apply(LogRecord(record.key, record.value), record.offset, record.timestamp)
+            yield
 
 
 def _bytes_of(part: Any) -> Any:

@@ -21,6 +21,7 @@ from duramen.partition.offline import check_apart
 from duramen.partition.partition import Partition
 from duramen.partition.settings import cleaner_settings, directory_settings
 from duramen.partition.store import Store
+from duramen.partition.turns import Turns
 from duramen.ports import World
 from duramen.server.authorizer import AllowAll, Authorizer, Operation, Resource
 from duramen.server.cold_reads import ColdReads
@@ -152,6 +153,8 @@ class Broker:
         self.door.bind()
         self.catalog.start()
         self.metadata = self.catalog.host
+        self.loads = Turns(self.clock)
+        """Of all coordinators: one slice a turn."""
         self.coordinators = Coordinators(self)
         self.sinks = Sinks(self)
         self.metadata.submit(self._registration(), lambda answer: self._registered(answer, on_ready))

@@ -131,7 +131,7 @@ class Coordinators:
         if partition.log_start_offset == partition.log_end_offset == partition.high_watermark:
             host.load()
         else:
-            host.start_loading(partial(self._loaded, index))
+            host.start_loading(partial(self._loaded, index), self._broker.loads)
         return host
 
     def _loaded(self, index: int, error: DuramenError | None) -> None:

@@ -173,7 +173,7 @@ class Sinks:
         if state.log_start_offset == state.log_end_offset == state.high_watermark:
             host.load()
         else:
-            host.start_loading(partial(self._loaded, index))
+            host.start_loading(partial(self._loaded, index), self._broker.loads)
         if not self._reclaiming:
             self._reclaiming = True
             self._broker.clock.call_later(RECLAIM_SECONDS, self._reclaim)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from tests.unit.machines.fakes import FakeClock, FakePartition
 from duramen.errors import BugError, ClosedError, DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.machines.contract import LogRecord, Outcome, TimerFired, TransactionMarks
 from duramen.partition.host import Host
+from duramen.partition.replay import STEP_RECORDS
+from duramen.partition.turns import Turns
 from duramen.wire.batch import build_batch
 
 
@@ -380,6 +383,28 @@ def test_nothing_is_decided_before_the_load_and_a_sliced_load_waits_for_the_comm
     assert done == [None]
     host.submit(("read",), answers.append)
     assert answers[1] == sum(range(50))
+
+
+def test_loads_take_turns_in_small_slices(clock: FakeClock) -> None:
+    """Fifty coordinators with as many records each held up a node that had started for seconds."""
+    partitions = [FakePartition(), FakePartition()]
+    for partition in partitions:
+        writer = loaded(partition, clock)
+        writer.submit(("add", *[1] * (STEP_RECORDS + 100)), lambda _: None)
+        partition.commit()
+    turns: list[Callable[[], None]] = []
+    clock.call_soon = turns.append  # type: ignore[assignment,method-assign]
+    order = Turns(clock)
+    machines = [Counter(), Counter()]
+    done: list[Any] = []
+    for machine, partition in zip(machines, partitions, strict=True):
+        Host(partition, machine, clock).start_loading(done.append, order)
+    seen = []
+    while turns:
+        assert len(turns) == 1, "one slice of one of them"
+        turns.pop()()
+        seen.append((len(machines[0].applied), len(machines[1].applied), len(done)))
+    assert seen == [(500, 0, 0), (600, 0, 1), (600, 500, 1), (600, 600, 2)]
 
 
 def test_closing_answers_everybody_once(clock: FakeClock, partition: FakePartition) -> None:

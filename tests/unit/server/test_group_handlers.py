@@ -15,6 +15,7 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.metadata import MetadataImage, NewTopic, Result, TopicCreated, TopicImage
 from duramen.machines.metadata.image import PartitionImage
 from duramen.model import OFFSETS_TOPIC, TopicPartition
+from duramen.partition.turns import Turns
 from duramen.server.authorizer import Resource
 from duramen.server.coordinators import Coordinators, java_hash, partition_for
 from duramen.server.dispatch import TABLE
@@ -54,6 +55,7 @@ class Broker:
         self.refuse_creation = False
         self.denied: dict[Resource, set[str]] = {}
         self.events: list[str] = []
+        self.loads = Turns(self.clock)
         self.coordinators = Coordinators(self)  # type: ignore[arg-type]
 
     def random_bytes(self, length: int) -> bytes:
