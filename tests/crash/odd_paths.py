@@ -15,9 +15,8 @@ from tests.crash.session import DATA, KIB, NOW, Session, small, topic_id
 from duramen.errors import CorruptLogError, DuramenError, KafkaError
 from duramen.model import TopicPartition
 from duramen.ports import Disk
-from duramen.storage import cleaning
+from duramen.storage import cleaning, hot_window
 from duramen.storage import log as log_of_a_partition
-from duramen.storage import reads as storage_reads
 from duramen.storage.checkpoints import (
     CHECKPOINT,
     CLEAN_SHUTDOWN,
@@ -66,10 +65,13 @@ def reads(run: Session) -> None:
         run.disk.cold = False  # type: ignore[attr-defined]
         _read_all(run)
         run.disk.cold = True  # type: ignore[attr-defined]
-        with patch.object(storage_reads, "RECENT_BYTES", recent_bytes):
+        with patch.object(hot_window, "RECENT_BYTES", recent_bytes):
             _read_all(run)
     run.disk.cold = False  # type: ignore[attr-defined]
     run.keep_house(NOW)
+    run.disk.cold = True  # type: ignore[attr-defined]
+    _read_all(run)  # what was hot is held to the seals
+    run.disk.cold = False  # type: ignore[attr-defined]
     run.stop()
     run.disk.end_process()
     run.start()
@@ -88,6 +90,8 @@ def _read_all(run: Session) -> None:
     for offset in reversed(range(log.start_offset, log.end_offset)):
         for part in log.read(offset, 900, log.end_offset, at_least_one=True).parts:
             if isinstance(part, Pending):
+                if part.recall is not None:
+                    part.recall.run()
                 part.run()
                 part.complete()
 

@@ -17,12 +17,13 @@ the less there is.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from duramen.ports import Timer, World
 from duramen.server.unread import UnreadReplies
+from duramen.storage.hot_window import Recall
 
 if TYPE_CHECKING:
     from duramen.server.network import Connection
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 RECENT_LANE = "recent"
 LANES = ("cold-0", "cold-1")
 """Replies whose cold bytes are read at the same time: more would only share the disk and take turns in Python."""
+
+MOST_RECALLS = 4
+"""Replies of which what follows them is brought back at the same time: behind more it would come too late."""
 
 BUSY_SECONDS = 1.0
 """How long others count as being served after a produce request or a reply from memory."""
@@ -105,6 +109,7 @@ class ColdReads:
         self.bytes_read = 0
         self.waited_seconds = 0.0
         """What replies waited for their turn, all together."""
+        self._recalling = 0
         self._waiting: deque[_Waiting] = deque()
         self._idle = list(LANES)
         self._due = float("-inf")
@@ -224,6 +229,23 @@ class ColdReads:
 
         self._unread.take(size)
         self._executor.submit(lane, waiting.work, finished)
+
+    def recall(self, recalls: Sequence[Recall]) -> None:
+        """Bring back what somebody will probably read next. Nobody waits for it, and errors are for who reads it."""
+        if not recalls or self._recalling >= MOST_RECALLS:
+            return
+        self._recalling += 1
+
+        def work() -> None:
+            for recall in recalls:
+                recall.run()
+
+        def done(result: Any, error: BaseException | None) -> None:
+            self._recalling -= 1
+            for recall in recalls:
+                recall.complete()
+
+        self._executor.submit(RECENT_LANE, work, done)
 
     def pay(self, connection: Connection | None, size: int) -> None:
         """So many bytes came from the disk: the next read waits until they are paid for."""

@@ -10,11 +10,11 @@ from duramen.errors import StorageError
 from duramen.model import TopicId, TopicPartition
 from duramen.ports import Disk
 from duramen.storage.flush_queue import FlushQueue
+from duramen.storage.hot_window import HotWindow
 from duramen.storage.log import Log
 from duramen.storage.log_state import LogJournal
 from duramen.storage.logconfig import LogConfig
 from duramen.storage.no_room import NoRoomError, opening, writing
-from duramen.storage.reads import HotWindow
 from duramen.storage.recovery_plan import LogKey
 
 

@@ -32,6 +32,7 @@ from duramen.storage.directory_start import (
     prepare,
 )
 from duramen.storage.flush_queue import FlushQueue
+from duramen.storage.hot_window import HotWindow
 from duramen.storage.housekeeping import Housekeeping, Job
 from duramen.storage.journal import Group, Journal
 from duramen.storage.journal_format import HEADER_BLOCK
@@ -42,7 +43,6 @@ from duramen.storage.logconfig import LogConfig, PlainLogConfig
 from duramen.storage.no_room import NoRoomError
 from duramen.storage.open_files import MOST_FILES
 from duramen.storage.opening import Offline, Opening
-from duramen.storage.reads import HotWindow
 from duramen.storage.recovery import RecoveryReport
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.reserve import Reserve

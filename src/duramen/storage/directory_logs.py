@@ -18,13 +18,13 @@ from duramen.storage.creation import Creation, NewLog
 from duramen.storage.damage import Damage, Findings
 from duramen.storage.directory_start import deleted_name
 from duramen.storage.flush_queue import FlushQueue
+from duramen.storage.hot_window import HotWindow
 from duramen.storage.housekeeping import Housekeeping
 from duramen.storage.journal import Journal
 from duramen.storage.log import Log
 from duramen.storage.logconfig import LogConfig
 from duramen.storage.no_room import NoRoomError, to_keep
 from duramen.storage.opening import Offline
-from duramen.storage.reads import HotWindow
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.reserve import Reserve
 from duramen.storage.retention import MoveLog

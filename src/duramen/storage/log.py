@@ -21,11 +21,11 @@ from duramen.storage.checkpoints import (
     replace_file,
 )
 from duramen.storage.flush_queue import FlushQueue
+from duramen.storage.hot_window import HotWindow
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from duramen.storage.log_state import LogJournal, LogState
 from duramen.storage.logconfig import LogConfig
 from duramen.storage.no_room import NoRoomError
-from duramen.storage.reads import HotWindow
 from duramen.storage.segment import MAX_RELATIVE, Segment
 from duramen.storage.syncing import LogSync
 from duramen.wire.batch import BatchHeader, read_marker

@@ -13,11 +13,12 @@ from duramen.model import TopicId, TopicPartition
 from duramen.ports import Buffer, Disk
 from duramen.storage import no_room
 from duramen.storage.epochs import EpochCache
+from duramen.storage.hot_window import HotWindow, Recall
 from duramen.storage.leases import UNBOUNDED, Lease, Leases
 from duramen.storage.open_files import OpenFiles
 from duramen.storage.producers import ProducerStates
-from duramen.storage.reader import Reader, segment_number
-from duramen.storage.reads import HotWindow, LogRead
+from duramen.storage.reader import Reader, aborted_between, segment_number
+from duramen.storage.reads import LogRead
 from duramen.storage.seal import SealJob
 from duramen.storage.segment import Segment, latest_ms
 from duramen.storage.times import TimeLookup, Timestamped, look_through, max_timestamp_lookup, timestamp_lookup
@@ -258,23 +259,18 @@ class LogState:
         Raises KafkaError OFFSET_OUT_OF_RANGE below the log start or above the log end; CorruptLogError; OSError.
         """
         if offset < self.start_offset or offset > self.end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.tp}: offset {offset} is outside {self.start_offset}..{self.end_offset}",
-            )
+            outside = f"{self.tp}: offset {offset} is outside {self.start_offset}..{self.end_offset}"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, outside)
         self._flush_below(end)
         return self._reader.read(self.segments, offset, max_bytes, min(end, self.end_offset), at_least_one=at_least_one)
 
+    def read_ahead(self, offset: int, size: int) -> Recall | None:
+        """See Reader.ahead."""
+        return self._reader.ahead(self.segments, offset, size)
+
     def aborted(self, first: int, last: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of rolled-back transactions with records in first..last (last excluded)."""
-        found: list[tuple[int, int]] = []
-        for number in range(segment_number(self.segments, first), len(self.segments)):
-            for entry in self.segments[number].aborted():
-                if entry.last_offset >= first and entry.first_offset < last:
-                    found.append((entry.producer_id, entry.first_offset))
-                if entry.last_stable_offset >= last:
-                    return found
-        return found
+        return aborted_between(self.segments, first, last)
 
     def time_lookup(self, timestamp: int, end: int, start: int = -1) -> TimeLookup:
         """The job behind `offset_for_timestamp`, for the cold pool; of a `rest` its `start` (see TimeLookup)."""

@@ -7,36 +7,24 @@ offset is found through the sparse index and a look at the headers behind it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from duramen.errors import CorruptLogError, KafkaError, StorageError
+from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Buffer, File, FileSpan
+from duramen.storage.hot_window import DroppedError, HotWindow, Recall, WouldBlockError, headers, nowait
 from duramen.storage.index import StoredOffsetIndex
 from duramen.storage.open_files import OpenFiles
-from duramen.storage.reads import (
-    GRAIN_BYTES,
-    SPAN_BYTES,
-    ColdRead,
-    DroppedError,
-    HotWindow,
-    LogRead,
-    Pending,
-    ReadPlan,
-    WouldBlockError,
-    extract,
-    nowait,
-)
+from duramen.storage.read_buffers import SPAN_BYTES
+from duramen.storage.reads import ColdRead, LogRead, Pending, ReadPlan, extract
 from duramen.storage.seal import SEALING
 from duramen.storage.segment import INDEX, LOG, SEAL, Segment, dormant_sums
-from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header
 from duramen.wire.checksum import crc32c
 from duramen.wire.seal import Seal
 
 REMEMBERED_POSITIONS = 64
 OPEN_CLOSED_SEGMENTS = 4
 """Files of closed segments that one log keeps open."""
-_PEEK_BYTES = 4 * 1024
 
 
 class Piece(NamedTuple):
@@ -51,6 +39,18 @@ def segment_number(segments: Sequence[Segment], offset: int) -> int:
     """Number of the segment that holds `offset`, or of the first one when it lies before all of them."""
     found = bisect_right(segments, offset, key=lambda segment: segment.base_offset)
     return max(0, found - 1)
+
+
+def aborted_between(segments: Sequence[Segment], first: int, last: int) -> list[tuple[int, int]]:
+    """(producer id, first offset) of rolled-back transactions with records in first..last (last excluded)."""
+    found: list[tuple[int, int]] = []
+    for number in range(segment_number(segments, first), len(segments)):
+        for entry in segments[number].aborted():
+            if entry.last_offset >= first and entry.first_offset < last:
+                found.append((entry.producer_id, entry.first_offset))
+            if entry.last_stable_offset >= last:
+                return found
+    return found
 
 
 class Reader:
@@ -125,6 +125,28 @@ class Reader:
         self.files.trim()
         return result
 
+    def ahead(self, segments: Sequence[Segment], offset: int, size: int) -> Recall | None:
+        """How to have in memory what a read of `size` bytes that goes on at `offset` needs; None where it is there.
+
+        Only while the machine takes things out of memory. CorruptLogError, OSError.
+        """
+        hot = self._hot
+        position = self._positions.get(offset) if hot.wary else None
+        if position is None:
+            return None
+        hot.wary -= 1
+        segment = segments[segment_number(segments, offset)]
+        stop = min(position + size, segment.flushed)
+        self.files.used(segment, LOG)
+        file = segment.open_file()
+        try:
+            hot.assure(segment, file, position, stop)
+        except DroppedError:
+            pass
+        except WouldBlockError:
+            return None
+        return hot.recall(segment, file, self._seal(segment), position, stop, offset)
+
     def remember_end(self, segment: Segment, piece: Piece) -> None:
         if piece.next_offset < segment.next_offset and isinstance(piece.part, FileSpan):
             self.remember(piece.next_offset, piece.part.position + piece.size)
@@ -141,7 +163,11 @@ class Reader:
             return self._span(segment, start, self._locate(segment, bound), offset, bound, room, first)
         except WouldBlockError as error:
             recent = isinstance(error, DroppedError)
-        return self._from_memory(segment, start, offset, room, bound, first, active, recent)
+        piece = self._from_memory(segment, start, offset, room, bound, first, active, recent)
+        if recent and start is not None and isinstance(piece.part, Pending):
+            plan = piece.part.plan
+            piece.part.recall = self._hot.recall(segment, plan.file, plan.seal, start, start + room, offset)
+        return piece
 
     def _span(self, segment: Segment, start: int, stop: int, offset: int, bound: int, room: int, first: bool) -> Piece:
         """A span of hot bytes from start up to stop, cut behind the last batch that still fits into `room`.
@@ -163,7 +189,7 @@ class Reader:
         position = max(start, self._boundary(segment, limit))
         # Most of what was asked for is there: the few bytes to the last batch that fits are not worth looking for.
         enough = position > start and (limit - position) * 8 <= limit - start
-        for at, header in self._headers(segment, position):
+        for at, header in headers(self._hot, segment, position):
             position = at
             if enough or position + header.size > limit:
                 if position == start:
@@ -186,7 +212,7 @@ class Reader:
         position = self._indexed(segment, offset)
         if position >= segment.flushed:
             raise WouldBlockError  # no index is right that leads there
-        for at, header in self._headers(segment, position):
+        for at, header in headers(self._hot, segment, position):
             if at == position and position and header.base_offset > offset:
                 raise WouldBlockError  # the index leads too far: the verified read finds out why
             if header.next_offset > offset:
@@ -243,31 +269,6 @@ class Reader:
                 CorruptLogError(segment.path_of(INDEX), 0, size, "it differs from its checksum"),
             )
             raise WouldBlockError
-
-    def _headers(self, segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
-        """The batches from `position` on; WouldBlockError where they are not hot, or not in memory any more."""
-        file = segment.open_file()
-        peek = nowait(file)
-        chunk = memoryview(b"")
-        chunk_start = position
-        while position < segment.flushed:
-            if not self._hot.covers(segment, position, min(position + HEADER_SIZE, segment.flushed)):
-                raise WouldBlockError
-            inside = position - chunk_start
-            if inside + HEADER_SIZE > len(chunk):
-                length = min(_PEEK_BYTES, segment.flushed - position)
-                try:
-                    chunk = peek(position, length)
-                except WouldBlockError:
-                    around = position, min(position + GRAIN_BYTES, segment.flushed)
-                    raise DroppedError if self._hot.belongs(segment, file, *around) else WouldBlockError from None
-                chunk_start, inside = position, 0
-            try:
-                header = parse_header(chunk, inside)
-            except KafkaError as error:
-                raise CorruptLogError(segment.path, position, segment.flushed, error.message) from None
-            yield position, header
-            position += header.size
 
     def _from_memory(
         self, segment: Segment, start: int | None, offset: int, room: int, bound: int, first: bool, active: bool,

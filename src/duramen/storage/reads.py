@@ -8,45 +8,20 @@ becomes a `Pending`, which does the same on the cold pool. Damage is a CorruptLo
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, KafkaError
-from duramen.page_cache import DIRECT_BYTES, aligned, room_for
+from duramen.page_cache import DIRECT_BYTES
 from duramen.ports import Buffer, File, FileSpan
+from duramen.storage.hot_window import Fetch, Recall
 from duramen.storage.index import StoredOffsetIndex
-from duramen.storage.open_files import OpenFiles
-from duramen.storage.segment import Segment
+from duramen.storage.read_buffers import COLD_BYTES, READ_AHEAD_BYTES, ReadBuffers
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, check_crc, parse_header
-from duramen.wire.seal import BLOCK_BYTES, Seal
+from duramen.wire.seal import Seal
 
-READ_AHEAD_BYTES = 16 * 1024
-"""How much more than asked for is read, so that batches before the offset cost no second read."""
-COLD_BYTES = 1 << 20
-"""Most bytes one read takes from outside the hot window, its first batch aside."""
-GRAIN_BYTES = 1 << 20
-"""Piece of a file by which the hot window remembers and forgets."""
-SPAN_BYTES = 64 * 1024
-"""From this size on, bytes are sent from where they lie; smaller ones are copied together with what surrounds them."""
-BUFFER_BYTES = COLD_BYTES + READ_AHEAD_BYTES + 2 * (BLOCK_BYTES + DIRECT_BYTES)
-"""A read of COLD_BYTES with what belongs to it: the read-ahead, and the rest of its first and last blocks and pages."""
-KEPT_BUFFERS = 8
-RECENT_BYTES = 64 << 20
-"""Of what was written last, how much belongs in memory even where the machine dropped it."""
-
-Fetch = Callable[[int, int], memoryview]
-"""(position, length) -> exactly these bytes of the segment; WouldBlock when they are not in memory."""
 ReadIndex = Callable[[int, int], "bytes | memoryview"]
 """(position, length) -> exactly these bytes of the index file."""
-
-
-class WouldBlockError(Exception):
-    """The bytes are not in memory, and this thread must not wait for them."""
-
-
-class DroppedError(WouldBlockError):
-    """The bytes belong in memory (`HotWindow.belongs`), and the machine has taken some of them out all the same."""
 
 
 class ColdRead(NamedTuple):
@@ -85,16 +60,24 @@ class Pending:
     """A piece of a reply that must be read off the loop.
 
     size: most bytes it can bring, a single batch above that aside. on_checked: told of what was found, on the loop.
-    recent: it belongs in memory (`HotWindow.belongs`), so it stays there once it is read.
+    recent: it belongs in memory (`HotWindow.refuse`), so it stays there once it is read. recall: a cheaper way to have
+    it there, after which the same read finds it hot.
     """
 
-    __slots__ = ("_buffers", "_bytes_read", "_on_checked", "found", "plan", "recent", "size")
+    __slots__ = ("_buffers", "_bytes_read", "_on_checked", "found", "plan", "recall", "recent", "size")
 
     def __init__(
-        self, plan: ReadPlan, buffers: ReadBuffers, on_checked: Callable[[ColdRead], bool], *, recent: bool = False
+        self,
+        plan: ReadPlan,
+        buffers: ReadBuffers,
+        on_checked: Callable[[ColdRead], bool],
+        *,
+        recent: bool = False,
+        recall: Recall | None = None,
     ) -> None:
         self.plan = plan
         self.recent = recent
+        self.recall = recall
         self.size = min(plan.max_bytes, plan.size - max(plan.hint, 0), COLD_BYTES)
         self.found: ColdRead | None = None
         self._bytes_read = 0
@@ -137,7 +120,9 @@ class Pending:
         return self.found
 
     def complete(self) -> int:
-        """On the loop, when it has run; how many bytes it brought from the disk."""
+        """On the loop, when it or its recall has run; how many bytes it brought from the disk."""
+        if self.recall is not None:
+            self.recall.complete()
         if self.found is not None and self._on_checked(self.found):
             return 0
         return self._bytes_read
@@ -158,138 +143,6 @@ class LogRead:
         self.next_offset = offset
 
 
-class HotWindow:
-    """Which bytes of segment files this process wrote or verified lately, all logs together; oldest first out.
-
-    Such bytes are sound. That they are still in memory is likely, no more: who sends them asks first (`File.resident`).
-    Kept per grain of a file as one run of bytes, so that memory follows the limit and not the number of writes.
-    """
-
-    __slots__ = ("_grains", "_written", "buffers", "files", "generation", "limit_bytes", "size")
-
-    def __init__(self, limit_bytes: int = 256 << 20, most_files: int = -1) -> None:
-        self.limit_bytes = limit_bytes
-        self._grains: OrderedDict[tuple[Segment, int], tuple[int, int, int]] = OrderedDict()
-        """(first byte, end, count of `_written` behind what was last written of them) of each."""
-        self._written = 0
-        self.size = 0
-        self.generation = 0
-        """Counts what was forgotten because it changed."""
-        self.buffers = ReadBuffers()
-        self.files = OpenFiles(most_files)
-        """Whose bytes they are: shared, as the window is."""
-
-    def add(self, segment: Segment, start: int, end: int, *, written: bool = False) -> None:
-        """Bytes start..end of the segment were written or verified just now.
-
-        What was only verified is no more recent for it: else who reads old data on would make it so, megabyte by
-        megabyte.
-        """
-        grains = self._grains
-        while start < end:
-            number = start // GRAIN_BYTES
-            stop = min(end, (number + 1) * GRAIN_BYTES)
-            key = (segment, number)
-            low, high, behind = grains.get(key, (start, start, -RECENT_BYTES))
-            if stop < low or start > high:
-                self.size -= high - low
-                del grains[key]  # another run of the same grain: the younger one counts
-                low = high = start
-            if written:
-                self._written += stop - start
-                behind = self._written
-            grains[key] = (min(low, start), max(high, stop), behind)
-            self.size += max(low - start, 0) + max(stop - high, 0)
-            start = stop
-        while self.size > self.limit_bytes:
-            _, (low, high, _) = grains.popitem(last=False)
-            self.size -= high - low
-
-    def covers(self, segment: Segment, start: int, end: int) -> bool:
-        """Whether all of these bytes are hot."""
-        grains = self._grains
-        while start < end:
-            number = start // GRAIN_BYTES
-            stop = min(end, (number + 1) * GRAIN_BYTES)
-            low, high, _ = grains.get((segment, number), (0, 0, 0))
-            if start < low or stop > high:
-                return False
-            start = stop
-        return True
-
-    def assure(self, segment: Segment, file: File, start: int, stop: int) -> None:
-        """WouldBlockError unless these bytes are hot, and in memory."""
-        if not self.covers(segment, start, stop):
-            raise WouldBlockError
-        if start < stop and not file.resident(start, stop - start):
-            belongs = self.belongs(segment, file, start, stop)
-            self.drop(segment, start, stop)
-            # Not by a name: the error and this frame would keep each other, and all that callers hold.
-            raise DroppedError if belongs else WouldBlockError
-
-    def belongs(self, segment: Segment, file: File, start: int, stop: int) -> bool:
-        """Whether bytes that are not all in memory belong there: the last ones, and those of which most still are."""
-        if self.is_recent(segment, start):
-            return True
-        places = range(start, stop, SPAN_BYTES)
-        return 2 * sum(file.resident(at, min(SPAN_BYTES, stop - at)) for at in places) > len(places)
-
-    def is_recent(self, segment: Segment, position: int) -> bool:
-        """Whether this byte is hot and among the last RECENT_BYTES."""
-        _, _, behind = self._grains.get((segment, position // GRAIN_BYTES), (0, 0, -RECENT_BYTES))
-        return self._written - behind < RECENT_BYTES
-
-    def forget(self, segment: Segment, start: int, end: int) -> None:
-        """These bytes are no longer what they were."""
-        self.generation += 1
-        self.drop(segment, start, end)
-
-    def drop(self, segment: Segment, start: int, end: int) -> None:
-        """These bytes are no longer in memory: what comes back from the disk has to be verified."""
-        for number in range(start // GRAIN_BYTES, -(-end // GRAIN_BYTES)):
-            low, high, _ = self._grains.pop((segment, number), (0, 0, 0))
-            self.size -= high - low
-
-
-class ReadBuffers:
-    """Buffers of cold reads, taken again when their last view is gone: a fresh megabyte costs as much as reading it.
-
-    Any thread: a buffer is in the queue, or with the one who looks at it.
-    """
-
-    __slots__ = ("_buffers",)
-
-    def __init__(self) -> None:
-        self._buffers: deque[bytearray] = deque(maxlen=KEPT_BUFFERS)
-
-    def view(self, length: int) -> memoryview:
-        """At least `length` bytes to read into; see `room_for`."""
-        if not SPAN_BYTES < length <= BUFFER_BYTES:
-            return room_for(length)
-        for _ in range(KEPT_BUFFERS):
-            try:
-                buffer = self._buffers.popleft()
-            except IndexError:
-                break
-            try:
-                buffer.append(buffer.pop())  # refused while there are views
-            except BufferError:
-                self._buffers.append(buffer)
-                continue
-            return self._lend(buffer, length)
-        return self._lend(bytearray(BUFFER_BYTES + DIRECT_BYTES), length)
-
-    def _lend(self, buffer: bytearray, length: int) -> memoryview:
-        view = aligned(buffer)[: length + -length % DIRECT_BYTES]
-        self._buffers.append(buffer)
-        return view
-
-
-def fresh(length: int) -> memoryview:
-    """A buffer of its own."""
-    return memoryview(bytearray(length))
-
-
 def _cut(plan: ReadPlan, position: int, length: int) -> CorruptLogError:
     return CorruptLogError(plan.path, position, position + length, "the file is too short", plan.offset)
 
@@ -302,21 +155,6 @@ def _blocking(file: File | None) -> Callable[[int, int], bytes]:
         return data
 
     return read
-
-
-def nowait(file: File) -> Fetch:
-    """Reads of what is in memory; WouldBlock otherwise."""
-
-    def fetch(position: int, length: int) -> memoryview:
-        # A read that may not wait still makes the kernel read ahead, so it is not how to find out.
-        if not file.resident(position, length):
-            raise WouldBlockError
-        buffer = fresh(length)
-        if file.pread_nowait(buffer, position) != length:
-            raise WouldBlockError
-        return buffer
-
-    return fetch
 
 
 def extract(plan: ReadPlan, fetch: Fetch, read_index: ReadIndex) -> ColdRead:

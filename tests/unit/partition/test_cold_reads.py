@@ -9,8 +9,10 @@ from duramen.errors import CorruptLogError
 from duramen.ports import FileSpan
 from duramen.sim.disk import CrashDisk, CrashFile
 from duramen.storage import reads
-from duramen.storage.reads import Pending, ReadBuffers
+from duramen.storage.read_buffers import ReadBuffers
+from duramen.storage.reads import Pending
 from duramen.wire.batch import batches, parse_header
+from duramen.wire.seal import BLOCK_BYTES
 
 SEGMENT = 100_000
 VALUES = [b"%04d" % number * 1000 for number in range(60)]
@@ -177,7 +179,7 @@ def evict(bench: Bench) -> None:
 
 
 def test_bytes_that_left_memory_are_never_sent_from_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("duramen.storage.reads.RECENT_BYTES", 0)  # what was written last may stay in memory
+    monkeypatch.setattr("duramen.storage.hot_window.RECENT_BYTES", 0)  # what was written last may stay in memory
     bench = big()
     assert [type(part) for part in bench.partition.read(0, 1 << 20, 0).parts] == [FileSpan]
     evict(bench)
@@ -199,7 +201,7 @@ def test_a_hole_in_what_is_in_memory_is_filled_once(
     monkeypatch: pytest.MonkeyPatch, left: float, belongs: bool
 ) -> None:
     """The machine takes a page here and there: what is mostly in memory is read back, and leaves from the file."""
-    monkeypatch.setattr("duramen.storage.reads.RECENT_BYTES", 0)
+    monkeypatch.setattr("duramen.storage.hot_window.RECENT_BYTES", 0)
     bench = big()
     (segment,) = bench.partition.log.segments
     file = segment.open_file()
@@ -214,9 +216,97 @@ def test_a_hole_in_what_is_in_memory_is_filled_once(
     assert isinstance(part, FileSpan if belongs else Pending)
 
 
+def checkpoint(bench: Bench) -> None:
+    """From here on the active segment has sums of its blocks."""
+    job = bench.directory.take_checkpoint(force=True)
+    assert job is not None
+    job.run()
+    bench.directory.complete_checkpoint(job)
+
+
+def dropping(bench: Bench, start: int, end: int) -> Pending:
+    """The machine takes these bytes out of memory: what a read of the first megabyte becomes then."""
+    (segment,) = bench.partition.log.segments
+    segment.open_file().sync()
+    segment.open_file().drop_cache(start, end - start)
+    (part,) = bench.partition.read(0, 1 << 20, 0).parts
+    assert isinstance(part, Pending)
+    assert part.recent
+    return part
+
+
+def test_only_what_the_machine_took_is_read_back() -> None:
+    bench = big()
+    checkpoint(bench)
+    part = dropping(bench, 3 * BLOCK_BYTES + 9000, 5 * BLOCK_BYTES)
+    assert part.recall is not None
+    assert [type(found) for found in bench.partition.read(11, 1 << 20, 0).parts] == [FileSpan], "what follows is hot"
+    bench.disk.record = []
+    part.recall.run()
+    assert part.complete() == 0
+    assert [call.length for call in bench.disk.record if call.operation == "pread"] == [BLOCK_BYTES, BLOCK_BYTES]
+    (again,) = bench.partition.read(0, 1 << 20, 0).parts
+    assert isinstance(again, FileSpan)
+    assert joined([again]) == part.run().data
+
+
+def test_a_block_that_came_back_changed_is_damage() -> None:
+    bench = big()
+    checkpoint(bench)
+    part = dropping(bench, 3 * BLOCK_BYTES, 4 * BLOCK_BYTES)
+    damage(bench.disk, 3 * BLOCK_BYTES + 70)
+    assert part.recall is not None
+    with pytest.raises(CorruptLogError) as raised:
+        part.recall.run()
+    assert (raised.value.start, raised.value.end) == (3 * BLOCK_BYTES, 4 * BLOCK_BYTES)
+    part.complete()
+    assert [type(found) for found in bench.partition.read(0, 1 << 20, 0).parts] == [Pending]
+
+
+def test_what_is_read_back_of_a_log_that_was_cut_is_not_hot() -> None:
+    bench = big()
+    checkpoint(bench)
+    part = dropping(bench, 3 * BLOCK_BYTES, 4 * BLOCK_BYTES)
+    assert part.recall is not None
+    part.recall.run()
+    bench.partition.log.truncate_to(20)
+    part.complete()
+    assert [type(found) for found in bench.partition.read(0, 1 << 20, 0).parts] == [Pending]
+
+
+def test_bytes_without_sums_are_read_back_as_a_whole() -> None:
+    bench = big()
+    part = dropping(bench, 3 * BLOCK_BYTES, 4 * BLOCK_BYTES)
+    assert part.recall is None
+    assert len(part.run().data) > 900_000
+    part.complete()
+    assert [type(found) for found in bench.partition.read(0, 900_000, 0).parts] == [FileSpan]
+
+
+def test_who_has_met_a_hole_looks_ahead() -> None:
+    """The next one is filled before anybody asks; while the machine takes nothing, nobody looks."""
+    bench = big()
+    checkpoint(bench)
+    log = bench.partition.log
+    (segment,) = log.segments
+    read = bench.partition.read(0, 300_000, 0)
+    segment.open_file().drop_cache(600_000, BLOCK_BYTES)
+    assert log.read_ahead(read.next_offset, 500_000) is None, "nobody has met one"
+    segment.open_file().drop_cache(0, BLOCK_BYTES)
+    (part,) = bench.partition.read(0, 300_000, 0).parts
+    assert isinstance(part, Pending)
+    recall = log.read_ahead(read.next_offset, 500_000)
+    assert recall is not None
+    recall.run()
+    recall.complete()
+    assert log.read_ahead(read.next_offset, 500_000) is None, "all of it is there"
+    assert log.read_ahead(39, 500_000) is None, "nobody has read up to there"
+    assert [type(found) for found in bench.partition.read(read.next_offset, 500_000, 0).parts] == [FileSpan]
+
+
 def test_who_reads_old_data_does_not_make_the_next_megabyte_recent(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of it was written by this process; the machine took it out of memory but for most of the first piece."""
-    monkeypatch.setattr("duramen.storage.reads.RECENT_BYTES", 1 << 20)
+    monkeypatch.setattr("duramen.storage.hot_window.RECENT_BYTES", 1 << 20)
     bench = big()
     (segment,) = bench.partition.log.segments
     evict(bench)

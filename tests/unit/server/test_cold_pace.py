@@ -26,7 +26,7 @@ from duramen.server.cold_reads import (
 from duramen.server.network import Connection
 from duramen.server.unread import UnreadReplies
 from duramen.sim.disk import CrashDisk, CrashFile
-from duramen.storage.reads import WouldBlockError
+from duramen.storage.hot_window import WouldBlockError
 from duramen.wire.batch import batches
 from duramen.wire.messages import API
 

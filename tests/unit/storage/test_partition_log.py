@@ -17,9 +17,10 @@ from duramen.model import topic_id_text
 from duramen.ports import FileSpan
 from duramen.storage import kinds
 from duramen.storage.disk import RealDisk
+from duramen.storage.hot_window import HotWindow
 from duramen.storage.log import Log
 from duramen.storage.logconfig import PlainLogConfig
-from duramen.storage.reads import HotWindow, Pending
+from duramen.storage.reads import Pending
 from duramen.wire.batch import build_batch
 
 

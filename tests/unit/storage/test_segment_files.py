@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from duramen.errors import CorruptLogError, StorageError
 from duramen.storage.disk import RealDisk
+from duramen.storage.hot_window import GRAIN_BYTES, RECENT_BYTES, HotWindow
 from duramen.storage.index import (
     OffsetIndex,
     StoredOffsetIndex,
@@ -20,7 +21,6 @@ from duramen.storage.index import (
     decode_offset_index,
     decode_time_index,
 )
-from duramen.storage.reads import GRAIN_BYTES, RECENT_BYTES, HotWindow
 from duramen.storage.scan import CHUNK_BYTES, scan
 from duramen.storage.seal import compute_seal
 from duramen.storage.segment import Segment, file_name, parse_base, parse_name
@@ -239,32 +239,50 @@ def test_the_hot_window_keeps_one_run_of_a_grain() -> None:
     assert not window.covers(segment, 300, 310)
 
 
-@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 40), st.integers(1, 30), st.booleans()), max_size=60))
+STEPS = st.sampled_from(["add", "add", "forget", "drop", "add back"])
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 160), st.integers(1, 120), STEPS), max_size=60))
 def test_the_hot_window_never_claims_what_was_not_added(
-    steps: list[tuple[int, int, int, bool]],
+    steps: list[tuple[int, int, int, str]],
 ) -> None:
     """Against a set of the pieces that were added; its size in bytes stays within the limit."""
-    unit = GRAIN_BYTES // 8
+    unit = BLOCK_BYTES // 2
     window = HotWindow(limit_bytes=3 * GRAIN_BYTES)
     segments = [Segment(RealDisk(), "d", 0), Segment(RealDisk(), "d", 9)]
     added: set[tuple[int, int]] = set()
-    for which, start, length, forgets in steps:
+    dropped: set[tuple[int, int]] = set()
+    for which, start, length, step in steps:
         pieces = {(which, piece) for piece in range(start, start + length)}
-        if forgets:
+        blocks = {
+            (which, piece)
+            for block in range(start // 2, -(-(start + length) // 2))
+            for piece in (2 * block, 2 * block + 1)
+        }
+        if step == "forget":
             window.forget(segments[which], start * unit, (start + length) * unit)
             added -= pieces
+        elif step == "drop":
+            window.drop(segments[which], start * unit, (start + length) * unit)
+            dropped |= blocks & added
+            added -= blocks
+        elif step == "add back":
+            for number, block in sorted(dropped & blocks):
+                if block % 2 == 0:
+                    window.add_back(segments[number], block * unit, (block + 2) * unit)
+            added |= dropped & blocks
+            dropped -= blocks
         else:
             window.add(segments[which], start * unit, (start + length) * unit)
             added |= pieces
         hot = {
             (number, piece)
             for number, segment in enumerate(segments)
-            for piece in range(80)
+            for piece in range(290)
             if window.covers(segment, piece * unit, (piece + 1) * unit)
         }
         assert hot <= added
-        assert len(hot) * unit <= window.limit_bytes
-        assert window.size == len(hot) * unit
+        assert len(hot) * unit <= window.size <= window.limit_bytes
 
 
 def test_what_was_written_last_is_recent_and_what_lies_behind_it_is_not() -> None:

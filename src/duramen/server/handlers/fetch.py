@@ -10,6 +10,8 @@ v15 replica state · v16 leader hints (KIP-951) · v17 directory id · v18 follo
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
@@ -18,6 +20,7 @@ from duramen.partition.partition import READ_COMMITTED, Partition, Read
 from duramen.partition.positions import epoch_end
 from duramen.ports import Buffer, Part, Timer
 from duramen.server.fetch_sessions import FetchPlan, Target
+from duramen.storage.read_buffers import SPAN_BYTES
 from duramen.storage.reads import Pending
 from duramen.wire.frame import part_size
 from duramen.wire.messages.fetch import FetchResponse
@@ -48,12 +51,15 @@ class Records:
 class Answer:
     """One partition's share of the reply."""
 
-    __slots__ = ("data", "read", "target")
+    __slots__ = ("at_least_one", "data", "is_back", "read", "target")
 
-    def __init__(self, target: Target, data: Any, read: Read | None) -> None:
+    def __init__(self, target: Target, data: Any, read: Read | None, *, at_least_one: bool) -> None:
         self.target = target
         self.data = data
         self.read = read
+        self.at_least_one = at_least_one
+        self.is_back = False
+        """Whether what the machine had taken out of memory is there again, for the same read to send."""
 
     @property
     def is_cold(self) -> bool:
@@ -187,16 +193,16 @@ class FetchCall:
         try:
             partition = self._check(target)
             if target.last_fetched_epoch >= 0 and self._diverged(partition, target, data):
-                return Answer(target, data, None)
+                return Answer(target, data, None, at_least_one=at_least_one)
             most = min(target.max_bytes, budget)
             isolation = self.request.body.isolation_level
             read = partition.read(target.fetch_offset, max(most, 0), isolation, at_least_one=at_least_one)
         except KafkaError as error:
             data.error_code = int(error.code)
-            return Answer(target, data, None)
+            return Answer(target, data, None, at_least_one=at_least_one)
         except (CorruptLogError, OSError, StorageError) as error:
             self._damaged(target, data, error)
-            return Answer(target, data, None)
+            return Answer(target, data, None, at_least_one=at_least_one)
         data.high_watermark = read.high_watermark
         data.last_stable_offset = read.last_stable_offset
         data.log_start_offset = read.log_start_offset
@@ -206,7 +212,7 @@ class FetchCall:
             ]
         if read.parts:
             data.records = Records(read.parts, read.size)
-        return Answer(target, data, read)
+        return Answer(target, data, read, at_least_one=at_least_one)
 
     def _check(self, target: Target) -> Partition:
         """The partition, if this request may read it here; KafkaError otherwise."""
@@ -288,6 +294,9 @@ class FetchCall:
             for answer, failure in failures or ():
                 self._damaged(answer.target, answer.data, failure)
             brought = sum(part.complete() for part in pending)
+            for answer in cold:
+                if answer.is_back:
+                    self._read_back(answer)
             throttle_ms = 0
             if not recent:
                 cold_reads.pay(connection, brought)
@@ -296,28 +305,24 @@ class FetchCall:
             self._send(answers, throttle_ms)
             connection.unmute("cold")
 
-        cold_reads.submit(connection, limit, lambda: self._read_cold(cold), warmed, recent=recent)
+        cold_reads.submit(connection, limit, partial(_read_cold, cold), warmed, recent=recent)
 
-    def _read_cold(self, cold: list[Answer]) -> list[tuple[Answer, BaseException]]:
-        """Off the loop: replace what is not in memory by verified bytes; damage stays with its partition."""
-        failures: list[tuple[Answer, BaseException]] = []
-        for answer in cold:
-            parts: list[Any] = []
-            try:
-                for part in answer.data.records.parts:
-                    parts.append(_compact(part.run().data) if isinstance(part, Pending) else part)
-            except (CorruptLogError, OSError, StorageError) as error:
-                failures.append((answer, error))
-                continue
-            answer.data.records = Records(parts, sum(map(part_size, parts)))
-        return failures
+    def _read_back(self, answer: Answer) -> None:
+        """The same read again, which finds in memory by now what it waited for."""
+        assert answer.read is not None
+        again = self._read_one(answer.target, answer.read.size, at_least_one=answer.at_least_one)
+        answer.data, answer.read = again.data, again.read
+        if answer.is_cold:
+            answer.leave_out()
 
     def _send(self, answers: list[Answer], throttle_ms: int = 0) -> None:
         session = self.plan.session
         by_topic: dict[Any, Any] = {}
+        found = 0
         for answer in answers:
             key = answer.target.key
             size = blob_size(answer.data.records)
+            found += size
             partition = self._partition(answer.target) if size else None  # of a thousand partitions few bring anything
             if partition is not None:
                 partition.bytes_out += size
@@ -339,6 +344,18 @@ class FetchCall:
                 throttle_time_ms=throttle_ms, session_id=self.plan.session_id, responses=list(by_topic.values())
             )
         )
+        if found >= SPAN_BYTES:
+            self.request.broker.clock.call_soon(partial(self._look_ahead, answers))
+
+    def _look_ahead(self, answers: list[Answer]) -> None:
+        """While the client takes the reply: have in memory what it will ask for next, where the machine took it out."""
+        recalls = []
+        for answer in answers:
+            read, partition = answer.read, self._partition(answer.target)
+            if read is not None and partition is not None and read.size >= SPAN_BYTES:
+                with suppress(CorruptLogError, OSError, StorageError):  # who reads it will be told
+                    recalls.append(partition.log.read_ahead(read.next_offset, read.size))
+        self.request.broker.cold_reads.recall([recall for recall in recalls if recall is not None])
 
     def _changed(self, answer: Answer) -> bool:
         """Whether an incremental reply has to mention this partition."""
@@ -353,6 +370,25 @@ class FetchCall:
             or data.high_watermark != target.told_high_watermark
             or data.log_start_offset != target.told_log_start
         )
+
+
+def _read_cold(cold: list[Answer]) -> list[tuple[Answer, BaseException]]:
+    """Off the loop: replace what is not in memory by verified bytes; damage stays with its partition."""
+    failures: list[tuple[Answer, BaseException]] = []
+    for answer in cold:
+        parts: list[Any] = []
+        try:
+            for part in answer.data.records.parts:
+                if isinstance(part, Pending) and part.recall is not None:  # the only part: see LogRead
+                    part.recall.run()
+                    answer.is_back = True
+                    break
+                parts.append(_compact(part.run().data) if isinstance(part, Pending) else part)
+        except (CorruptLogError, OSError, StorageError) as error:
+            failures.append((answer, error))
+            continue
+        answer.data.records = Records(parts, sum(map(part_size, parts)))
+    return failures
 
 
 def _compact(data: memoryview) -> Buffer:
