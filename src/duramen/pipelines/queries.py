@@ -45,9 +45,17 @@ from duramen.swaps import Cut
 
 CAUSES_MAX = 16
 RESTART_SECONDS = (0.5, 1, 2, 4, 8)
+BATCH_BYTES = "64m"
+"""Of stored records, of a batch whose rows the driver takes together: what is there at first may be years."""
 Say = Callable[[str], None]
 Mark = Callable[[str], None]
 _T = TypeVar("_T")
+
+
+_TOO_LARGE = (
+    ": --conf spark.driver.maxResultSize=4g --conf spark.driver.memory=6g let this batch through, and "
+    "maxBytesPerTrigger in the options of its Topic keeps later ones smaller"
+)
 
 
 class QueryFailedError(DuramenError):
@@ -136,7 +144,7 @@ class Queries:
         folder = self.folder(name)
         place = folder.version(version or folder.current().version)
         reading = self.reading(step, place)
-        topic = replace(step.source, name=reading.topic)
+        topic = replace(step.source, name=reading.topic, options=_bounded(step))
         records = self.connector.read(self.spark, topic, reading.start, reading.end(upto))
         rows = decode(records, step.source)
         if not isinstance(step, EffectStep):
@@ -352,10 +360,23 @@ def _refuse_anew(plan: Plan, batch: int) -> None:
         )
 
 
+def _told_of(source: Topic) -> dict[str, str]:
+    """The source's options by their names in lower case."""
+    return {name.lower(): value for name, value in source.options.items()}
+
+
 def _goes_on(source: Topic) -> bool:
     """Whether the source was told to go on behind records that are gone."""
-    told = {name.lower(): value for name, value in source.options.items()}
-    return told.get("failondataloss", "").strip().lower() == "false"
+    return _told_of(source).get("failondataloss", "").strip().lower() == "false"
+
+
+def _bounded(step: Step) -> Mapping[str, str]:
+    """The options of a step's source, with a bound for its batches where the driver takes all of their rows."""
+    given = step.source.options
+    folded = isinstance(step, TableStep) and step.shape.guarded
+    if not folded or {"maxoffsetspertrigger", "maxbytespertrigger"} & _told_of(step.source).keys():
+        return given
+    return {**given, "maxBytesPerTrigger": BATCH_BYTES}
 
 
 def _check_cut(plan: Plan) -> None:
@@ -426,6 +447,12 @@ def reason(failure: PySparkException | BaseException) -> str:
     """The cause at the bottom of Spark's error, in one line."""
     lines = [line.strip() for line in _told(failure).splitlines() if line.strip()]
     for line in reversed(lines):
+        if "Py4JJavaError: " in line:  # which tells the number of an object
+            continue
         if line.startswith("duramen.") or "Error: " in line.split("(")[0]:
             return line.partition(": ")[2][:500] if line.startswith("duramen.") else line[:500]
+    for line in reversed(lines):
+        if line.startswith("Caused by: "):
+            found = line.removeprefix("Caused by: ").partition(": ")[2][:500]
+            return found + (_TOO_LARGE if "spark.driver.maxResultSize" in found else "")
     return lines[0][:500] if lines else type(failure).__name__

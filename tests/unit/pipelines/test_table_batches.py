@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from duramen.pipelines.chain import Reading
 from duramen.pipelines.changelog import ChangelogError
 from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.parquet_store import ParquetStore
-from duramen.pipelines.queries import Plan, Queries, Told
+from duramen.pipelines.queries import Plan, Queries, Told, _bounded
 from duramen.pipelines.store import Store
 
 OWN = pa.schema([("n", pa.int64())])
@@ -161,6 +162,28 @@ def test_a_topic_made_anew_is_told_where_the_source_goes_on(tmp_path: Path) -> N
     with pytest.raises(ConfigError, match=r"topic flights was deleted and made anew.*reprocess"):
         table.batch(2, 2, Rows(0, 1), topic_id=ids[1])
     assert table.store.rows()["n"].to_pylist() == [0, 1, 2, 3]
+
+
+def test_a_batch_that_the_driver_takes_has_a_bound(tmp_path: Path) -> None:
+    """The first was all that the topic had: more than the driver holds, again and again, for Spark had planned it."""
+    pipeline = pipelines.Pipeline("tour", folder=tmp_path)
+    plain, own = pipelines.Topic("flights"), pipelines.Topic("flights", options={"MaxOffsetsPerTrigger": "9"})
+
+    def rows(flights: Any) -> Any:
+        return flights
+
+    steps = {
+        "table": pipeline.table(plain, keys=["n"]),
+        "history": pipeline.history(plain),
+        "own": pipeline.history(own),
+        "sums": pipeline.table(plain, keys=["n"], aggregate=True),
+        "stream": pipeline.stream(plain, to="late"),
+    }
+    for name, register in steps.items():
+        register(FunctionType(rows.__code__, globals(), name))
+    found = {name: dict(_bounded(pipeline.step(name))) for name in steps}
+    bound = {"maxBytesPerTrigger": "64m"}
+    assert found == {"table": bound, "history": bound, "own": dict(own.options), "sums": {}, "stream": {}}
 
 
 def test_a_failure_of_the_upkeep_is_told_and_the_batch_stands(tmp_path: Path) -> None:
