@@ -17,7 +17,7 @@ from duramen.storage.journal_format import part_name
 from duramen.storage.seal import SEALING
 from duramen.wire.seal import decode_seal
 
-LEFTOVERS = (".tmp", ".new", ".tail", ".deleted", ".cleaned", ".swap", "-delete")
+LEFTOVERS = (".tmp", ".new", ".tail", ".cut", ".deleted", ".cleaned", ".swap", "-delete")
 
 
 @dataclass(slots=True)

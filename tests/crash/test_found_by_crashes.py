@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
@@ -148,6 +149,18 @@ class _PowerCut(BaseException):
     """Ends a start in its middle."""
 
 
+def _cut_off_at(path: str) -> Callable[[TapeFile], None]:
+    """A sync that ends the process at this file."""
+    sync = TapeFile.sync
+
+    def cut_off(file: TapeFile) -> None:
+        if file.path == path:
+            raise _PowerCut
+        sync(file)
+
+    return cut_off
+
+
 def test_a_recovery_that_is_cut_off_leaves_no_seal_of_what_it_cut_off() -> None:
     """What was flushed and sealed, but never journaled, goes; so must its checksums, whatever name came through."""
     session = Session(1)
@@ -282,4 +295,72 @@ def test_a_start_that_finds_a_topic_half_made_vouches_for_nothing_that_a_power_c
     session.commit()
     session.crash()
     found = explore("half made", crash_states(session.disk.tape, first=session.first_step), check_storage)
+    assert found.violations == []
+
+
+def test_a_start_that_was_killed_behind_its_cut_has_the_next_one_sync_it() -> None:
+    """The file had its length by then, so nothing was done; a power cut brought back what a newer one overlaps."""
+    session = Session(1)
+    session.start()
+    session.create(1)
+    session.put(1, 2500)
+    session.commit()
+    session.checkpoint()
+    session.put(1, 400)
+    session.directory.flush()
+    file = session.log(1).active.open_file()
+    file.sync()  # the kernel has written it back
+    session.crash()
+    session.disk.end_process()
+    with patch.object(TapeFile, "sync", _cut_off_at(f"{DATA}/topic1-0/{0:020}.log")), pytest.raises(_PowerCut):
+        session.start()
+    session.disk.end_process()
+    session.start()
+    session.epoch(1, 2)
+    session.put(1, 2500)
+    session.commit()
+    session.checkpoint()
+    session.begin()
+    session.put(1, 200)
+    session.commit()
+    session.crash()
+    found = explore("killed behind its cut", crash_states(session.disk.tape, first=session.first_step), check_storage)
+    assert found.violations == []
+
+
+def test_a_start_that_was_killed_when_it_had_removed_segments_has_the_next_one_sync_that() -> None:
+    """They were gone, so nothing was done; a power cut brought one back between newer ones."""
+    session = Session(1)
+    session.start()
+    session.create(1)
+    session.put(1, 2500)
+    session.commit()
+    session.checkpoint()
+    session.put(1, 400, records=3)
+    for _ in range(2):
+        session.put(1, 2500, records=2)
+    session.directory.flush()
+    session.log(1).disk.sync_directory(f"{DATA}/topic1-0")
+    session.crash()
+    session.disk.end_process()
+    sync = session.disk.sync_directory
+
+    def cut_off(path: str) -> None:
+        if path.endswith("topic1-0"):
+            raise _PowerCut
+        sync(path)
+
+    with patch.object(session.disk, "sync_directory", cut_off), pytest.raises(_PowerCut):
+        session.start()
+    session.disk.end_process()
+    session.start()
+    session.epoch(1, 2)
+    for _ in range(2):
+        session.put(1, 2500, records=9)
+        session.commit()
+    session.begin()
+    session.put(1, 200)
+    session.commit()
+    session.crash()
+    found = explore("killed behind a removal", crash_states(session.disk.tape, first=session.first_step), check_storage)
     assert found.violations == []

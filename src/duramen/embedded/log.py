@@ -146,7 +146,8 @@ class EmbeddedLog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        if os.getpid() == self._pid:  # a child that was forked inside the block leaves it, too
+            self.close()
 
     def topic(self, name: str, partitions: int | None = None, configs: Mapping[str, str] | None = None) -> Topic:
         """The topic of this name, created (durably) on first use with `partitions` (1 unless given) and `configs`.

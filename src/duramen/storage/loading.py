@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _BESIDE_A_LOG = frozenset({INDEX, TIME_INDEX, TXN_INDEX, SEAL, SEALING})
 _REPLACED_BY_A_SEAL = frozenset({SEALING})
-_LEFT_OVER = (DELETED, ".cleaned", ".tmp")
+_LEFT_OVER = (DELETED, ".cleaned", ".tmp", ".cut")
 
 SnapshotKind = tuple[str, Callable[[bytes, Home], list[Producer] | None]]
 

@@ -38,6 +38,7 @@ CHUNK_BYTES = 1 << 20
 MAX_PIECES = 1000
 """Buffers per write; IOV_MAX is 1024 on Linux and macOS."""
 TAIL_SUFFIX = ".tail"
+CUT_SUFFIX = ".cut"
 STALE_SUFFIXES = (TXN_INDEX, SEAL)
 """Side files that speak of bytes which are gone; offset and time indexes are made again when the log is opened."""
 DROPPED_SUFFIXES = (INDEX, TIME_INDEX, TXN_INDEX, SEAL, SEALING)
@@ -62,6 +63,40 @@ class RecoveryReport:
         self.bytes_written += part.bytes_written
         self.bytes_cut += part.bytes_cut
         self.partitions_changed += part.partitions_changed
+
+
+class CutMarks:
+    """Empty files beside segments that are cut or removed, and for snapshots that are.
+
+    A start that is killed behind that leaves the next one a file of the right length, or no file, and perhaps not on
+    the disk: it has to sync it. A power cut takes mark and cut, or neither counts.
+    """
+
+    def __init__(self, disk: Disk, path: str, names: list[str]) -> None:
+        self._disk = disk
+        self._path = path
+        stems = (name.removesuffix(CUT_SUFFIX) for name in names if name.endswith(CUT_SUFFIX))
+        self._bases = dict.fromkeys(int(stem) for stem in stems if stem.isdecimal())
+
+    def __contains__(self, base: int) -> bool:
+        return base in self._bases
+
+    def __len__(self) -> int:
+        return len(self._bases)
+
+    def mark(self, base: int) -> None:
+        """The segment is about to be cut. OSError."""
+        if base not in self._bases:
+            self._disk.open(self._name(base), create=True).close()
+            self._bases[base] = None
+
+    def remove(self) -> None:
+        """All of them are synced by now. OSError."""
+        for base in self._bases:
+            self._disk.remove(self._name(base))
+
+    def _name(self, base: int) -> str:
+        return posixpath.join(self._path, f"{base:020d}{CUT_SUFFIX}")
 
 
 class PartitionRecovery:
@@ -90,6 +125,7 @@ class PartitionRecovery:
         self._report = RecoveryReport()
         self._changed = False
         self._dirty_names = False
+        self._cuts = CutMarks(disk, path, [])
         self._sound_below: int | None = None
         self.synced = plan.trusted.offset if plan.trusted is not None else None
         """All below was synced, by the plan; None: that is not known."""
@@ -117,6 +153,7 @@ class PartitionRecovery:
         names = self._disk.list_directory(self._path)
         bases = sorted(filter_bases(names))
         tails = dict(tail for tail in map(_parse_tail, names) if tail is not None)
+        self._cuts = CutMarks(self._disk, self._path, names)
         end = self._accept(bases, tails)
         for base in bases:
             if base > end.segment_base:
@@ -131,7 +168,7 @@ class PartitionRecovery:
             if base <= end.segment_base:
                 self._apply(base, writes, tails.get(base), limit, present=base in bases)
         self._side_files(end)
-        if self._dirty_names or self._changed or plan.end is None:
+        if self._dirty_names or self._changed or self._cuts or plan.end is None:
             # Also where no name is new: a segment that was there after a kill may have been created and never named
             # durably, and the journal that could make it again is about to go. Or all of the log was just being made.
             self._disk.sync_directory(self._path)
@@ -139,6 +176,7 @@ class PartitionRecovery:
             self._disk.remove(self._file(_tail_name(base, position)))
         if tails:
             self._disk.sync_directory(self._path)
+        self._cuts.remove()
         self._report.partitions_changed = int(self._changed)
         return end
 
@@ -180,7 +218,7 @@ class PartitionRecovery:
                     self._file(log_name(base)), reached.position, size, "not a record batch", reached.offset
                 )
             if reached.position > position and base not in tails:
-                self._save_tail(base, position, reached.position)
+                _save_tail(self._disk, self._path, base, position, reached.position)
                 tails[base] = position
             end = reached
             if reached.position < size:
@@ -221,21 +259,6 @@ class PartitionRecovery:
         finally:
             file.close()
 
-    def _save_tail(self, base: int, start: int, stop: int) -> None:
-        """Copy a range of a segment to a side file that exists only when it is complete and synced."""
-        path = self._file(_tail_name(base, start))
-        source = self._disk.open(self._file(log_name(base)))
-        target = self._disk.open(path + ".new", create=True, write=True)
-        try:
-            target.truncate(0)
-            _copy(source, start, target, 0, stop - start)
-            target.sync()
-        finally:
-            source.close()
-            target.close()
-        self._disk.rename(path + ".new", path)
-        self._disk.sync_directory(self._path)
-
     # -- one segment
 
     def _apply(self, base: int, writes: list[Write], tail: int | None, limit: int | None, *, present: bool) -> None:
@@ -259,10 +282,12 @@ class PartitionRecovery:
             if may_be_cut and trim_growing(self._disk, self._file(file_name(base, SEALING)), cut):
                 self._dirty_names = True
             changed = not present or cut < size or bool(fresh) or tail is not None or last_extent >= 0
-            if not changed:
+            in_cache = base in self._cuts or (self._plan.truncated and limit is not None)
+            if not (changed or in_cache):
                 return
             trim_growing(self._disk, self._file(file_name(base, SEALING)), cut)
             if cut < size:
+                self._cuts.mark(base)
                 file.truncate(cut)
             end = self._write_fresh(file, fresh, cut)
             if tail is not None:
@@ -338,6 +363,7 @@ class PartitionRecovery:
             self._report.bytes_cut += file.size()
         finally:
             file.close()
+        self._cuts.mark(base)
         self._disk.remove(path)
         self._drop_side_files(base, DROPPED_SUFFIXES)
         self._changed = self._dirty_names = True
@@ -355,6 +381,8 @@ class PartitionRecovery:
             parsed = parse_name(name)
             beyond = parsed is not None and parsed[1] in (SNAPSHOT, PRODUCERS) and parsed[0] > end.offset
             if beyond or name.endswith(TAIL_SUFFIX + ".new"):
+                if parsed is not None:
+                    self._cuts.mark(parsed[0])
                 self._disk.remove(self._file(name))
                 self._dirty_names = True
         path = self._file(LEADER_EPOCHS)
@@ -364,6 +392,22 @@ class PartitionRecovery:
         if after != before:
             replace_file(self._disk, path, encode_epochs(after), durable_name=False)
             self._dirty_names = True
+
+
+def _save_tail(disk: Disk, directory: str, base: int, start: int, stop: int) -> None:
+    """Copy a range of a segment to a side file that exists only when it is complete and synced."""
+    path = posixpath.join(directory, _tail_name(base, start))
+    source = disk.open(posixpath.join(directory, log_name(base)))
+    target = disk.open(path + ".new", create=True, write=True)
+    try:
+        target.truncate(0)
+        _copy(source, start, target, 0, stop - start)
+        target.sync()
+    finally:
+        source.close()
+        target.close()
+    disk.rename(path + ".new", path)
+    disk.sync_directory(directory)
 
 
 def _is_whole(writes: list[Write]) -> bool:

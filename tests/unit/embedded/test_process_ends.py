@@ -172,3 +172,16 @@ def test_what_no_thread_can_be_begun_for_is_done_on_the_spot(tmp_path: Path, mon
     monkeypatch.undo()
     with duramen.open(tmp_path) as log:
         assert len(list(log.topic("events").read(7))) == 3
+
+
+def test_a_child_that_is_forked_inside_the_block_may_leave_it(tmp_path: Path) -> None:
+    """Its sys.exit(0) became a traceback and a 1."""
+    code = """
+log.close()
+with duramen.open(sys.argv[1]) as log:
+    child = os.fork()
+    if not child:
+        sys.exit(0)
+    print(os.waitpid(child, 0)[1], log.topic("events").append([record]))
+"""
+    assert _run(code, tmp_path) == "0 [0]\n"
