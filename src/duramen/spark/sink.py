@@ -123,7 +123,7 @@ class _Sink:
     def _check_writer(self, query_id: str | None, last: str | None) -> None:
         """Refuse to take another's batches for one's own. `last`: who wrote the last one, if somebody did."""
 
-    def _check_replay(self, batch_id: int, known: Any) -> None:
+    def _check_replay(self, batch_id: int, rows: int, known: Any) -> None:
         """Refuse a batch that is committed where it is another one of that number. known: the DescribeSink response."""
 
     def _signs(self, query_id: str | None) -> str | None:
@@ -142,9 +142,10 @@ class _Sink:
         claim = self._claim
         if claim is None:  # at least once: everything is there already
             return
+        rows = sum(message.rows for message in done)
         said = {
             "query": self._signs(done[0].query_id) if done else None,
-            "rows": sum(message.rows for message in done),
+            "rows": rows,
             "bytes": sum(message.bytes for message in done),
             **self._plan(batch_id),
         }
@@ -156,7 +157,7 @@ class _Sink:
             if answer.already_committed and done:
                 known = calls.describe()
                 self._check_writer(done[0].query_id, _writer_of(known.last_metadata))
-                self._check_replay(batch_id, known)
+                self._check_replay(batch_id, rows, known)
             self._tell_dropped(answer, batch_id)
             self._points.reach(AFTER_COMMIT)
             if self._ephemeral():
@@ -250,6 +251,15 @@ class BatchSink(_Sink, DataSourceArrowWriter):
                 "give this write a sinkId of its own"
             )
 
+    def _check_replay(self, batch_id: int, rows: int, known: Any) -> None:
+        # That is what the numbers are for; but of a rerun the rows are as many.
+        is_last = batch_id == known.last_batch_id
+        there = _said(known.last_metadata).get("rows") if is_last else None
+        if there != rows:
+            told = f" with {there} rows" if is_last else f", and others up to {known.last_batch_id}"
+            text = "sink %s has batch %d already%s: nothing of these %d rows is written"
+            _log.warning(text, self._sink_id(), batch_id, told, rows)
+
     def _signs(self, query_id: str | None) -> str | None:
         return None  # also within foreachBatch, whose tasks have the stream's id: the numbers are the user's
 
@@ -293,7 +303,7 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
                 "which counts its batches anew: give it a sinkId of its own, or its old checkpoint"
             )
 
-    def _check_replay(self, batch_id: int, known: Any) -> None:
+    def _check_replay(self, batch_id: int, rows: int, known: Any) -> None:
         # Only the last batch is ever asked for again, and as it was planned. A checkpoint that was put back plans
         # others under numbers that are taken: their rows would be nowhere.
         said = _said(known.last_metadata)

@@ -102,5 +102,8 @@ def test_what_is_behind_is_not_swapped_and_effects_are_not_replayed(tmp_path: Pa
 
     with pytest.raises(ConfigError, match="replayable=True"):
         Reprocessing(pipeline, "mail")._check("v2")
+    with pytest.raises(NotReadyError, match="mail has never run here"):
+        Reprocessing(pipeline, "mail").rollback()
+    (tmp_path / "mail").mkdir()
     with pytest.raises(NotReadyError, match="no version before v1"):
         Reprocessing(pipeline, "mail").rollback()

@@ -164,6 +164,24 @@ def test_a_rerun_with_sink_and_batch_id_writes_nothing_twice(lab: Lab) -> None:
         lab.batch(sinkid="nightly")
 
 
+def test_other_rows_under_a_number_that_is_taken_are_warned_of(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing of them is written, as was asked; who gave a number twice by mistake heard nothing."""
+
+    def write(batch_id: str, *numbers: int) -> None:
+        planned = SPARK.dumps(lab.batch(sinkid="nightly", batchid=batch_id))
+        SPARK.loads(planned).commit([lab.task(planned, numbered(*numbers))])
+
+    write("6", 0)
+    write("7", 1, 2)
+    write("7", 1, 2)
+    assert caplog.text == ""
+    write("7", 3, 4, 5)
+    assert "sink nightly has batch 7 already with 2 rows: nothing of these 3 rows is written" in caplog.text
+    write("6", 9)
+    assert "sink nightly has batch 6 already, and others up to 7: nothing of these 1 rows" in caplog.text
+    assert lab.values() == texts(0, 1, 2)
+
+
 def test_overwrite_is_refused(lab: Lab) -> None:
     with pytest.raises(ConfigError, match="only appended to"):
         batch_writer(lab.options(), SCHEMA, True)
