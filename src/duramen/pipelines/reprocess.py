@@ -110,6 +110,12 @@ class Reprocessing:
             raise ConfigError(f"{version} is the current version of {self.step.name}; choose another name")
         if self.folder.version(current).about() is None:
             raise ConfigError(f"{self.step.name} has never run: `duramen spark run` first")
+        about = self.folder.version(version).about()
+        if about is not None and about.get("fingerprint", self.step.fingerprint) != self.step.fingerprint:
+            raise ConfigError(
+                f"{self.step.name} {version} was begun by other code than this: with that code it goes on; --version "
+                "with another name builds one by this code"
+            )
 
     def contained(self, version: str) -> Offsets:
         """The records of the source that a version has worked in."""

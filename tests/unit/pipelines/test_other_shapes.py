@@ -95,6 +95,21 @@ def test_a_change_of_the_keys_is_not_accepted_into_a_table(what: str, tmp_path: 
     assert pipelines.open_table(pipeline, "aircraft").shape.keys == ("tail",)
 
 
+def test_a_version_that_other_code_began_is_refused_before_anything_is_noted(tmp_path: Path) -> None:
+    """It was no longer built then, and could not be swapped in; and the error told to do what had just been done."""
+    pipeline = declared(tmp_path, lambda p: p.table(FLIGHTS, keys=["tail"]))
+    work = Reprocessing(pipeline, "aircraft")
+    for version in ("v1", "v2"):
+        made(pipeline, version, BEFORE)
+    work.folder.note_reprocessing({"version": "v2", "from": "v1", "phase": "built"})
+    about = work.folder.version("v2").about() or {}
+    work.folder.version("v2").describe({**about, "fingerprint": "other"})
+    with pytest.raises(ConfigError, match=r"aircraft v2 was begun by other code.*--version with another name"):
+        work.build(None, "v2", lambda _: None, lambda _: None)  # type: ignore[arg-type]
+    work.swap("v2")
+    assert work.folder.current().version == "v2"
+
+
 def test_a_table_built_anew_from_a_topic_that_was_made_anew_lacks_nothing(tmp_path: Path) -> None:
     """It was behind the old one by records that nobody can read any more, and no `reprocess` would have caught up."""
     pipeline = declared(tmp_path, lambda p: p.table(FLIGHTS, keys=["tail"]))
