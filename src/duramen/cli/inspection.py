@@ -7,6 +7,7 @@ stop: the next start replaces them from the journal or, when they were never ack
 
 from __future__ import annotations
 
+import errno
 import posixpath
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, DuramenError, StorageError
 from duramen.model import TopicPartition
-from duramen.ports import Disk, File
+from duramen.ports import DirectoryLock, Disk, File
 from duramen.storage.checkpoints import (
     CHECKPOINT,
     CLEAN_SHUTDOWN,
@@ -165,7 +166,7 @@ def verify_directory(
     meta, wrong = compare_identity(disk, path)
     if meta is None and any(what == MISSING for _, _, what in wrong):
         raise StorageError(f"{path} is no data directory: it has no {META_PROPERTIES}")
-    lock = disk.lock(posixpath.join(path, LOCK))
+    lock = _lock(disk, path)
     try:
         clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
         report = DirectoryReport(
@@ -202,7 +203,18 @@ def verify_directory(
         _verify_ends(report, ends, known, only)
         return report
     finally:
-        lock.release()
+        if lock is not None:
+            lock.release()
+
+
+def _lock(disk: Disk, path: str) -> DirectoryLock | None:
+    """None on a file system that is read-only, as after an error or of a copy: nobody writes there."""
+    try:
+        return disk.lock(posixpath.join(path, LOCK))
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        return None
 
 
 def _verify_ends(report: DirectoryReport, points: dict[TopicPartition, int], known: str, only: str | None) -> None:

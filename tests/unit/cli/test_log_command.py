@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -418,3 +419,16 @@ def test_a_file_that_is_named_like_a_partition_is_passed_over(data: Path, capsys
     assert main(["log", "verify", str(data)]) == 0
     assert main(["log", "repair", str(data)]) == 0
     assert "notes-2024" not in capsys.readouterr().out
+
+
+def test_what_cannot_be_written_to_can_be_checked(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A disk that was mounted read-only behind an error is when somebody wants to know."""
+
+    def refuse(disk: RealDisk, path: str) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    monkeypatch.setattr(RealDisk, "lock", refuse)
+    assert main(["log", "verify", str(data)]) == 0
+    assert "everything is sound" in capsys.readouterr().out
