@@ -13,7 +13,7 @@ from random import Random
 from duramen.sim.client import Client, Script
 from duramen.sim.invariants import InvariantViolated
 from duramen.sim.node import Node
-from duramen.sim.troubles import Errors, Latency, ShortReads, flip_a_bit, restore
+from duramen.sim.troubles import Errors, Latency, ShortReads, flip_a_bit, restore, take_pages
 
 POLL_S = 0.005
 START_DEADLINE_S = 60.0
@@ -36,6 +36,7 @@ KINDS = {
     "lying sync": 2,
     "flipped bit": 2,
     "short reads": 1,
+    "pages taken": 2,
     "slow disk": 1,
     "clock jump": 2,
 }
@@ -180,6 +181,7 @@ class Faults:
                 "lying sync": self._lie,
                 "flipped bit": self._flip,
                 "short reads": self._read_short,
+                "pages taken": self._take_pages,
                 "slow disk": self._dawdle,
                 "clock jump": self._jump,
             }
@@ -312,6 +314,13 @@ class Faults:
         self.node.disk.short_reads = ShortReads(self.random, self.counts)
         yield self.random.uniform(0.1, 0.5)
         self.node.disk.short_reads = None
+
+    def _take_pages(self) -> Script:
+        """The machine takes pages of segments out of memory, though nobody needs the room."""
+        end = self._now() + self.random.uniform(0.1, 0.8)
+        while self._now() < end:
+            take_pages(self.node.disk, self.random)
+            yield self.random.uniform(0.0, 0.02)
 
     def _dawdle(self) -> Script:
         self._latency.slow = self.random.choice((0.05, 0.3, 2.0))

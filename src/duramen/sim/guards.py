@@ -265,6 +265,7 @@ class Routing(Guard):
     owner = FetchCall
     method = "_partition"
     caught_by = "OnlyWhatWasProduced"
+    also = ("NothingReadVanishes",)  # the two have histories of their own
     plan = Plan(churn=False)
 
     def replacement(self, original: Any) -> Any:

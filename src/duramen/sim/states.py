@@ -19,6 +19,7 @@ from duramen.partition.store import Store
 from duramen.server.relocation import Relocation
 from duramen.storage.cleaner import Cleaner, Cleaning
 from duramen.storage.directory import LogDirectory
+from duramen.storage.hot_window import Recall
 from duramen.storage.housekeeping import Housekeeping
 from duramen.storage.journal import Journal
 from duramen.storage.journal_ring import Growth, PartRing
@@ -272,6 +273,14 @@ def _pending(original: Any, hit: Hit) -> Any:
     return wrapped
 
 
+def _recall(original: Any, hit: Hit) -> Any:
+    def wrapped(recall: Recall) -> Any:
+        hit("block that left memory held to its sum")
+        return original(recall)
+
+    return wrapped
+
+
 def _seal(original: Any, hit: Hit) -> Any:
     def wrapped(job: SealJob) -> Any:
         hit("segment sealed")
@@ -495,6 +504,7 @@ PROBES = (
         ("active segment rolled to expire", "retention moved the log start", "segments below a deletion went"),
     ),
     Probe(Pending, "run", _pending, ("cold read against a seal", "cold read by batch CRCs")),
+    Probe(Recall, "run", _recall, ("block that left memory held to its sum",)),
     Probe(SealJob, "run", _seal, ("segment sealed",)),
 )
 

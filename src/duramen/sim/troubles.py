@@ -153,6 +153,14 @@ def flip_a_bit(disk: CrashDisk, random: Random, directory: str) -> Flip | None:
     return Flip(path, position, mask, cache[position], _around(cache, position))
 
 
+def take_pages(disk: CrashDisk, random: Random) -> None:
+    """Clean pages of one segment leave memory, from some place on; they are on the disk still."""
+    segments = [inode for path, inode in disk.names.walk() if inode.cache and path.endswith(".log")]
+    if segments:
+        inode = random.choice(segments)
+        inode.drop(random.randrange(len(inode.cache)), random.choice((4096, 20_000, 1 << 20)))
+
+
 def _around(content: bytes, position: int) -> bytes:
     return content[max(position - AROUND_BYTES, 0) : position + AROUND_BYTES]
 

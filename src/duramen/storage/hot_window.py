@@ -68,7 +68,13 @@ class Recall:
         self._segment = segment
         self._file = file
         self._seal = seal
-        self._runs = [seal.block_range(block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES) for block in blocks]
+        self._runs: list[tuple[int, int]] = []
+        """(first byte, end) of blocks one behind the other, at most GRAIN_BYTES of them: each is one read."""
+        for block in blocks:
+            start, end = seal.block_range(block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES)
+            if self._runs and self._runs[-1][1] == start and end - self._runs[-1][0] <= GRAIN_BYTES:
+                start, _ = self._runs.pop()
+            self._runs.append((start, end))
         self._offset = offset
         self._generation = hot.generation
         self.is_done = False
@@ -145,11 +151,15 @@ class HotWindow:
             self.size -= high - low
 
     def add_back(self, segment: Segment, start: int, end: int) -> None:
-        """A block that was dropped is verified again: as hot as it was, if what lies around it still is."""
-        low, high, behind, gone = self._grains.get((segment, start // GRAIN_BYTES), _NEVER)
-        if low < end and start < high:
-            key = (segment, start // GRAIN_BYTES)
-            self._grains[key] = (low, high, behind, gone & ~_blocks(start, end))
+        """Blocks that were dropped are verified again: as hot as they were, where the window still knows of them."""
+        grains = self._grains
+        while start < end:
+            number = start // GRAIN_BYTES
+            stop = min(end, (number + 1) * GRAIN_BYTES)
+            low, high, behind, gone = grains.get((segment, number), _NEVER)
+            if gone:
+                grains[(segment, number)] = (low, high, behind, gone & ~_blocks(start, stop))
+            start = stop
 
     def covers(self, segment: Segment, start: int, end: int, *, dropped: bool = False) -> bool:
         """Whether all of these bytes are hot; or were so until they were dropped."""
@@ -182,6 +192,8 @@ class HotWindow:
             self.drop(segment, block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES)
         if belongs:
             self.wary = WARY_READS
+        elif len(absent) == len(blocks):
+            self._give_up(segment, start, around)  # it has grown cold: not looked at so closely again
         # Not by a name: the error and this frame would keep each other, and all that callers hold.
         raise DroppedError if belongs else WouldBlockError
 
@@ -193,6 +205,9 @@ class HotWindow:
     def forget(self, segment: Segment, start: int, end: int) -> None:
         """These bytes are no longer what they were."""
         self.generation += 1
+        self._give_up(segment, start, end)
+
+    def _give_up(self, segment: Segment, start: int, end: int) -> None:
         for number in range(start // GRAIN_BYTES, -(-end // GRAIN_BYTES)):
             low, high, _, _ = self._grains.pop((segment, number), _NEVER)
             self.size -= high - low
@@ -203,15 +218,9 @@ class HotWindow:
         while start < end:
             number = start // GRAIN_BYTES
             stop = min(end, (number + 1) * GRAIN_BYTES)
-            key = (segment, number)
-            low, high, behind, gone = grains.get(key, _NEVER)
+            low, high, behind, gone = grains.get((segment, number), _NEVER)
             if low < high:
-                gone |= _blocks(start, stop)
-                if gone & _blocks(low, high) == _blocks(low, high):
-                    del grains[key]
-                    self.size -= high - low
-                else:
-                    grains[key] = (low, high, behind, gone)
+                grains[(segment, number)] = (low, high, behind, gone | _blocks(start, stop))
             start = stop
 
     def recall(

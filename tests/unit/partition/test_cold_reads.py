@@ -244,7 +244,7 @@ def test_only_what_the_machine_took_is_read_back() -> None:
     bench.disk.record = []
     part.recall.run()
     assert part.complete() == 0
-    assert [call.length for call in bench.disk.record if call.operation == "pread"] == [BLOCK_BYTES, BLOCK_BYTES]
+    assert [call.length for call in bench.disk.record if call.operation == "pread"] == [2 * BLOCK_BYTES]
     (again,) = bench.partition.read(0, 1 << 20, 0).parts
     assert isinstance(again, FileSpan)
     assert joined([again]) == part.run().data

@@ -298,4 +298,7 @@ def test_what_was_written_last_is_recent_and_what_lies_behind_it_is_not() -> Non
     assert not window.is_recent(early, 50), "verified is not written"
     assert window.covers(early, 0, 100), "hot it stays"
     window.drop(late, 0, RECENT_BYTES)
+    assert not window.covers(late, 0, 1)
+    assert window.is_recent(late, 0), "it belongs in memory"
+    window.forget(late, 0, RECENT_BYTES)
     assert not window.is_recent(late, 0)
