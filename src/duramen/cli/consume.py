@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
 import time
@@ -30,6 +31,7 @@ from duramen.cli.connection import (
 )
 from duramen.cli.moments import Position, position_option
 from duramen.cli.output import note
+from duramen.cli.patience import Patience
 from duramen.cli.records import Headers, Incoming, to_full, to_json, to_key_value, to_value, unescape
 from duramen.client import Cluster as Client
 from duramen.errors import DuramenError
@@ -232,13 +234,14 @@ def command(
         "fetch.wait.max.ms": 500 if follow else 10,
     }
     printing = partial(_print_all, show=show, follow=follow, count=count, patience=cluster.timeout)
+    patience = Patience(math.inf if follow else cluster.timeout)
     try:
         if group is None:
             _alone(cluster, topic, partitions, start, settings, printing, follow=follow)
         elif cluster.is_plaintext:
-            _member(cluster, topic, group, start, settings, printing)
+            _member(cluster, topic, group, start, settings, printing, patience)
         else:
-            _secure_member(cluster, topic, group, start, settings, printing)
+            _secure_member(cluster, topic, group, start, settings, printing, patience)
     except KafkaException as error:
         raise failure(error, topic) from None
 
@@ -284,6 +287,7 @@ def _secure_member(
     start: Position,
     settings: dict[str, object],
     printing: Printing,
+    patience: Patience,
 ) -> None:
     """Print as a member of the group where our own client cannot connect: swaps and ids of topics are not seen."""
     consumer = cluster.consumer(**settings, **_OWN_OFFSETS, **{"group.id": group, "auto.offset.reset": start.kind})
@@ -298,7 +302,7 @@ def _secure_member(
         source = Source(
             consumer.consume,
             lambda: ends.all_reached,
-            lambda done: consumer.commit(offsets=done, asynchronous=False),
+            lambda done: patience.commit(lambda: consumer.commit(offsets=done, asynchronous=False)),
             lambda message: _go_on(cluster, consumer, message),
         )
         printing(source, ends)
@@ -313,6 +317,7 @@ def _member(
     start: Position,
     settings: dict[str, object],
     printing: Printing,
+    patience: Patience,
 ) -> None:
     """Print as a member of the group, which goes from topic to topic where the topic was swapped."""
     cluster.probe()
@@ -326,7 +331,12 @@ def _member(
         logger=SILENT,
         tell=note,
     ) as reader:
-        printing(Source(reader.consume, lambda: reader.at_end, lambda _done: reader.commit()), Ends())
+        source = Source(
+            lambda count, timeout: patience.ask(lambda: reader.consume(count, timeout)),
+            lambda: reader.at_end,
+            lambda _done: patience.commit(reader.commit),
+        )
+        printing(source, Ends())
 
 
 def _go_on(cluster: Cluster, consumer: Consumer, message: Message) -> None:

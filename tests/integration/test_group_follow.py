@@ -1,0 +1,103 @@
+"""`duramen consume --group --follow` while its node is killed, or does not answer for longer than a session."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from rawclient import Raw
+
+from serving import DURAMEN, Served
+
+WAIT_SECONDS = 60
+SESSION_MS = 6000
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Served]:
+    served = Served(tmp_path, {"group.initial.rebalance.delay.ms": "0"})
+    served.start()
+    yield served
+    served.kill()
+
+
+class Follower:
+    """The command as a process; what it printed is in a file."""
+
+    def __init__(self, node: Served, topic: str) -> None:
+        self.path = node.folder / "printed"
+        session = ("-X", f"session.timeout.ms={SESSION_MS}", "-X", "heartbeat.interval.ms=500")
+        with self.path.open("wb") as out, (node.folder / "told").open("wb") as told:
+            self.process = subprocess.Popen(
+                [DURAMEN, "consume", topic, "--group", "audit", "--follow", *session, "-b", node.bootstrap],
+                stdout=out,
+                stderr=told,
+            )
+
+    def printed(self) -> set[int]:
+        return {int(line) for line in self.path.read_bytes().splitlines()}
+
+    def await_number(self, number: int) -> None:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while number not in self.printed():
+            told = (self.path.parent / "told").read_text()
+            assert self.process.poll() is None, f"it ended: {told}"
+            assert time.monotonic() < deadline, f"nothing came for {WAIT_SECONDS} s: {told}"
+            time.sleep(0.05)
+
+
+class Writing(threading.Thread):
+    """Writes numbers, a thousand a second, until it is told to stop; through stops and kills of the node."""
+
+    def __init__(self, node: Served) -> None:
+        super().__init__()
+        config = {"bootstrap.servers": node.bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
+        self.producer = Producer({**config, "error_cb": lambda _: None})
+        self.written = 0
+        self.stopping = False
+        self.start()
+
+    def run(self) -> None:
+        while not self.stopping:
+            self.producer.produce("t", b"%d" % self.written)
+            self.written += 1
+            self.producer.poll(0.001)
+        assert self.producer.flush(WAIT_SECONDS) == 0
+
+    def stop(self) -> None:
+        self.stopping = True
+        self.join()
+
+
+def test_a_follower_outlives_its_session_and_kills_of_its_node(node: Served) -> None:
+    assert node.process is not None
+    with Raw(node.port) as raw:
+        raw.create_topic("t", 3)
+    writing = Writing(node)
+    follower = Follower(node, "t")
+    try:
+        follower.await_number(100)
+        os.kill(node.process.pid, signal.SIGSTOP)
+        time.sleep(SESSION_MS / 1000 + 3)
+        os.kill(node.process.pid, signal.SIGCONT)
+        for _ in range(4):
+            follower.await_number(writing.written)
+            node.kill()
+            time.sleep(0.3)
+            node.start()
+        writing.stop()
+        follower.await_number(writing.written - 1)
+        follower.process.terminate()
+        follower.process.wait(WAIT_SECONDS)
+        assert follower.printed() >= set(range(writing.written))
+    finally:
+        writing.stop()
+        follower.process.kill()
+        follower.process.wait()
