@@ -22,7 +22,7 @@ from duramen.wire.seal import BLOCK_BYTES, Seal
 GRAIN_BYTES = 1 << 20
 """Piece of a file by which the hot window remembers and forgets."""
 GRAIN_BLOCKS = GRAIN_BYTES // BLOCK_BYTES
-"""In such pieces it knows what the machine took out of memory: a seal has a sum of each."""
+"""Of a seal: by these the window knows what the machine took out of memory, since each has its sum."""
 RECENT_BYTES = 64 << 20
 """Of what was written last, how much belongs in memory even where the machine dropped it."""
 WARY_READS = 256
