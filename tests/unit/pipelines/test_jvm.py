@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from duramen.pipelines import java
-from duramen.pipelines.jvm import NOTICE, pass_on
+from duramen.pipelines.jvm import NOTICE, Noise, pass_on
 
 PATIENCE_S = 60.0
 
@@ -61,6 +61,36 @@ def test_what_comes_behind_it_does_not_wait_for_its_line_to_end(relay: Relay) ->
 def test_last_words_without_an_end_of_line_are_heard(relay: Relay) -> None:
     os.write(relay.said, b"Killed")
     assert relay.ends() == b"Killed"
+
+
+OVERFLOW = b'Exception in thread "stream execution thread for tour.aircraft.v1 [id = 1, runId = 2]" '
+OVERFLOW += b"java.lang.StackOverflowError\n"
+FRAME = b"\tat java.base/java.util.regex.Pattern$Loop.match(Pattern.java:4898)\n"
+PIPE = b"""Traceback (most recent call last):
+  File "/lib/python3.11/site-packages/pyspark/daemon.py", line 264, in manager
+    code = worker(sock, authenticated)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+BrokenPipeError: [Errno 32] Broken pipe
+"""
+OTHERS = [
+    OVERFLOW + b"\tat org.apache.spark.sql.catalyst.trees.TreeNode.transform(TreeNode.scala:1)\n" + FRAME,
+    b'Exception in thread "stream execution thread for a" java.lang.OutOfMemoryError: Java heap space\n' + FRAME,
+    PIPE.replace(b"BrokenPipeError", b"MemoryError"),
+    PIPE.replace(b"pyspark/daemon.py", b"mine.py"),
+    b"Traceback (most recent call last):\n" * 2,
+    b"[Stage 0:>   (0 + 2) / 2]\rTraceback",
+]
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 1 << 16])
+def test_what_a_query_says_that_is_stopped_within_a_batch_is_left_out(size: int) -> None:
+    """After Ctrl-C a thousand lines told of a pattern."""
+    said = b"one\n" + OVERFLOW + FRAME * 1000 + b"two\n" + PIPE + b"three\n" + PIPE + OVERFLOW + FRAME + OTHERS[0]
+    for other in OTHERS:
+        noise = Noise()
+        words = said + other
+        heard = [noise.without(words[at : at + size]) for at in range(0, len(words), size)]
+        assert b"".join(heard) + noise.rest() == b"one\ntwo\nthree\n" + OTHERS[0] + other
 
 
 def test_who_does_not_listen_does_not_stop_the_jvm() -> None:
