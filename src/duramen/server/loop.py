@@ -181,7 +181,9 @@ class Loop:
                 return self._poll(0)
             if not self._timers:
                 return self._poll(None)
-            return self._poll(max(0.0, self._timers[0][0] - monotonic()) * self._unit)
+            # Once more: a process that was stopped, or a machine that slept, is told that its time is over and not what
+            # came meanwhile. A heartbeat that was sent in time must be seen before the timer that it moves.
+            return self._poll(max(0.0, self._timers[0][0] - monotonic()) * self._unit) or self._poll(0)
         finally:
             self._asleep = False
 

@@ -47,6 +47,27 @@ def test_what_a_turn_left_to_do_runs_last_and_sees_all_of_it(loop: Loop) -> None
         loop.set_reader(near.fileno(), None)
 
 
+def test_what_came_while_the_process_was_stopped_goes_before_timers(loop: Loop) -> None:
+    near, far = socket.socketpair()
+    seen: list[str] = []
+    poll = loop._poll
+
+    def stopped(timeout: float | None) -> list[tuple[int, int]]:
+        """As Python's own when SIGCONT ends the wait and its time is over."""
+        loop._poll = poll
+        far.send(b"bytes")
+        time.sleep(0.05)
+        return []
+
+    with near, far:
+        loop.set_reader(near.fileno(), lambda: seen.append(near.recv(10).decode()))
+        loop.call_later(0.01, lambda: seen.append("timer"))
+        loop._poll = stopped
+        loop.turn()
+        assert seen == ["bytes", "timer"]
+        loop.set_reader(near.fileno(), None)
+
+
 def test_what_the_end_of_a_turn_asks_for_waits_until_sockets_had_their_turn(loop: Loop) -> None:
     seen: list[int] = []
 
