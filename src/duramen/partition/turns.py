@@ -1,4 +1,4 @@
-"""Long work of several parties, piece by piece: one piece in each turn of the loop, and who comes first is done first."""
+"""Long work of several parties: one piece of one of them a turn of the loop, and who comes first is done first."""
 
 from __future__ import annotations
 
