@@ -19,7 +19,7 @@ from tests.crash.tape import TapeDisk, TapeFile
 from duramen.embedded import Record, open_log
 from duramen.embedded import log as embedded_log
 from duramen.embedded import world as embedded_world
-from duramen.errors import StorageError
+from duramen.errors import DuramenError, StorageError
 from duramen.storage.checkpoints import CHECKPOINT, CLEANER
 from duramen.storage.cleaner import CleanerSettings
 from duramen.storage.disk import RealDisk
@@ -364,3 +364,66 @@ def test_a_start_that_was_killed_when_it_had_removed_segments_has_the_next_one_s
     session.crash()
     found = explore("killed behind a removal", crash_states(session.disk.tape, first=session.first_step), check_storage)
     assert found.violations == []
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_what_was_known_of_producers_before_a_truncation_is_not_believed_behind_it(checkpoint: bool) -> None:
+    """The snapshot of a clean stop, at an offset to which the log came again: a retry was stored twice."""
+    session = Session(1)
+    session.start()
+    session.create(1)
+    for _ in range(2):
+        session.put(1, 100, producer=7)
+    session.stop()
+    for _ in range(2):  # the second start does not know whether both of the snapshot's files are whole
+        session.disk.end_process()
+        session.start()
+        session.epoch(1, session.log(1).epochs.latest + 1)
+        session.commit()
+        session.crash()
+    session.disk.end_process()
+    session.start()
+    session.truncate(1, 0)
+    session.commit()
+    session.epoch(1, 9)
+    for _ in range(3):
+        session.put(1, 100, producer=9)
+    session.commit()
+    if checkpoint:
+        session.checkpoint()
+    session.crash()
+    session.disk.end_process()
+    session.start()
+    check_directory(session.directory, session.promises)
+    session.crash()
+
+
+def test_a_truncation_takes_segments_from_who_is_about_to_seal_them() -> None:
+    """Their files were closed under the job, which fenced the directory; a seal without a log was left."""
+    session = Session(1)
+    session.start()
+    session.create(1)
+    for _ in range(3):
+        session.put(1, 2500)
+    session.commit()
+    session.checkpoint()
+    jobs = session.directory.take_maintenance(NOW)
+    session.truncate(1, 0)
+    session.commit()
+    for job in jobs:
+        try:
+            job.run()
+        except DuramenError as error:
+            job.fail(error)
+        else:
+            job.complete()
+    assert session.directory.journal.failed is None
+    assert session.directory.findings.count == 0
+    assert not [name for name in session.disk.contents() if name.endswith(".seal")]
+    session.put(1, 300)
+    session.commit()
+    session.crash()
+    session.disk.end_process()
+    session.start()
+    check_directory(session.directory, session.promises)
+    session.crash()

@@ -15,7 +15,7 @@ from duramen.storage.loading import drop_snapshots_beyond, load_producers
 from duramen.storage.producers import AbortedTransaction
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.scan import scan
-from duramen.storage.segment import SUFFIXES, Segment
+from duramen.storage.segment import PRODUCERS, SNAPSHOT, SUFFIXES, Segment, parse_name
 from duramen.storage.segment_loading import Walk, rebuild, write_indexes
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def cut_memory(log: Log, offset: int) -> Cut:
 def cut_files(log: Log, cut: Cut) -> None:
     """Bring the files to where `cut_memory` left the log; the caller has them synced. OSError."""
     for segment in reversed(cut.removed):
-        segment.close()
+        segment.forget()  # somebody may be about to seal it, or send from it
         for suffix in SUFFIXES:
             path = segment.path_of(suffix)
             if log.disk.exists(path):
@@ -92,6 +92,8 @@ def cut_files(log: Log, cut: Cut) -> None:
     write_indexes(log, active)
     if cut.aborted is not None:
         active.rewrite_aborted(cut.aborted)
+    names = map(parse_name, log.disk.list_directory(log.path))  # a start may not have believed all that it found
+    log.snapshots = tuple(sorted({name[0] for name in names if name is not None and name[1] in (SNAPSHOT, PRODUCERS)}))
     drop_snapshots_beyond(log)
     log.names_changed = True
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from duramen.errors import CorruptLogError, KafkaError
 from duramen.ports import Disk
+from duramen.storage.checkpoints import remove_file
 from duramen.storage.cleaner import Cleaner
 from duramen.storage.damage import Findings, damage_of
 from duramen.storage.journal import Journal
@@ -32,6 +34,7 @@ from duramen.storage.retention import (
     removable_before,
 )
 from duramen.storage.seal import SealJob
+from duramen.storage.segment import SEAL, file_name
 
 LOGS_AT_ONCE = 500
 """Logs looked at by one call; the others have their turn in the next ones."""
@@ -88,9 +91,15 @@ class SealSegment:
         self.job.run()
 
     def complete(self) -> None:
-        """The segment is sealed."""
-        self.pending.discard((self.log, self.job.base_offset))
-        self.log.complete_seal(self.job)
+        """The segment is sealed; where it went meanwhile, its seal goes, too."""
+        log, base = self.log, self.job.base_offset
+        self.pending.discard((log, base))
+        log.complete_seal(self.job)
+        if all(segment.base_offset != base for segment in log.segments):
+            try:
+                remove_file(log.disk, posixpath.join(log.path, file_name(base, SEAL)))
+            except OSError as error:
+                self.failed(error)
 
     def fail(self, error: BaseException) -> None:
         """The segment is damaged (said once, and it stays unsealed), was deleted meanwhile, or the disk failed.
@@ -100,7 +109,8 @@ class SealSegment:
         if isinstance(error, NoRoomError):
             self.pending.discard((self.log, self.job.base_offset))
         elif isinstance(error, CorruptLogError):
-            self.findings.add(damage_of(error))
+            if any(self.job.is_of(segment) for segment in self.log.segments[:-1]):  # else it was cut meanwhile
+                self.findings.add(damage_of(error))
         elif not isinstance(error, FileNotFoundError):
             self.failed(error)
 

@@ -376,10 +376,11 @@ class PartitionRecovery:
                 self._dirty_names = True
 
     def _side_files(self, end: Point) -> None:
-        """Drop producer states beyond the end, and bring the leader epochs up to date."""
+        """Drop producer states beyond the end, or a truncation, and bring the leader epochs up to date."""
+        sound_to = min(end.offset, self._plan.cut)  # behind a cut nobody can tell which were removed and came back
         for name in self._disk.list_directory(self._path):
             parsed = parse_name(name)
-            beyond = parsed is not None and parsed[1] in (SNAPSHOT, PRODUCERS) and parsed[0] > end.offset
+            beyond = parsed is not None and parsed[1] in (SNAPSHOT, PRODUCERS) and parsed[0] > sound_to
             if beyond or name.endswith(TAIL_SUFFIX + ".new"):
                 if parsed is not None:
                     self._cuts.mark(parsed[0])
