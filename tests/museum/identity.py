@@ -113,5 +113,5 @@ def living_group() -> None:
     group.protocol_type = CONSUMER_PROTOCOL_TYPE
     group.topics = frozenset({"quiet"})
     committed = {("quiet", 0): CommittedOffset(41, -1, "", NOW, -1)}
-    gone = offsets.expired(group, committed, 86_400_000, NOW + 10 * 86_400_000)
+    gone = list(offsets.expired(group, committed, 86_400_000, NOW + 10 * 86_400_000))
     promise(gone == [], "a group that reads a topic keeps its position there")
