@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import threading
@@ -27,6 +28,12 @@ from duramen.pipelines.runner import QueryFailedError, Runner
 from duramen.pipelines.session import await_executors, borrowed
 
 REACH_SECONDS = 2.0
+_MASTER = re.compile(
+    r"local(\[(0*[1-9]\d*|\*)(\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|yarn|\w+://\S+"
+)
+_INTERVAL = re.compile(
+    r"(interval\s+)?(\d+(\.\d+)?\s+(microsecond|millisecond|second|minute|hour|day|week)s?\b\s*)+", re.I
+)
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -34,11 +41,34 @@ def _settings(_context: click.Context, _option: click.Parameter, given: tuple[st
     return pairs("--conf", given)
 
 
+def taken_master(url: str) -> bool:
+    """Whether Spark may know such a master; those of cluster managers of its own it finds by the part before ://."""
+    return _MASTER.fullmatch(url) is not None
+
+
+def taken_trigger(interval: str) -> bool:
+    """Whether it is a length of time as Spark writes them."""
+    return _INTERVAL.fullmatch(interval.strip()) is not None
+
+
+def _master(_context: click.Context, _option: click.Parameter, given: str | None) -> str | None:
+    if given is not None and not taken_master(given):
+        raise click.BadParameter(f"{given!r} is none of spark://HOST:PORT, local[4], local[*], yarn, k8s://HOST:PORT")
+    return given
+
+
+def _trigger(_context: click.Context, _option: click.Parameter, given: str) -> str:
+    if not taken_trigger(given):
+        raise click.BadParameter(f"{given!r} is no length of time, such as '10 seconds' or '1 minute'")
+    return given
+
+
 def session_options(command: _Command) -> _Command:
     """Adds --master and --conf; the command gets them as `master` and `conf`."""
     master = click.option(
         "--master",
         metavar="URL",
+        callback=_master,
         help="Spark's master: spark://HOST:PORT, local[4]; else SPARK_MASTER, spark-defaults.conf, every core of here.",
     )
     conf = click.option(
@@ -83,7 +113,14 @@ def printer(as_json: bool) -> Callable[[Progress], None]:
 @pipeline_argument
 @click.argument("steps", nargs=-1, metavar="[STEP]...")
 @click.option("--once", is_flag=True, help="Work off what is there, then end.")
-@click.option("--trigger", default="1 second", show_default=True, help="How long a batch collects, at least.")
+@click.option(
+    "--trigger",
+    default="1 second",
+    show_default=True,
+    metavar="TIME",
+    callback=_trigger,
+    help="How long a batch collects, at least.",
+)
 @click.option("--accept-change", is_flag=True, help="Go on with a table that other logic began.")
 @session_options
 @json_option

@@ -13,7 +13,7 @@ import pytest
 from py4j import java_gateway
 
 from duramen import pipelines
-from duramen.cli import spark_status
+from duramen.cli import spark_run, spark_status
 from duramen.cli.main import main
 from duramen.cli.spark_run import DryRunner, tell_if_away
 from duramen.errors import DeadlineError
@@ -82,6 +82,43 @@ def test_a_first_pipeline_has_a_name_that_it_can_be_run_under(
     assert main(["spark", "init", name]) == 2
     assert repr(name) in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "given"),
+    [
+        *(("--master", each) for each in ("local[x]", "local[0]", "local[2", "locale", "host:7077", "")),
+        *(("--trigger", each) for each in ("soon", "500 ms", "10", "-1 seconds", "1 month", "")),
+    ],
+)
+def test_a_master_or_a_trigger_that_spark_does_not_know_is_told_before_it_starts(
+    option: str, given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of them ended with a page of Java's, and all with 1."""
+    monkeypatch.setattr("sys.path", sys.path.copy())
+    monkeypatch.setattr(spark_run, "borrowed", None)
+    file = tmp_path / "typo.py"
+    file.write_text(PIPELINE)
+    assert main(["spark", "run", str(file), option, given]) == 2
+    told = capsys.readouterr().err
+    assert repr(given) in told
+    assert option in told
+
+
+def test_masters_and_triggers_of_spark_are_taken() -> None:
+    for master in ("local", "local[*]", "local[4]", "local[2, 3]", "local-cluster[2,1,1024]", "spark://a:7077,b:7077"):
+        assert spark_run.taken_master(master), master
+    for master in ("yarn", "k8s://https://host:443"):
+        assert spark_run.taken_master(master), master
+    for trigger in (
+        "1 second",
+        "10 seconds",
+        "1 minute 30 seconds",
+        "interval 5 minutes",
+        "0 seconds",
+        "500 MILLISECONDS",
+    ):
+        assert spark_run.taken_trigger(trigger), trigger
 
 
 class Grown(Empty):
