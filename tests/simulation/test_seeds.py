@@ -46,6 +46,10 @@ def test_a_stop_may_take_as_long_as_what_began_on_a_slow_disk() -> None:
     simulate(500416)  # a checkpoint of 38 syncs, 2 s each
 
 
+def test_a_full_disk_and_a_batch_that_was_damaged_on_the_way_meet_in_one_flight() -> None:
+    simulate(990117)  # the first two fail with the disk when those behind the damaged one are out of order already
+
+
 def test_the_seeds_differ_and_the_nodes_do_die() -> None:
     results = [simulate(seed) for seed in range(100, 106)]
     assert len({result.digest for result in results}) == len(results)

@@ -262,6 +262,8 @@ class Producer:
             code = ErrorCode.NONE if reply is None else reply.responses[0].partition_responses[0].error_code
             if code == ErrorCode.KAFKA_STORAGE_ERROR:
                 refused = True
+            elif code == ErrorCode.CORRUPT_MESSAGE:
+                return  # damaged on the way: those behind it are out of order, in Kafka too, whatever came of the first
             elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and refused:
                 raise InvariantViolated("ExactlyOnce", f"{self.tp}: {self.name} has to begin an epoch behind a refusal")
 
