@@ -43,10 +43,10 @@ def init_command(name: str) -> None:
     """Write NAME.py, a pipeline with two tables, into this folder."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or keyword.iskeyword(name):
         raise ConfigError(f"{name!r}: the name becomes a Python module: letters, digits and underscores, no keyword")
-    if importlib.util.find_spec(name) is not None:
-        raise ConfigError(f"{name!r} is a module of Python's or of a package, which the file would hide: another name")
     path = Path(f"{name}.py")
     if path.exists():
         raise ConfigError(f"{path} is there already")
+    if importlib.util.find_spec(name) is not None:
+        raise ConfigError(f"{name!r} is a module of Python's or of a package, which the file would hide: another name")
     path.write_text(PIPELINE.format(name=name), encoding="utf-8")
     click.echo(f"{path} written. Next: duramen spark dry-run {path}, then duramen spark run {path}")

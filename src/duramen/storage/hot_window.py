@@ -152,14 +152,7 @@ class HotWindow:
 
     def add_back(self, segment: Segment, start: int, end: int) -> None:
         """Blocks that were dropped are verified again: as hot as they were, where the window still knows of them."""
-        grains = self._grains
-        while start < end:
-            number = start // GRAIN_BYTES
-            stop = min(end, (number + 1) * GRAIN_BYTES)
-            low, high, behind, gone = grains.get((segment, number), _NEVER)
-            if gone:
-                grains[(segment, number)] = (low, high, behind, gone & ~_blocks(start, stop))
-            start = stop
+        self._mark(segment, start, end, dropped=False)
 
     def covers(self, segment: Segment, start: int, end: int, *, dropped: bool = False) -> bool:
         """Whether all of these bytes are hot; or were so until they were dropped."""
@@ -214,13 +207,17 @@ class HotWindow:
 
     def drop(self, segment: Segment, start: int, end: int) -> None:
         """These bytes are no longer in memory: what comes back from the disk has to be verified, by whole blocks."""
+        self._mark(segment, start, end, dropped=True)
+
+    def _mark(self, segment: Segment, start: int, end: int, *, dropped: bool) -> None:
         grains = self._grains
         while start < end:
             number = start // GRAIN_BYTES
             stop = min(end, (number + 1) * GRAIN_BYTES)
             low, high, behind, gone = grains.get((segment, number), _NEVER)
             if low < high:
-                grains[(segment, number)] = (low, high, behind, gone | _blocks(start, stop))
+                blocks = _blocks(start, stop)
+                grains[(segment, number)] = (low, high, behind, gone | blocks if dropped else gone & ~blocks)
             start = stop
 
     def recall(

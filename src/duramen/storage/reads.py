@@ -73,11 +73,10 @@ class Pending:
         on_checked: Callable[[ColdRead], bool],
         *,
         recent: bool = False,
-        recall: Recall | None = None,
     ) -> None:
         self.plan = plan
         self.recent = recent
-        self.recall = recall
+        self.recall: Recall | None = None
         self.size = min(plan.max_bytes, plan.size - max(plan.hint, 0), COLD_BYTES)
         self.found: ColdRead | None = None
         self._bytes_read = 0

@@ -351,8 +351,11 @@ class FetchCall:
         """While the client takes the reply: have in memory what it will ask for next, where the machine took it out."""
         recalls = []
         for answer in answers:
-            read, partition = answer.read, self._partition(answer.target)
-            if read is not None and partition is not None and read.size >= SPAN_BYTES:
+            read = answer.read
+            if read is None or read.size < SPAN_BYTES:
+                continue  # of a thousand partitions most
+            partition = self._partition(answer.target)
+            if partition is not None:
                 with suppress(CorruptLogError, OSError, StorageError):  # who reads it will be told
                     recalls.append(partition.log.read_ahead(read.next_offset, read.size))
         self.request.broker.cold_reads.recall([recall for recall in recalls if recall is not None])
