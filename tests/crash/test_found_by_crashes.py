@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
@@ -161,6 +162,39 @@ def _cut_off_at(path: str) -> Callable[[TapeFile], None]:
     return cut_off
 
 
+def _one_log() -> Session:
+    """With a record that a checkpoint vouches for."""
+    session = Session(1)
+    session.start()
+    session.create(1)
+    session.put(1, 2500)
+    session.commit()
+    session.checkpoint()
+    return session
+
+
+@contextmanager
+def _cut_off_before_names(session: Session) -> Iterator[None]:
+    """Killed when the log's names are about to be synced."""
+    sync = session.disk.sync_directory
+
+    def cut_off(path: str) -> None:
+        if path.endswith("topic1-0"):
+            raise _PowerCut
+        sync(path)
+
+    with patch.object(session.disk, "sync_directory", cut_off), pytest.raises(_PowerCut):
+        yield
+    session.disk.end_process()
+
+
+def _explore_power_cuts(name: str, session: Session) -> None:
+    """Whatever a power cut leaves of the steps since `begin` is what was promised."""
+    session.crash()
+    found = explore(name, crash_states(session.disk.tape, first=session.first_step), check_storage)
+    assert found.violations == []
+
+
 def test_a_recovery_that_is_cut_off_leaves_no_seal_of_what_it_cut_off() -> None:
     """What was flushed and sealed, but never journaled, goes; so must its checksums, whatever name came through."""
     session = Session(1)
@@ -270,42 +304,25 @@ def test_a_topic_that_is_made_under_the_name_of_one_that_is_being_deleted_is_not
     session.begin()
     session.delete(1)
     session.create(2, name="topic")
-    session.crash()
-    found = explore("under its name", crash_states(session.disk.tape, first=session.first_step), check_storage)
-    assert found.violations == []
+    _explore_power_cuts("under its name", session)
 
 
 def test_a_start_that_finds_a_topic_half_made_vouches_for_nothing_that_a_power_cut_takes() -> None:
     """Its files were there after a kill, and not their names; the start behind a power cut told of damage."""
     session = Session(1)
     session.start()
-    sync = session.disk.sync_directory
-
-    def cut_off(path: str) -> None:
-        if path.endswith("topic1-0"):
-            raise _PowerCut
-        sync(path)
-
-    with patch.object(session.disk, "sync_directory", cut_off), pytest.raises(_PowerCut):
+    with _cut_off_before_names(session):
         session.create(1)
-    session.disk.end_process()
     session.start()
     session.begin()
     session.epoch(1, 1)
     session.commit()
-    session.crash()
-    found = explore("half made", crash_states(session.disk.tape, first=session.first_step), check_storage)
-    assert found.violations == []
+    _explore_power_cuts("half made", session)
 
 
 def test_a_start_that_was_killed_behind_its_cut_has_the_next_one_sync_it() -> None:
     """The file had its length by then, so nothing was done; a power cut brought back what a newer one overlaps."""
-    session = Session(1)
-    session.start()
-    session.create(1)
-    session.put(1, 2500)
-    session.commit()
-    session.checkpoint()
+    session = _one_log()
     session.put(1, 400)
     session.directory.flush()
     file = session.log(1).active.open_file()
@@ -323,19 +340,12 @@ def test_a_start_that_was_killed_behind_its_cut_has_the_next_one_sync_it() -> No
     session.begin()
     session.put(1, 200)
     session.commit()
-    session.crash()
-    found = explore("killed behind its cut", crash_states(session.disk.tape, first=session.first_step), check_storage)
-    assert found.violations == []
+    _explore_power_cuts("killed behind its cut", session)
 
 
 def test_a_start_that_was_killed_when_it_had_removed_segments_has_the_next_one_sync_that() -> None:
     """They were gone, so nothing was done; a power cut brought one back between newer ones."""
-    session = Session(1)
-    session.start()
-    session.create(1)
-    session.put(1, 2500)
-    session.commit()
-    session.checkpoint()
+    session = _one_log()
     session.put(1, 400, records=3)
     for _ in range(2):
         session.put(1, 2500, records=2)
@@ -343,16 +353,8 @@ def test_a_start_that_was_killed_when_it_had_removed_segments_has_the_next_one_s
     session.log(1).disk.sync_directory(f"{DATA}/topic1-0")
     session.crash()
     session.disk.end_process()
-    sync = session.disk.sync_directory
-
-    def cut_off(path: str) -> None:
-        if path.endswith("topic1-0"):
-            raise _PowerCut
-        sync(path)
-
-    with patch.object(session.disk, "sync_directory", cut_off), pytest.raises(_PowerCut):
+    with _cut_off_before_names(session):
         session.start()
-    session.disk.end_process()
     session.start()
     session.epoch(1, 2)
     for _ in range(2):
@@ -361,9 +363,7 @@ def test_a_start_that_was_killed_when_it_had_removed_segments_has_the_next_one_s
     session.begin()
     session.put(1, 200)
     session.commit()
-    session.crash()
-    found = explore("killed behind a removal", crash_states(session.disk.tape, first=session.first_step), check_storage)
-    assert found.violations == []
+    _explore_power_cuts("killed behind a removal", session)
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
