@@ -44,8 +44,8 @@ def cause_of(rows: pa.Table, index: int) -> Cause:
 def conform(batch: pa.Table, schema: pa.Schema, keys: Sequence[str], version: str | None = None) -> pa.Table:
     """The batch with the table's columns in the table's order, and one zero among its keys, which has two signs.
 
-    ChangelogError when that cannot be, a text is not UTF-8, a key is null, or a key or a version is NaN: it equals
-    nothing, and libraries differ in where it stands among numbers.
+    ChangelogError when that cannot be, a text is not UTF-8, a key is null, a row tells no record that it comes from, or
+    a key or a version is NaN: it equals nothing, and libraries differ in where it stands among numbers.
     """
     missing = [name for name in schema.names if name not in batch.column_names]
     extra = [name for name in batch.column_names if name not in schema.names]
@@ -57,6 +57,12 @@ def conform(batch: pa.Table, schema: pa.Schema, keys: Sequence[str], version: st
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         raise ChangelogError(f"a column has another type than the table's: {error}") from None
     _refuse_no_text(found)
+    if orphans := max(found.column(name).null_count for name in TRACE.names):
+        # Neither new nor known, neither alive nor deleted: filters would leave them out without a word.
+        raise ChangelogError(
+            f"{orphans} rows tell no record that they come from: their _cause is null. Leave such rows out, or take "
+            "the _cause of another side of the join"
+        )
     for key in keys:
         _refuse(found, pc.is_null(found.column(key)), f"the key {key} is null")
     floats = [name for name in found.column_names if pa.types.is_floating(found.schema.field(name).type)]

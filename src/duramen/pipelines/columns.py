@@ -20,6 +20,9 @@ CAUSE = "_cause"
 CORRUPT = "_corrupt"
 _JSON = {
     "ignoreNullFields": "false",
+    # In other zones moments before there was a standard time would be moved: those were off by seconds, and the offset
+    # that is written has none.
+    "timeZone": "UTC",
     # Spark's own end at the millisecond.
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",

@@ -252,13 +252,22 @@ class BatchSink(_Sink, DataSourceArrowWriter):
             )
 
     def _check_replay(self, batch_id: int, rows: int, known: Any) -> None:
-        # That is what the numbers are for; but of a rerun the rows are as many.
+        # That is what the numbers are for; but of a rerun the rows are as many, and go where they went.
         is_last = batch_id == known.last_batch_id
-        there = _said(known.last_metadata).get("rows") if is_last else None
+        said = _said(known.last_metadata) if is_last else {}
+        there, went = said.get("rows"), said.get("topic")
+        if None not in (went, self.options.topic) and went != self.options.topic:
+            raise ConfigError(
+                f"sink {self.options.sink_id} has batch {batch_id} already, of topic {went}: nothing of these {rows} "
+                f"rows for {self.options.topic} is written. Two writes of one batch need a sinkId each"
+            )
         if there != rows:
             told = f" with {there} rows" if is_last else f", and others up to {known.last_batch_id}"
             text = "sink %s has batch %d already%s: nothing of these %d rows is written"
             _log.warning(text, self._sink_id(), batch_id, told, rows)
+
+    def _plan(self, batch_id: int) -> dict[str, str]:
+        return {"topic": self.options.topic} if self.options.topic is not None else {}
 
     def _signs(self, query_id: str | None) -> str | None:
         return None  # also within foreachBatch, whose tasks have the stream's id: the numbers are the user's

@@ -1,7 +1,9 @@
 """The column `value` as text or as typed fields, and the reason in `_corrupt` for rows that do not decode.
 
 JSON is read by Arrow, a whole batch at a time. Each value is put into an array of its own before, so that no text,
-however broken, can make a row of a neighbour's; only a batch with a broken row is searched for it, by halves.
+however broken, can make a row of a neighbour's; only a batch with a broken row is searched for it, by halves. A text
+that closes that array and goes on behind it would be taken for its first part: where one might, the values are looked
+at once more, each within an object instead, which nothing can close that did not break the array.
 """
 
 from __future__ import annotations
@@ -19,7 +21,10 @@ from duramen.spark.source_schema import CORRUPT
 
 _BEFORE: Final = literal(b'{"v":[')
 _BEHIND: Final = literal(b"]}\n")
+_BEFORE_ONCE_MORE: Final = literal(b'{"v":')
+_BEHIND_ONCE_MORE: Final = literal(b"}\n")
 _NOTHING: Final = literal(b"")
+_NO_FIELDS: Final = pa.schema([])
 _REASON_MAX: Final = 200
 
 
@@ -77,8 +82,9 @@ def json_values(values: pa.BinaryArray, kind: pa.StructType) -> tuple[pa.StructA
 
     Fields that the type does not name are left out; a field that is missing is null.
     """
-    wrapped = pc.binary_join_element_wise(_BEFORE, values.drop_null(), _BEHIND, _NOTHING)
-    parsed = _Parsing(wrapped, kind)
+    given = values.drop_null()
+    wrapped = pc.binary_join_element_wise(_BEFORE, given, _BEHIND, _NOTHING)
+    parsed = _Parsing(given, wrapped, kind)
     parsed.range(0, len(wrapped))
     if parsed.pieces:
         dense = pa.chunked_array(parsed.pieces, kind).combine_chunks()
@@ -97,9 +103,10 @@ def json_values(values: pa.BinaryArray, kind: pa.StructType) -> tuple[pa.StructA
 
 
 class _Parsing:
-    """One column of wrapped values on its way through Arrow's reader."""
+    """One column of values, each wrapped into an array, on its way through Arrow's reader."""
 
-    def __init__(self, wrapped: pa.BinaryArray, kind: pa.StructType) -> None:
+    def __init__(self, given: pa.BinaryArray, wrapped: pa.BinaryArray, kind: pa.StructType) -> None:
+        self._given = given
         self._wrapped = wrapped
         self._kind = kind
         self._schema = pa.schema([("v", pa.list_(kind))])
@@ -127,17 +134,14 @@ class _Parsing:
             rows.cast(pa.string())  # Arrow's reader takes any bytes for a text, and hands them on
         except pa.ArrowInvalid:
             return None, "no UTF-8 text"
-        _, offsets, data = self._wrapped.buffers()
-        bounds = np.frombuffer(offsets, np.int32)
-        begin, stop = int(bounds[rows.offset]), int(bounds[rows.offset + len(rows)])
+        text = _text_of(rows)
         try:
-            table = pa.json.read_json(
-                io.BytesIO(data[begin:stop]),
-                read_options=pa.json.ReadOptions(use_threads=False, block_size=stop - begin + 1),
-                parse_options=pa.json.ParseOptions(
-                    explicit_schema=self._schema, newlines_in_values=True, unexpected_field_behavior="ignore"
-                ),
-            )
+            table = _read(text, self._schema)
+            if _may_go_on(text):
+                more = pc.binary_join_element_wise(
+                    _BEFORE_ONCE_MORE, self._given[start:end], _BEHIND_ONCE_MORE, _NOTHING
+                )
+                _read(_text_of(more), _NO_FIELDS)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             return None, _reason(str(error))
         lists = table.column("v").combine_chunks()
@@ -150,6 +154,31 @@ class _Parsing:
         if _has_infinity(structs):
             return None, "Number too big to be stored in float."
         return structs, ""
+
+
+def _text_of(rows: pa.BinaryArray) -> pa.Buffer:
+    """The bytes of all rows, without a copy."""
+    _, offsets, data = rows.buffers()
+    bounds = np.frombuffer(offsets, np.int32)
+    return data[int(bounds[rows.offset]) : int(bounds[rows.offset + len(rows)])]
+
+
+def _read(text: pa.Buffer, schema: pa.Schema) -> pa.Table:
+    """The lines of text as rows. Raises ArrowInvalid or ArrowNotImplementedError."""
+    return pa.json.read_json(
+        io.BytesIO(text),
+        read_options=pa.json.ReadOptions(use_threads=False, block_size=len(text) + 1),
+        parse_options=pa.json.ParseOptions(
+            explicit_schema=schema, newlines_in_values=True, unexpected_field_behavior="ignore"
+        ),
+    )
+
+
+def _may_go_on(text: pa.Buffer) -> bool:
+    """Whether something follows the end of an array, as it does behind one that a value has closed before its time."""
+    found = np.frombuffer(text, np.uint8)
+    following = found[np.flatnonzero(found[:-1] == ord("]")) + 1]
+    return bool(np.any((following == ord(",")) | (following <= ord(" "))))
 
 
 def _each_has_one(lists: Any) -> bool:

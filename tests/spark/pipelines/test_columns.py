@@ -142,6 +142,21 @@ def test_what_a_stream_writes_its_readers_get_to_the_microsecond(spark: SparkSes
         assert moment.replace(" ", "T") in bytes(record["value"]).decode()
 
 
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kolkata"])
+def test_old_moments_stay_where_they_are_whatever_the_zone(zone: str, spark: SparkSession) -> None:
+    """New York was 4 h 56 min 2 s behind until 1883; the two seconds were left away, and the moment was another one."""
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        topic = pipelines.Topic("flights", schema="born timestamp", key="tail")
+        given = decode(records(spark, '{"born":"1880-01-01T00:00:00.000001Z"}'), topic)
+        (record,) = rows(encode(given, "late", "tail"))
+        again = decode(records(spark, bytes(record["value"]).decode()), topic)
+        (at, found) = (frame.selectExpr("unix_micros(born) AS at").collect()[0].at for frame in (given, again))
+        assert (at, found) == (-2_840_140_799_999_999, at)
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+
+
 def test_what_is_missing_is_told_before_anything_runs(spark: SparkSession) -> None:
     given = decode(records(spark, "{}"), pipelines.Topic("flights", schema=SCHEMA))
     with pytest.raises(ConfigError, match="aircraft loses _cause"):

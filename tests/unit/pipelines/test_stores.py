@@ -275,6 +275,23 @@ def test_text_that_is_none_is_refused_by_its_record(kind: str, tmp_path: Path) -
     assert sorted(store.rows()["n"].to_pylist()) == [0, 1]
 
 
+@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("keys", [("k",), ()])
+@pytest.mark.parametrize("lacking", [("_topic", "_partition", "_offset", "_deleted"), ("_deleted",)])
+def test_a_row_without_a_record_is_refused(
+    lacking: tuple[str, ...], keys: tuple[str, ...], kind: str, tmp_path: Path
+) -> None:
+    """Such as an outer join makes: it was in the table's changes, and not in the table, without a word."""
+    store = STORES[kind](tmp_path, Shape(keys), PLAIN)
+    for batch in range(2):  # of the first the guard has nothing to pass over
+        row = {"k": "x", "n": batch, "_topic": "t", "_partition": 0, "_offset": batch, "_deleted": False}
+        given = pa.Table.from_pylist([row, {**row, "k": "y", **dict.fromkeys(lacking)}], schema=store.schema)
+        with pytest.raises(ChangelogError, match=r"1 rows tell no record .* _cause is null"):
+            store.apply(given, "query", batch, Offsets({("t", 0): batch + 1}))
+        put(store, batch)
+    assert store.rows().num_rows == 2
+
+
 def test_a_key_has_a_type_that_can_be_compared() -> None:
     schema = pa.schema([("k", pa.struct([("a", pa.int64())])), ("n", pa.int64())])
     with pytest.raises(ConfigError, match="the key k is a struct"):

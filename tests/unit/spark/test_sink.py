@@ -182,6 +182,21 @@ def test_other_rows_under_a_number_that_is_taken_are_warned_of(lab: Lab, caplog:
     assert lab.values() == texts(0, 1, 2)
 
 
+def test_two_topics_under_one_number_are_refused(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    """Two writes in one foreachBatch with as many rows: those of the second were nowhere, without a word."""
+
+    def write(topic: str, *numbers: int) -> None:
+        planned = SPARK.dumps(lab.batch(sinkid="nightly", batchid="7", topic=topic))
+        SPARK.loads(planned).commit([lab.task(planned, numbered(*numbers))])
+
+    write("t", 1, 2)
+    with pytest.raises(ConfigError, match="has batch 7 already, of topic t: nothing of these 2 rows for u is written"):
+        write("u", 3, 4)
+    write("t", 1, 2)
+    assert caplog.text == ""
+    assert lab.values() == texts(1, 2)
+
+
 def test_overwrite_is_refused(lab: Lab) -> None:
     with pytest.raises(ConfigError, match="only appended to"):
         batch_writer(lab.options(), SCHEMA, True)

@@ -43,6 +43,9 @@ BROKEN = st.sampled_from(
         b'{"a":1.5}',
         b"]}",
         b'{"v":[',
+        b'{"a":1}],"w":[{"a":2}',
+        b'{"a":1} ] , "w" : [ 2',
+        b'{"a":1}], "w":{"c":[1],"d":[{}',
     ]
 )
 
@@ -63,6 +66,18 @@ def test_every_row_is_decoded_alone(rows: list[dict[str, object] | bytes | None]
         else:
             assert value == {"a": row.get("a"), "b": row.get("b")}
             assert reason is None
+
+
+def test_arrays_with_something_behind_them_are_no_broken_rows() -> None:
+    """A text that closes the array that it was put into, and opens another, was taken for its first part."""
+    kind = pa.struct([("a", pa.list_(pa.int64())), ("b", pa.list_(pa.list_(pa.string())))])
+    rows = [{"a": [1], "b": [["],"], ["x"]]}, {"a": [], "c": [[1], [2]], "b": []}, None, {"b": [[]], "a": [None]}]
+    stored = [row and json.dumps(row, indent=indent).encode() for row in rows for indent in (None, 1)]
+    broken = b'{"a":[7],"b":[]}],"w":[0'
+    values, reasons = json_values(pa.array([broken, *stored, broken], pa.binary()), kind)
+    wanted = [row and {"a": row["a"], "b": row["b"]} for row in rows for _ in range(2)]
+    assert values.to_pylist() == [None, *wanted, None]
+    assert [reason is None for reason in reasons.to_pylist()] == [False, *[True] * len(stored), False]
 
 
 def test_a_pretty_printed_document_is_one_row() -> None:
