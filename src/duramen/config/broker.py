@@ -118,6 +118,17 @@ class BrokerConfig:
                 found.append((name, reason))
         return found
 
+    @property
+    def overruled(self) -> list[tuple[str, str | None]]:
+        """Keys of the file or the command line that a stored setting overrules, each with what holds; sorted."""
+        found = []
+        for name in sorted(self.texts["static"]):
+            if name in SETTINGS and self.source(name) != "static":
+                setting, value = broker_setting(name), self._values[name]
+                if value != setting.parse(self.texts["static"][name]):
+                    found.append((name, None if setting.sensitive else setting.text(value)))
+        return found
+
     def with_dynamic(self, changes: Mapping[str, str], *, cluster_default: bool = False) -> BrokerConfig:
         """This configuration with its dynamic settings replaced by `changes`, which are what the metadata log holds.
 
@@ -210,15 +221,13 @@ def _is_dynamic(name: str) -> bool:
     return setting is not None and setting.update != "restart"
 
 
-def validate_broker_config(name: str, value: str | None, *, cluster_default: bool = False) -> None:
+def validate_broker_config(name: str, value: str | None) -> None:
     """Whether a dynamic change of a broker setting is acceptable; ConfigError says why not (None removes it)."""
     setting = broker_setting(name)
     if setting.inert and setting.update == "restart":
         raise ConfigError(f"{name} has no effect here: {setting.inert}")
     if setting.update == "restart":
         raise ConfigError(f"{name} cannot be changed while the node runs; set it in its file and restart")
-    if setting.update == "per-broker" and cluster_default:
-        raise ConfigError(f"{name} is a setting of a single broker; it has no cluster-wide default")
     if value is not None:
         BrokerConfig({}, {name: value}).check()
 

@@ -28,7 +28,10 @@ to clients that ask. Anything else, and any value of the wrong type, is an error
 
 A topic's setting that the topic does not have itself comes from the broker setting in the column *default from*.
 *Changes* says when a new value counts: `restart`, or at once when it is altered through a client, for this broker or
-cluster-wide. Only broker settings marked so can be altered while the node runs; topic settings always can.
+cluster-wide. Only broker settings marked so can be altered while the node runs; topic settings always can. What was
+altered is stored and holds after a restart, too, whatever the file says; a key of the file that is overruled so is
+named at the start (`setting-overruled`). `min.insync.replicas` is stored at the first start of a cluster, as in Kafka
+4.1 and later, and the file does not change it any more: `duramen config alter` does.
 """
 
 

@@ -420,7 +420,7 @@ def _setting(line: str, reason: str) -> Setting:
         if word == "internal":
             internal = True
         elif word == "dynamic":
-            update = "per-broker"
+            update = "cluster-wide"
         elif word.startswith("+"):
             also = tuple(word[1:].split(","))
         elif ".." in word:

@@ -54,7 +54,7 @@ class Setting:
     unit: ms, minutes, hours, seconds, bytes or "" when it has none.
     low, high: inclusive bounds of a number; `also` are legal texts outside of them.
     allowed: the legal values of a string, or of each element of a list.
-    update: "restart", "per-broker" or "cluster-wide" (which dynamic broker configs may change it, KIP-226).
+    update: "restart", or "cluster-wide": dynamic broker configs, one node's and all nodes', may change it (KIP-226).
     fallbacks: where an unset value comes from, first set one first: (broker setting, factor to this setting's unit).
     inert: why the setting has no meaning here; "" when it is served.
     internal: accepted but not listed, as Kafka's `internal` configs.

@@ -55,6 +55,8 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
         addresses = ", ".join(f"{e.host}:{e.port}" for e in broker.advertised_addresses)
         for key, reason in config.inert:
             log("info", "setting-without-meaning", {"key": key, "reason": reason})
+        for key, value in broker.config.overruled:
+            log("warning", "setting-overruled", {"key": key, "holds": value})
         elapsed = int((time.monotonic() - started) * 1000)
         sys.stdout.write(
             f"duramen {VERSION} is ready: {addresses} (data in {', '.join(config.strings('log.dirs'))}, {elapsed} ms)\n"

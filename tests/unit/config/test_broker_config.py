@@ -165,9 +165,16 @@ def test_what_another_server_stored_is_left_out() -> None:
     assert config.source("num.io.threads") == "default"
 
 
+def test_what_a_stored_setting_overrules_is_told() -> None:
+    config = load_broker_config("message.max.bytes=2000\nmin.insync.replicas=2\nlog.retention.ms=5\nbroker.id=-1")
+    assert config.overruled == []
+    changed = config.with_dynamic({"min.insync.replicas": "1", "message.max.bytes": " 2000 "}, cluster_default=True)
+    changed = changed.with_dynamic({"log.retention.ms": "7", "log.retention.bytes": "9"})
+    assert changed.overruled == [("log.retention.ms", "7"), ("min.insync.replicas", "1")]
+
+
 def test_good_dynamic_changes() -> None:
     validate_broker_config("message.max.bytes", "5")
-    validate_broker_config("message.max.bytes", "5", cluster_default=True)
     validate_broker_config("message.max.bytes", None)
     validate_broker_config("log.retention.ms", "-1")
 

@@ -65,7 +65,7 @@ def test_every_declaration_is_sound(setting: Setting) -> None:
     assert setting.doc.endswith(".")
     assert len(setting.doc) > 15
     assert setting.type.name.lower() == setting.kind
-    assert setting.update in ("restart", "per-broker", "cluster-wide")
+    assert setting.update in ("restart", "cluster-wide")
     for broker_name, factor in setting.fallbacks:
         assert SETTINGS[broker_name].kind in ("int", "long") or SETTINGS[broker_name].kind == setting.kind
         assert factor >= 1

@@ -310,7 +310,7 @@ def test_settings_of_what_is_not_there(cluster: Cluster) -> None:
     for name in ("bad name", "..", "x" * 250):
         assert cluster.ask(change(name, operation))[0].error == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert cluster.ask(change("", operation))[0].error == ErrorCode.INVALID_REQUEST, "topics have no defaults to set"
-    assert cluster.ask(change("2", operation, kind=BROKER_RESOURCE))[0].error == ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert cluster.ask(change("2", operation, kind=BROKER_RESOURCE))[0].error == ErrorCode.INVALID_REQUEST
     assert cluster.ask(change("x", operation, kind=BROKER_RESOURCE))[0].error == ErrorCode.INVALID_REQUEST
     assert cluster.ask(change("t", operation, kind=77))[0].error == ErrorCode.INVALID_REQUEST
     one = ConfigChange(TOPIC_RESOURCE, "t", ())
@@ -321,10 +321,26 @@ def test_broker_settings_per_node_and_for_all(cluster: Cluster) -> None:
     operation = ("message.max.bytes", int(Operation.SET), "2000000")
     assert cluster.ask(change("", operation, kind=BROKER_RESOURCE))[0].error == ErrorCode.NONE
     assert cluster.ask(change("1", operation, kind=BROKER_RESOURCE))[0].error == ErrorCode.NONE
-    assert cluster.image.broker_config(None) == {"message.max.bytes": "2000000"}
+    assert cluster.image.broker_config(None) == {"message.max.bytes": "2000000", "min.insync.replicas": "1"}
     assert cluster.image.broker_config(1) == {"message.max.bytes": "2000000"}
-    fixed = ("log.dirs", int(Operation.SET), "/tmp")
-    assert cluster.ask(change("1", fixed, kind=BROKER_RESOURCE))[0].error != ErrorCode.NONE
+
+
+@pytest.mark.parametrize("node", ["", "1"])
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("log.dirs", "/tmp", ErrorCode.INVALID_REQUEST),
+        ("message.max.bytes", "-5", ErrorCode.INVALID_REQUEST),
+        ("message.max.bytes", "x", ErrorCode.INVALID_REQUEST),
+        ("log.cleanup.policy", "shrink", ErrorCode.INVALID_REQUEST),
+        ("log.retention.ms", "0", ErrorCode.INVALID_REQUEST),
+        ("num.io.threads", "9", ErrorCode.INVALID_CONFIG),
+        ("no.such.setting", "9", ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_broker_settings_that_are_refused(cluster: Cluster, node: str, name: str, value: str, code: ErrorCode) -> None:
+    """With Apache Kafka's codes; but what has no meaning here, and what nobody knows, it takes."""
+    assert cluster.ask(change(node, (name, int(Operation.SET), value), kind=BROKER_RESOURCE))[0].error == code
 
 
 def test_throttles_of_replication_can_be_set_and_cleared(cluster: Cluster) -> None:
@@ -338,9 +354,10 @@ def test_throttles_of_replication_can_be_set_and_cleared(cluster: Cluster) -> No
     assert cluster.ask(change("1", *removed, kind=BROKER_RESOURCE))[0].error == ErrorCode.NONE
     for name in rates:
         operation = (name, int(Operation.SET), "1000000")
-        assert cluster.ask(change("1", operation, kind=BROKER_RESOURCE))[0].error == ErrorCode.NONE
+        for node in ("1", ""):  # as Kafka takes them, for one node and for all
+            assert cluster.ask(change(node, operation, kind=BROKER_RESOURCE))[0].error == ErrorCode.NONE
         below = (name, int(Operation.SET), "-1")
-        assert cluster.ask(change("1", below, kind=BROKER_RESOURCE))[0].error == ErrorCode.INVALID_CONFIG
+        assert cluster.ask(change("1", below, kind=BROKER_RESOURCE))[0].error == ErrorCode.INVALID_REQUEST
     assert cluster.image.broker_config(1) == dict.fromkeys(rates, "1000000")
     assert cluster.ask(change("1", *removed, kind=BROKER_RESOURCE))[0].error == ErrorCode.NONE
     assert cluster.image.broker_config(1) == {}
@@ -360,6 +377,20 @@ def test_each_start_begins_new_leader_epochs_with_one_record(cluster: Cluster) -
     assert cluster.image.brokers[1].epoch == second.broker_epoch
     assert cluster.replayed().image.topic("t").partitions == cluster.image.topic("t").partitions
     assert cluster.image.topic("t").partitions[0].leader_epoch == 2
+
+
+def test_the_first_start_makes_the_files_min_insync_replicas_the_clusters() -> None:
+    """As Kafka 4.1 and later (KIP-966): its clients' own tests look for it among the settings that are not defaults."""
+    cluster = Cluster(load_broker_config(None, {"min.insync.replicas": "2"}))
+    assert cluster.image.broker_config(None) == {"min.insync.replicas": "2"}
+    cluster.machine.config = load_broker_config(None, {"min.insync.replicas": "3"})
+    cluster.ask(registration())
+    assert cluster.image.broker_config(None) == {"min.insync.replicas": "2"}, "the file counts once"
+    cleared = ConfigChange(BROKER_RESOURCE, "", (ConfigOperation("min.insync.replicas", Operation.DELETE, None),))
+    assert cluster.ask(SetConfigs((cleared,)))[0].error == ErrorCode.NONE
+    cluster.ask(registration())
+    assert cluster.image.broker_config(None) == {}, "what somebody took out does not come back"
+    assert summary(cluster.replayed()) == summary(cluster.machine)
 
 
 def test_a_broker_that_stops_is_fenced_until_it_registers_again(cluster: Cluster) -> None:

@@ -56,3 +56,21 @@ def test_a_group_is_described_and_told_its_offsets_once() -> None:
     groups = [fetch.OffsetFetchRequestGroup(group_id=name, topics=None) for name in ("g", "h") * TIMES]
     answers = line.call(9, 8, groups=groups).groups
     assert [(group.group_id, len(group.topics)) for group in answers] == [("g", 1), ("h", 0)]
+
+
+def test_a_group_that_is_asked_for_twice_is_told_both_times_what_it_was_asked_for() -> None:
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t")
+    line.create_topic("u")
+    line.call(10, 4, key_type=0, coordinator_keys=["g"])
+    fetch = API[9].request
+    asked = [fetch.OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in ("t", "u")]
+    groups = [fetch.OffsetFetchRequestGroup(group_id="g", topics=topics) for topics in (asked[:1], asked[1:], None, [])]
+    answers = line.call(9, 8, groups=groups).groups
+    assert [(group.group_id, [topic.name for topic in group.topics]) for group in answers] == [
+        ("g", ["t"]),
+        ("g", ["u"]),
+        ("g", []),
+        ("g", []),
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from duramen.config import BrokerConfig
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import LogRecord
 from duramen.machines.metadata import codec
@@ -17,21 +18,27 @@ from duramen.machines.metadata.commands import (
     RegisterBroker,
     Result,
 )
-from duramen.machines.metadata.image import NO_LEADER, MetadataImage, PartitionImage
+from duramen.machines.metadata.image import BROKER_RESOURCE, NO_LEADER, MetadataImage, PartitionImage
 from duramen.model import TopicPartition
 
 PRODUCER_ID_BLOCK: Final = 1000
 """Producer ids handed to a broker at once, as in Kafka."""
 METADATA_VERSION: Final = ("metadata.version", 30)
 """The feature level a new log starts with: 4.3-IV0, the first whose records are written here."""
+MIN_IN_SYNC: Final = "min.insync.replicas"
+EVERY_BROKER: Final = ""
+"""The name of the resource whose settings are every broker's."""
 LARGEST_PRODUCER_ID: Final = 2**63 - 1
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
 
-def register(image: MetadataImage, command: RegisterBroker) -> list[LogRecord]:
+def register(image: MetadataImage, config: BrokerConfig, command: RegisterBroker) -> list[LogRecord]:
     """Records of a start; its broker epoch is the offset of the last of them.
+
+    The first start of a cluster makes the file's `min.insync.replicas` its cluster-wide setting, as Kafka does where
+    leaders may be elected from eligible replicas (KIP-966): how many copies count is one answer, not one per node.
 
     Kafka leaves partitions without a leader when their last replica stops. The broker leads again those of which it
     holds everything that was committed (it was in sync, or eligible: KIP-966), before its registration begins an epoch.
@@ -39,6 +46,8 @@ def register(image: MetadataImage, command: RegisterBroker) -> list[LogRecord]:
     records = []
     if not image.features:
         records.append(codec.feature(*METADATA_VERSION))
+        fewest = str(config.integer(MIN_IN_SYNC))
+        records.append(codec.config(BROKER_RESOURCE, EVERY_BROKER, MIN_IN_SYNC, fewest))
     for name, index in _all_partitions(image):
         topic = image.topics[name]
         partition = topic.partitions[index]

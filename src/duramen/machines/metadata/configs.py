@@ -66,8 +66,9 @@ def _change(image: MetadataImage, config: BrokerConfig, change: ConfigChange) ->
                 ErrorCode.INVALID_REQUEST,
                 f"Cannot update these configs dynamically: [{', '.join(fixed)}]; set them in the file and restart",
             )
-        for name, value in altered.items():
-            validate_broker_config(name, value, cluster_default=not change.resource_name)
+        for name in altered:
+            validate_broker_config(name, None)
+        _check_values(altered)
     for name, value in wanted.items():
         if len(value.encode()) > MAX_VALUE_BYTES:
             raise ConfigError(f"the value of {name} exceeds {MAX_VALUE_BYTES} bytes")
@@ -77,6 +78,15 @@ def _change(image: MetadataImage, config: BrokerConfig, change: ConfigChange) ->
         codec.config(kind, resource, name, value) for name, value in wanted.items() if present.get(name) != value
     ]
     return removed + changed
+
+
+def _check_values(altered: dict[str, str]) -> None:
+    """INVALID_REQUEST for a value that its broker setting cannot have: Kafka's brokers say so (KAFKA-13609)."""
+    for name, value in altered.items():
+        try:
+            validate_broker_config(name, value)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
 
 def _check_policy(topic: str, present: dict[str, str], wanted: dict[str, str]) -> None:
@@ -102,7 +112,7 @@ def _check_resource(image: MetadataImage, change: ConfigChange) -> None:
         if not name.isascii() or not name.isdecimal() or name != str(int(name)):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
         if int(name) not in image.brokers:
-            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {name} found.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"No broker with id {name} found.")
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported configuration resource type {change.resource_type}.")
 

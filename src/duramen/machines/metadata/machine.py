@@ -68,7 +68,7 @@ class MetadataMachine:
         return Outcome(records=[marks.end if self._application.forgiving else marks.abort])
 
     def _register(self, command: RegisterBroker) -> Decision:
-        records = brokers.register(self.image, command)
+        records = brokers.register(self.image, self.config, command)
         return records, Registered(self.image.next_offset + len(records) - 1)
 
     def _stopping(self, command: BrokerStopping) -> Decision:

@@ -29,8 +29,7 @@ def handle(request: Request) -> None:
     """Ask each group's machine; the reply leaves when all have answered."""
     body = request.body
     if request.version >= FIRST_BATCHED_VERSION:
-        # Once each: the request may repeat a group for a few bytes, the reply for all it has committed.
-        wanted = list({group.group_id: group.topics for group in body.groups}.items())
+        wanted = _distinct(body.groups)
     else:
         wanted = [(body.group_id, body.topics)]
     answers: list[Any] = [None] * len(wanted)
@@ -58,6 +57,19 @@ def handle(request: Request) -> None:
                 for index in indexes
             )
         request.broker.coordinators.submit(group_id, FetchOffsets(group_id, partitions), partial(answered, number))
+
+
+def _distinct(groups: list[Any]) -> list[tuple[str, Any]]:
+    """(group, topics) as asked for, but all of a group once: it is asked for with a few bytes, and may be much."""
+    wanted: list[tuple[str, Any]] = []
+    in_full: set[str] = set()
+    for group in groups:
+        if group.topics is not None:
+            wanted.append((group.group_id, group.topics))
+        elif group.group_id not in in_full:
+            in_full.add(group.group_id)
+            wanted.append((group.group_id, None))
+    return wanted
 
 
 def _named(request: Request, topic: Any) -> tuple[str | None, bytes, list[int]]:
