@@ -22,7 +22,16 @@ from duramen.embedded.appending import BATCH_TARGET_BYTES, Appending, Done, batc
 from duramen.embedded.records import Record, StoredRecord, check_record, partition_for
 from duramen.embedded.threads import Answer, begin_thread, unbroken_long, waiting_time
 from duramen.embedded.world import Turn, local_world
-from duramen.errors import ClosedError, ConfigError, CorruptLogError, DuramenError, ErrorCode, KafkaError, StorageError
+from duramen.errors import (
+    ClosedError,
+    ConfigError,
+    CorruptLogError,
+    DirectoryLockedError,
+    DuramenError,
+    ErrorCode,
+    KafkaError,
+    StorageError,
+)
 from duramen.machines.metadata.commands import (
     BrokerStopping,
     DeleteTopics,
@@ -53,6 +62,9 @@ START_SECONDS = 60.0
 
 T = TypeVar("T")
 
+_OPEN: set[tuple[int, str]] = set()
+"""(process, directory) of the logs that are open."""
+
 
 def open_log(path: str | os.PathLike[str], settings: Mapping[str, str] | None = None) -> EmbeddedLog:
     """Create or recover the log in directory `path` and own it until it is closed.
@@ -67,6 +79,11 @@ def open_log(path: str | os.PathLike[str], settings: Mapping[str, str] | None = 
     where = os.path.abspath(where)  # the process may change its working directory
     try:
         return unbroken_long(partial(EmbeddedLog, where, _texts(settings)), unwanted=EmbeddedLog.close)
+    except DirectoryLockedError as error:
+        if (os.getpid(), os.path.realpath(where)) in _OPEN:
+            text = "this process has it open; close that log first, for one that is only dropped stays open"
+            raise DirectoryLockedError(f"{where}: {text}") from error
+        raise
     except OSError as error:
         # Of no directory, it is the first name that was tried in it.
         place = where if isinstance(error, NotADirectoryError) else error.filename
@@ -78,6 +95,7 @@ class EmbeddedLog:
 
     def __init__(self, path: str, settings: Mapping[str, str]) -> None:
         self.path = path
+        self._place = os.path.realpath(path)
         self._pid = os.getpid()
         self._closed = False
         self._closing = threading.Lock()
@@ -119,6 +137,7 @@ class EmbeddedLog:
         except BaseException:
             self._abandon()
             raise
+        _OPEN.add((self._pid, self._place))
 
     def _directory_failed(self, directory: LogDirectory, error: BaseException) -> None:
         """Whoever waits for a change of topics is told at once, as appends are."""
@@ -257,6 +276,7 @@ class EmbeddedLog:
                 "next start recovers it"
             ) from error
         finally:
+            _OPEN.discard((self._pid, self._place))
             self._turn.close()
 
     # ---- for Topic -------------------------------------------------------------------------------------------
@@ -327,6 +347,7 @@ class Topic:
 
     def _append(self, records: Iterable[Record], partition: int | None, done: Done) -> None:
         self._log._check()
+        self._check_own()
         rows = [check_record(row) for row in records]
         appending = Appending(rows, self._spread(rows, partition), self._turn.wall_ms(), done, self._most_bytes)
 
@@ -456,6 +477,7 @@ class Topic:
         Raises KafkaError OFFSET_OUT_OF_RANGE for an offset below 0 (-1 is no end here) or above the log's end.
         """
         before = operator.index(before_offset)
+        self._check_own()
         if before < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{before} is no offset before which there can be records")
         synced: Answer[KafkaError | None] = Answer()
@@ -494,6 +516,12 @@ class Topic:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self.name} has partitions 0..{self.partitions - 1}"
             )
+
+    def _check_own(self) -> None:
+        """As a node refuses it: strange or missing records there cost groups and sinks what they have committed."""
+        if self.name in INTERNAL_TOPICS:
+            text = f"{self.name} is written by a node's coordinators only"
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
 
     def _partition(self, partition: int) -> Partition:
         self._log._check()

@@ -167,3 +167,29 @@ def test_batches_that_are_decoded_first_may_be_many(tmp_path: Path, configs: dic
         assert topic.append([duramen.Record(b"x" * 800, b"k")] * 400) == list(range(400))
         futures = [topic.append_async([duramen.Record(b"x", b"k")]) for _ in range(1000)]
         assert [future.result() for future in futures] == [[400 + number] for number in range(1000)]
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__duramen_sink_state", "__duramen_staging"])
+def test_what_coordinators_keep_is_neither_written_nor_truncated(tmp_path: Path, name: str) -> None:
+    """As a node refuses it: strange or missing records there cost groups and sinks what they have committed."""
+    with duramen.open(tmp_path) as log:
+        kept = log.topic(name)
+        for refused in (
+            lambda: kept.append([duramen.Record(value=b"v", key=b"k")]),
+            lambda: kept.append_async([duramen.Record(value=b"v", key=b"k")]),
+            lambda: kept.truncate(0, 0),
+        ):
+            with pytest.raises(duramen.KafkaError, match="coordinators only"):
+                refused()
+        assert list(kept.read(0)) == []
+
+
+def test_a_log_that_this_process_has_open_is_named_so(tmp_path: Path) -> None:
+    """Running a notebook's cell again drops the log that it opened: it stays open, for threads work on it."""
+    log = duramen.open(tmp_path)
+    (tmp_path.parent / "link").symlink_to(tmp_path)
+    for place in (tmp_path, tmp_path.parent / "link"):
+        with pytest.raises(duramen.DirectoryLockedError, match="this process has it open; close"):
+            duramen.open(place)
+    log.close()
+    duramen.open(tmp_path).close()
