@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, Conf
 
 from duramen.cli.connection import NAME, Cluster, call, cluster_options, json_option
 from duramen.cli.output import note, pairs, plural, print_json
-from duramen.cli.settings import alter_settings, described, label, node_resource, topic_resource
+from duramen.cli.settings import alter_settings, described, label, node_resource, refuse_unknown, topic_resource
 
 EPILOG = """\b
 Examples:
@@ -66,9 +66,7 @@ def describe(
     admin = cluster.admin()
     resource = _resource(cluster, admin, topic, node)
     entries = described(cluster, admin, resource)
-    missing = set(keys) - {entry.name for entry in entries}
-    if missing:
-        raise click.ClickException(f"{label(resource)} has no setting {min(missing)}; --all shows those it has.")
+    refuse_unknown(resource, keys, entries)
     if keys:
         entries = [entry for entry in entries if entry.name in keys]
     elif not every:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import math
-import re
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -19,9 +17,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 
 from duramen.cli.output import Progress, pairs
+from duramen.cli.reach import LOOK_SECONDS, find_node
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-_ADDRESS = re.compile(r"(?:[A-Z_]+://)?(\[[^\]]+\]|[^\[\]:/]+):([0-9]{1,5})")
 SILENT = logging.getLogger("duramen.cli.librdkafka")
 SILENT.addHandler(logging.NullHandler())
 SILENT.propagate = False
@@ -30,7 +28,6 @@ _SPECS: Any = OffsetSpec
 EARLIEST: OffsetSpec = _SPECS.earliest()
 LATEST: OffsetSpec = _SPECS.latest()
 
-_LOOK_SECONDS = 0.2
 _T = TypeVar("_T")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -45,11 +42,12 @@ _REMEDIES = {
     "GROUP_SUBSCRIBED_TO_TOPIC": "the group has members that read this topic; stop them first",
     "INVALID_REPLICATION_FACTOR": "there are fewer nodes than copies asked for; leave --replication-factor out",
     "OFFSET_OUT_OF_RANGE": "the offset lies outside of the log; `duramen topic describe` shows its ends",
-    "_MSG_TIMED_OUT": "no acknowledgement in time; is the node still running? --timeout waits longer",
+    "_MSG_TIMED_OUT": "no acknowledgement in time; is the node still running, and are as many copies in sync as the "
+    "topic's min.insync.replicas? --timeout waits longer",
     "_TIMED_OUT": "no answer in time; is the node busy? --timeout waits longer",
     "_TIMED_OUT_QUEUE": "no answer in time; is the node busy? --timeout waits longer",
     "REQUEST_TIMED_OUT": "no answer in time; is the node busy? --timeout waits longer",
-    "_TRANSPORT": "the connection broke; is the node still running?",
+    "_TRANSPORT": "the connection broke, or no answer came; is the node still running?",
     "_ALL_BROKERS_DOWN": "no node can be reached any more; is it still running?",
     "INVALID_MSG": "the bytes stored there are damaged; the node's log says where, and `duramen log verify` how far",
     "KAFKA_STORAGE_ERROR": "it is offline or its disk failed; the node's log says why, `duramen log verify` what to do",
@@ -61,6 +59,22 @@ _REMEDIES = {
     "_UNSUPPORTED_FEATURE": "the broker does not serve this request",
 }
 
+
+_WHERE_NOTHING_IS_SAID = {
+    "TOPIC_EXCEPTION": "no topic can have this name, or it is one that only the node writes to",
+}
+"""Remedies for errors that mostly come with a message of the node's, which says more."""
+
+_SET_ELSEWHERE = {
+    "bootstrap.servers": "--bootstrap says it",
+    "metadata.broker.list": "--bootstrap says it",
+    "auto.offset.reset": "--from says it",
+    "enable.partition.eof": "the command sets it itself",
+    "enable.auto.commit": "the command sets it itself",
+    "enable.auto.offset.store": "the command sets it itself",
+    "transactional.id": "no command writes in transactions",
+}
+"""Settings of the library that -X does not take, for the command would not do any more what it says."""
 
 _OFFLINE = {"KAFKA_STORAGE_ERROR", "LEADER_NOT_AVAILABLE"}
 """What ListOffsets answers of a partition that nobody can serve now."""
@@ -82,6 +96,8 @@ class Cluster(NamedTuple):
             "log_level": 0,
             "socket.connection.setup.timeout.ms": max(1000, int(self.timeout * 1000)),
         }
+        for key in self.properties.keys() & _SET_ELSEWHERE.keys():
+            raise click.UsageError(f"-X {key}: {_SET_ELSEWHERE[key]}.")
         made = {**base, **more, **self.properties}
         if made.get("group.id") == "":  # which ends the client library, and Python with it
             raise click.UsageError("-X group.id: a group has a name.")
@@ -113,22 +129,8 @@ class Cluster(NamedTuple):
         return str(self.settings().get("security.protocol", "plaintext")).lower() == "plaintext"
 
     def probe(self) -> None:
-        """Fail at once, rather than after librdkafka's retries, when nothing listens at any address."""
-        last: OSError | None = None
-        for address in self.bootstrap.split(","):
-            match = _ADDRESS.fullmatch(address.strip())
-            if match is None or int(match[2]) > 65535:
-                raise click.UsageError(f"--bootstrap {address.strip()}: expected host:port.")
-            try:
-                with socket.create_connection((match[1].strip("[]"), int(match[2])), timeout=min(self.timeout, 5)):
-                    return
-            except OSError as error:
-                last = error
-        reason = (last.strerror or str(last)) if last is not None else "no address"
-        raise click.ClickException(
-            f"cannot reach a node at {self.bootstrap} ({reason}). Start one with `duramen serve`, "
-            "or name another with --bootstrap."
-        )
+        """Fail with what is wrong, rather than after librdkafka's retries, when no address leads to a node."""
+        find_node(self.bootstrap, self.timeout, plain=self.is_plaintext)
 
 
 def _configured(make: Callable[[], _T]) -> _T:
@@ -148,6 +150,10 @@ class Seconds(click.FloatRange):
         return number
 
 
+_NAME_BYTES_MAX = 32767
+"""Of the protocol's strings; the client library sends a broken request for a longer one."""
+
+
 class Name(click.types.StringParamType):
     """The name of a topic or a group: not empty, as it is where a script's variable is not set."""
 
@@ -155,10 +161,21 @@ class Name(click.types.StringParamType):
         text: str = super().convert(value, param, ctx)
         if not text.strip():
             self.fail("it is empty.", param, ctx)
+        if len(text.encode("utf-8", "replace")) > _NAME_BYTES_MAX:
+            self.fail(f"it is longer than {_NAME_BYTES_MAX:,} bytes.", param, ctx)
         return text
 
 
 NAME = Name()
+
+
+def _refuse_other_bytes(given: Iterable[object]) -> None:
+    """Refuse text with bytes that are none in this locale, which Python keeps as halves of characters: the client
+    library fails by them in many ways, and dies of a group's name."""
+    for value in given:
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str) and not text.isprintable() and any("\ud800" <= sign <= "\udfff" for sign in text):
+                raise click.UsageError(f"{text.encode('utf-8', 'backslashreplace').decode()}: it is not UTF-8 text.")
 
 
 def cluster_options(command: _Command) -> _Command:
@@ -166,6 +183,7 @@ def cluster_options(command: _Command) -> _Command:
 
     @functools.wraps(command)
     def with_cluster(*args: Any, bootstrap: str, timeout: float, properties: tuple[str, ...], **rest: Any) -> Any:
+        _refuse_other_bytes([bootstrap, *properties, *rest.values()])
         return command(Cluster(bootstrap, timeout, pairs("-X", properties)), *args, **rest)
 
     options = (
@@ -209,6 +227,8 @@ def explain(error: BaseException, what: str = "") -> str:
     """An error of the client library as one line with its remedy."""
     inner = _error_of(error)
     text = _REMEDIES.get(inner.name(), "") or inner.str().strip().rstrip(".")
+    if text.startswith("Broker: "):  # the library's own words for the code
+        text = _WHERE_NOTHING_IS_SAID.get(inner.name(), text)
     return f"{what}: {text}" if what else text
 
 
@@ -248,7 +268,7 @@ def _beside(cluster: Cluster, work: Callable[[], _T]) -> _T:
     thread.start()
     with Progress(f"waiting for {cluster.bootstrap}") as progress:
         while thread.is_alive():
-            thread.join(_LOOK_SECONDS)
+            thread.join(LOOK_SECONDS)
             progress.show()
     if errors:
         raise errors[0]
@@ -259,7 +279,7 @@ def _settled(cluster: Cluster, what: str, future: Future[_T]) -> Future[_T]:
     """The future when its request was answered; no answer in time ends the command."""
     deadline = time.monotonic() + cluster.patience
     with Progress(f"waiting for {cluster.bootstrap}") as progress:
-        while not futures.wait([future], _LOOK_SECONDS).done:
+        while not futures.wait([future], LOOK_SECONDS).done:
             if time.monotonic() > deadline:
                 raise click.ClickException(f"{what}: {_REMEDIES['_TIMED_OUT']}.")
             progress.show()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ from duramen.cli.connection import (
     wait_for_each,
 )
 from duramen.cli.moments import time_option
-from duramen.cli.output import note, plural, print_json, print_table
+from duramen.cli.output import note, plural, print_json, print_table, printable
 from duramen.cli.topic import confirm
 from duramen.client import Cluster as Client
 from duramen.swaps import Cut, SwapLog
@@ -186,9 +187,9 @@ def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
 
 
 def _print_group(group: dict[str, Any]) -> None:
-    assignor = f", assignor {group['assignor']}" if group["assignor"] else ""
+    assignor = f", assignor {printable(group['assignor'])}" if group["assignor"] else ""
     members = len(group["members"])
-    click.echo(f"{group['group']}: {group['state']}, members {members}, lag {group['lag']:,}{assignor}")
+    click.echo(f"{printable(group['group'])}: {group['state']}, members {members}, lag {group['lag']:,}{assignor}")
     rows = [tuple(row.values()) for row in group["partitions"]]
     if rows:
         headings = ("topic", "partition", "committed", "end", "lag", "member")
@@ -307,10 +308,12 @@ def _chosen(cluster: Cluster, admin: AdminClient, topics: Iterable[str]) -> list
     chosen: set[Where] = set()
     for text in topics:
         name, colon, numbers = text.partition(":")
+        if not name:
+            raise click.UsageError(f"--topic {text}: expected TOPIC or TOPIC:N,N.")
         known = partitions_of(cluster, admin, [name])[name]
         picked = known
         if colon:
-            if not all(part.isdecimal() for part in numbers.split(",")):
+            if not re.fullmatch(r"[0-9]{1,10}(,[0-9]{1,10})*", numbers):
                 raise click.UsageError(f"--topic {text}: expected TOPIC:N,N.")
             picked = [int(part) for part in numbers.split(",")]
         for number in picked:

@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 the operation failed, 2 it was asked for wrongly, 130 inte
 from __future__ import annotations
 
 import importlib
+import io
 import itertools
 import os
 import sys
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from duramen.cli.output import printable
 from duramen.errors import ConfigError, DuramenError
 from duramen.version import VERSION
 
@@ -78,6 +80,12 @@ class LazyGroup(click.Group):
             ctx.fail(f"There is no command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
         return super().resolve_command(ctx, args)
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except BrokenPipeError:  # in --help and --version, which have printed before there is a command
+            raise click.exceptions.Exit(_reader_left()) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -115,6 +123,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Started with a stream closed (`>&-`, some supervisors): what is said there goes nowhere.
         nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (for as long as the process lives)
         sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # A locale that has not every character ends nothing.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = program.main(args=arguments, prog_name="duramen", standalone_mode=False)
         sys.stdout.flush()
@@ -167,7 +178,7 @@ def _in_a_pipeline(error: Exception) -> str | None:
 def _refuse(mistake: click.ClickException) -> int:
     if isinstance(mistake, click.UsageError) and mistake.ctx is not None:
         text = mistake.format_message()
-        stop = "" if text.endswith((".", "?", "!", ")")) else "."
+        stop = "" if text.endswith((".", "?", "!")) else "."
         return _say(f"{text}{stop} See `{mistake.ctx.command_path} --help`.", mistake.exit_code)
     return _say(mistake.format_message(), mistake.exit_code)
 
@@ -181,7 +192,7 @@ def _reader_left() -> int:
 
 
 def _say(message: str, code: int) -> int:
-    click.echo(f"duramen: {' '.join(message.split())}", err=True)
+    click.echo(f"duramen: {printable(' '.join(message.split()))}", err=True)
     return code
 
 

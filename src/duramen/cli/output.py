@@ -18,8 +18,9 @@ _PROGRESS_EVERY_SECONDS = 0.2
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on one line."""
-    click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    """One JSON document on one line; in a locale that has not every character, with the others escaped."""
+    every = (sys.stdout.encoding or "").lower().startswith("utf")
+    click.echo(json.dumps(value, ensure_ascii=not every, separators=(",", ":")))
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()) -> None:
@@ -27,7 +28,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, ri
 
     right: headings of the columns that hold numbers and are set flush right.
     """
-    texts = [[_cell(value) for value in row] for row in rows]
+    texts = [[cell(value) for value in row] for row in rows]
     numbers = set(right)
     if sys.stdout.isatty():
         _print_rich(headings, texts, numbers)
@@ -94,12 +95,20 @@ def shorter(path: str) -> str:
     return path.removeprefix(here) if path != here else path
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
+    """A value as a table shows it."""
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else printable(str(value))
+
+
+def printable(text: str) -> str:
+    """The text with what moves the cursor or ends the line escaped: clients choose their names, and those of groups."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
 def note(message: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 import click
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import ClusterMetadata
 
 from duramen.cli.connection import (
     NAME,
@@ -72,6 +73,9 @@ _REFUSALS = frozenset(
     }
 )
 """What is said of records that are surely not stored. Behind a time-out, or a lost connection, nobody knows."""
+
+_NO_TOPIC = frozenset({KafkaError.TOPIC_EXCEPTION, KafkaError.INVALID_REQUEST})
+"""What is said of a name that none can have, and of the metadata log's, for which the library would wait in vain."""
 
 
 class Interrupt:
@@ -267,9 +271,7 @@ def command(
     settings["message.max.bytes"] = 1_000_000_000
     settings["batch.size"] = _batch_bytes(cluster, topic)
     producer = cluster.producer(**settings)
-    # Connecting before the first record saves librdkafka's half second until it asks for a producer id again.
-    known = call(cluster, topic, lambda: producer.list_topics(topic, timeout=cluster.timeout))
-    refuse_offline(known, topic, None if partition is None else [partition])
+    refuse_offline(_topic_found(cluster, producer, topic), topic, None if partition is None else [partition])
     delivery = Delivery()
     started = time.monotonic()
     interrupt = Interrupt()
@@ -319,6 +321,18 @@ def _check_partition(cluster: Cluster, topic: str, partition: int) -> None:
     known = partitions_of(cluster, cluster.admin(), [topic])[topic]
     if partition not in known:
         raise click.ClickException(f"{topic} has no partition {partition}; it has {plural(len(known), 'partition')}.")
+
+
+def _topic_found(cluster: Cluster, producer: Producer, topic: str) -> ClusterMetadata:
+    """What the cluster says of the topic, which may be made by that."""
+    # The library asks for a producer id behind each answer about topics, and else twice a second. The first answer
+    # comes from the bootstrap address, which it then leaves; the second from a node that it can ask.
+    for _ in range(2):
+        found: ClusterMetadata = call(cluster, topic, lambda: producer.list_topics(topic, timeout=cluster.timeout))
+    error = found.topics[topic].error
+    if error is not None and error.code() in _NO_TOPIC:
+        raise failure(KafkaException(KafkaError(KafkaError.TOPIC_EXCEPTION)), topic)
+    return found
 
 
 def _batch_bytes(cluster: Cluster, topic: str) -> int:

@@ -125,20 +125,26 @@ def _whole(found: dict[str, Any], name: str, largest: int) -> int | None:
 
 
 def _headers(given: object) -> Headers:
-    if isinstance(given, dict):
-        return [(name, _encoded(value)) for name, value in given.items()]
+    pairs = list(given.items()) if isinstance(given, dict) else given
     headers: Headers = []
-    if not isinstance(given, list):
+    if not isinstance(pairs, list):
         raise ValueError("headers is neither an object nor a list of pairs")
-    for pair in given:
-        if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
+    for pair in pairs:
+        if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], str):
             raise ValueError("headers is neither an object nor a list of pairs")
-        value = pair[1]
+        name, value = pair
+        if not _is_text(name):
+            raise ValueError("the name of a header is not text: it has half a character in it")
         if isinstance(value, dict) and value.keys() == {"base64"}:
-            headers.append((pair[0], _decoded(value["base64"], "a header")))
+            headers.append((name, _decoded(value["base64"], "a header")))
         else:
-            headers.append((pair[0], _encoded(value)))
+            headers.append((name, _encoded(value)))
     return headers
+
+
+def _is_text(name: str) -> bool:
+    """Whether it can be UTF-8; the client library dies of a name that cannot."""
+    return not any("\ud800" <= sign <= "\udfff" for sign in name)
 
 
 def to_json(record: Incoming) -> bytes:

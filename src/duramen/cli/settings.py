@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import click
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -38,6 +39,14 @@ def described(cluster: Cluster, admin: AdminClient, resource: ConfigResource) ->
     return [entries[name] for name in sorted(entries)]
 
 
+def refuse_unknown(resource: ConfigResource, keys: Iterable[str], entries: Iterable[ConfigEntry]) -> None:
+    """End the command when one of the keys is none of the settings that the topic or node has."""
+    missing = set(keys) - {entry.name for entry in entries}
+    if missing:
+        shown = "`duramen config describe --all` shows those it has"
+        raise click.ClickException(f"{label(resource)} has no setting {min(missing)}; {shown}.")
+
+
 def alter_settings(
     cluster: Cluster,
     admin: AdminClient,
@@ -47,7 +56,17 @@ def alter_settings(
     append: Mapping[str, str] | None = None,
     subtract: Mapping[str, str] | None = None,
 ) -> None:
-    """Change settings of a topic or node one by one, leaving the others (IncrementalAlterConfigs)."""
+    """Change settings of a topic or node one by one, leaving the others (IncrementalAlterConfigs).
+
+    unset: a name that it has no setting of is refused here, for nodes take it for done.
+    """
+    unset = list(dict.fromkeys(unset))
+    given = [*changes, *unset, *(append or {}), *(subtract or {})]
+    for key in given:
+        if given.count(key) > 1:
+            raise click.UsageError(f"{key} is to be changed in two ways.")
+    if unset:
+        refuse_unknown(resource, unset, described(cluster, admin, resource))
     operations = [
         *((key, value, AlterConfigOpType.SET) for key, value in changes.items()),
         *((key, None, AlterConfigOpType.DELETE) for key in unset),

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from duramen.cli import damage
 from duramen.cli.connection import Cluster, Seconds, call, cluster_options, ends_of, json_option, wait
 from duramen.cli.group import group_rows
-from duramen.cli.output import plural, print_json, print_table, rich_table
+from duramen.cli.output import cell, plural, print_json, print_table, rich_table
 
 EPILOG = """\b
 Examples:
@@ -150,8 +150,8 @@ def _watch(cluster: Cluster, admin: AdminClient, status: Status, interval: float
     from rich.text import Text
 
     def drawn(now: Status) -> Group:
-        topics = [[_shown(value) for value in row] for row in _topic_rows(now)]
-        groups = [[_shown(value) for value in row] for row in now.groups]
+        topics = [[cell(value) for value in row] for row in _topic_rows(now)]
+        groups = [[cell(value) for value in row] for row in now.groups]
         parts: list[Any] = [Text("\n".join([_headline(now), *damage.lines(now.damage)]))]
         if topics:
             parts.append(rich_table(_TOPIC_HEADINGS, topics, set(_TOPIC_HEADINGS[1:])))
@@ -171,9 +171,3 @@ def _watch(cluster: Cluster, admin: AdminClient, status: Status, interval: float
             time.sleep(interval)
             status = look(cluster, admin, status)
             live.update(drawn(status), refresh=True)
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -35,6 +35,9 @@ Examples:
   duramen topic delete flights
 """
 
+PARTITIONS = click.IntRange(1, 100_000)
+"""How many a topic may have; as the number of copies, by the client library's bound."""
+
 
 @click.group(epilog=EPILOG)
 def command() -> None:
@@ -50,8 +53,8 @@ Examples:
 """
 )
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True, type=NAME)
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="Partitions; the node's num.partitions if unset.")
-@click.option("--replication-factor", type=click.IntRange(min=1), help="Copies; the node's default if unset.")
+@click.option("-p", "--partitions", type=PARTITIONS, help="Partitions; the node's num.partitions if unset.")
+@click.option("--replication-factor", type=click.IntRange(1, 10_000), help="Copies; the node's default if unset.")
 @click.option("-c", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="A topic setting; repeatable.")
 @click.option("--if-not-exists", is_flag=True, help="No error when the topic exists.")
 @cluster_options
@@ -66,7 +69,7 @@ def create(
     """Create topics."""
     config = pairs("--config", settings)
     admin = cluster.admin()
-    new = [NewTopic(name, partitions or -1, replication_factor or -1, config=config) for name in names]
+    new = [NewTopic(name, partitions or -1, replication_factor or -1, config=config) for name in dict.fromkeys(names)]
     futures = call(cluster, "cannot create", lambda: admin.create_topics(new, operation_timeout=cluster.timeout))
 
     def there_already(name: str, error: BaseException) -> bool:
@@ -197,7 +200,7 @@ Examples:
 """
 )
 @click.argument("name", metavar="TOPIC", type=NAME)
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="Raise the number of partitions to this.")
+@click.option("-p", "--partitions", type=PARTITIONS, help="Raise the number of partitions to this.")
 @click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a setting; repeatable.")
 @click.option("--unset", multiple=True, metavar="KEY", help="Return a setting to its default; repeatable.")
 @cluster_options

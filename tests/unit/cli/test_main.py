@@ -95,6 +95,22 @@ def test_neither_help_nor_serve_loads_a_client_or_rich(arguments: tuple[str, ...
         (["group", "reset-offsets", "g", "--to-earliest"], 2, "which topics"),
         (["config", "alter", "--topic", "t"], 2, "nothing to change"),
         (["completion", "tcsh"], 2, "tcsh"),
+        (["topic", "list", "more"], 2, "extra argument (more). See"),
+        (["topic", "create", "t", "--partitions", "9999999999999"], 2, "not in the range"),
+        (["topic", "alter", "t", "--partitions", "9999999999999"], 2, "not in the range"),
+        (["topic", "create", "t", "--replication-factor", "9999999999999"], 2, "not in the range"),
+        (["topic", "list", "--bootstrap", f"{'a' * 70}:9092"], 2, "no host can have this name"),
+        (["topic", "create", "\udcff"], 2, "\\udcff: it is not UTF-8 text"),
+        (["group", "describe", "g", "\udcff"], 2, "not UTF-8"),
+        (["produce", "t", "--key", "\udcff"], 2, "not UTF-8"),
+        (["produce", "t", "--header", "a=\udcff"], 2, "not UTF-8"),
+        (["topic", "list", "--bootstrap", "\udcff:9092"], 2, "not UTF-8"),
+        (["topic", "list", "-X", "client.id=\udcff"], 2, "not UTF-8"),
+        (["consume", "t", "--group", "g" * 40_000], 2, "longer than 32,767 bytes"),
+        (["consume", "t", "-X", "enable.partition.eof=false"], 2, "the command sets it itself"),
+        (["produce", "t", "-X", "transactional.id=x"], 2, "transactions"),
+        (["topic", "list", "-X", "bootstrap.servers=h:1"], 2, "--bootstrap says it"),
+        (["topo\033[2J"], 2, "'topo\\x1b[2J'"),
     ],
 )
 def test_mistakes_are_one_line_with_an_exit_code(
@@ -170,13 +186,23 @@ def test_a_bug_shows_its_traceback_on_request(monkeypatch: pytest.MonkeyPatch) -
         main([])
 
 
-def test_a_closed_pipe_is_no_error() -> None:
+@pytest.mark.parametrize("arguments", [["completion", "bash"], ["--help"], ["--version"], ["topic", "--help"]])
+def test_a_closed_pipe_is_no_error(arguments: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as closed:
-        done = subprocess.run([*RUN, "completion", "bash"], stdout=closed, stderr=subprocess.PIPE, timeout=60)
-    assert done.returncode == 0
-    assert done.stderr == b""
+        done = subprocess.run([*RUN, *arguments], stdout=closed, stderr=subprocess.PIPE, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_locale_without_every_character_ends_nothing() -> None:
+    code = (
+        "import click; from duramen.cli import main; "
+        "main.program.main = lambda **_: click.echo('\\u20ac'); raise SystemExit(main.main())"
+    )
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"\\u20ac\n", b"")
 
 
 def test_interrupt_ends_without_a_traceback(tmp_path: Path) -> None:

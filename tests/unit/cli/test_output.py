@@ -1,6 +1,7 @@
 """Tables, sizes and progress."""
 
 import io
+import json
 
 import click
 import pytest
@@ -37,6 +38,18 @@ def test_table_on_a_terminal_is_styled_and_escapes_nothing(monkeypatch: pytest.M
 def test_json_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"ä": [1, None]})
     assert capsys.readouterr().out == '{"ä":[1,null]}\n'
+
+
+def test_json_is_json_in_any_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.TextIOWrapper(io.BytesIO(), "latin-1", errors="backslashreplace")
+    monkeypatch.setattr("sys.stdout", screen)
+    print_json("\u20ac\u00e9\x07")
+    assert json.loads(screen.buffer.getvalue()) == "\u20ac\u00e9\x07"  # type: ignore[attr-defined]
+
+
+def test_names_that_clients_chose_draw_no_lines_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("group", "lag"), [("a\nb  0\033[2J", 1)])
+    assert capsys.readouterr().out == "GROUP           LAG\na\\nb  0\\x1b[2J  1\n"
 
 
 def test_words() -> None:

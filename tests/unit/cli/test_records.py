@@ -50,6 +50,8 @@ def test_json_values_that_are_no_strings_stay_json() -> None:
         (b'{"headers": 5}', "headers is neither"),
         (b'{"headers": [["a"]]}', "headers is neither"),
         (b'{"headers": [["a", {"base64": "?"}]]}', "not base64"),
+        (rb'{"headers": [["\ud800", "a"]]}', "name of a header is not text"),
+        (rb'{"headers": {"a\udfff": "a"}}', "name of a header is not text"),
         (b"[" * 100_000, "not JSON"),
     ],
 )

@@ -1,0 +1,143 @@
+"""What a command says of an address where no node is, or one that cannot be talked to as it is."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import click
+import pytest
+
+from duramen.cli.main import main
+from duramen.cli.reach import find_node
+
+RUN = [sys.executable, "-m", "duramen.cli.main"]
+
+Answer = Callable[[socket.socket], None]
+
+
+@pytest.fixture
+def listening() -> Iterator[Callable[[Answer], str]]:
+    """Starts somebody who does `answer` with each connection, and returns the address."""
+    doors: list[socket.socket] = []
+
+    def listen(answer: Answer) -> str:
+        door = socket.create_server(("127.0.0.1", 0))
+        doors.append(door)
+
+        def serve() -> None:
+            try:
+                while True:
+                    connection, _ = door.accept()
+                    with connection:
+                        answer(connection)
+            except OSError:
+                pass
+
+        threading.Thread(target=serve, daemon=True).start()
+        return f"127.0.0.1:{door.getsockname()[1]}"
+
+    yield listen
+    for door in doors:
+        door.shutdown(socket.SHUT_RDWR)
+        door.close()
+
+
+def a_node(connection: socket.socket) -> None:
+    asked = connection.recv(100)
+    connection.sendall(b"\0\0\0\x0a")
+    connection.sendall(asked[8:12] + bytes(6))
+
+
+def http(connection: socket.socket) -> None:
+    connection.recv(100)
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def tls(connection: socket.socket) -> None:
+    connection.recv(100)
+    connection.sendall(b"\x15\x03\x03\0\x02\x02\x0a")
+
+
+def nobody(connection: socket.socket) -> None:
+    connection.recv(100)
+    connection.recv(100)
+
+
+def test_a_node_is_found_also_behind_others(listening: Callable[[Answer], str]) -> None:
+    node = listening(a_node)
+    find_node(node, 5.0, plain=True)
+    find_node(f"127.0.0.1:1, {listening(http)} ,{listening(nobody)},{node}", 0.3, plain=True)
+
+
+@pytest.mark.parametrize("answer", [http, tls, socket.socket.close])
+def test_who_speaks_otherwise_is_told_at_once(answer: Answer, listening: Callable[[Answer], str]) -> None:
+    """Each command said after half a minute that the connection broke."""
+    address = listening(answer)
+    with pytest.raises(click.ClickException, match=f"{address} does not speak Kafka's protocol in plain text") as told:
+        find_node(address, 30.0, plain=True)
+    assert "-X security.protocol=ssl" in told.value.message
+    find_node(address, 30.0, plain=False)
+
+
+def test_a_node_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    # Something that accepts connections and never says a word: a stopped process looks like that.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"127.0.0.1:{silent.getsockname()[1]}"
+        for arguments in (
+            ("group", "list"),
+            ("topic", "list"),
+            ("topic", "create", "t"),
+            ("topic", "delete", "t", "-y"),
+        ):
+            assert main([*arguments, "--bootstrap", where, "--timeout", "0.5"]) == 1
+            said = capsys.readouterr().err
+            assert said.count("\n") == 1
+            assert "takes connections and does not answer" in said
+
+
+# As if the node had fallen silent behind the look at where the records are.
+CONSUME = """
+import sys
+import duramen.cli.consume
+from confluent_kafka import TopicPartition
+from duramen.cli.main import main
+
+duramen.cli.consume._start = lambda *_: [TopicPartition("t", 0, 0)]
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    "command", [[*RUN, "topic", "list"], [sys.executable, "-c", CONSUME, "consume", "t"]], ids=["admin", "consumer"]
+)
+def test_ctrl_c_does_not_wait_for_a_node_that_does_not_answer(command: list[str]) -> None:
+    """The client library came back when its own time was up, whatever signal had come."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"127.0.0.1:{silent.getsockname()[1]}"
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            process = subprocess.Popen(
+                [*command, "--bootstrap", where, "--timeout", "600"], stderr=subprocess.PIPE, text=True
+            )
+        finally:
+            signal.signal(signal.SIGINT, before)
+        try:
+            connections = [silent.accept()[0]]
+            connections[0].sendall(b"\0\0\0\x0a" + connections[0].recv(100)[8:12] + bytes(6))
+            connections.append(silent.accept()[0])  # the client library's
+            assert connections[1].recv(4)
+            time.sleep(0.5)  # until it asks, which it does when it is connected
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=60)[1].strip() == ""
+            assert process.returncode == 130
+        finally:
+            process.kill()
+            process.wait()
+            for connection in connections:
+                connection.close()

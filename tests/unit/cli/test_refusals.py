@@ -1,0 +1,68 @@
+"""What the commands themselves refuse, where a node or the client library would take it or fall silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from duramen.cli.main import main
+from serving import Served
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    served = Served(tmp_path_factory.mktemp("node"), {})
+    served.start()
+    assert main(["topic", "create", "t", "--bootstrap", served.bootstrap]) == 0
+    try:
+        yield served.bootstrap
+        assert served.stop() == 0, served.log()
+    finally:
+        served.kill()
+
+
+@pytest.fixture
+def refused(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Refused:
+    """Runs a command that must end with `code` and one line, which it returns."""
+    monkeypatch.setenv("DURAMEN_BOOTSTRAP", bootstrap)
+
+    def run(*arguments: str, code: int) -> str:
+        capsys.readouterr()
+        assert main(arguments) == code
+        said = capsys.readouterr()
+        assert (said.out, said.err.count("\n")) == ("", 1), said
+        return said.err
+
+    return run
+
+
+@pytest.mark.parametrize("command", [("topic", "alter", "t"), ("config", "alter", "--topic", "t")])
+def test_a_setting_is_changed_in_one_way(command: tuple[str, ...], refused: Refused) -> None:
+    said = refused(*command, "--set", "retention.ms=5", "--unset", "retention.ms", code=2)
+    assert "retention.ms is to be changed in two ways" in said
+
+
+def test_what_is_unset_has_to_be_a_setting(refused: Refused) -> None:
+    """`changed 1 setting` stood there, and a misspelt one stayed as it was."""
+    assert "t has no setting retention.mss" in refused("topic", "alter", "t", "--unset", "retention.mss", code=1)
+    assert "node 1 has no setting nonsense" in refused("config", "alter", "--unset", "nonsense", code=1)
+    assert main(["config", "alter", "--topic", "t", "--unset", "retention.ms"]) == 0
+
+
+def test_nobody_writes_to_the_metadata_log(refused: Refused, tmp_path: Path) -> None:
+    """The command waited for the whole of its time-out."""
+    (tmp_path / "lines").write_text("x\n")
+    for name in ("__cluster_metadata", "no/slashes"):
+        said = refused("produce", name, str(tmp_path / "lines"), code=1)
+        assert said.startswith(f"duramen: {name}: no topic can have this name, or it is one that only the node writes")
+
+
+def test_partitions_of_a_reset_are_numbers(refused: Refused) -> None:
+    reset = ("group", "reset-offsets", "g", "--to-earliest", "--topic")
+    assert "expected TOPIC or TOPIC:N,N" in refused(*reset, "", code=2)
+    assert "expected TOPIC:N,N" in refused(*reset, f"t:{'9' * 5000}", code=2)
+    assert "t has no partition 9999999999" in refused(*reset, "t:0,9999999999", code=1)
