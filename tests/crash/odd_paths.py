@@ -447,6 +447,28 @@ def half_made_at_the_stop(run: Session) -> None:
     run.start()
 
 
+def deleted_without_room(run: Session) -> None:
+    """The directory of a deleted topic has no room for another name at first."""
+    filled(run)
+    rename, lacks = run.disk.rename, [1]
+
+    def refused(source: str, target: str) -> None:
+        if lacks and target.endswith("-delete"):
+            lacks.pop()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), source)
+        rename(source, target)
+
+    with patch.object(run.disk, "rename", refused):
+        run.delete(1)
+        run.commit()
+        run.keep_house(NOW)
+    assert not lacks
+    assert not run.disk.exists(f"{DATA}/topic1-0")
+    run.create(2, name="topic1")
+    run.put(2, 300)
+    run.commit()
+
+
 def overtaken_checkpoint(run: Session) -> None:
     """A truncation comes while a checkpoint's job is under way: what the job wrote of the old end is taken back."""
     filled(run)
@@ -533,6 +555,7 @@ ODD_PATHS: dict[str, Callable[[Session], None]] = {
         creation_without_room,
         creation_on_a_full_disk,
         half_made_at_the_stop,
+        deleted_without_room,
         overtaken_checkpoint,
         overtaken_producers,
         outlines,

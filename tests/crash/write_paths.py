@@ -203,6 +203,10 @@ def creation_and_deletion(run: Session) -> None:
     run.delete(1)
     run.commit()
     run.keep_house(NOW + 200_000)
+    run.delete(4)
+    run.create(5, name="topic2")
+    run.put(5, 130)
+    run.commit()
 
 
 def first_start(run: Session) -> None:

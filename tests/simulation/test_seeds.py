@@ -57,7 +57,7 @@ def test_the_seeds_differ_and_the_nodes_do_die() -> None:
 
 
 def test_a_world_whose_journal_takes_few_entries_refuses_batches_and_goes_on() -> None:
-    result = simulate(1, Plan(calm=True, features=("few entries",)))
+    result = simulate(2, Plan(calm=True, features=("few entries",)))
     assert result.states["journal full, batch refused"] > 0
     assert result.states["append refused: KAFKA_STORAGE_ERROR"] > 0
 

@@ -34,6 +34,7 @@ from duramen.partition.snapshots import Snapshots
 from duramen.partition.store import Store
 from duramen.partition.unmade import Unmade
 from duramen.ports import World
+from duramen.storage.log import Log
 from duramen.storage.recovery_plan import LogKey
 from duramen.wire.batch import build_batch
 from duramen.wire.records import control
@@ -79,6 +80,7 @@ class Catalog:
         self._unmade = Unmade(self, world.clock, self._make_missing)
         self._creating: tuple[TopicId, ...] = ()
         self._when_open: list[Callable[[], None]] = []
+        store.deleting.on_failed, store.deleting.on_done = self._not_deleted, self._create_missing
         self.lost = LostMetadata(store)
 
     @property
@@ -132,7 +134,8 @@ class Catalog:
         return (topic_id, index) in self.absent or offline(self._store.directories, topic_id, index) is not None
 
     def _may_snapshot(self) -> bool:
-        return self.host.failed is None and all(map(self.image.topics_by_id.__contains__, self._creating))
+        is_settled = self._store.deleting.is_over and all(map(self.image.topics_by_id.__contains__, self._creating))
+        return self.host.failed is None and is_settled
 
     # ---- following the log -----------------------------------------------------------------------------------
 
@@ -180,7 +183,7 @@ class Catalog:
         One creation is under way at a time, and the next looks at the image anew: a topic deleted and re-created
         meanwhile never meets its predecessor's directory.
         """
-        if self._creating:
+        if self._creating or not self._store.deleting.is_over:
             return
         wanted: list[Wanted] = []
         for topic_id in list(self._incomplete):
@@ -233,8 +236,8 @@ class Catalog:
         self._create_missing()
 
     def when_open(self, callback: Callable[[], None]) -> None:
-        """Call back once no committed partition is still being made: now, or when the last one is there."""
-        if self._creating or self._incomplete:
+        """Call back once no committed partition is still being made or deleted: now, or with the last one."""
+        if self._creating or self._incomplete or not self._store.deleting.is_over:
             self._when_open.append(callback)
         else:
             callback()
@@ -254,13 +257,8 @@ class Catalog:
                 self._report("partition-offline", topic=topic.name, partition=index, error=error)
 
     def _remove(self, name: str, topic_id: TopicId) -> None:
-        for tp, partition in list(self._store.partitions.items()):
-            if partition.topic_id == topic_id:
-                try:
-                    self._store.delete_partition(tp)
-                except (OSError, DuramenError) as error:
-                    # Its directory failed: the next start finds a log whose topic is gone, and deletes it.
-                    self._report("partition-not-deleted", topic=name, partition=tp.partition, error=error)
+        for tp in [tp for tp, partition in self._store.partitions.items() if partition.topic_id == topic_id]:
+            self._store.delete_partition(tp)
         self._unmade.forget(topic_id)
         self.absent.forget(topic_id)
         try:
@@ -270,6 +268,10 @@ class Catalog:
             self._report("partition-not-deleted", topic=name, error=error)
         for callback in self.on_deleted:
             callback(name, topic_id)
+
+    def _not_deleted(self, log: Log, error: BaseException) -> None:
+        """Its directory failed: the next start finds a log whose topic is gone, and deletes it."""
+        self._report("partition-not-deleted", topic=log.tp.topic, partition=log.tp.partition, error=error)
 
     # ---- configuration ---------------------------------------------------------------------------------------
 

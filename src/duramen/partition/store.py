@@ -16,6 +16,7 @@ from duramen.config import TopicConfig
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError, check
 from duramen.model import TopicId, TopicPartition
 from duramen.partition.compaction import Compaction
+from duramen.partition.deleting import Deleting
 from duramen.partition.flushing import Flushing
 from duramen.partition.group_commits import GroupCommits
 from duramen.partition.hardening import Hardening
@@ -69,6 +70,7 @@ class Store:
         self.maintenance = Maintenance(self, world.clock)
         self.compaction = Compaction(self, world.clock)
         self.flushing = Flushing(self, world.clock)
+        self.deleting = Deleting(self, world.clock)
         self._jobs = 0
         self._on_idle: Callable[[], None] | None = None
         self._synced = Synced()
@@ -188,7 +190,7 @@ class Store:
             home.findings.add(damage_of(error))
 
     def delete_partition(self, tp: TopicPartition) -> None:
-        """Forget the partition and delete its files; whoever waits is told that it is gone."""
+        """Forget the partition and delete its log (see Deleting); whoever waits is told that it is gone."""
         partition = self.partitions.pop(tp, None)
         if partition is None:
             return
@@ -197,7 +199,7 @@ class Store:
         directory = self._homes.pop(tp)
         partition.closed = True
         partition.fail(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp} was deleted"))
-        self.delete_log(directory, partition.log)
+        self.deleting.add(directory, partition.log)
 
     def delete_log(self, directory: LogDirectory, log: Log) -> None:
         """Delete a log's files: renamed away now, removed by the housekeeping lane later."""
@@ -327,6 +329,8 @@ class Store:
     def _check_idle(self) -> None:
         if self._on_idle is None or self._jobs or self._group_commits.put_off or self._commit_scheduled:
             return
+        if not self.deleting.is_over:
+            return  # each is committed afterwards
         if any(d.journal.has_pending and d.journal.failed is None for d in self.directories):
             self.commit_soon()
             return

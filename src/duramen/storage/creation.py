@@ -34,7 +34,8 @@ class Creation:
     """Makes logs in one log directory. Touches files and the new logs alone; `logs` are the finished ones.
 
     refused: logs that were asked for and are not made, and why. half_made: paths of logs that could not be made, nor
-    removed again; nothing is in them, and they are removed before there is one.
+    removed again; nothing is in them, and they are removed before there is one. follows: on deleted logs of the same
+    names, whose new names are made durable first.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Creation:
         new: list[NewLog],
         refused: Mapping[LogKey, StorageError | NoRoomError],
         half_made: set[str],
+        follows: bool = False,
     ) -> None:
         self._disk = disk
         self._directory = directory
@@ -56,6 +58,7 @@ class Creation:
         self.new = new
         self.refused = refused
         self._half_made = half_made
+        self._follows = follows
         self.logs: list[Log] = []
 
     def run(self) -> None:
@@ -65,6 +68,9 @@ class Creation:
         A sync that finds no room is no worse here than a write: only these new files depend on it, and all of them go.
         """
         try:
+            if self._follows:
+                with opening():
+                    self._disk.sync_directory(self._directory)
             with writing():
                 for new in self.new:
                     self._drop(self._path(new.tp))

@@ -79,15 +79,19 @@ class DirectoryLogs:
         """
         self._check_usable()
         refused: dict[LogKey, StorageError | NoRoomError] = {}
+        moving = {move.source: move.moved for move in self._housekeeping.moving}
         for each in new:
             path = posixpath.join(self.path, str(each.tp))
-            if self._housekeeping.is_moving(path):
+            if not moving.get(path, True):
                 refused[each.key] = NoRoomError(errno.ENOSPC, "a deleted log has no room for another name", path)
             elif each.key in self.logs or each.key in self.offline or self._is_taken(path):
                 problem = f"{path} exists already; remove it or create the topic under another name"
                 refused[each.key] = StorageError(problem)
         wanted = [each for each in new if each.key not in refused]
-        return Creation(self.disk, self.path, self.journal, self._queue, self.hot, wanted, refused, self._half_made)
+        follows = any(posixpath.join(self.path, str(each.tp)) in moving for each in wanted)
+        return Creation(
+            self.disk, self.path, self.journal, self._queue, self.hot, wanted, refused, self._half_made, follows
+        )
 
     def _is_taken(self, path: str) -> bool:
         return path not in self._half_made and self.disk.exists(path)

@@ -149,8 +149,7 @@ class Housekeeping:
         self._removals: list[Removal] = [Removal(-1, leftovers)] if leftovers else []
         self._starting: list[Going] = []
         self._unrenamed: list[Job] = []
-        self.moving: list[MoveLog] = []
-        """Deleted logs that still have their names; the journal has to keep what it says of their deletion."""
+        self._moving: list[MoveLog] = []
         self.waits = False
         """For a checkpoint that names segments below a log start no longer."""
         self.holds = False
@@ -167,23 +166,31 @@ class Housekeeping:
         self._starting = [each for each in self._starting if each.log is not log]
         self._sealing -= {each for each in self._sealing if each[0] is log}
         # Not before the deletion is durable: recovery would miss a directory that the journal speaks of.
-        removal = Removal(now_ms + delete_delay_ms(log), [move.target], list(log.segments), self._journal.last_lsn)
-        move.done = partial(self._moved, move, removal)
-        move.failed = partial(self._not_renamed, move)
-        self.moving.append(move)
+        lsn = self._journal.last_lsn
+        removal = Removal(now_ms + delete_delay_ms(log), [move.target], list(log.segments), lsn)
+        self._moving.append(move)
         try:
-            move.run()
+            move.rename()
         except NoRoomError as error:
+            move.done = partial(self._moved, move, removal)
+            move.failed = partial(self._not_renamed, move)
             move.fail(error)
         else:
-            move.complete()
+            # Not here: a topic has many partitions, and a sync for each would hold up the loop for seconds.
+            self._journal.sync_names_before_next(self._directory)
+            move.synced_with = lsn
+            self._removals.append(removal)
 
-    def is_moving(self, path: str) -> bool:
-        """Whether a deleted log is there, which has not got its new name yet."""
-        return any(move.source == path and not move.moved for move in self.moving)
+    @property
+    def moving(self) -> list[MoveLog]:
+        """Deleted logs whose new names are not durable yet: the journal has to keep what it says of their deletion."""
+        if self._moving:
+            durable = self._journal.durable_lsn
+            self._moving = [move for move in self._moving if move.synced_with is None or move.synced_with > durable]
+        return self._moving
 
     def _moved(self, move: MoveLog, removal: Removal) -> None:
-        self.moving.remove(move)
+        self._moving.remove(move)
         self._removals.append(removal)
 
     def finish(self) -> None:
@@ -224,15 +231,18 @@ class Housekeeping:
                 with suppress(KafkaError, NoRoomError):  # full, journal or disk: what may go now may go later, too
                     jobs += self._retain(log, now_ms)
         jobs += self._detach(logs)
+        return jobs + self._remove(now_ms)
+
+    def _remove(self, now_ms: int) -> list[Job]:
         durable = self._journal.durable_lsn
-        due = [
-            removal
-            for removal in self._removals
-            if removal.due_ms <= now_ms and removal.lsn <= durable and not self._cleaner.is_busy(removal.paths)
-        ]
-        if due:
-            self._removals = [removal for removal in self._removals if removal not in due]
-            jobs += [RemoveFiles(self._disk, removal, partial(self._not_removed, removal)) for removal in due]
+        jobs: list[Job] = []
+        waiting = []
+        for removal in self._removals:
+            if removal.due_ms <= now_ms and removal.lsn <= durable and not self._cleaner.is_busy(removal.paths):
+                jobs.append(RemoveFiles(self._disk, removal, partial(self._not_removed, removal)))
+            else:
+                waiting.append(removal)
+        self._removals = waiting
         return jobs
 
     def _next_logs(self, logs: Mapping[LogKey, Log]) -> list[Log]:

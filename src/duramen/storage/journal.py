@@ -140,7 +140,7 @@ class Group:
         self.weight: dict[JournaledLog, int] = {}
         self.open: dict[JournaledLog, _OpenExtent] = {}
         self.extents: list[_OpenExtent] = []
-        self.syncs: list[tuple[FileSync, str]] = []
+        self.syncs: list[tuple[FileSync | None, str]] = []
 
     def seal(self, seed: int, durable_lsn: int, checkpoint_lsn: int) -> None:
         """Fix what was open: extents, the mark and the padding. On the loop, when the group is taken.
@@ -149,7 +149,7 @@ class Group:
         sealed again. OSError.
         """
         self.checkpoint_lsn = checkpoint_lsn
-        syncs = []
+        syncs: list[tuple[FileSync | None, str]] = []
         for extent in self.extents:
             extent.log.flush()
             syncs.append((to_sync(extent.segment), extent.log.path))
@@ -181,7 +181,8 @@ class Group:
         NoRoomError: too many files are open, and it can be run again.
         """
         for sync, directory in self.syncs:
-            sync.run()
+            if sync is not None:
+                sync.run()
             with suppress(FileNotFoundError), opening():  # the topic was deleted meanwhile, and its directory renamed
                 self._disk.sync_directory(directory)
         file = self.part.file
@@ -212,7 +213,7 @@ class Journal(PartRing):
         self._open: Group | None = None
         self._inflight: Group | None = None
         self._marking: dict[JournaledLog, int] = {}
-        self._before_next: list[tuple[FileSync, str]] = []
+        self._before_next: list[tuple[FileSync | None, str]] = []
         self.on_truncate: Callable[[JournaledLog, int, int, int], None] = lambda log, offset, base, position: None
 
     # -- appending
@@ -413,6 +414,11 @@ class Journal(PartRing):
     def sync_before_next(self, sync: FileSync, directory: str) -> None:
         """The next group syncs this file and the names beside it before it is written."""
         self._before_next.append((sync, directory))
+
+    def sync_names_before_next(self, directory: str) -> None:
+        """The same for the names in a directory alone; once, however often it is asked for."""
+        if (None, directory) not in self._before_next:
+            self._before_next.append((None, directory))
 
     def _launch(self, group: Group) -> Group:
         group.seal(self.seed, self.durable_lsn, self.checkpoint_lsn)

@@ -132,7 +132,10 @@ class RenameSegments:
 
 @dataclass(slots=True, eq=False)
 class MoveLog:
-    """Gives a deleted log's directory its `-delete` name, durably."""
+    """Gives a deleted log's directory its `-delete` name, durably.
+
+    synced_with: entry of the journal whose group syncs the new name before it is written; None: `run` syncs it.
+    """
 
     disk: Disk
     directory: str
@@ -141,14 +144,19 @@ class MoveLog:
     done: Callable[[], None] = lambda: None
     failed: Callable[[BaseException], None] = lambda error: None
     moved: bool = False
+    synced_with: int | None = None
+
+    def rename(self) -> None:
+        """Once: the old name may be another topic's by then. NoRoomError: it can be done again. OSError."""
+        if not self.moved:
+            with writing():
+                self.disk.rename(self.source, self.target)
+            self.moved = True
 
     def run(self) -> None:
-        """Rename, once: the old name may be another topic's by then. NoRoomError: it can be run again. OSError."""
+        """Rename, and make that durable. NoRoomError: it can be run again. OSError."""
         with opening():
-            if not self.moved:
-                with writing():
-                    self.disk.rename(self.source, self.target)
-                self.moved = True
+            self.rename()
             self.disk.sync_directory(self.directory)
 
     def complete(self) -> None:

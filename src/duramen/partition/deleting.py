@@ -1,0 +1,67 @@
+"""Deleting the logs of partitions that are gone: some in a turn of the loop, for a topic may have thousands of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from duramen.errors import DuramenError
+from duramen.ports import Clock
+from duramen.storage.directory import LogDirectory
+from duramen.storage.log import Log
+
+if TYPE_CHECKING:
+    from duramen.partition.store import Store
+
+LOGS_A_TURN = 20
+"""Each gets an entry in the journal and another name, in some 40 us; others have waited that long for this turn."""
+
+
+class Deleting:
+    """Of one store. Loop thread only.
+
+    on_failed: told of a log that could not be deleted (OSError, DuramenError); the next start does it. on_done: called
+    in the turn in which the last of those that had to wait went.
+    """
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._waiting: deque[tuple[LogDirectory, Log]] = deque()
+        self._left = LOGS_A_TURN
+        self.on_failed: Callable[[Log, BaseException], None] = _raise
+        self.on_done: Callable[[], None] = lambda: None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no log waits; one that does still has the name that another one may be about to get."""
+        return not self._waiting
+
+    def add(self, directory: LogDirectory, log: Log) -> None:
+        """Nobody uses the log any more: it goes now, or in one of the next turns."""
+        if self._left == LOGS_A_TURN:
+            self._clock.call_soon(self._next)
+        if self._left:
+            self._left -= 1
+            self._delete(directory, log)
+        else:
+            self._waiting.append((directory, log))
+
+    def _next(self) -> None:
+        had_to_wait = bool(self._waiting)
+        self._left = LOGS_A_TURN
+        for _ in range(min(len(self._waiting), LOGS_A_TURN)):
+            self.add(*self._waiting.popleft())
+        if had_to_wait and not self._waiting:
+            self.on_done()
+
+    def _delete(self, directory: LogDirectory, log: Log) -> None:
+        try:
+            self._store.delete_log(directory, log)
+        except (OSError, DuramenError) as error:
+            self.on_failed(log, error)
+
+
+def _raise(log: Log, error: BaseException) -> None:
+    raise error
