@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import posixpath
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from duramen.cli.inspection import (
 from duramen.cli.moments import iso
 from duramen.cli.output import Progress, human_bytes, plural, print_json, print_table
 from duramen.cli.records import Incoming, to_full, to_json
+from duramen.cli.repair import DEFAULT_DIRECTORY, ends_with_2
 from duramen.cli.repair import command as repair
 from duramen.errors import DuramenError
 from duramen.ports import File
@@ -39,7 +41,6 @@ Examples:
   duramen log dump duramen-data/flights-0 --records --from 1000 --count 5
   duramen log repair /var/lib/duramen --dry-run
 """
-DEFAULT_DIRECTORY = "./duramen-data"
 _NO_OFFSET = 1 << 62
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -67,8 +68,9 @@ Examples:
   duramen log verify duramen-data/flights-0 --json
 
 \b
-The exit code is 1 when something is wrong. After a crash a tail that is no
-whole batch is nothing wrong: the next start replaces or cuts it.
+The exit code is 1 when something is wrong, 2 when it cannot be checked.
+After a crash a tail that is no whole batch is nothing wrong: the next start
+replaces or cuts it.
 """
 )
 @click.argument("paths", metavar="[DIRECTORY]...", nargs=-1, type=click.Path(exists=True, file_okay=False))
@@ -79,23 +81,13 @@ def verify(paths: tuple[str, ...], decode: bool, as_json: bool) -> int:
 
     DIRECTORY is a data directory or one partition in it; ./duramen-data unless given.
     """
-    disk = RealDisk()
+    if not paths and not os.path.isdir(DEFAULT_DIRECTORY):
+        raise click.UsageError(f"there is no {DEFAULT_DIRECTORY} here; name the data directory.")
     told: list[dict[str, Any]] = []
     wrong = 0
     for path in paths or (DEFAULT_DIRECTORY,):
-        done = 0
-
-        with Progress(f"checking {path}") as progress:
-
-            def tick(size: int, progress: Progress = progress) -> None:
-                nonlocal done
-                done += size
-                progress.show(human_bytes(done))
-
-            directory, only = path, None
-            if not disk.exists(posixpath.join(path, META_PROPERTIES)) and segments_of(disk, path):
-                directory, only = posixpath.split(posixpath.abspath(path))
-            report = verify_directory(disk, directory, tick, decode=decode, only=only)
+        with ends_with_2():
+            report = _verified(path, decode=decode)
         wrong += sum(finding.kind != "tail" for finding in report.all_findings())
         told.append(_as_json(report))
         if not as_json:
@@ -103,6 +95,22 @@ def verify(paths: tuple[str, ...], decode: bool, as_json: bool) -> int:
     if as_json:
         print_json(told)
     return 1 if wrong else 0
+
+
+def _verified(path: str, *, decode: bool) -> DirectoryReport:
+    disk = RealDisk()
+    done = 0
+    with Progress(f"checking {path}") as progress:
+
+        def tick(size: int) -> None:
+            nonlocal done
+            done += size
+            progress.show(human_bytes(done))
+
+        directory, only = path, None
+        if not disk.exists(posixpath.join(path, META_PROPERTIES)) and segments_of(disk, path):
+            directory, only = posixpath.split(posixpath.abspath(path))
+        return verify_directory(disk, directory, tick, decode=decode, only=only)
 
 
 def _as_json(report: DirectoryReport) -> dict[str, Any]:
@@ -247,6 +255,8 @@ def _segment_files(path: str) -> Iterator[str]:
     if path.endswith(".log") or ".log.dropped-" in posixpath.basename(path):
         yield path
         return
+    if not os.path.isdir(path):
+        raise click.ClickException(f"{path} is neither a segment (.log) nor a partition's directory.")
     found = segments_of(RealDisk(), path)
     if not found:
         raise click.ClickException(f"{path} holds no segments; name a partition's directory, such as {path}/TOPIC-0.")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from duramen.cli.output import printable
+from duramen.cli.output import printable, reason
 from duramen.errors import ConfigError, DuramenError
 from duramen.version import VERSION
 
@@ -150,8 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DuramenError as error:
         return _say(str(error), 1)
     except OSError as error:
-        said = ": ".join(str(part) for part in (error.filename, error.strerror) if part) or str(error)
-        return _say(said or type(error).__name__, 1)
+        return _say(reason(error), 1)
     except Exception as error:
         if os.environ.get("DURAMEN_TRACEBACK"):
             raise

@@ -111,6 +111,12 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
+def reason(error: OSError) -> str:
+    """What the operating system says, behind the file that it is about."""
+    said = ": ".join(str(part) for part in (error.filename, error.strerror) if part) or str(error)
+    return said or type(error).__name__
+
+
 def note(message: str) -> None:
     """A line for the person at the terminal, on stderr so that it never mixes with data."""
     click.echo(message, err=True)

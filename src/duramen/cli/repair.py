@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import SystemRandom
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import click
 
 from duramen.cli.connection import sentence
-from duramen.cli.output import human_bytes, plural, print_json
+from duramen.cli.output import human_bytes, plural, print_json, reason
 from duramen.cli.topic import confirm
 from duramen.errors import CorruptLogError, DuramenError, StorageError
 from duramen.model import TopicPartition
@@ -43,6 +45,25 @@ from duramen.storage.repairing import DROPPED, Action, Repair, survey
 from duramen.storage.vouching import checkpoint_of_stop, forget_segments, synced_ends
 
 DEFAULT_DIRECTORY = "./duramen-data"
+
+
+class CannotError(click.ClickException):
+    """What was asked for could not be begun, or not be ended: 1 says that something is wrong with the directory."""
+
+    exit_code = 2
+
+
+@contextlib.contextmanager
+def ends_with_2() -> Iterator[None]:
+    """Inside of this errors of directories and disks end the command with 2."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except DuramenError as error:
+        raise CannotError(sentence(str(error))) from None
+    except OSError as error:
+        raise CannotError(sentence(reason(error))) from None
 
 
 @dataclass(slots=True)
@@ -164,12 +185,18 @@ def command(
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic.")
     only = topic if topic is None or partition is None else TopicPartition(topic, partition)
+    with ends_with_2():
+        told = _without_journal(path, dry_run=dry_run, yes=yes, as_json=as_json) if without else None
+        return told if told is not None else _repair(path, only, dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+def _repair(path: str, only: TopicPartition | str | None, *, dry_run: bool, yes: bool, as_json: bool) -> int:
     disk = RealDisk()
-    if without and (told := _without_journal(disk, path, dry_run=dry_run, yes=yes, as_json=as_json)) is not None:
-        return told
     lock = disk.lock(posixpath.join(path, LOCK))
     try:
         found = survey_directory(disk, path, only)
+        if only is not None and not found.repairs:
+            raise click.UsageError(f"{path} has no partition {f'of {only}' if isinstance(only, str) else only}.")
         if not as_json:
             _print(found)
         if found.actions and not dry_run:
@@ -182,9 +209,6 @@ def command(
             apply(disk, found)
             if not as_json:
                 click.echo("done; start the node, then run `duramen log verify` at its next stop")
-    except DuramenError as error:
-        click.echo(f"duramen: {sentence(str(error))}", err=True)
-        return 2
     finally:
         lock.release()
     if as_json:
@@ -192,14 +216,12 @@ def command(
     return int(any(action.kind == DROPPED for action in found.actions))
 
 
-def _without_journal(disk: Disk, path: str, *, dry_run: bool, yes: bool, as_json: bool) -> int | None:
+def _without_journal(path: str, *, dry_run: bool, yes: bool, as_json: bool) -> int | None:
     """The command for a damaged journal; None when it is sound, and the rest of the directory is what matters."""
+    disk = RealDisk()
     lock = disk.lock(posixpath.join(path, LOCK))
     try:
         found = _look_at_journal(disk, path)
-    except DuramenError as error:
-        click.echo(f"duramen: {sentence(str(error))}", err=True)
-        return 2
     finally:
         lock.release()
     if found is None:

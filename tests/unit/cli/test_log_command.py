@@ -257,14 +257,20 @@ def test_a_batch_that_compaction_has_emptied_counts_for_no_look_up_by_time(
     assert report["partitions"][0]["segments"][0]["max_timestamp"] == 1002
 
 
-def test_directory_in_use_and_no_directory(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_directory_in_use_and_no_directory(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with (data / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert main(["log", "verify", str(data)]) == 1
+        assert main(["log", "verify", str(data)]) == 2
     assert "another process" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
-    assert main(["log", "verify", str(tmp_path / "empty")]) == 1
-    assert "no data directory" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path / "empty")
+    for given, said in (([str(tmp_path / "empty")], "no data directory"), ([], "there is no ./duramen-data here")):
+        assert main(["log", "verify", *given]) == 2
+        assert said in capsys.readouterr().err
+    assert main(["log", "dump", str(data / "meta.properties")]) == 1
+    assert "neither a segment (.log) nor a partition's directory" in capsys.readouterr().err
 
 
 def dump(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:

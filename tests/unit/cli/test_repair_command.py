@@ -9,14 +9,15 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from click.testing import CliRunner
 
 from duramen.cli import repair as repair_command
+from duramen.cli.main import main
 from duramen.cli.repair import apply, command, survey_directory
 from duramen.errors import CorruptLogError, StorageError
 from duramen.sim.disk import CrashDisk, NodeDied
 from duramen.storage import forgoing
-from duramen.storage.checkpoints import encode_offsets, replace_file
+from duramen.storage.checkpoints import LOCK, encode_offsets, replace_file
+from duramen.storage.disk import RealDisk
 from duramen.storage.forgoing import Forgone, decode_forgone, encode_forgone, forgo_journal, read_forgone, settle
 from duramen.storage.journal_format import HEADER_BLOCK
 from duramen.storage.journal_reader import read_journal
@@ -423,7 +424,7 @@ def test_a_damaged_note_of_what_is_acknowledged_is_not_believed() -> None:
         read_forgone(disk, "/data")
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     disk = CrashDisk()
     _, segments = filled(disk)
     scribble(disk, segments[1][0], 500, 30)
@@ -432,18 +433,25 @@ def test_the_command(tmp_path: Path) -> None:
         target = root / Path(path).relative_to("/data")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
-    runner = CliRunner()
 
     def run(*arguments: str) -> tuple[int, str]:
-        result = runner.invoke(command, [str(root), *arguments], standalone_mode=False)
-        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-        return result.return_value, result.output
+        code = main(["log", "repair", str(root), *arguments])
+        said = capsys.readouterr()
+        return code, said.out + said.err
 
     code, said = run("--dry-run")
     assert code == 1
     assert "become a gap" in said
     assert not (root / LOST).exists()
-    assert run("--topic", "other", "--yes")[0] == 0
+    code, said = run("--topic", "other", "--yes")
+    assert (code, "has no partition of other" in said) == (2, True)
+    code, said = run("--topic", "first", "--partition", "7", "--yes")
+    assert (code, "has no partition first-7" in said) == (2, True)
+    lock = RealDisk().lock(str(root / LOCK))
+    for more in ((), ("--journal",)):
+        code, said = run("--yes", *more)
+        assert (code, "another process" in said) == (2, True)
+    lock.release()
     code, said = run("--topic", "first", "--partition", "0", "--yes", "--json")
     assert code == 1
     told = json.loads(said)
