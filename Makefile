@@ -61,6 +61,10 @@ conformance-kafka-python: $(VENV)/dev.stamp ## kafka-python's own integration su
 conformance-kafka-tools: $(VENV)/dev.stamp ## every command-line tool of Apache Kafka against a node (Java, Maven)
 	DURAMEN_ALL_TOOLS=1 $(BIN)/python -m pytest -q tests/conformance/test_kafka_tools_all.py tests/conformance/test_kafka_tools.py
 
+.PHONY: conformance-kafka-programs
+conformance-kafka-programs: $(VENV)/dev.stamp ## Kafka Streams, Connect and MirrorMaker against nodes that are killed (Java, Maven)
+	DURAMEN_ALL_PROGRAMS=1 $(BIN)/python -m pytest -q -p no:randomly tests/conformance/test_kafka_programs.py
+
 .PHONY: hostile
 hostile: $(VENV)/dev.stamp ## 200,000 absurd and mutilated requests of every API
 	DURAMEN_HOSTILE_REQUESTS=200000 DURAMEN_HOSTILE_SEED=$${SEED:-$$$$} $(BIN)/python -m pytest -q -s tests/unit/server/test_hostile_requests.py
