@@ -135,6 +135,30 @@ def test_a_directory_without_permission(tmp_path: Path) -> None:
     assert str(closed) in line
 
 
+def test_a_directory_whose_name_is_too_long(tmp_path: Path) -> None:
+    line = refused([DURAMEN, "serve", "--set", f"log.dirs={'x' * 300}"], tmp_path)
+    assert "File name too long. Choose a directory that can be created" in line
+
+
+def test_the_address_that_is_told_can_be_given_to_commands(tmp_path: Path) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6 here")
+    command = [DURAMEN, "serve", "--set", "listeners=PLAINTEXT://[::1]:0"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as node:
+        try:
+            assert node.stdout is not None
+            address = node.stdout.readline().split()[4]
+            assert address.startswith("[::1]:")
+            asked = subprocess.run(
+                [DURAMEN, "status", "--once", "--bootstrap", address], capture_output=True, timeout=60
+            )
+            assert (asked.returncode, asked.stderr) == (0, b"")
+        finally:
+            node.terminate()
+
+
 def test_an_unknown_setting_names_the_nearest(tmp_path: Path) -> None:
     line = refused([DURAMEN, "serve", "--set", "log.retention.hour=1"], tmp_path)
     assert "log.retention.hours" in line

@@ -42,6 +42,8 @@ def command(file: str | None, settings: tuple[str, ...], log_json: bool) -> int:
                 text = opened.read()
         except UnicodeDecodeError:
             raise ConfigError(f"{file} is not UTF-8 text; is it a .properties file?") from None
+        except OSError as error:
+            raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
     config = load_broker_config(text, pairs("--set", settings))
     gc.disable()  # nothing of what is imported goes away again; `run` enables it
     # Only this command needs the server; its --help does not.

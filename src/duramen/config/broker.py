@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 
 from duramen.config.listeners import (
@@ -205,6 +206,10 @@ class BrokerConfig:
             raise ConfigError("authorizer.class.name: access control is not served yet; remove it to let everyone in")
         if not all(self.strings("log.dirs")) or not self.strings("log.dirs"):
             raise ConfigError("log.dirs names no directory")
+        directories = [posixpath.normpath(path) for path in self.strings("log.dirs")]
+        for path in directories:
+            if directories.count(path) > 1:
+                raise ConfigError(f"log.dirs names {path} twice")
         if self.integer("group.min.session.timeout.ms") > self.integer("group.max.session.timeout.ms"):
             raise ConfigError("group.min.session.timeout.ms is above group.max.session.timeout.ms")
         self._check_topic_defaults()

@@ -25,6 +25,7 @@ from duramen.version import VERSION
 GC_THRESHOLDS = (50_000, 20, 20)
 SETTLED_SECONDS = 0.25
 """After the start; first those who waited for it are answered."""
+_NO_DIRECTORY = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def run(config: BrokerConfig, log_json: bool = False) -> int:
@@ -52,7 +53,7 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
 
     def ready() -> None:
         loop.call_later(SETTLED_SECONDS, settle_memory)
-        addresses = ", ".join(f"{e.host}:{e.port}" for e in broker.advertised_addresses)
+        addresses = ", ".join(host_port(e.host, e.port) for e in broker.advertised_addresses)
         for key, reason in config.inert:
             log("info", "setting-without-meaning", {"key": key, "reason": reason})
         for key, value in broker.config.overruled:
@@ -106,6 +107,11 @@ def raise_descriptor_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def host_port(host: str, port: int) -> str:
+    """As --bootstrap takes it: an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def explain(error: BaseException, config: BrokerConfig) -> str:
     """One line that says what is wrong and what to do about it."""
     if isinstance(error, DirectoryLockedError):
@@ -125,7 +131,7 @@ def explain(error: BaseException, config: BrokerConfig) -> str:
         if error.errno in (errno.EACCES, errno.EPERM):
             where = error.filename or ", ".join(str(listener) for listener in config.listeners)
             return f"no permission for {where}. Choose a directory you own (--set log.dirs=DIR) or a port above 1023"
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EROFS) and error.filename:
+        if error.errno in _NO_DIRECTORY and error.filename:
             return f"{error.filename}: {error.strerror}. Choose a directory that can be created: --set log.dirs=DIR"
         if error.errno == errno.ENOSPC:
             return f"the disk of {', '.join(config.strings('log.dirs'))} is full. Free some space and start again"

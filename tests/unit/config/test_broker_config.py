@@ -96,6 +96,7 @@ def test_older_names_count_where_the_newer_is_missing() -> None:
         ({"listeners": "INSIDE://h:1"}, "says nothing about listener INSIDE"),
         ({"listeners": "C://h:1", "controller.listener.names": "C"}, "no listener is left"),
         ({"listener.security.protocol.map": "A:TELEPATHY"}, "NAME:PROTOCOL"),
+        ({"log.dirs": "/a,b,/a/"}, "log.dirs names /a twice"),
         ({"advertised.listeners": "OTHER://h:1"}, "no listener named OTHER"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "names no host"),
         ({"advertised.listeners": ""}, "address for listener PLAINTEXT is missing"),
