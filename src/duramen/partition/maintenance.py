@@ -110,7 +110,7 @@ class Maintenance:
 
     def _house_keep(self, directory: LogDirectory) -> None:
         try:
-            jobs = directory.take_maintenance(self._clock.wall_ms())
+            jobs = directory.take_maintenance(self._clock.wall_ms(), self._clock.monotonic())
         except (OSError, StorageError) as error:
             self._store.fail(directory, error)
             return

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
 
 from duramen.config import BrokerConfig
-from duramen.ports import World
-from duramen.storage.leases import Lease
+from duramen.ports import Timer, World
+from duramen.storage.leases import NEVER, Lease
 from duramen.storage.log import Log
 
 MOST_LEASES = 10_000
@@ -14,8 +16,22 @@ MOST_LEASES = 10_000
 _POSITIVE = (1 << 63) - 1
 
 
+@dataclass(slots=True)
+class _Held:
+    """The leases of one request. until: by the clock that is never set (seconds)."""
+
+    leases: list[Lease]
+    until: float
+    timer: Timer
+
+    def is_whole(self, now: float) -> bool:
+        return now < self.until and all(lease.is_held(0) for lease in self.leases)
+
+
 class SegmentAccess:
     """Grants, extends and ends leases over many logs at once.
+
+    They end by a timer here: whoever sets the wall clock neither ends one early nor makes it last.
 
     working_directory: what relative paths of log directories are relative to; "" where nobody reads files directly.
     """
@@ -25,16 +41,16 @@ class SegmentAccess:
         self._world = world
         self._max_ms = config.integer("duramen.segment.lease.ms.max")
         self._max_bytes = config.integer("duramen.segment.lease.bytes.max")
-        self._held: dict[int, list[Lease]] = {}
+        self._held: dict[int, _Held] = {}
 
     def grant(self, wanted: Iterable[tuple[Log, int]], lease_ms: int) -> tuple[int, int]:
         """Keep each log from its offset on: (lease id, ms it is granted for), (-1, 0) when there is none to be had."""
         granted = min(lease_ms, self._max_ms)
         if granted <= 0 or not self._room():
             return -1, 0
-        until = self._world.clock.wall_ms() + granted
         lease_id = int.from_bytes(self._world.entropy.random_bytes(8), "big") & _POSITIVE
-        self._held[lease_id] = [log.lease(offset, until, self._max_bytes) for log, offset in wanted]
+        leases = [log.lease(offset, NEVER, self._max_bytes) for log, offset in wanted]
+        self._held[lease_id] = _Held(leases, *self._timed(lease_id, granted))
         return lease_id, granted
 
     def extend(self, lease_id: int, lease_ms: int) -> int | None:
@@ -42,32 +58,37 @@ class SegmentAccess:
 
         lease_ms 0 ends it.
         """
-        leases = self._held.get(lease_id)
-        if leases is None:
+        held = self._held.get(lease_id)
+        if held is None:
             return None
-        now = self._world.clock.wall_ms()
         granted = min(lease_ms, self._max_ms)
-        if granted <= 0 or not all(lease.is_held(now) for lease in leases):
+        if granted <= 0 or not held.is_whole(self._world.clock.monotonic()):
             self._end(lease_id)
             return 0 if lease_ms <= 0 else None
-        for lease in leases:
-            lease.expires_ms = now + granted
+        held.timer.cancel()
+        held.until, held.timer = self._timed(lease_id, granted)
         return granted
 
     @property
     def count(self) -> int:
-        """Leases that are known, those that ran out included until room is needed."""
+        """Leases that are known, those included that were broken."""
         return len(self._held)
 
+    def _timed(self, lease_id: int, granted_ms: int) -> tuple[float, Timer]:
+        """When it is over, and what ends it then."""
+        clock, seconds = self._world.clock, granted_ms / 1000
+        return clock.monotonic() + seconds, clock.call_later(seconds, partial(self._end, lease_id))
+
     def _end(self, lease_id: int) -> None:
-        for lease in self._held.pop(lease_id, ()):
+        held = self._held.pop(lease_id)
+        held.timer.cancel()
+        for lease in held.leases:
             lease.release()
 
     def _room(self) -> bool:
-        """Whether one more lease can be kept; forgets those that ran out."""
+        """Whether one more lease can be kept; forgets those that were broken."""
         if len(self._held) >= MOST_LEASES:
-            now = self._world.clock.wall_ms()
-            over = [each for each, leases in self._held.items() if not any(lease.is_held(now) for lease in leases)]
-            for lease_id in over:
+            now = self._world.clock.monotonic()
+            for lease_id in [lease_id for lease_id, held in self._held.items() if not held.is_whole(now)]:
                 self._end(lease_id)
         return len(self._held) < MOST_LEASES

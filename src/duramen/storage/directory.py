@@ -49,6 +49,9 @@ from duramen.storage.reserve import Reserve
 from duramen.storage.scrubbing import Scrubber
 from duramen.storage.together import Together, one_by_one
 
+SET_MS = 1000
+"""A wall clock that is so far from where it should be was set; less is its own inaccuracy."""
+
 
 class DirectorySettings(NamedTuple):
     """How a log directory is run. Sizes are bytes, times milliseconds.
@@ -135,6 +138,7 @@ class LogDirectory(DirectoryLogs):
         self.cleaner: Cleaner
         self._last_checkpoint_ms = 0
         self._now_ms = 0
+        self._monotonic: float | None = None
         self._closed = False
 
     @classmethod
@@ -328,8 +332,17 @@ class LogDirectory(DirectoryLogs):
 
     # -- housekeeping and the end
 
-    def take_maintenance(self, now_ms: int) -> list[Job]:
-        """Jobs for the housekeeping lane: sealing, retention, removals, the journal's next part."""
+    def take_maintenance(self, now_ms: int, monotonic: float | None = None) -> list[Job]:
+        """Jobs for the housekeeping lane: sealing, retention, removals, the journal's next part.
+
+        monotonic: seconds; by them it is found out that the wall clock was set since the last call.
+        """
+        if monotonic is not None:
+            if self._monotonic is not None:
+                by_ms = now_ms - self._now_ms - int(1000 * (monotonic - self._monotonic))
+                if abs(by_ms) >= SET_MS:
+                    self._housekeeping.clock_set(self.logs, by_ms)
+            self._monotonic = monotonic
         self._now_ms = now_ms
         self._last_checkpoint_ms = min(self._last_checkpoint_ms, now_ms)  # the wall clock may have been set back
         if self.journal.failed is not None or self._closed:

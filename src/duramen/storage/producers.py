@@ -250,6 +250,12 @@ class ProducerStates:
             del self._producers[producer_id]
         return len(gone)
 
+    def clock_set(self, by_ms: int) -> None:
+        """The clock that `expire` measures by was set ahead, or back (negative): who was idle was so no longer."""
+        for producer in self._producers.values():
+            if producer.idle_since_ms is not None and producer.idle_since_ms != RESTORED:
+                producer.idle_since_ms += by_ms
+
     def forget(self, producer_id: int) -> None:
         """Let a producer without an open transaction go: its next batch may have any sequence."""
         producer = self._producers.get(producer_id)

@@ -1,0 +1,112 @@
+"""The wall clock is set while the node runs: what was promised for a while holds for that, not less and not more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.server.broker_world import NOW, InProcess, Line
+
+from duramen.wire.batch import build_batch
+from duramen.wire.messages import API
+
+DAY = 86_400_000
+YEARS = 20 * 365 * DAY
+
+
+def set_clock(server: InProcess, by_ms: int) -> None:
+    """The wall clock jumps; time goes on as before."""
+    clock, before = server.clock, server.clock.wall_ms
+    clock.wall_ms = lambda: before() + by_ms  # type: ignore[method-assign]
+
+
+def send(server: InProcess, line: Line, topic: str, sequence: int) -> Any:
+    request = API[0].request
+    records = build_batch([(b"k", b"v", (), NOW)], producer_id=7, producer_epoch=0, base_sequence=sequence)
+    data = request.TopicProduceData(name=topic, partition_data=[request.PartitionProduceData(index=0, records=records)])
+    line.ask(0, 9, acks=-1, timeout_ms=1000, topic_data=[data])
+    server.run()
+    return line.produced()
+
+
+@pytest.mark.parametrize("by", [2 * DAY, YEARS, -YEARS])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_retry_is_known_whatever_the_clock_is_set_to(by: int, restarts: bool) -> None:
+    server = InProcess(log_retention_check_interval_ms="1000")
+    line = server.connect()
+    line.create_topic("t", retention_ms="-1", message_timestamp_after_max_ms=str(2**63 - 1))
+    assert send(server, line, "t", 0).base_offset == 0
+    if restarts:
+        server.pass_ms(70_000)
+        server.broker.stop(lambda: None)
+        server.run()
+        server.disk.kill()
+        server.disk.power_on()
+        server = InProcess(server.disk, log_retention_check_interval_ms="1000")
+        line = server.connect()
+    server.pass_ms(10_000)
+    line = server.connect()
+    set_clock(server, by)
+    server.pass_ms(5_000)
+    assert send(server, line, "t", 0).base_offset == 0
+    assert send(server, line, "t", 1).base_offset == 1
+
+
+@pytest.mark.parametrize("by", [0, DAY, YEARS, -DAY, -YEARS])
+def test_a_lease_lasts_as_long_as_was_said(by: int) -> None:
+    server = InProcess(log_retention_check_interval_ms="1000", log_initial_task_delay_ms="1000")
+    line = server.connect()
+    line.create_topic("t", internal_segment_bytes="1000", retention_bytes="1", retention_ms="-1")
+    for _ in range(4):
+        assert line.produce("t", b"x" * 900).error_code == 0
+    (log,) = [log for log in server.broker.store.directories[0].logs.values() if log.tp.topic == "t"]
+    access = server.broker.segments
+    lease_id, granted = access.grant([(log, 0)], 100_000)
+    assert granted == 100_000
+    server.pass_ms(35_000)
+    set_clock(server, by)
+    server.pass_ms(20_000)
+    assert log.start_offset == 0
+    assert access.extend(lease_id, 100_000) == 100_000
+    server.pass_ms(95_000)
+    assert log.start_offset == 0
+    server.pass_ms(30_000)
+    assert access.extend(lease_id, 100_000) is None
+    assert log.start_offset == 3
+
+
+@pytest.mark.parametrize("by", [0, DAY, YEARS, -DAY, -YEARS])
+def test_a_lease_that_nobody_ends_ends_by_itself(by: int) -> None:
+    server = InProcess(log_retention_check_interval_ms="1000")
+    line = server.connect()
+    line.create_topic("t", internal_segment_bytes="1000", retention_bytes="1", retention_ms="-1")
+    for _ in range(4):
+        assert line.produce("t", b"x" * 900).error_code == 0
+    (log,) = [log for log in server.broker.store.directories[0].logs.values() if log.tp.topic == "t"]
+    server.broker.segments.grant([(log, 2)], 100_000)
+    server.pass_ms(50_000)
+    set_clock(server, by)
+    server.pass_ms(40_000)
+    assert log.start_offset == 2
+    server.pass_ms(30_000)
+    assert log.start_offset == 3
+
+
+@pytest.mark.parametrize("by", [YEARS, -YEARS])
+def test_a_deleted_file_stays_for_its_while(by: int) -> None:
+    server = InProcess(log_retention_check_interval_ms="1000")
+    line = server.connect()
+    line.create_topic("t", internal_segment_bytes="1000", retention_bytes="1", retention_ms="-1")
+    for _ in range(4):
+        assert line.produce("t", b"x" * 900).error_code == 0
+
+    def deleted() -> list[str]:
+        return [name for name in server.disk.list_directory("/data/t-0") if name.endswith(".log.deleted")]
+
+    while not deleted():
+        server.pass_ms(1_000)
+    set_clock(server, by)
+    server.pass_ms(30_000)
+    assert deleted()
+    server.pass_ms(40_000)
+    assert not deleted()
