@@ -50,7 +50,7 @@ _REMEDIES = {
     "_TRANSPORT": "the connection broke, or no answer came; is the node still running?",
     "_ALL_BROKERS_DOWN": "no node can be reached any more; is it still running?",
     "INVALID_MSG": "the bytes stored there are damaged; the node's log says where, and `duramen log verify` how far",
-    "KAFKA_STORAGE_ERROR": "it is offline or its disk failed; the node's log says why, `duramen log verify` what to do",
+    "KAFKA_STORAGE_ERROR": "it is offline, or its disk failed or is full; `duramen status` and the node's log say why",
     "INVALID_RECORD": "a record was refused; a compacted topic takes none without a key: --key, -K or --key-field",
     "MSG_SIZE_TOO_LARGE": "a record is larger than the topic's max.message.bytes",
     "INVALID_TIMESTAMP": "a record's timestamp lies further off than the topic's message.timestamp settings allow",

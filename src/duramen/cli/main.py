@@ -168,7 +168,7 @@ def _in_a_pipeline(error: Exception) -> str | None:
     places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     inner = list(itertools.dropwhile(lambda place: place[0] != os.path.join(here, "spark_pipeline.py"), places))
     if inner and isinstance(error, SyntaxError) and error.filename:
-        return f"{error.filename}, line {error.lineno}"
+        return error.filename + (f", line {error.lineno}" if error.lineno else "")
     installed = (os.path.dirname(here), sys.prefix, *sysconfig.get_paths().values(), "<")
     theirs = [f"{name}, line {line}" for name, line in inner if not name.startswith(installed)]
     return theirs[-1] if theirs else None

@@ -19,6 +19,7 @@ _ADDRESS = re.compile(r"(?:[A-Z_]+://)?(\[[^\]]+\]|[^\[\]:/]+):([0-9]{1,5})")
 _QUESTION: Final = bytes.fromhex("0000000a 0012 0000 6475726d ffff")
 """ApiVersions, version 0, of a client without a name: Kafka answers it to anybody, and repeats the number in it."""
 _NUMBER: Final = slice(8, 12)
+_ANSWER_BYTES_MAX: Final = 1 << 20
 
 
 def find_node(bootstrap: str, timeout: float, *, plain: bool) -> None:
@@ -59,7 +60,7 @@ def _wrong_with(connection: socket.socket, address: str, seconds: float) -> str 
     with Progress(f"waiting for {address}") as progress:
         try:
             connection.sendall(_QUESTION)
-            while len(told) < 8 and (piece := _next(connection, 8 - len(told))) != b"":
+            while (missing := _missing(told)) and (piece := _next(connection, missing)) != b"":
                 told += piece or b""
                 if piece is None and time.monotonic() > deadline:
                     return (
@@ -69,12 +70,20 @@ def _wrong_with(connection: socket.socket, address: str, seconds: float) -> str 
                 progress.show()
         except ConnectionError:
             told = b""
-    if told[4:] == _QUESTION[_NUMBER]:
+    if told[4:8] == _QUESTION[_NUMBER]:
         return None
     return (
         f"{address} does not speak Kafka's protocol in plain text. Name the port of a node with --bootstrap; "
         "for TLS there is -X security.protocol=ssl."
     )
+
+
+def _missing(told: bytes) -> int:
+    """Bytes of the answer that have not come. All of one are read: a node tells of a connection that was cut off."""
+    if len(told) < 8:
+        return 8 - len(told)
+    size = int.from_bytes(told[:4], "big")
+    return 4 + size - len(told) if told[4:8] == _QUESTION[_NUMBER] and size <= _ANSWER_BYTES_MAX else 0
 
 
 def _next(connection: socket.socket, count: int) -> bytes | None:

@@ -31,7 +31,11 @@ def load(file: Path) -> Pipeline:
         sys.path.insert(0, folder)
     # Workers get the code that was loaded here, not what the file, or a machine of theirs, holds later.
     register_pickle_by_value(sys.modules[file.stem])  # type: ignore[no-untyped-call]
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        error.filename = error.filename or str(file)  # text with a null byte has none
+        raise
     found = {id(value): value for value in vars(module).values() if isinstance(value, Pipeline)}
     if len(found) != 1:
         raise ConfigError(f"{file} defines {len(found)} pipelines; it has to define one")

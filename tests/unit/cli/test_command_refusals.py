@@ -14,21 +14,21 @@ Refused = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    served = Served(tmp_path_factory.mktemp("node"), {})
-    served.start()
-    assert main(["topic", "create", "t", "--bootstrap", served.bootstrap]) == 0
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    node = Served(tmp_path_factory.mktemp("node"), {})
+    node.start()
+    assert main(["topic", "create", "t", "--bootstrap", node.bootstrap]) == 0
     try:
-        yield served.bootstrap
-        assert served.stop() == 0, served.log()
+        yield node
+        assert node.stop() == 0, node.log()
     finally:
-        served.kill()
+        node.kill()
 
 
 @pytest.fixture
-def refused(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Refused:
+def refused(served: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Refused:
     """Runs a command that must end with `code` and one line, which it returns."""
-    monkeypatch.setenv("DURAMEN_BOOTSTRAP", bootstrap)
+    monkeypatch.setenv("DURAMEN_BOOTSTRAP", served.bootstrap)
 
     def run(*arguments: str, code: int) -> str:
         capsys.readouterr()
@@ -38,6 +38,11 @@ def refused(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
         return said.err
 
     return run
+
+
+def test_no_command_cuts_its_connections_off(served: Served, refused: Refused) -> None:
+    refused("topic", "describe", "nowhere", code=1)
+    assert "connection-closed" not in served.log()
 
 
 @pytest.mark.parametrize("command", [("topic", "alter", "t"), ("config", "alter", "--topic", "t")])

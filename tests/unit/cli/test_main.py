@@ -161,6 +161,7 @@ def test_failures_are_one_line(
     ("code", "said"),
     [
         ("def x(:\n", "line 1: SyntaxError: invalid syntax"),
+        ("\0", "source code string cannot contain null bytes"),
         ("import duramen\nimport nosuch\n", "line 2: ModuleNotFoundError: No module named 'nosuch'"),
         ("from duramen import pipelines\npipelines.Topic('t', kye='x')\n", "line 2: TypeError: Topic.__init__() got"),
         ("import json\n\njson.loads('{')\n", "line 3: JSONDecodeError: Expecting property name"),
@@ -175,7 +176,9 @@ def test_a_mistake_in_a_pipeline_names_its_line(
     assert main(["spark", "status", str(file)]) == 2
     sys.modules.pop("mistaken_pipeline", None)
     error = capsys.readouterr().err
-    assert error.startswith(f"duramen: {file}, {said}")
+    assert error.startswith(f"duramen: {file}")
+    assert said in error
+    assert "a bug" not in error
     assert error.count("\n") == 1
 
 
