@@ -1,22 +1,14 @@
-"""The nouns every layer shares: names, offsets, epochs, identities and times.
+"""The nouns every layer shares: topics, partitions, ids, and what stands for none.
 
-Plain ints and strings on purpose: the hot path handles hundreds of thousands a second. The NewTypes document
-units and keep mypy able to tell an offset from an epoch where that matters.
+Offsets, epochs and times are plain ints on purpose: the hot path handles hundreds of thousands a second. An offset is a
+record's position in its partition, from 0; a leader epoch grows by at least one whenever a partition's leader starts
+anew; a time counts milliseconds, that of day from 1970-01-01T00:00Z.
 """
 
 from __future__ import annotations
 
 import base64
-from typing import NamedTuple, NewType
-
-Offset = NewType("Offset", int)
-"""Position of a record in its partition; 0 is the first ever written."""
-Epoch = NewType("Epoch", int)
-"""Leader epoch: grows by at least one whenever a partition's leader starts anew. -1 means unknown."""
-NodeId = NewType("NodeId", int)
-ProducerId = NewType("ProducerId", int)
-Millis = NewType("Millis", int)
-"""Milliseconds; wall-clock times count from 1970-01-01T00:00Z."""
+from typing import NamedTuple
 
 TopicId = bytes
 """A topic's UUID as its 16 raw bytes: it tells a re-created topic from its predecessor (KIP-516)."""
@@ -41,7 +33,6 @@ FIRST_SINK_PRODUCER_ID = 1 << 62
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
-NO_SEQUENCE = -1
 NO_EPOCH = -1
 NO_TIMESTAMP = -1
 

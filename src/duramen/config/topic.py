@@ -163,7 +163,3 @@ def _check_throttled(setting: Setting, replicas: Value) -> None:
 def list_setting(name: str) -> bool:
     """Whether a topic setting is a list, which APPEND and SUBTRACT need; ConfigError for an unknown name."""
     return topic_setting(name).kind == "list"
-
-
-TOPIC_CONFIG_NAMES: tuple[str, ...] = tuple(TOPIC)
-"""Every topic setting's name, sorted."""

@@ -15,7 +15,7 @@ from duramen.errors import ErrorCode, check
 class Replication:
     """The leader's view of one partition's replicas. Offsets are exclusive ends: all below them is there."""
 
-    __slots__ = ("_ends", "epoch", "epoch_start", "high_watermark", "is_leader", "isr", "leader", "local", "replicas")
+    __slots__ = ("_ends", "epoch", "high_watermark", "is_leader", "isr", "leader", "local", "replicas")
 
     def __init__(self, local: int) -> None:
         self.local = local
@@ -23,19 +23,17 @@ class Replication:
         self.is_leader = False
         """Whether this node may append: it was elected and nobody was elected since."""
         self.epoch = -1
-        self.epoch_start = 0
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
         self.high_watermark = 0
         self._ends: dict[int, int] = {}
 
-    def lead(self, epoch: int, replicas: Iterable[int], isr: Iterable[int], log_end: int, durable_end: int) -> None:
-        """Become leader of `epoch`, which must be newer than any this replica led; the log ends at `log_end`."""
+    def lead(self, epoch: int, replicas: Iterable[int], isr: Iterable[int], durable_end: int) -> None:
+        """Become leader of `epoch`, which must be newer than any this replica led."""
         check(epoch > self.epoch or not self.is_leader, f"leader epoch {epoch} is not newer than {self.epoch}")
         self.leader = self.local
         self.is_leader = True
         self.epoch = epoch
-        self.epoch_start = log_end
         self.replicas = tuple(replicas)
         self.isr = tuple(isr)
         self._ends = {self.local: durable_end}

@@ -146,7 +146,7 @@ class Partition:
         """Lead from `epoch` on. Called at load and whenever the metadata log says so; idempotent per epoch."""
         if self.replication.is_leader and self.replication.epoch == epoch:
             return
-        self.replication.lead(epoch, replicas, isr, self.log.end_offset, self.durable_end)
+        self.replication.lead(epoch, replicas, isr, self.durable_end)
         self._settle()
 
     # ---- produce ---------------------------------------------------------------------------------------------

@@ -23,8 +23,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pyspark.sql import DataFrame
-
 from duramen.errors import ConfigError
 from duramen.pipelines.delta_store import DeltaStore
 from duramen.pipelines.parquet_store import ParquetStore
@@ -37,8 +35,6 @@ RETENTION_MIN = timedelta(minutes=1)
 """Whoever reads a table needs its files for as long."""
 STORES: Mapping[str, type[Store]] = {"delta": DeltaStore, "parquet": ParquetStore}
 
-Transform = Callable[[DataFrame], DataFrame]
-Effect = Callable[[DataFrame, int], None]
 _F = TypeVar("_F", bound=Callable[..., object])
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 

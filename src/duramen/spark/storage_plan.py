@@ -11,7 +11,6 @@ from duramen.errors import ConfigError, UnreachableStorageError
 from duramen.model import TopicPartition
 from duramen.spark.planning import Split
 
-AUTO: Final = "auto"
 BROKER: Final = "broker"
 STORAGE: Final = "storage"
 

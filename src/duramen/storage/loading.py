@@ -206,7 +206,6 @@ def load_state(log: Log, known: LogPoint | None, walk: Walk, recovery_point: int
     _hold_epochs(log, walk)
     if start < walked_from or walk.producers or walk.unread:
         _replay(log, start, producers_from)
-    log.producers.map_end = log.end_offset
     log.producers.committed(log.end_offset)
     _persist(log)
 
@@ -320,5 +319,4 @@ def load_producers(log: Log) -> None:
     log.producers.clear()
     producers_from = _read_snapshot(log, _SNAPSHOT_KINDS)
     _replay(log, producers_from, producers_from)
-    log.producers.map_end = log.end_offset
     log.producers.committed(log.end_offset)

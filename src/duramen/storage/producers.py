@@ -79,7 +79,7 @@ class Producer:
 class ProducerStates:
     """All producers of one log. Timestamps and times in ms."""
 
-    __slots__ = ("_ended", "_open", "_producers", "first_unstable_offset", "map_end")
+    __slots__ = ("_ended", "_open", "_producers", "first_unstable_offset")
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
@@ -87,8 +87,6 @@ class ProducerStates:
         self._ended: dict[int, int] = {}  # first offset -> offset of the marker, until that is committed
         self.first_unstable_offset: int | None = None
         """First offset of a transaction that is open, or ended by a marker that is not committed; None without."""
-        self.map_end = 0
-        """First offset that is not reflected here."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -159,7 +157,6 @@ class ProducerStates:
         producer.batches = (*batches, batch) if len(batches) < REMEMBERED_BATCHES else (*batches[1:], batch)
         producer.last_timestamp = timestamp
         producer.idle_since_ms = None
-        self.map_end = last + 1
         if header.is_transactional and producer.transaction_start == NO_TRANSACTION:
             producer.transaction_start = base
             self._open[base] = producer.id
@@ -177,7 +174,6 @@ class ProducerStates:
         producer.last_timestamp = header.max_timestamp
         producer.idle_since_ms = None
         offset = header.base_offset
-        self.map_end = offset + 1
         start = producer.transaction_start
         if start == NO_TRANSACTION:
             return None
@@ -268,7 +264,6 @@ class ProducerStates:
         self._open.clear()
         self._ended.clear()
         self.first_unstable_offset = None
-        self.map_end = 0
 
     def restore(self, producer: Producer) -> None:
         """Take over one producer's state as it was stored."""

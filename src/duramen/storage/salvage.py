@@ -13,7 +13,7 @@ from typing import NamedTuple
 from duramen.errors import KafkaError
 from duramen.ports import File
 from duramen.storage.scan import CHUNK_BYTES, scan
-from duramen.wire.batch import CRC_START, HEADER_SIZE, MAGIC, BatchHeader, parse_header
+from duramen.wire.batch import HEADER_SIZE, MAGIC, BatchHeader, parse_header
 from duramen.wire.checksum import crc32c
 
 _MAGIC_AT = 16
@@ -173,8 +173,3 @@ def flipped_bit(block: bytes | memoryview, wanted: int) -> tuple[int, int] | Non
                 return byte, 1 << bit
             change = change >> 1 ^ (_POLYNOMIAL if change & 1 else 0)
     return None
-
-
-def crc_holds(data: bytes | memoryview, header: BatchHeader) -> bool:
-    """Whether a whole batch has the CRC that its header says."""
-    return crc32c(data[CRC_START : header.size]) == header.crc

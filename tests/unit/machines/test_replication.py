@@ -12,7 +12,7 @@ from duramen.machines.replication import Replication
 
 def leader(isr: tuple[int, ...] = (1,), durable: int = 0) -> Replication:
     replication = Replication(1)
-    replication.lead(5, (1, 2, 3), isr, durable, durable)
+    replication.lead(5, (1, 2, 3), isr, durable)
     return replication
 
 
@@ -57,7 +57,7 @@ def test_epochs_of_clients_are_checked() -> None:
 
 def test_an_epoch_is_never_led_twice() -> None:
     with pytest.raises(BugError):
-        leader().lead(5, (1,), (1,), 0, 0)
+        leader().lead(5, (1,), (1,), 0)
 
 
 def test_too_few_in_sync_replicas_refuse_writes() -> None:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 BROKER_LOGGER_RESOURCE = 8
 CLIENT_METRICS_RESOURCE = 16
 GROUP_RESOURCE = 32
-LOGGERS = ("duramen",)
 
 
 def handle_describe(request: Request) -> None:
