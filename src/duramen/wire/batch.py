@@ -35,6 +35,8 @@ ABORT: Final = 0
 COMMIT: Final = 1
 
 MAX_SEQUENCE: Final = 2**31 - 1
+GREATEST: Final = 2**63 - 1
+"""Of a field of eight bytes: an offset, a timestamp."""
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 _PLACE = struct.Struct(">qii")
@@ -366,7 +368,14 @@ def _read_record(data: bytes, position: int, header: BatchHeader) -> tuple[Recor
     if not 0 <= offset_delta <= header.last_offset_delta:
         raise _invalid(f"a record's offset delta {offset_delta} is outside the batch")
     timestamp = header.max_timestamp if header.attributes & APPEND_TIME else header.base_timestamp + timestamp_delta
+    if not -GREATEST <= timestamp <= GREATEST:
+        timestamp = wrapped(timestamp)
     return Record(header.base_offset + offset_delta, timestamp, key, value, headers), position
+
+
+def wrapped(number: int) -> int:
+    """What Kafka's readers make of a sum that needs more than eight bytes: a record's delta may say anything."""
+    return (number + GREATEST + 1) % (2 * GREATEST + 2) - GREATEST - 1
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from duramen.wire.batch import (
     LOG_OVERHEAD,
     MAGIC,
     BatchHeader,
+    wrapped,
 )
 from duramen.wire.checksum import crc32c
 from duramen.wire.compression import compress
@@ -123,7 +124,7 @@ def filtered_batch(header: BatchHeader, payload: bytes, kept: Sequence[Span], ho
         attributes |= DELETE_HORIZON
     greatest = header.max_timestamp
     if not attributes & APPEND_TIME:
-        greatest = base + max(span.timestamp_delta for span in kept)
+        greatest = max(wrapped(base + span.timestamp_delta) for span in kept)
     codec = attributes & COMPRESSION_MASK
     packed = compress(codec, body) if codec else body
     return _assemble(header, attributes, base if horizon is None else horizon, greatest, len(kept), packed)
@@ -136,7 +137,7 @@ def _rebased(payload: bytes, kept: Sequence[Span], shift: int) -> bytes:
     for span in kept:
         record.clear()
         record.append(0)
-        _put_varint(record, span.timestamp_delta + shift)
+        _put_varint(record, wrapped(span.timestamp_delta + shift))
         record += payload[span.rest : span.end]
         _put_varint(out, len(record))
         out += record
