@@ -118,6 +118,7 @@ class Meant:
         self._client = Client(cluster.bootstrap, timeout_s=cluster.timeout)
         self._losses = Losses(self._client, note)
         self._gone = False
+        self._away = False
         self._looks_at = time.monotonic() + LOOK_SECONDS
         try:
             self._losses.know([topic])
@@ -142,13 +143,18 @@ class Meant:
         return kept
 
     def _look(self) -> None:
-        """Nothing came: now and then it is asked whether the topic is still there, and told when it is not."""
+        """Nothing came: now and then it is asked whether the topic is still there, and told when it, or the node, is
+        not."""
         if time.monotonic() < self._looks_at:
             return
         try:
             gone = not existing(self._client, [self._topic])
-        except (DuramenError, OSError):  # the node is away, which the library waits for
+            self._away = False
+        except (DuramenError, OSError) as error:  # the library waits for it
             gone = self._gone
+            if not self._away:
+                note(f"waiting for the node: {error}")
+            self._away = True
         if gone and not self._gone:
             note(f"topic {self._topic} was deleted; waiting for a new one of its name")
         self._gone = gone

@@ -9,12 +9,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import click
 import pytest
 
 from duramen.cli.main import main
 from duramen.cli.reach import find_node
+from serving import Served
 
 RUN = [sys.executable, "-m", "duramen.cli.main"]
 
@@ -99,6 +101,39 @@ def test_a_node_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None
             said = capsys.readouterr().err
             assert said.count("\n") == 1
             assert "takes connections and does not answer" in said
+
+
+# Looks every five seconds otherwise.
+FOLLOW = """
+import sys
+import duramen.cli.consume
+from duramen.cli.main import main
+
+duramen.cli.consume.LOOK_SECONDS = 0.3
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_follower_tells_once_that_its_node_is_away(tmp_path: Path) -> None:
+    """It waited without a word."""
+    node = Served(tmp_path, {})
+    node.start()
+    where = ["--bootstrap", node.bootstrap]
+    (tmp_path / "lines").write_text("a\n")
+    assert main(["produce", "t", str(tmp_path / "lines"), *where]) == 0
+    follow = [sys.executable, "-c", FOLLOW, "consume", "t", "--follow", "--timeout", "0.5", *where]
+    with subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            assert process.stdout.readline() == "a\n"
+            node.kill()
+            assert process.stderr.readline().startswith("waiting for the node: ")
+            time.sleep(2)  # three more looks
+        finally:
+            node.kill()
+            process.terminate()
+        assert process.stderr.read() == ""
 
 
 # As if the node had fallen silent behind the look at where the records are.
