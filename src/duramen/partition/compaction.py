@@ -97,7 +97,7 @@ class Compaction:
             self._clock.call_later(wait, partial(self._go_on, directory, lane))
             return
         cleaning = self._lanes[lane]
-        job = cleaning.take(self._clock.wall_ms())
+        job = cleaning.take(self._clock.wall_ms(), int(1000 * self._clock.monotonic()))
         if directory.journal.failed is None:
             self._store.commit_soon()  # a swap is journaled, and waits for it
         if cleaning.over:

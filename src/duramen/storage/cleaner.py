@@ -100,14 +100,18 @@ class Cleaning:
         self._cleaner = cleaner
         self._work = work
         self._settings = settings
-        self._now_ms = now_ms
+        self._now_ms = self._steady_ms = now_ms
         self._cuts = work.log.cuts
         self._finishing = False
         self._steps = self._pass()
 
-    def take(self, now_ms: int) -> Job | None:
-        """The next job for the lane, None when there is none now: the pass is `over`, or waits. OSError fences."""
+    def take(self, now_ms: int, steady_ms: int | None = None) -> Job | None:
+        """The next job for the lane, None when there is none now: the pass is `over`, or waits. OSError fences.
+
+        steady_ms: by a clock that nobody sets; None: the wall clock is not set meanwhile.
+        """
         self._now_ms = now_ms
+        self._steady_ms = now_ms if steady_ms is None else steady_ms
         if self._abandoned():
             self.end()
             return None
@@ -176,6 +180,7 @@ class Cleaning:
             target.staged = CLEANED
             self._copy = target
             rules = rules._replace(now_ms=self._now_ms)
+            began_ms = self._steady_ms
             copy = Copy(
                 disk, group, target, offsets, rules, transactions,
                 chunk_bytes=settings.io_bytes, index_interval_bytes=config.index_interval_bytes,
@@ -187,7 +192,7 @@ class Cleaning:
                 swapped = yield from self._swap(group, target)
                 if not swapped:
                     return
-                self._cleaner.swapped(log, self._now_ms - rules.now_ms)
+                self._cleaner.swapped(log, self._steady_ms - began_ms)
             else:
                 yield partial(_drop, disk, log.path, target.base_offset)
             self._copy = None

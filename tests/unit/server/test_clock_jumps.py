@@ -92,6 +92,32 @@ def test_a_lease_that_nobody_ends_ends_by_itself(by: int) -> None:
     assert log.start_offset == 3
 
 
+@pytest.mark.parametrize("by", [0, YEARS, -YEARS])
+def test_tombstones_do_not_stay_for_as_long_as_the_clock_was_set_ahead_by(by: int) -> None:
+    """Nor for less than the longest copy took: what it leaves out was there to be read meanwhile."""
+    server = InProcess(log_cleaner_backoff_ms="1000")
+    line = server.connect()
+    line.create_topic("t", internal_segment_bytes="300", cleanup_policy="compact", min_cleanable_dirty_ratio="0")
+    for _ in range(8):
+        assert line.produce("t", b"x" * 90).error_code == 0
+    cleaner = server.broker.store.directories[0].cleaner
+    server.lanes.held.add("cleaner-0")
+    while not any(lane == "cleaner-0" for lane, _, _ in server.lanes.waiting):
+        server.pass_ms(1000)
+    server.lanes.step()
+    while not cleaner.running[0]._copy:
+        server.lanes.held.clear()
+        server.lanes.step()
+        server.lanes.held.add("cleaner-0")
+        server.run()
+    server.pass_ms(5000)
+    set_clock(server, by)
+    server.lanes.held.clear()
+    server.pass_ms(3000)
+    assert cleaner.statistics.passes > 0
+    assert 5000 <= max(cleaner.late_ms.values()) < 60_000
+
+
 @pytest.mark.parametrize("by", [YEARS, -YEARS])
 def test_a_deleted_file_stays_for_its_while(by: int) -> None:
     server = InProcess(log_retention_check_interval_ms="1000")
