@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -215,13 +215,15 @@ def alone(data: Path) -> Iterator[None]:
         yield
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo and show what came of it; 0 when every claim holds."""
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
     parser.add_argument("--server", default=SERVE, help="command of the node, with {bin}, {port} and {data}")
     parser.add_argument("--data", type=Path, default=DATA, help="folder for everything the demo leaves behind")
     parser.add_argument("--rows", type=int, default=flights.ROWS, help="how many flights; all of them by default")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
+    if not 1 <= options.rows <= flights.ROWS:
+        parser.error(f"--rows: there are 1 to {flights.ROWS:,} flights")
     console = Console()
     console.print("[bold]Duramen[/bold]: a year of flights through one node that is killed on the way\n")
     with alone(options.data), interruptible() as interrupted:

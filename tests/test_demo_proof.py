@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from demo import proof
+from demo.__main__ import main
 from demo.tables import Expected
 from demo.tables import prove as prove_tables
 from demo.trace import ENTRY, Seen, count, entries
@@ -175,3 +176,11 @@ def test_flawed_tables_are_found_out(flawed: tuple[Any, Any, Any], claim: str) -
 def test_a_half_swapped_table_and_a_slow_swap_are_found_out() -> None:
     assert any("the swap took" in name for name in failed_tables(AIRCRAFT, OLD, NEW, seen={5, 4, 3}))
     assert any("the swap took" in name for name in failed_tables(AIRCRAFT, OLD, NEW, swap_seconds=1.2))
+
+
+@pytest.mark.parametrize("rows", ["0", "336777"])
+def test_more_flights_than_there_are_are_not_waited_for(rows: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--rows", rows])
+    assert ended.value.code == 2
+    assert "there are 1 to 336,776 flights" in capsys.readouterr().err
