@@ -10,19 +10,14 @@ from typing import Any, NamedTuple
 
 import click
 
-from duramen.cli.inspection import (
-    DECODED_BYTES_MAX,
-    DirectoryReport,
-    Finding,
-    PartitionReport,
-    segments_of,
-    verify_directory,
-)
+from duramen.cli.findings import DirectoryReport, Finding, PartitionReport
+from duramen.cli.inspection import segments_of, verify_directory
 from duramen.cli.moments import iso
 from duramen.cli.output import Progress, human_bytes, plural, print_json, print_table
 from duramen.cli.records import Incoming, to_full, to_json
 from duramen.cli.repair import DEFAULT_DIRECTORY, ends_with_2
 from duramen.cli.repair import command as repair
+from duramen.cli.segment_check import DECODED_BYTES_MAX
 from duramen.errors import DuramenError
 from duramen.ports import File
 from duramen.storage.checkpoints import META_PROPERTIES

@@ -8,7 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from duramen.cli.inspection import Finding, verify_directory
+from duramen.cli.findings import Finding
+from duramen.cli.inspection import verify_directory
 from duramen.cli.repair import apply, survey_directory
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk, NodeDied
