@@ -10,7 +10,7 @@ from typing import cast
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
 
 from duramen.errors import ConfigError
 from duramen.pipelines.declaration import Topic
@@ -121,8 +121,22 @@ def encode(rows: DataFrame, step: str, key: str | None) -> DataFrame:
     value = F.when(F.col("_cause.deleted"), None).otherwise(value)
     columns = [value.cast("binary").alias("value")]
     if key is not None:
-        columns.insert(0, _column(key).cast("string").cast("binary").alias("key"))
+        columns.insert(0, _key(rows, key).cast("binary").alias("key"))
     return rows.select(*columns)
+
+
+def _key(rows: DataFrame, name: str) -> Column:
+    """The column as a record's key: text that is another one for every other value.
+
+    Spark's own is not: of moments it leaves the zone away, so that two of them in the night of the change of clocks are
+    one text, and of parts of a struct or an array where one ends.
+    """
+    kind = rows.schema[name].dataType
+    if isinstance(kind, TimestampType):
+        return F.get_json_object(F.to_json(F.struct(_column(name).alias("at")), _JSON), "$.at")
+    if isinstance(kind, StructType | ArrayType | MapType):
+        return F.to_json(_column(name), _JSON)
+    return _column(name).cast("string")
 
 
 def latest_cause() -> Column:

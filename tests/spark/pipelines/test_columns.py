@@ -157,6 +157,29 @@ def test_old_moments_stay_where_they_are_whatever_the_zone(zone: str, spark: Spa
         spark.conf.unset("spark.sql.session.timeZone")
 
 
+def test_other_keys_are_other_texts(spark: SparkSession) -> None:
+    """As Spark has them, two moments of the night in which clocks go back were one key, and structs that differ."""
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        found = []
+        for schema, values in {
+            "at timestamp": ['"2024-11-03T05:30:00Z"', '"2024-11-03T06:30:00Z"', "null"],
+            "at struct<a: string, b: string>": ['{"a":"x, y","b":"z"}', '{"a":"x","b":"y, z"}'],
+            "at array<string>": ['["x, y"]', '["x","y"]'],
+        }.items():
+            given = decode(
+                records(spark, *(f'{{"at":{value}}}' for value in values)), pipelines.Topic("t", schema=schema)
+            )
+            found.append([row["key"] and bytes(row["key"]).decode() for row in rows(encode(given, "late", "at"))])
+        assert found == [
+            ["2024-11-03T05:30:00.000000Z", "2024-11-03T06:30:00.000000Z", None],
+            ['{"a":"x, y","b":"z"}', '{"a":"x","b":"y, z"}'],
+            ['["x, y"]', '["x","y"]'],
+        ]
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+
+
 def test_what_is_missing_is_told_before_anything_runs(spark: SparkSession) -> None:
     given = decode(records(spark, "{}"), pipelines.Topic("flights", schema=SCHEMA))
     with pytest.raises(ConfigError, match="aircraft loses _cause"):
