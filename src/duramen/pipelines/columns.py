@@ -10,7 +10,7 @@ from typing import cast
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
-from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, TimestampType
 
 from duramen.errors import ConfigError
 from duramen.pipelines.declaration import Topic
@@ -49,9 +49,10 @@ def decode(records: DataFrame, topic: Topic) -> DataFrame:
     # Nothing passes a generator. Filters of the function, which see no value that does not fit, would be put before the
     # check of a plain column, and parse every value once more.
     plain = records.select(F.explode(found).alias("r")).select("r.*")
-    columns = [F.col("v")[name].alias(name) for name in _names(topic.schema) if name != topic.key]
+    columns = [F.col("v")[field.name].alias(field.name) for field in _fields(topic.schema) if field.name != topic.key]
     if topic.key:
-        inside = [F.col("v")[topic.key].cast("string")] if topic.key in _names(topic.schema) else []
+        kinds = {field.name: field.dataType for field in _fields(topic.schema)}
+        inside = [_text(F.col("v")[topic.key], kinds[topic.key])] if topic.key in kinds else []
         columns.insert(0, F.coalesce(F.col("k"), *inside).alias(topic.key))
     if topic.corrupt == "keep":
         columns.append(_corrupt(F.col("v"), F.col("value")).alias(CORRUPT))
@@ -82,8 +83,8 @@ def _parsed(schema: str) -> Column:
     )
 
 
-def _names(schema: str) -> list[str]:
-    return list(cast(StructType, StructType.fromDDL(schema)).names)
+def _fields(schema: str) -> list[StructField]:
+    return cast(StructType, StructType.fromDDL(schema)).fields
 
 
 def _column(name: str) -> Column:
@@ -121,22 +122,21 @@ def encode(rows: DataFrame, step: str, key: str | None) -> DataFrame:
     value = F.when(F.col("_cause.deleted"), None).otherwise(value)
     columns = [value.cast("binary").alias("value")]
     if key is not None:
-        columns.insert(0, _key(rows, key).cast("binary").alias("key"))
+        columns.insert(0, _text(_column(key), rows.schema[key].dataType).cast("binary").alias("key"))
     return rows.select(*columns)
 
 
-def _key(rows: DataFrame, name: str) -> Column:
-    """The column as a record's key: text that is another one for every other value.
+def _text(column: Column, kind: DataType) -> Column:
+    """The column as a key: text that is another one for every other value.
 
     Spark's own is not: of moments it leaves the zone away, so that two of them in the night of the change of clocks are
     one text, and of parts of a struct or an array where one ends.
     """
-    kind = rows.schema[name].dataType
     if isinstance(kind, TimestampType):
-        return F.get_json_object(F.to_json(F.struct(_column(name).alias("at")), _JSON), "$.at")
+        return F.get_json_object(F.to_json(F.struct(column.alias("at")), _JSON), "$.at")
     if isinstance(kind, StructType | ArrayType | MapType):
-        return F.to_json(_column(name), _JSON)
-    return _column(name).cast("string")
+        return F.to_json(column, _JSON)
+    return column.cast("string")
 
 
 def latest_cause() -> Column:

@@ -10,6 +10,7 @@ import pytest
 from files import RECORDS
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from duramen import pipelines
 from duramen.errors import ConfigError
@@ -171,6 +172,10 @@ def test_other_keys_are_other_texts(spark: SparkSession) -> None:
                 records(spark, *(f'{{"at":{value}}}' for value in values)), pipelines.Topic("t", schema=schema)
             )
             found.append([row["key"] and bytes(row["key"]).decode() for row in rows(encode(given, "late", "at"))])
+            # The same where records have no key, and a topic is read by one that is in their values.
+            keyless = records(spark, *(f'{{"at":{value}}}' for value in values)).withColumn("key", F.lit(None))
+            named = decode(keyless, pipelines.Topic("t", schema=schema, key="at"))
+            assert [row["at"] for row in rows(named)] == found[-1]
         assert found == [
             ["2024-11-03T05:30:00.000000Z", "2024-11-03T06:30:00.000000Z", None],
             ['{"a":"x, y","b":"z"}', '{"a":"x","b":"y, z"}'],
