@@ -76,9 +76,10 @@ def group_rows(cluster: Cluster, admin: AdminClient) -> list[tuple[str, str, int
         raise failure(KafkaException(listed.errors[0]), "cannot list groups")
     names = sorted(group.group_id for group in listed.valid)
     rows = []
-    for name, told in zip(names, _describe(cluster, admin, names), strict=True):
-        lags = [row.lag for row in _positions(cluster, admin, told) if row.lag is not None]
-        rows.append((name, state_name(told), len(told.members), sum(lags) if lags else None))
+    described = _describe(cluster, admin, names)
+    for told, positions in zip(described, _positions(cluster, admin, described), strict=True):
+        lags = [row.lag for row in positions if row.lag is not None]
+        rows.append((told.group_id, state_name(told), len(told.members), sum(lags) if lags else None))
     return rows
 
 
@@ -124,23 +125,38 @@ def committed_offsets(cluster: Cluster, admin: AdminClient, group: str) -> dict[
     return {place: told.offset for place, told in commits(cluster, admin, group).items()}
 
 
-def _positions(cluster: Cluster, admin: AdminClient, group: ConsumerGroupDescription) -> list[GroupPosition]:
-    """Every partition that the group committed an offset of or that a member reads."""
-    committed = committed_offsets(cluster, admin, group.group_id)
-    owners: dict[Where, str] = {}
-    for member in group.members:
-        for owned in member.assignment.topic_partitions if member.assignment else []:
-            owners[(owned.topic, owned.partition)] = member.client_id + "@" + member.host.lstrip("/")
+def _positions(
+    cluster: Cluster, admin: AdminClient, groups: list[ConsumerGroupDescription]
+) -> list[list[GroupPosition]]:
+    """Of each group every partition that it committed an offset of or that a member reads."""
+    if not groups:
+        return []
+    committed = [committed_offsets(cluster, admin, group.group_id) for group in groups]
+    owners = [_owners(group) for group in groups]
+    # Asked once for all groups, and behind their commits, so that no end lies before what is committed.
     existing = partitions_of(cluster, admin, None)
-    known = [tp for tp in sorted({*committed, *owners}) if tp[1] in existing.get(tp[0], ())]
-    ends = ends_of(cluster, admin, known)
-    rows = []
-    for tp in known:
-        offset = committed.get(tp)
-        _, end = ends.get(tp, (None, None))
-        lag = None if offset is None or end is None else max(0, end - offset)
-        rows.append(GroupPosition(*tp, offset, end, lag, owners.get(tp)))
-    return rows
+    named = set().union(*committed, *owners)
+    wanted = {tp for tp in named if tp[1] in existing.get(tp[0], ())}
+    ends = ends_of(cluster, admin, sorted(wanted))
+    return [
+        [_position(tp, offsets.get(tp), ends.get(tp), members.get(tp)) for tp in sorted({*offsets, *members} & wanted)]
+        for offsets, members in zip(committed, owners, strict=True)
+    ]
+
+
+def _owners(group: ConsumerGroupDescription) -> dict[Where, str]:
+    """Which member reads each partition."""
+    return {
+        (owned.topic, owned.partition): member.client_id + "@" + member.host.lstrip("/")
+        for member in group.members
+        for owned in (member.assignment.topic_partitions if member.assignment else [])
+    }
+
+
+def _position(place: Where, offset: int | None, ends: tuple[int, int] | None, member: str | None) -> GroupPosition:
+    end = None if ends is None else ends[1]
+    lag = None if offset is None or end is None else max(0, end - offset)
+    return GroupPosition(*place, offset, end, lag, member)
 
 
 @command.command(
@@ -154,8 +170,8 @@ def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
     """Show groups' members, what they have committed in each partition, and how far behind they are."""
     admin = cluster.admin()
     told: list[dict[str, Any]] = []
-    for group in _describe(cluster, admin, list(dict.fromkeys(names))):
-        rows = _positions(cluster, admin, group)
+    groups = _describe(cluster, admin, list(dict.fromkeys(names)))
+    for group, rows in zip(groups, _positions(cluster, admin, groups), strict=True):
         if state_name(group) == "Dead" and not rows:
             raise click.ClickException(
                 f"there is no group {group.group_id}; `duramen group list` shows those there are."
