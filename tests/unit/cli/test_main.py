@@ -8,11 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib import reload
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
 
+import duramen.__main__
 from duramen import __version__
 from duramen.cli.main import COMMANDS, main, program
 from duramen.errors import StorageError
@@ -27,6 +30,17 @@ def every_command() -> Iterator[tuple[str, ...]]:
         command = program.get_command(context, name)
         if isinstance(command, click.Group):
             yield from ((name, inner) for inner in command.list_commands(context))
+
+
+def test_ctrl_c_while_the_command_loads_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "duramen.cli.main", Interrupted("duramen.cli.main"))
+    with pytest.raises(SystemExit) as end:
+        reload(duramen.__main__)
+    assert end.value.code == 130
 
 
 @pytest.mark.parametrize("path", [(), *every_command()], ids=" ".join)
