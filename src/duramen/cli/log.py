@@ -250,9 +250,10 @@ def _segment_files(path: str) -> Iterator[str]:
     if path.endswith(".log") or ".log.dropped-" in posixpath.basename(path):
         yield path
         return
-    if not os.path.isdir(path):
-        raise click.ClickException(f"{path} is neither a segment (.log) nor a partition's directory.")
-    found = segments_of(RealDisk(), path)
+    try:
+        found = segments_of(RealDisk(), path)
+    except NotADirectoryError:
+        raise click.ClickException(f"{path} is neither a segment (.log) nor a partition's directory.") from None
     if not found:
         raise click.ClickException(f"{path} holds no segments; name a partition's directory, such as {path}/TOPIC-0.")
     for base in found:
