@@ -94,8 +94,6 @@ def test_a_follower_outlives_its_session_and_kills_of_its_node(node: Served) -> 
             node.start()
         writing.stop()
         follower.await_numbers(set(range(writing.written)))  # the last one may come before those of other partitions
-        follower.process.terminate()
-        assert follower.process.wait(WAIT_SECONDS) == 0
     finally:
         writing.stop()
         follower.process.kill()
