@@ -14,7 +14,8 @@ from duramen.ports import Part, World
 from duramen.server.broker import Broker
 from duramen.server.outbox import first_bytes
 from duramen.sim.disk import CrashDisk
-from duramen.wire.batch import build_batch
+from duramen.wire.batch import CRC_START, HEADER, build_batch
+from duramen.wire.checksum import crc32c
 from duramen.wire.frame import encode_request, parse_response
 from duramen.wire.messages import API
 
@@ -134,8 +135,11 @@ class Line:
         assert self.call(19, 7, topics=[topic], timeout_ms=1000).topics[0].error_code == 0
 
     def ask_produce(self, topic: str, *values: bytes, acks: int = -1, timeout_ms: int = 1000) -> None:
-        request = API[0].request
         records = build_batch([(b"k", value, (), NOW) for value in values])
+        self._ask_produce_batch(topic, records, acks, timeout_ms)
+
+    def _ask_produce_batch(self, topic: str, records: bytes | bytearray, acks: int, timeout_ms: int) -> None:
+        request = API[0].request
         data = request.TopicProduceData(
             name=topic, partition_data=[request.PartitionProduceData(index=0, records=records)]
         )
@@ -149,6 +153,19 @@ class Line:
         self.ask_produce(topic, *values)
         self._server.run()
         return self.produced()
+
+    def produce_batch(self, topic: str, records: bytes | bytearray) -> Any:
+        """The answer to a batch as it is."""
+        self._ask_produce_batch(topic, records, -1, 1000)
+        self._server.run()
+        return self.produced()
+
+    def look_up(self, topic: str, timestamp: int) -> Any:
+        """What ListOffsets answers."""
+        request = API[2].request
+        part = request.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=timestamp)
+        topics = [request.ListOffsetsTopic(name=topic, partitions=[part])]
+        return self.call(2, 7, replica_id=-1, isolation_level=0, topics=topics).topics[0].partitions[0]
 
     def ask_fetch(self, topic: str, offset: int, *, wait: int = 0, most: int = 1 << 20, **fields: Any) -> None:
         request = API[1].request
@@ -164,6 +181,20 @@ class Line:
         self.ask_fetch(topic, offset, **fields)
         self._server.run()
         return self.fetched()
+
+
+HEADER_FIELDS = {"last_offset_delta": 6, "base_timestamp": 7, "max_timestamp": 8, "count": 12}
+"""Where `claiming` finds them among the numbers of a batch's header."""
+
+
+def claiming(batch: bytearray, **said: int) -> bytearray:
+    """The batch with other numbers in its header (see HEADER_FIELDS), and the checksum that belongs to them."""
+    fields = list(HEADER.unpack_from(batch))
+    for name, number in said.items():
+        fields[HEADER_FIELDS[name]] = number
+    HEADER.pack_into(batch, 0, *fields)
+    batch[17:21] = crc32c(memoryview(batch)[CRC_START:]).to_bytes(4, "big")
+    return batch
 
 
 L = TypeVar("L", bound=Line)

@@ -17,12 +17,8 @@ def set_for_all(line: Line, name: str, value: str) -> None:
 
 
 def produce(line: Line, producer_id: int, sequence: int, topic: str = "t") -> int:
-    request = API[0].request
     batch = build_batch([(None, b"v", (), NOW)], producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
-    part = request.PartitionProduceData(index=0, records=batch)
-    data = request.TopicProduceData(name=topic, partition_data=[part])
-    reply = line.call(0, 9, acks=-1, timeout_ms=1000, topic_data=[data])
-    return int(reply.responses[0].partition_responses[0].error_code)
+    return int(line.produce_batch(topic, batch).error_code)
 
 
 def known_producers(server: InProcess, topic: str = "t") -> list[int]:

@@ -8,7 +8,6 @@ import pytest
 from tests.unit.server.broker_world import NOW, InProcess, Line
 
 from duramen.wire.batch import build_batch
-from duramen.wire.messages import API
 
 DAY = 86_400_000
 YEARS = 20 * 365 * DAY
@@ -20,13 +19,10 @@ def set_clock(server: InProcess, by_ms: int) -> None:
     clock.wall_ms = lambda: before() + by_ms  # type: ignore[method-assign]
 
 
-def send(server: InProcess, line: Line, topic: str, sequence: int) -> Any:
-    request = API[0].request
-    records = build_batch([(b"k", b"v", (), NOW)], producer_id=7, producer_epoch=0, base_sequence=sequence)
-    data = request.TopicProduceData(name=topic, partition_data=[request.PartitionProduceData(index=0, records=records)])
-    line.ask(0, 9, acks=-1, timeout_ms=1000, topic_data=[data])
-    server.run()
-    return line.produced()
+def send(line: Line, topic: str, sequence: int) -> Any:
+    return line.produce_batch(
+        topic, build_batch([(b"k", b"v", (), NOW)], producer_id=7, producer_epoch=0, base_sequence=sequence)
+    )
 
 
 @pytest.mark.parametrize("by", [2 * DAY, YEARS, -YEARS])
@@ -35,7 +31,7 @@ def test_a_retry_is_known_whatever_the_clock_is_set_to(by: int, restarts: bool) 
     server = InProcess(log_retention_check_interval_ms="1000")
     line = server.connect()
     line.create_topic("t", retention_ms="-1", message_timestamp_after_max_ms=str(2**63 - 1))
-    assert send(server, line, "t", 0).base_offset == 0
+    assert send(line, "t", 0).base_offset == 0
     if restarts:
         server.pass_ms(70_000)
         server.broker.stop(lambda: None)
@@ -48,8 +44,8 @@ def test_a_retry_is_known_whatever_the_clock_is_set_to(by: int, restarts: bool) 
     line = server.connect()
     set_clock(server, by)
     server.pass_ms(5_000)
-    assert send(server, line, "t", 0).base_offset == 0
-    assert send(server, line, "t", 1).base_offset == 1
+    assert send(line, "t", 0).base_offset == 0
+    assert send(line, "t", 1).base_offset == 1
 
 
 @pytest.mark.parametrize("by", [0, DAY, YEARS, -DAY, -YEARS])

@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from tests.unit.server.broker_world import NOW, InProcess, Line
+from tests.unit.server.broker_world import NOW, InProcess, Line, claiming
 
 from duramen.sim.disk import CrashDisk
 from duramen.storage.checkpoints import replace_file
-from duramen.wire.batch import CRC_START, HEADER, MAX_SEQUENCE, batches, build_batch
-from duramen.wire.checksum import crc32c
-from duramen.wire.messages import API
+from duramen.wire.batch import MAX_SEQUENCE, batches, build_batch
 
 SETTINGS = {"retention_ms": "-1", "index_interval_bytes": "0"}
 
 
 def of_many(count: int) -> bytearray:
     """One record that says it is so many."""
-    made = build_batch([(b"k", b"v", (), NOW)])
-    fields = list(HEADER.unpack_from(made))
-    fields[6], fields[12] = count - 1, count
-    HEADER.pack_into(made, 0, *fields)
-    made[17:21] = crc32c(memoryview(made)[CRC_START:]).to_bytes(4, "big")
-    return made
-
-
-def produce(server: InProcess, line: Line, data: bytearray) -> int:
-    request = API[0].request
-    part = request.PartitionProduceData(index=0, records=data)
-    line.ask(0, 9, acks=-1, timeout_ms=1000, topic_data=[request.TopicProduceData(name="t", partition_data=[part])])
-    server.run()
-    answer = line.produced()
-    assert answer.error_code == 0
-    return int(answer.base_offset)
-
-
-def look_up(line: Line, timestamp: int) -> Any:
-    request = API[2].request
-    part = request.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=timestamp)
-    topics = [request.ListOffsetsTopic(name="t", partitions=[part])]
-    return line.call(2, 7, replica_id=-1, isolation_level=0, topics=topics).topics[0].partitions[0]
+    return claiming(build_batch([(b"k", b"v", (), NOW)]), last_offset_delta=count - 1, count=count)
 
 
 def stopped(server: InProcess, how: str) -> CrashDisk:
@@ -71,13 +45,13 @@ def test_batches_of_as_many_records_as_a_header_can_say(how: str) -> None:
     places = []
     for _ in range(4):
         for count in (MAX_SEQUENCE, 1):
-            assert produce(server, line, of_many(count)) == ends
+            assert line.produce_batch("t", of_many(count)).base_offset == ends
             places.append((ends, ends + count - 1))
             ends += count
     line = InProcess(stopped(server, how)).connect()
     for first, last in places:
         assert found_at(line, first) == found_at(line, last) == (first, last)
-    assert look_up(line, -1).offset == ends
+    assert line.look_up("t", -1).offset == ends
 
 
 @pytest.mark.parametrize("base", [2**31 - 2, 2**32 - 1, 2**62])
@@ -100,12 +74,12 @@ def test_a_log_that_begins_far_up(base: int) -> None:
     line = server.connect()
     for number in range(12):
         rows = [(b"k", b"v" * 60, (), NOW + number), (b"k", b"w", (), NOW + number)]
-        assert produce(server, line, build_batch(rows)) == base + 2 * number
+        assert line.produce_batch("t", build_batch(rows)).base_offset == base + 2 * number
     for how in ("kill", "clean", "cut"):
         server = InProcess(stopped(server, how))
         line = server.connect()
         for number in range(12):
             first = base + 2 * number
             assert found_at(line, first) == found_at(line, first + 1) == (first, first + 1)
-            assert look_up(line, NOW + number).offset == first
-        assert (look_up(line, -2).offset, look_up(line, -1).offset) == (base, base + 24)
+            assert line.look_up("t", NOW + number).offset == first
+        assert (line.look_up("t", -2).offset, line.look_up("t", -1).offset) == (base, base + 24)

@@ -17,10 +17,7 @@ CREATE = API[19].request
 def send(line: Line, sequence: int, time: int, producer: int = 7) -> tuple[int, int]:
     """Error and base offset of one record."""
     batch = build_batch([(None, b"v", (), time)], producer_id=producer, producer_epoch=0, base_sequence=sequence)
-    data = PRODUCE.PartitionProduceData(index=0, records=batch)
-    topic = PRODUCE.TopicProduceData(name="t", partition_data=[data])
-    reply = line.call(0, 9, acks=-1, timeout_ms=1000, topic_data=[topic])
-    (answer,) = reply.responses[0].partition_responses
+    answer = line.produce_batch("t", batch)
     return answer.error_code, answer.base_offset
 
 
