@@ -9,7 +9,6 @@ from duramen.errors import ErrorCode
 from duramen.wire.batch import build_batch
 from duramen.wire.messages import API
 
-PRODUCE = API[0].request
 YEAR_MS = 365 * 86_400_000
 CREATE = API[19].request
 
