@@ -186,6 +186,8 @@ class Cleaning:
                 chunk_bytes=settings.io_bytes, index_interval_bytes=config.index_interval_bytes,
             )  # fmt: skip
             yield from _jobs(copy.steps())
+            if copy.left:
+                rules = rules.without_horizons
             self._cleaner.statistics.bytes_read += copy.bytes_in
             self._cleaner.statistics.bytes_written += copy.bytes_out
             if copy.changed:
@@ -239,7 +241,7 @@ class Cleaning:
         yield from self._insist(partial(remove_replaced, log.disk, lambda: log.path, replaced))
         while not self._unstaged(target):
             yield None
-        target.staged = ""
+        target.staged, target.unstaged = "", ()
         target.release_files()
         # The next pass writes beside these names: half of them without it would look like a step 3 that it began.
         yield from self._insist(lambda: log.disk.sync_directory(log.path))
@@ -259,12 +261,16 @@ class Cleaning:
 
     def _unstaged(self, target: Segment) -> bool:
         """Step 5, here, for the segment's names and what it takes for them change at once; False for want of room."""
+
+        def renamed(suffix: str) -> None:
+            target.unstaged = (*target.unstaged, suffix)
+
         try:
-            unstage(self.log.disk, self.log.path, target.base_offset)
+            unstage(self.log.disk, self.log.path, target.base_offset, renamed)
         except NoRoomError:
             if self._finishing:
                 raise
-            self._cleaner.journal.give_way()  # reads of these files fail meanwhile
+            self._cleaner.journal.give_way()
             return False
         return True
 

@@ -29,6 +29,8 @@ RESIDENCE_BYTES = 128 * 1024
 """Piece by which reading finds out what was in memory before it came."""
 PIECE_RECORDS = 250
 """Records looked at between two yields: about a millisecond during which the loop may have to wait for this thread."""
+MAX_BYTES = 2**31 - 1
+"""Most bytes of a segment, as in Kafka: an index holds positions in four bytes."""
 
 
 class Rules(NamedTuple):
@@ -50,6 +52,11 @@ class Rules(NamedTuple):
     def horizon(self) -> int:
         """When (ms) tombstones that this pass meets first may go."""
         return min(LATEST_HORIZON, self.now_ms + self.retention_ms)
+
+    @property
+    def without_horizons(self) -> Rules:
+        """The same, but tombstones that have no time to go yet do not get one."""
+        return self._replace(first_dirty=-1)
 
     def needs(self, header: BatchHeader) -> bool:
         """Whether a producer's state is in this data batch."""
@@ -198,7 +205,8 @@ def _payload(view: memoryview, header: BatchHeader) -> bytes:
 class Copy:
     """The copy of some neighbouring segments into one: `steps` makes it, `target` is its segment.
 
-    changed: something was left out or rewritten. bytes_in, bytes_out: so far.
+    changed: something was left out or rewritten. bytes_in, bytes_out: so far. left: a batch is as it was for want of
+    room in the segment: what it supersedes may be in it, so nothing that comes behind it may get a delete horizon.
     """
 
     def __init__(
@@ -214,6 +222,8 @@ class Copy:
         self._interval = index_interval_bytes
         self.target = target
         self.changed = len(group) > 1
+        self.left = False
+        self._rest = sum(segment.size for segment in group)
         self.bytes_in = 0
         self.bytes_out = 0
 
@@ -256,6 +266,10 @@ class Copy:
                         looked += header.count
                         # The last batch stays, if only as a header: it says where the segment ends.
                         kept = self._filter(view, header, last=ends_segment and segment is self._group[-1])
+                        self._rest -= len(view)
+                        if kept is not None and not self._fits(kept, view):
+                            kept = view
+                            self._leave()
                         if kept is not view:
                             self.changed = True
                         if kept is not None:
@@ -268,6 +282,17 @@ class Copy:
                     yield out
             finally:
                 source.close()
+
+    def _fits(self, kept: bytearray | memoryview, view: memoryview) -> bool:
+        """Whether a batch may take the place of what it was made from: horizons and other compressors make it larger.
+
+        What follows has to find room behind it, as it is.
+        """
+        return len(kept) <= len(view) or self.target.size + len(kept) + self._rest <= MAX_BYTES
+
+    def _leave(self) -> None:
+        self.left = True
+        self._rules = self._rules.without_horizons
 
     # -- one batch
 

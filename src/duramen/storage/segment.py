@@ -78,7 +78,8 @@ class Segment:
     unknown): greatest of the first batch, or when it was stored if it has none; `segment.ms` counts from it. stored_ms:
     when the last record was stored if none has a timestamp (`latest_ms`). sealed: it has a `.seal`, read into `seal` on
     use. written_sums: of large writes since the last checkpoint. replaced: compaction took it out of its log, and
-    another one takes its names. dormant: the active one as a checkpoint described it, until an append.
+    another one takes its names. dormant: the active one as a checkpoint described it, until an append. staged: what
+    follows the names of its files, but for those in `unstaged`.
     """
 
     __slots__ = (
@@ -111,6 +112,7 @@ class Segment:
         "time_entries",
         "times",
         "unindexed",
+        "unstaged",
         "written_sums",
     )
 
@@ -132,8 +134,8 @@ class Segment:
         self.index_entries = 0
         self.index_checked = False
         self.time_entries = 0
-        self.staged = ""
-        self.replaced = False
+        self.staged, self.replaced = "", False
+        self.unstaged: tuple[str, ...] = ()
         self.sealed = False
         self.seal: Seal | None = None
         self._aborted: list[AbortedTransaction] | None = None
@@ -151,7 +153,8 @@ class Segment:
 
     def path_of(self, suffix: str, directory: str = "") -> str:
         """Path of one of its files; directory: where its log is by now, if it may have let go of the segment."""
-        return posixpath.join(directory or self.directory, file_name(self.base_offset, suffix) + self.staged)
+        staged = "" if suffix in self.unstaged else self.staged
+        return posixpath.join(directory or self.directory, file_name(self.base_offset, suffix) + staged)
 
     def open_file(self, *, create: bool = False) -> File:
         """The `.log` file, opened at first use and kept. create: its name is to be synced. NoRoomError, OSError."""

@@ -59,9 +59,11 @@ def remove_replaced(disk: Disk, home: Callable[[], str], bases: Iterable[int]) -
     disk.sync_directory(home())
 
 
-def unstage(disk: Disk, path: str, base: int) -> None:
-    """Step 5; the caller has the names synced. OSError."""
-    _rename(disk, path, base, (*_BESIDE, LOG), SWAP, "")
+def unstage(disk: Disk, path: str, base: int, renamed: Callable[[str], None] = lambda suffix: None) -> None:
+    """Step 5; the caller has the names synced. renamed: told of each file. OSError."""
+    for suffix in (*_BESIDE, LOG):
+        _rename(disk, path, base, (suffix,), SWAP, "")
+        renamed(suffix)
 
 
 def drop_cleaned(disk: Disk, path: str, base: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 
 import pytest
@@ -10,9 +11,11 @@ from tests.unit.storage.test_cleaner import HOUR, NOW, TP, Bench, Compacted
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.model import TopicPartition
 from duramen.sim.disk import Call
+from duramen.storage import cleaning
 from duramen.storage.checkpoints import decode_offsets
 from duramen.storage.housekeeping import SealSegment
 from duramen.storage.log import Log
+from duramen.storage.reads import Pending
 from duramen.storage.retention import removable_before
 from duramen.wire.batch import ABORT, build_batch, build_marker, parse_header
 
@@ -336,3 +339,77 @@ def test_a_topic_made_again_while_a_swap_removes_files_of_the_deleted_one_keeps_
     assert [value for _, _, value in bench.left()] == [b"0", b"1", b"2"]
     names = bench.disk.list_directory(bench.log.path)
     assert sorted(name for name in names if name.endswith(".log")) == [f"{base:020d}.log" for base in range(4)]
+
+
+def test_a_copy_that_grows_stays_within_what_an_index_reaches(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Horizons make tombstones longer: a segment near 2 GiB of them could not be compacted any more."""
+    bench.config.segment_bytes = 100_000
+    bench.put((b"a", b"before"), *((b"gone-%d" % number, None) for number in range(30)))
+    bench.put((b"a", None))
+    bench.put(*((b"more-%d" % number, None) for number in range(30)))
+    bench.roll()
+    most = bench.config.segment_bytes = bench.log.segments[0].size + 20
+    monkeypatch.setattr(cleaning, "MAX_BYTES", most, raising=False)
+    bench.clean()
+    assert bench.log.segments[0].size <= most
+    for name in ("x", "y"):
+        bench.now += 2 * HOUR
+        bench.put((name.encode(), b"1"))
+        bench.roll()
+        bench.clean()
+    left = {key: value for _, key, value in bench.left()}
+    assert left[b"a"] is None, "the tombstone stays for as long as what it deletes"
+    assert all(segment.size <= most for segment in bench.log.segments)
+    monkeypatch.undo()
+    bench.put((b"a", b"after"))
+    bench.roll()
+    bench.clean()
+    assert [value for _, key, value in bench.left() if key == b"a"] == [b"after"]
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".seal", ".log"])
+def test_segments_can_be_read_while_a_swap_lacks_room_for_a_name(bench: Bench, suffix: str) -> None:
+    """Those of its files that had got their names already were not found: damage was told that there was not."""
+    bench.config.segment_bytes = 100_000
+    for number in range(10):
+        bench.put((b"a", b"%d" % number), (b"key-%d" % number, b"v" * 50))
+        if number % 5 == 4:
+            bench.roll()
+    cleaning = bench.take()
+    assert cleaning is not None
+    refused = []
+
+    def full(call: Call) -> OSError | None:
+        if call.operation == "rename" and call.path.endswith(f"{suffix}.swap -> {bench.log.path}/{0:020d}{suffix}"):
+            refused.append(call)
+            return OSError(errno.ENOSPC, "full")
+        return None
+
+    bench.disk.fault = full
+    while len(refused) < 3:
+        bench.step(cleaning)
+    (segment, _) = bench.log.segments
+    assert segment.staged
+    segment.release_files()
+    bench.log._reader.dropped(segment)
+    assert segment.index_entries > 3
+    read = bench.log.read(9, 10_000, bench.log.end_offset, at_least_one=True)
+    for part in read.parts:
+        if isinstance(part, Pending):
+            part.run()
+    assert 0 < read.size < segment.size
+    assert bench.log.offset_for_timestamp(NOW, bench.log.end_offset) is not None
+    assert segment.load_seal() is not None
+    assert not bench.log.take_notices()
+    bench.housekeep()
+    bench.disk.fault = None
+    bench.run(cleaning)
+    assert cleaning.completed
+    assert not segment.staged
+    assert sorted(segment.files()) == sorted(map(segment.path_of, (".log", ".index", ".timeindex", ".seal")))
+    bench.commit()
+    before = bench.left()
+    bench.disk.kill()
+    bench.disk.power_on()
+    bench.open()
+    assert bench.left() == before
