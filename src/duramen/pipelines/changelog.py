@@ -13,6 +13,7 @@ of how the log was cut into batches, and of replays:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,7 @@ TRACE = pa.schema(
     ]
 )
 """The columns that every table has beside its own."""
+_FIRST_DAY, _LAST_DAY = date.min, date.max
 
 
 class ChangelogError(DuramenError):
@@ -73,6 +75,18 @@ def conform(batch: pa.Table, schema: pa.Schema, keys: Sequence[str], version: st
             positive = pc.add(found.column(name), pa.scalar(0, found.schema.field(name).type))
             found = found.set_column(found.column_names.index(name), found.schema.field(name), positive)
     return found
+
+
+def refuse_far_days(rows: pa.Table) -> None:
+    """ChangelogError with the record of the first row with a day before the year 1 or behind 9999.
+
+    Python has no such days, and what reads a Delta table by its statistics fails at one.
+    """
+    for name in rows.column_names:
+        if pa.types.is_date32(rows.schema.field(name).type):
+            days = rows.column(name)
+            far = pc.or_(pc.less(days, _FIRST_DAY), pc.greater(days, _LAST_DAY))
+            _refuse(rows, far, f"{name} is a day outside of the years 1 to 9999, which a Delta table cannot have")
 
 
 def _refuse(rows: pa.Table, which: pa.ChunkedArray, told: str) -> None:

@@ -81,7 +81,8 @@ class Node:
                 raise
 
     def create_like(self, topic: str, model: str, *, settings: bool = False) -> None:
-        """Create a topic with as many partitions as `model` has; nothing when it is there or the model is not.
+        """Create a topic with as many partitions as `model` has, each with as many copies; nothing when it is there or
+        the model is not.
 
         settings: with those that were given to the model itself, too.
         """
@@ -91,8 +92,9 @@ class Node:
             if topic in found or model not in found:
                 return
             config = self._given(admin, model) if settings else {}
-            partitions = len(found[model].partitions)
-            wanted = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
+            partitions = found[model].partitions
+            copies = max(len(each.replicas) for each in partitions.values())
+            wanted = NewTopic(topic, num_partitions=len(partitions), replication_factor=copies, config=config)
             for created in admin.create_topics([wanted], operation_timeout=SECONDS_MAX).values():
                 created.result(SECONDS_MAX)
         except KafkaException as error:

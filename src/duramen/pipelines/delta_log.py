@@ -42,7 +42,8 @@ def actions(log: Path, number: int) -> list[dict[str, Any]]:
     """What a commit says; nothing where it was removed meanwhile. StorageError where it is torn."""
     try:
         text = (log / f"{number:020}.json").read_text(encoding="utf-8")
-        return [json.loads(line) for line in text.splitlines()]
+        # Values stand in a commit's statistics as they are: to `splitlines` some of their characters end a line, too.
+        return [json.loads(line) for line in text.removesuffix("\n").split("\n")] if text else []
     except FileNotFoundError:
         return []
     except ValueError:

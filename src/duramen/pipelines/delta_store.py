@@ -24,7 +24,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from duramen.errors import ConfigError, StorageError
 from duramen.pipelines import delta_log
 from duramen.pipelines import delta_rewrite as rewrite
-from duramen.pipelines.changelog import order
+from duramen.pipelines.changelog import order, refuse_far_days
 from duramen.pipelines.durable import make_folder, read_json, sync
 from duramen.pipelines.store import Commit, Shape, Store, VersionExpiredError, columns, encoded
 
@@ -157,6 +157,7 @@ class DeltaStore(Store):
         return found.select(self.schema.names).cast(self.schema)
 
     def _commit(self, changes: pa.Table, commit: Commit) -> None:
+        refuse_far_days(changes)
         if (undone := delta_log.undone(self._log, _OURS)) is not None:
             raise ConfigError(
                 f"{self.path} was put back by hand and lacks what versions since then had: RESTORE it to version "

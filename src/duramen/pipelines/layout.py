@@ -38,11 +38,13 @@ class BusyError(DuramenError):
 
 
 class Current(NamedTuple):
-    """The pointer of a step. previous: where `rollback` goes; cuts: of a stream, oldest first."""
+    """The pointer of a step. previous: where `rollback` goes; cuts: of a stream, oldest first; back: a rollback put it
+    there, so that another one would go forward again."""
 
     version: str = FIRST_VERSION
     previous: str | None = None
     cuts: tuple[Cut, ...] = ()
+    back: bool = False
 
 
 class StepFolder:
@@ -56,7 +58,8 @@ class StepFolder:
         found = read_json(self.path / "current.json")
         if found is None:
             return Current()
-        return Current(found["version"], found["previous"], tuple(map(Cut.from_json, found["cuts"])))
+        cuts = tuple(map(Cut.from_json, found["cuts"]))
+        return Current(found["version"], found["previous"], cuts, found.get("back", False))
 
     def point(self, current: Current) -> None:
         """Make another version the one that readers see; they see the old or the new."""

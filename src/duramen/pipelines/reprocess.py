@@ -208,8 +208,10 @@ class Reprocessing:
             return self._roll_back(self.folder.current(), self.folder.reprocessing() or {}, allow_behind)
 
     def _roll_back(self, current: Current, state: dict[str, Any], allow_behind: int) -> tuple[str, float]:
-        if state.get("phase") in _BACK and state.get("to") == current.version:
-            if state["phase"] == "rolling back":  # the call that did it was interrupted
+        noted = state.get("phase") in _BACK and state.get("to") == current.version
+        # Another version may have been built since, and its state stands there now.
+        if noted or current.back:
+            if noted and state["phase"] == "rolling back":  # the call that did it was interrupted
                 self._publish(current)
                 self.folder.note_reprocessing({**state, "phase": "rolled back"})
                 return current.version, 0.0
@@ -225,7 +227,7 @@ class Reprocessing:
                 self._check_contents(current.version, current.previous, allow_behind)
             state = {**state, "phase": "rolling back", "to": current.previous}
             self.folder.note_reprocessing(state)
-            took = self._switch(current, current.previous, {**state, "phase": "rolled back"})
+            took = self._switch(current, current.previous, {**state, "phase": "rolled back"}, back=True)
         return current.previous, took
 
     def _check_run(self) -> None:
@@ -277,14 +279,14 @@ class Reprocessing:
                     f"it to {about.get('to')} yet: ask again when it has"
                 )
 
-    def _switch(self, current: Current, version: str, state: dict[str, Any]) -> float:
+    def _switch(self, current: Current, version: str, state: dict[str, Any], *, back: bool = False) -> float:
         began = time.monotonic()
         cuts = current.cuts
         if isinstance(self.step, StreamStep):
             cuts = (*cuts, self._cut(current.version, version))
             self._publish(current)  # where the node has other cuts it refuses, and nothing has changed
         self.mark("about to switch")
-        after = Current(version, current.version, cuts)
+        after = Current(version, current.version, cuts, back)
         self.folder.point(after)
         self.mark("switched")
         try:

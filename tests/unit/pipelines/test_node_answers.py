@@ -76,3 +76,14 @@ def test_a_step_does_not_begin_anew_where_the_topic_behind_its_cut_is_not_told(m
     with pytest.raises(UnreachableError, match=r"no topic flights\.v2"):
         DuramenConnector("127.0.0.1:1").read(spark, pipelines.Topic("flights.v2"), start, None)
     assert not spark.readStream.format.called
+
+
+def test_a_topic_like_another_has_as_many_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had one, and with the other's min.insync.replicas nobody could have written to it."""
+    admin = MagicMock()
+    model = SimpleNamespace(partitions={n: SimpleNamespace(replicas=[1, 2, 3]) for n in range(4)})
+    admin.list_topics.return_value = SimpleNamespace(topics={"late": model})
+    monkeypatch.setattr(cluster, "AdminClient", lambda _settings: admin)
+    Node("127.0.0.1:1").create_like("late.v2", "late")
+    ((created,),) = admin.create_topics.call_args.args
+    assert (created.topic, created.num_partitions, created.replication_factor) == ("late.v2", 4, 3)

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from duramen.errors import ConfigError, StorageError
-from duramen.pipelines import delta_store
+from duramen.pipelines import delta_rewrite, delta_store
 from duramen.pipelines.changelog import TRACE, ChangelogError
 from duramen.pipelines.declaration import DEFAULT_RETENTION
 from duramen.pipelines.delta_store import DeltaStore
@@ -273,6 +273,44 @@ def test_text_that_is_none_is_refused_by_its_record(kind: str, tmp_path: Path) -
         store.apply(given, "query", 1, Offsets({("t", 0): 4}))
     put(store, 1)
     assert sorted(store.rows()["n"].to_pylist()) == [0, 1]
+
+
+@pytest.mark.parametrize("text", ["a\x85b", "a\u2028b", "a\u2029b", "a\x0b\x0c\x1c\x1d\x1e\r\nb", ""], ids=ascii)
+@pytest.mark.parametrize("keys", [("k",), ()], ids=["merged by the library", "history"])
+def test_text_may_hold_what_ends_a_line_elsewhere(
+    keys: tuple[str, ...], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands in the statistics of Delta's commits. The commit was taken for torn, and the table took no batch."""
+    monkeypatch.setattr(delta_rewrite, "ROWS_MAX", -1)
+    schema = pa.schema([("k", pa.string()), ("n", pa.int64()), (f"x{text}", pa.string())])
+    store = DeltaStore(tmp_path, Shape(keys), schema)
+    for batch in range(3):
+        put(store, batch, k=f"{text}{batch}")
+    again = DeltaStore(tmp_path, Shape(keys), schema)
+    put(again, 3, k="plain")
+    assert sorted(again.rows()["k"].to_pylist()) == sorted(["plain", *(f"{text}{batch}" for batch in range(3))])
+    assert [commit.version for commit in again.commits()] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("keys", [("k",), ()], ids=["table", "history"])
+@pytest.mark.parametrize("day", [-719_163, 2_932_897, 2**31 - 1], ids=["year 0", "year 10000", "year 5881580"])
+def test_a_day_that_readers_of_delta_do_not_know_is_refused_by_its_record(
+    keys: tuple[str, ...], day: int, tmp_path: Path
+) -> None:
+    """It was taken, and by its statistics nobody could read the table any more."""
+    schema = pa.schema([("k", pa.string()), ("seen", pa.date32())])
+    trace = {"_topic": ["t"] * 3, "_partition": pa.array([0] * 3, pa.int32()), "_offset": [0, 1, 2]}
+
+    def given(*days: int | None) -> pa.Table:
+        seen = pa.array(days, pa.int32()).cast(pa.date32())
+        return pa.table({"k": ["a", "b", "c"], "seen": seen, **trace, "_deleted": [False] * 3})
+
+    store = DeltaStore(tmp_path / "delta", Shape(keys), schema)
+    with pytest.raises(ChangelogError, match="t-0@1: seen is a day outside of the years 1 to 9999"):
+        store.apply(given(None, day, 0), "query", 0, Offsets({("t", 0): 3}))
+    store.apply(given(-719_162, 2_932_896, None), "query", 0, Offsets({("t", 0): 3}))
+    assert store.rows().num_rows == 3
+    ParquetStore(tmp_path / "parquet", Shape(keys), schema).apply(given(None, day, 0), "query", 0, Offsets())
 
 
 @pytest.mark.parametrize("kind", STORES)

@@ -10,6 +10,7 @@ import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -479,6 +480,30 @@ def test_a_swap_goes_by_what_is_current_when_nobody_else_swaps(
     monkeypatch.setattr(work.folder, "hold", late)
     work.swap("v3")
     assert work.folder.current() == Current("v3", "v2"), "a rollback goes to what was current"
+
+
+@pytest.mark.parametrize("killed_at", [None, "switched"])
+def test_a_rollback_is_not_undone_by_another_one_once_a_version_was_begun(
+    make: Callable[[], World], killed_at: str | None
+) -> None:
+    """What had been done stood where a build notes how far it is. The second rollback went forward again."""
+    work = tables(make(), "v1", "v2")
+    work.folder.note_reprocessing({"version": "v2", "phase": "built"})
+    work.swap("v2")
+
+    def mark(point: str) -> None:
+        if point == killed_at:
+            raise DiedError
+
+    with nullcontext() if killed_at is None else pytest.raises(DiedError):
+        Reprocessing(work.pipeline, "latest", mark).rollback()
+    work.folder.note_reprocessing({"version": "v3", "from": "v1", "phase": "building"})
+    with pytest.raises(NotReadyError, match="rolled back to v1 already; `duramen spark swap` goes to v2 again"):
+        work.rollback()
+    assert work.folder.current().version == "v1"
+    work.swap("v2")
+    work.folder.note_reprocessing({"version": "v3", "from": "v2", "phase": "building"})
+    assert work.rollback()[0] == "v1"
 
 
 def test_a_version_that_was_dropped_is_not_gone_to(make: Callable[[], World]) -> None:
