@@ -12,6 +12,7 @@ from duramen.model import NO_TIMESTAMP
 from duramen.wire.batch import (
     HEADER_SIZE,
     BatchHeader,
+    most_inflated,
     parse_header,
     payload_records,
     replace_payload,
@@ -33,11 +34,6 @@ class RecordsRefusedError(KafkaError):
         )
         self.errors = errors
 
-
-MAX_INFLATED_BYTES = 64 * 1024 * 1024
-INFLATION = 16
-"""A batch may inflate to this many times `max.message.bytes`, or to MAX_INFLATED_BYTES if that is more; beyond, it is a
-decompression bomb and not data."""
 
 MAX_RECORD_ERRORS = 100
 """Records named in one refusal; the batch is refused as a whole anyway."""
@@ -76,10 +72,10 @@ def rewrite(batch: bytearray, config: TopicConfig, now_ms: int) -> bytearray:
     `max.message.bytes` or when it inflates beyond reason.
     """
     header = parse_header(memoryview(batch))
-    limit = max(MAX_INFLATED_BYTES, INFLATION * config.max_message_bytes)
+    limit = most_inflated(config.max_message_bytes)
     payload = decompress(header.compression, memoryview(batch)[HEADER_SIZE:], limit)
     youngest = _check_records(payload, header, config, now_ms)
-    if lacks_max_timestamp(header):
+    if youngest != header.max_timestamp:
         stamp_max_timestamp(batch, youngest)
     codec = header.compression if config.compression_type == "producer" else CODECS[config.compression_type]
     if codec == header.compression:

@@ -41,7 +41,7 @@ from duramen.storage.cleanable import (
     is_compacted,
 )
 from duramen.storage.cleaned_transactions import CleanedTransactions
-from duramen.storage.cleaning import BatchTooLargeError, Copy, Rules, build_map
+from duramen.storage.cleaning import Copy, Rules, UncleanableBatchError, build_map
 from duramen.storage.damage import Findings, damage_of
 from duramen.storage.journal import Journal
 from duramen.storage.log import Log
@@ -329,7 +329,7 @@ class Cleaner:
 
     persisted: the points of the last durable checkpoint. high_watermark: as for retention. findings: damage goes there.
     uncleanable: logs whose last pass failed, with the reason; they are left alone until a restart, the others go on.
-    too_large: of them, those with a batch that cannot be looked into, and its offset; they are cleaned up to there.
+    unread: of them, those with a batch that cannot be looked into, and its offset; they are cleaned up to there.
     waits: for a checkpoint, without which there is nothing to do. noting: the pass that writes the files which
     all of them share, one after the other. holds: no pass is begun. late_ms: of each log, how long what a copy leaves
     out was there to be read behind the beginning of that copy, from which delete horizons count: the longest since the
@@ -346,7 +346,7 @@ class Cleaner:
     on_uncleanable: Callable[[Log, BaseException], None] = lambda log, error: None
     statistics: CleanerStatistics = field(default_factory=CleanerStatistics)
     uncleanable: dict[LogKey, str] = field(default_factory=dict)
-    too_large: dict[LogKey, int] = field(default_factory=dict)
+    unread: dict[LogKey, int] = field(default_factory=dict)
     cleaned: dict[LogKey, int] = field(default_factory=dict)
     running: list[Cleaning] = field(default_factory=list)
     waits: bool = False
@@ -377,7 +377,7 @@ class Cleaner:
 
     def _reach(self, log: Log) -> int:
         """Offset of a batch that no pass gets over: what lies before it can be cleaned."""
-        return self.too_large.get((log.topic_id, log.tp.partition), log.end_offset)
+        return self.unread.get((log.topic_id, log.tp.partition), log.end_offset)
 
     def synced_below(self, log: Log) -> int:
         """Base offset of the segment that was active at the last durable checkpoint; -1 when none knows the log."""
@@ -401,9 +401,9 @@ class Cleaner:
         looked_at: list[Log] = []
         busy = [cleaning.log for cleaning in self.running]
         for key, log in self.logs.items():
-            if self.too_large.get(key, log.end_offset) < log.segments[0].base_offset:
+            if self.unread.get(key, log.end_offset) < log.segments[0].base_offset:
                 self.forget_reasons(key)  # retention took the batch
-            if not is_compacted(log) or (key in self.uncleanable and key not in self.too_large) or log in busy:
+            if not is_compacted(log) or (key in self.uncleanable and key not in self.unread) or log in busy:
                 continue
             work = cleanable(log, self.first_dirty(log), self.bound(log, now_ms), now_ms)
             looked_at.append(log)
@@ -435,7 +435,7 @@ class Cleaner:
     def forget_reasons(self, key: LogKey) -> None:
         """Nothing is in the way of a pass over the log any more."""
         self.uncleanable.pop(key, None)
-        self.too_large.pop(key, None)
+        self.unread.pop(key, None)
 
     def finish(self) -> None:
         """Nothing more is begun; a swap under way is completed. No job may be running. OSError."""
@@ -504,7 +504,7 @@ class Cleaner:
         if isinstance(error, CorruptLogError):
             self.findings.add(damage_of(error))
         log = cleaning.log
-        if isinstance(error, BatchTooLargeError):
-            self.too_large[log.topic_id, log.tp.partition] = error.offset
+        if isinstance(error, UncleanableBatchError):
+            self.unread[log.topic_id, log.tp.partition] = error.offset
         self.uncleanable[log.topic_id, log.tp.partition] = str(error)
         self.on_uncleanable(log, error)

@@ -173,33 +173,35 @@ def build_map(
 def _map_batch(view: memoryview, header: BatchHeader, first_dirty: int, offsets: OffsetMap) -> int:
     """The offset up to which the batch's keys are in the map: its last, unless the map is full."""
     reached = first_dirty - 1
-    for span in spans(_payload(view, header), header):
-        offset = header.base_offset + span.offset_delta
-        if offset >= first_dirty:
-            if span.key is not None and not offsets.put(span.key, offset):
-                return reached
-            reached = offset
+    try:
+        for span in spans(_payload(view, header), header):
+            offset = header.base_offset + span.offset_delta
+            if offset >= first_dirty:
+                if span.key is not None and not offsets.put(span.key, offset):
+                    return reached
+                reached = offset
+    except KafkaError as error:
+        raise UncleanableBatchError(header.base_offset, error) from error
     return header.last_offset
 
 
-class BatchTooLargeError(KafkaError):
-    """A batch is sound and inflates to more than a pass takes into memory; offset: its first."""
+class UncleanableBatchError(KafkaError):
+    """The batch's bytes are as they were stored, and a pass cannot look into them; offset: its first.
 
-    def __init__(self, offset: int) -> None:
-        text = (
-            f"the batch at offset {offset} inflates to more than {DECODED_BYTES} bytes: what follows is not compacted"
-        )
-        super().__init__(ErrorCode.MESSAGE_TOO_LARGE, text)
+    It inflates to more than a pass takes into memory, or has other records than its header says: nobody looked at them
+    while the topic was not compacted.
+    """
+
+    def __init__(self, offset: int, error: KafkaError) -> None:
+        what = f"inflates to more than {DECODED_BYTES} bytes"
+        if error.code is not ErrorCode.MESSAGE_TOO_LARGE:
+            what = f"cannot be read ({error})"
+        super().__init__(error.code, f"the batch at offset {offset} {what}: what follows is not compacted")
         self.offset = offset
 
 
 def _payload(view: memoryview, header: BatchHeader) -> bytes:
-    try:
-        return decompress(header.compression, view[HEADER_SIZE:], DECODED_BYTES)
-    except KafkaError as error:
-        if error.code is ErrorCode.MESSAGE_TOO_LARGE:
-            raise BatchTooLargeError(header.base_offset) from error
-        raise
+    return decompress(header.compression, view[HEADER_SIZE:], DECODED_BYTES)
 
 
 class Copy:
@@ -297,9 +299,15 @@ class Copy:
     # -- one batch
 
     def _filter(self, view: memoryview, header: BatchHeader, *, last: bool) -> bytearray | memoryview | None:
-        """What stays of a batch: itself, a smaller one, or nothing."""
-        if header.is_control:
-            return self._filter_marker(view, header, last=last)
+        """What stays of a batch: itself, another one, or nothing."""
+        try:
+            if header.is_control:
+                return self._filter_marker(view, header, last=last)
+            return self._filter_data(view, header, last=last)
+        except KafkaError as error:
+            raise UncleanableBatchError(header.base_offset, error) from error
+
+    def _filter_data(self, view: memoryview, header: BatchHeader, *, last: bool) -> bytearray | memoryview | None:
         needed = last or self._rules.needs(header)
         if self._transactions.is_aborted(header):
             return (empty_batch(header) if header.count else view) if needed else None

@@ -34,6 +34,13 @@ CLIENT_ATTRIBUTES: Final = 0x1F
 ABORT: Final = 0
 COMMIT: Final = 1
 
+LEAST_RECORD_BYTES: Final = 7
+"""Of a record without key, value and headers: seven numbers of a byte each."""
+MAX_INFLATED_BYTES: Final = 64 << 20
+INFLATION: Final = 16
+"""A produced batch may inflate to this many times `max.message.bytes`, or to MAX_INFLATED_BYTES if that is more;
+beyond, it is a decompression bomb and not data."""
+
 MAX_SEQUENCE: Final = 2**31 - 1
 GREATEST: Final = 2**63 - 1
 """Of a field of eight bytes: an offset, a timestamp."""
@@ -174,6 +181,7 @@ def _invalid(reason: str) -> KafkaError:
 def check_produced(view: memoryview, max_bytes: int) -> BatchHeader:
     """The header of a produced record set, which must be exactly one batch that a client may write.
 
+    The records are not looked at; but there are no more of them than there is room for: each count takes offsets.
     max_bytes is the topic's `max.message.bytes`. Raises KafkaError as Kafka 4.3 answers: INVALID_RECORD (none, one that
     is cut off, or several; another magic, counts, attributes or sequences that cannot be, a control batch),
     CORRUPT_MESSAGE (a length that cannot be, CRC), MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE.
@@ -201,9 +209,18 @@ def check_produced(view: memoryview, max_bytes: int) -> BatchHeader:
     if count <= 0 or header.last_offset_delta != count - 1:
         raise _invalid(f"{count} records but a last offset delta of {header.last_offset_delta}")
     attributes = header.attributes
+    if count * LEAST_RECORD_BYTES > size - HEADER_SIZE:
+        inflated = most_inflated(max_bytes) if attributes & COMPRESSION_MASK else size - HEADER_SIZE
+        if count * LEAST_RECORD_BYTES > inflated:
+            raise _invalid(f"{count} records cannot be in a batch of {size} bytes")
     if attributes or header.producer_id >= 0:
         _check_details(header)
     return header
+
+
+def most_inflated(max_message_bytes: int) -> int:
+    """Most bytes that the records of a batch may take uncompressed, where they have to be looked at."""
+    return max(MAX_INFLATED_BYTES, INFLATION * max_message_bytes)
 
 
 def _check_details(header: BatchHeader) -> None:

@@ -33,6 +33,18 @@ def test_a_greatest_timestamp_that_the_producer_left_out_is_found(compression: i
     assert bench.partition.log.active.max_timestamp == NOW + 70, "retention goes by that"
 
 
+@pytest.mark.parametrize("said", [NOW, NOW + 60, NOW + 500])
+def test_a_batch_that_is_decoded_anyway_says_how_young_its_records_are(said: int) -> None:
+    """Some clients write the first record's timestamp, or the last one's; Kafka puts it right, too."""
+    bench = Bench(cleanup_policy="compact")
+    batch = silent(NOW, NOW + 70, NOW + 60)
+    stamp_max_timestamp(batch, said)
+    assert bench.produce(batch) == Appended(0, -1, 0)
+    (header,) = bench.headers()
+    assert header.max_timestamp == NOW + 70
+    assert check_crc(bench.bytes_from(), header)
+
+
 def test_a_record_from_the_future_is_refused_also_where_the_header_is_silent() -> None:
     bench = Bench(message_timestamp_after_max_ms="1000")
     assert bench.produce(silent(NOW, NOW + 1000)) == Appended(0, -1, 0)

@@ -7,6 +7,7 @@ from tests.unit.server.broker_world import NOW, InProcess, Line, claiming
 
 from duramen.sim.disk import CrashDisk
 from duramen.storage.checkpoints import replace_file
+from duramen.wire import batch
 from duramen.wire.batch import MAX_SEQUENCE, batches, build_batch
 
 SETTINGS = {"retention_ms": "-1", "index_interval_bytes": "0"}
@@ -37,7 +38,9 @@ def found_at(line: Line, offset: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("how", ["kill", "cut", "clean"])
-def test_batches_of_as_many_records_as_a_header_can_say(how: str) -> None:
+def test_batches_of_as_many_records_as_a_header_can_say(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka's compaction leaves them: nearly all of what they had is gone."""
+    monkeypatch.setattr(batch, "LEAST_RECORD_BYTES", 0)  # clients may not produce them
     server = InProcess()
     line = server.connect()
     line.create_topic("t", **SETTINGS)

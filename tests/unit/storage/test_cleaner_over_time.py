@@ -6,6 +6,7 @@ import errno
 from random import Random
 
 import pytest
+from tests.unit.server.broker_world import claiming
 from tests.unit.storage.test_cleaner import HOUR, NOW, TP, Bench, Compacted
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
@@ -254,16 +255,21 @@ def test_segments_below_the_log_start_hold_up_nothing(bench: Bench) -> None:
     assert bench.left()[1:] == [(2, b"a", b"3")]
 
 
-def test_a_batch_that_cannot_be_inflated_is_named_and_what_lies_before_it_is_cleaned(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("reason", ["inflates", "cannot be read (the batch at offset 2 holds a broken record)"])
+def test_a_batch_that_no_pass_can_look_into_is_named_and_what_lies_before_it_is_cleaned(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
+    """Too large, or with other records than its header says: the topic was not compacted when it was produced."""
     monkeypatch.setattr("duramen.storage.cleaning.DECODED_BYTES", 10_000)
     told: list[str] = []
     bench.directory.cleaner.on_uncleanable = lambda log, error: told.append(str(error))
     for value in (b"1", b"2"):
         bench.put((b"a", value))
         bench.roll()
-    large = bench.put((b"a", bytes(20_000)), compression=1)
+    if reason == "inflates":
+        large = bench.put((b"a", bytes(20_000)), compression=1)
+    else:
+        large = bench.append(claiming(build_batch([(b"a", b"3", (), NOW)] * 2), last_offset_delta=0, count=1))
     bench.roll()
     for value in (b"4", b"5"):
         bench.put((b"a", value))
@@ -271,9 +277,9 @@ def test_a_batch_that_cannot_be_inflated_is_named_and_what_lies_before_it_is_cle
     cleaning = bench.take()
     assert cleaning is not None
     bench.run(cleaning)
-    assert [f"the batch at offset {large} inflates" in each for each in told] == [True]
+    assert [f"the batch at offset {large} {reason}" in each for each in told] == [True]
     bench.clean()
-    assert [offset for offset, _, _ in bench.left()] == [1, 2, 3, 4]
+    assert [header.base_offset for header in bench.headers()] == [1, 2, 3, 4]
     assert bench.take() is None
     assert not bench.directory.cleaner.waits
     assert len(bench.directory.cleaner.uncleanable) == 1

@@ -158,6 +158,32 @@ def test_what_a_client_must_not_produce(make: Callable[[], bytes], code: ErrorCo
     assert caught.value.code is code, caught.value
 
 
+def of_many(count: int, **more: object) -> memoryview:
+    """A batch of two records that says it has so many."""
+    data = fresh(**more)
+    struct.pack_into(">i", data, 23, count - 1)
+    struct.pack_into(">i", data, 57, count)
+    struct.pack_into(">I", data, 17, batch.crc32c(memoryview(data)[21:]))
+    return memoryview(data)
+
+
+@pytest.mark.parametrize(
+    ("most", "more"),
+    [
+        ((len(fresh()) - 61) // 7, {}),
+        ((64 << 20) // 7, {"compression": 4}),
+        ((64 << 20) // 7, {"compression": 1, **IDS}),
+    ],
+)
+def test_a_batch_says_no_more_records_than_there_is_room_for(most: int, more: dict[str, object]) -> None:
+    """Each takes an offset: a few bytes took two billion, and so a segment of their own."""
+    assert check_produced(of_many(most, **more), 1 << 20).count == most
+    for count in (most + 1, 2**31 - 1):
+        with pytest.raises(KafkaError) as caught:
+            check_produced(of_many(count, **more), 1 << 20)
+        assert caught.value.code is ErrorCode.INVALID_RECORD
+
+
 def test_the_size_limit_counts_the_whole_batch() -> None:
     data = memoryview(fresh())
     assert check_produced(data, len(data)).size == len(data)
