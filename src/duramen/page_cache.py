@@ -150,6 +150,15 @@ def drop_call() -> Callable[[int, int, int], None] | None:
     return lambda descriptor, offset, length: call(descriptor, offset, length, advice)
 
 
+def prefetch_call() -> Callable[[int, int, int], None] | None:
+    """How to have pages brought that are needed soon, without waiting; None where it cannot be told."""
+    advise: Callable[[int, int, int, int], None] | None = getattr(os, "posix_fadvise", None)
+    if advise is None:
+        return None
+    call, advice = advise, os.POSIX_FADV_WILLNEED
+    return lambda descriptor, offset, length: call(descriptor, offset, length, advice)
+
+
 def scatter_call() -> Callable[[int], None] | None:
     """How to have an open file read without read-ahead; None where it cannot be told."""
     advise: Callable[[int, int, int, int], None] | None = getattr(os, "posix_fadvise", None)
@@ -165,6 +174,7 @@ class PastCache:
     def __init__(self) -> None:
         self.drop = drop_call()
         self.scatter = scatter_call()
+        self.prefetch = prefetch_call()
         self.count = count_call()
         self.uncached = uncached_flag()
         self.direct = direct_flag()
@@ -188,6 +198,17 @@ class PastCache:
         if self.scatter is not None:
             with suppress(OSError):
                 self.scatter(descriptor)
+
+    def read_back(self, descriptor: int, buffer: memoryview, offset: int, ahead: int) -> int:
+        """Fill `buffer` through the page cache; bytes read, less at the end of the file. OSError.
+
+        ahead: so many bytes behind it are on their way when this returns, where the system can be told.
+        """
+        self.stop_read_ahead(descriptor)
+        if ahead and self.prefetch is not None:
+            with suppress(OSError):
+                self.prefetch(descriptor, offset + len(buffer), ahead)
+        return _fill(descriptor, buffer, offset)
 
     def read_settled(self, descriptor: int, buffer: memoryview, offset: int) -> int:
         """`read_past` of a file that nobody writes and that is on the disk: without the page cache, where that can be.
@@ -222,32 +243,31 @@ class PastCache:
         flag = self.uncached
         if flag is None:
             return self._read_and_drop(descriptor, buffer, offset)
-        done = 0
-        while done < len(buffer):
-            try:
-                count = os.preadv(descriptor, [buffer[done:]], offset + done, flag)
-            except OSError as error:
-                if not refused(error):
-                    raise
-                self.uncached = None
-                return self._read_and_drop(descriptor, buffer, offset)
-            if count == 0:
-                break
-            done += count
-        return done
+        try:
+            return _fill(descriptor, buffer, offset, flag)
+        except OSError as error:
+            if not refused(error):
+                raise
+            self.uncached = None
+            return self._read_and_drop(descriptor, buffer, offset)
 
     def _read_and_drop(self, descriptor: int, buffer: memoryview, offset: int) -> int:
         """Where no flag keeps a read out of the cache: drop what was not there before."""
         end = min(offset + len(buffer), os.fstat(descriptor).st_size)
         pieces = [(start, min(RESIDENCE_BYTES, end - start)) for start in range(offset, end, RESIDENCE_BYTES)]
         absent = [piece for piece in pieces if self.count is None or not self.resident(descriptor, *piece)]
-        done = 0
-        while done < len(buffer):
-            data = os.pread(descriptor, len(buffer) - done, offset + done)
-            if not data:
-                break
-            buffer[done : done + len(data)] = data
-            done += len(data)
+        done = _fill(descriptor, buffer, offset)
         for start, length in absent:
             self.drop_pages(descriptor, start, length)
         return done
+
+
+def _fill(descriptor: int, buffer: memoryview, offset: int, flags: int = 0) -> int:
+    """Read until `buffer` is full or the file ends; bytes read."""
+    done = 0
+    while done < len(buffer):
+        count = os.preadv(descriptor, [buffer[done:]], offset + done, flags)
+        if count == 0:
+            break
+        done += count
+    return done

@@ -45,8 +45,11 @@ class File(Protocol):
         are multiples of DIRECT_BYTES.
         """
 
-    def read_back(self, length: int, offset: int) -> bytes:
-        """`pread` of what is wanted in memory again: that stays there, and nothing else comes with it."""
+    def read_back(self, buffer: memoryview, offset: int, *, ahead: int = 0) -> int:
+        """Fill `buffer`, waiting for the disk, with what is wanted in memory: it stays there; less at the end.
+
+        Nothing else comes with it but `ahead` bytes behind, for which nobody waits.
+        """
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         """Write all buffers one after the other at `offset` and return the byte count; all or OSError."""

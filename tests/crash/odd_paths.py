@@ -61,7 +61,7 @@ def long_groups(run: Session) -> None:
 def reads(run: Session) -> None:
     """Records just written, in memory and not in memory, with and without seals; look-ups by time."""
     filled(run)
-    for recent_bytes in (0, 1 << 20):  # the machine took it out of memory: what is old, and what was written last
+    for recent_bytes in (1 << 20, 0):  # the machine took it out of memory: what was written last, and what is old
         run.disk.cold = False  # type: ignore[attr-defined]
         _read_all(run)
         run.disk.cold = True  # type: ignore[attr-defined]

@@ -409,9 +409,9 @@ class TapeFile:
         """See ports.File."""
         return self.pread_nowait(buffer, offset)
 
-    def read_back(self, length: int, offset: int) -> bytes:
+    def read_back(self, buffer: memoryview, offset: int, *, ahead: int = 0) -> int:
         """See ports.File."""
-        return self.pread(length, offset)
+        return self.pread_nowait(buffer, offset)
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         """See ports.File."""

@@ -197,10 +197,10 @@ class WatchedFile:
         self._meet("read_cold")
         return self._inner.read_cold(buffer, offset, settled=settled)
 
-    def read_back(self, length: int, offset: int) -> bytes:
+    def read_back(self, buffer: memoryview, offset: int, *, ahead: int = 0) -> int:
         """See ports.File."""
         self._meet("read_back")
-        return self._inner.read_back(length, offset)
+        return self._inner.read_back(buffer, offset, ahead=ahead)
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         """See ports.File; a write that fails has written its first half."""

@@ -58,6 +58,8 @@ class Read(NamedTuple):
     """(producer id, first offset) of aborted transactions in the range; None unless read_committed."""
     next_offset: int
     """Behind the last whole batch (while a part is Pending: as far as it can reach)."""
+    is_old: bool = False
+    """Much of it is in memory because somebody read it, and not because it was written."""
 
 
 Done = Callable[["Appended | KafkaError"], None]
@@ -339,14 +341,14 @@ class Partition:
         high = self.replication.high_watermark
         bound = stable if isolation == READ_COMMITTED else high
         parts: list[Part | Pending] = []
-        size, next_offset = 0, offset
+        size, next_offset, is_old = 0, offset, False
         aborted: list[tuple[int, int]] | None = [] if isolation == READ_COMMITTED else None
         if offset < bound and (max_bytes > 0 or at_least_one):
             found = log.read(offset, max_bytes, bound, at_least_one=at_least_one)
-            parts, size, next_offset = found.parts, found.size, found.next_offset
+            parts, size, next_offset, is_old = found.parts, found.size, found.next_offset, found.is_old
             if aborted is not None and size:
                 aborted = log.aborted(offset, found.next_offset)
-        return Read(parts, size, high, stable, log.start_offset, aborted, next_offset)
+        return Read(parts, size, high, stable, log.start_offset, aborted, next_offset, is_old)
 
     def watch(self, callback: Callable[[], None], on_failed: Callable[[KafkaError], None] | None = None) -> None:
         """Call back whenever more may be readable, until `unwatch`; or `on_failed` where a write may be lost."""

@@ -1,7 +1,8 @@
 """The pace of cold reads: whose reply is filled from the disk next, and how fast, so that others do not feel it.
 
 Who reads gigabytes of old data would else take the disk, the processors and the interpreter from those who follow the
-end of a log. While nobody else is served, cold reads run at full speed. While somebody is, one runs at a time, and the
+end of a log. While nobody else is served, cold reads run at full speed, and what they bring stays in memory: of several
+readers only the first waits for the disk. While somebody is, it does not stay there, one runs at a time, and the
 next one begins when the bytes of the last have been paid for at `duramen.cold.read.bytes.per.second`. Replies wait in
 the order of their requests; a connection has one at most, so readers take turns, and those who have not read their last
 one come last. The more of them wait, the less each brings, and none waits for its payment longer than
@@ -139,13 +140,20 @@ class ColdReads:
         self._start()
 
     def served(self, connection: Connection) -> None:
-        """A reply with records from memory leaves: for somebody else, unless it is one of those who read old data."""
+        """A reply with records from memory leaves: for somebody else, unless it is one of those who read old data.
+
+        Not called for what is in memory because one of those has read it.
+        """
         now = connection.last_active
         if now - connection.read_cold_at > BUSY_SECONDS:
             if connection is not self._latest:
                 self.busy_at = max(self.busy_at, self._latest_at)
                 self._latest = connection
             self._latest_at = now
+
+    def is_alone(self, reader: Connection) -> bool:
+        """Whether nobody else is served: what this one reads may then stay in memory for who reads it next."""
+        return not self._is_beside_others(reader, self._clock.monotonic())
 
     def forget(self, connection: Connection) -> None:
         """The connection has ended: that somebody was served counts on, who it was does not."""
@@ -182,9 +190,12 @@ class ColdReads:
     # ---- turns -----------------------------------------------------------------------------------------------
 
     def _is_paced(self, reader: Connection | None, now: float) -> bool:
+        return self.bytes_per_second > 0 and self._is_beside_others(reader, now)
+
+    def _is_beside_others(self, reader: Connection | None, now: float) -> bool:
         """Whether somebody else than the reader is being served."""
         busy_at = self.busy_at if reader is not None and reader is self._latest else max(self.busy_at, self._latest_at)
-        return self.bytes_per_second > 0 and now - busy_at < BUSY_SECONDS
+        return now - busy_at < BUSY_SECONDS
 
     def _start(self) -> None:
         """Begin what may begin now, and come back when more may."""

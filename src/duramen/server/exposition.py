@@ -125,7 +125,7 @@ class BrokerCollector(Collector):
         open_files = len(self._broker.store.directories[0].hot.files) if self._broker.store.directories else 0
         reads = self._broker.cold_reads
         yield CounterMetricFamily(
-            "duramen_cold_read_bytes", "Bytes of old data read from the disk for clients.", reads.bytes_read
+            "duramen_cold_read_bytes", "Bytes of old data read and checked for clients.", reads.bytes_read
         )
         yield CounterMetricFamily(
             "duramen_cold_read_wait_seconds", "What their replies waited for a turn.", reads.waited_seconds

@@ -414,9 +414,11 @@ class CrashFile:
             self.drop_cache(offset, length)
         return length
 
-    def read_back(self, length: int, offset: int) -> bytes:
+    def read_back(self, buffer: memoryview, offset: int, *, ahead: int = 0) -> int:
         """See ports.File."""
-        return self.pread(length, offset)
+        data = self.pread(len(buffer), offset)
+        buffer[: len(data)] = data
+        return len(data)
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         """See ports.File; on a full disk, and where the fault says so, a prefix is written before the error."""

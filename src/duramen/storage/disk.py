@@ -118,9 +118,8 @@ class RealFile:
         read = self._disk.read_settled if settled else self._disk.read_past
         return read(self.fileno(), buffer, offset)
 
-    def read_back(self, length: int, offset: int) -> bytes:
-        self._disk.stop_read_ahead(self.fileno())
-        return self.pread(length, offset)
+    def read_back(self, buffer: memoryview, offset: int, *, ahead: int = 0) -> int:
+        return self._disk.read_back(self.fileno(), buffer, offset, ahead)
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         if len(buffers) > IOV_MAX:
@@ -208,7 +207,7 @@ os.register_at_fork(after_in_child=_leave_locks_to_the_parent)
 class RealDisk(PastCache):
     """Files of this machine."""
 
-    __slots__ = ("count", "direct", "drop", "nowait", "scatter", "sync", "uncached", "unsynced", "write")
+    __slots__ = ("count", "direct", "drop", "nowait", "prefetch", "scatter", "sync", "uncached", "unsynced", "write")
 
     def __init__(self) -> None:
         super().__init__()

@@ -83,10 +83,10 @@ class Recall:
         """Any thread. OSError, CorruptLogError."""
         path = self._segment.path
         for start, end in self._runs:
-            data = self._file.read_back(end - start, start)
-            if len(data) != end - start:
+            data = self._hot.buffers.view(end - start)[: end - start]
+            if self._file.read_back(data, start) != end - start:
                 raise CorruptLogError(path, start, end, "the file is too short", self._offset)
-            self._seal.check(memoryview(data), start, path, self._offset)
+            self._seal.check(data, start, path, self._offset)
         self.is_done = True
 
     def complete(self) -> None:
@@ -194,6 +194,10 @@ class HotWindow:
         """Whether this byte is among the last RECENT_BYTES that were written."""
         _, _, behind, _ = self._grains.get((segment, position // GRAIN_BYTES), _NEVER)
         return self._written - behind < RECENT_BYTES
+
+    def was_written(self, segment: Segment, position: int) -> bool:
+        """Whether this byte is hot because this process wrote it, or something near it."""
+        return self._grains.get((segment, position // GRAIN_BYTES), _NEVER)[2] > 0
 
     def forget(self, segment: Segment, start: int, end: int) -> None:
         """These bytes are no longer what they were."""

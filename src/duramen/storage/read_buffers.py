@@ -9,6 +9,8 @@ from duramen.wire.seal import BLOCK_BYTES
 
 READ_AHEAD_BYTES = 16 * 1024
 """How much more than asked for is read, so that batches before the offset cost no second read."""
+PREFETCH_BYTES = 4 << 20
+"""How much of what follows is on its way while a client takes what was read, where that may stay in memory."""
 COLD_BYTES = 1 << 20
 """Most bytes one read takes from outside the hot window, its first batch aside."""
 SPAN_BYTES = 64 * 1024

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Buffer, File, FileSpan
 from duramen.storage.hot_window import DroppedError, HotWindow, Recall, WouldBlockError, headers, nowait
-from duramen.storage.index import StoredOffsetIndex
+from duramen.storage.index import OffsetIndex, StoredOffsetIndex
 from duramen.storage.open_files import OpenFiles
 from duramen.storage.read_buffers import SPAN_BYTES
 from duramen.storage.reads import ColdRead, LogRead, Pending, ReadPlan, extract
@@ -118,7 +119,8 @@ class Reader:
             if piece.part is not None and piece.size:
                 result.parts.append(piece.part)
                 result.size += piece.size
-                self.remember_end(segment, piece)
+                if isinstance(piece.part, FileSpan):
+                    self._found(result, segment, piece.part, piece.next_offset)
             result.next_offset = max(result.next_offset, piece.next_offset)
             if result.next_offset < segment.next_offset:
                 break
@@ -147,9 +149,11 @@ class Reader:
             return None
         return hot.recall(segment, file, self._seal(segment), position, stop, offset)
 
-    def remember_end(self, segment: Segment, piece: Piece) -> None:
-        if piece.next_offset < segment.next_offset and isinstance(piece.part, FileSpan):
-            self.remember(piece.next_offset, piece.part.position + piece.size)
+    def _found(self, result: LogRead, segment: Segment, span: FileSpan, next_offset: int) -> None:
+        if next_offset < segment.next_offset:
+            self.remember(next_offset, span.position + span.length)
+        if span.length >= SPAN_BYTES and not self._hot.was_written(segment, span.position):
+            result.is_old = True
 
     def _piece(self, segment: Segment, offset: int, room: int, end: int, first: bool, *, active: bool) -> Piece:
         if segment.flushed == 0 or offset >= segment.next_offset:
@@ -186,7 +190,9 @@ class Reader:
 
     def _fit(self, segment: Segment, start: int, limit: int, offset: int, first: bool) -> tuple[int, int]:
         """(end position, next offset) of the batches from `start` that end at or before `limit`."""
-        position = max(start, self._boundary(segment, limit))
+        position = start
+        with suppress(WouldBlockError):
+            position = max(start, self._index(segment).boundary(limit))
         # Most of what was asked for is there: the few bytes to the last batch that fits are not worth looking for.
         enough = position > start and (limit - position) * 8 <= limit - start
         for at, header in headers(self._hot, segment, position):
@@ -209,7 +215,7 @@ class Reader:
         position = self._positions.get(offset)
         if position is not None:
             return position
-        position = self._indexed(segment, offset)
+        position = self._index(segment).position_for(offset - segment.base_offset)
         if position >= segment.flushed:
             raise WouldBlockError  # no index is right that leads there
         for at, header in headers(self._hot, segment, position):
@@ -220,22 +226,10 @@ class Reader:
                 return at
         return segment.flushed
 
-    def _indexed(self, segment: Segment, offset: int) -> int:
-        index = segment.index
-        if index is not None:
-            return index.position_for(offset - segment.base_offset)
-        return self._stored(segment).position_for(offset - segment.base_offset)
-
-    def _boundary(self, segment: Segment, limit: int) -> int:
-        index = segment.index
-        if index is not None:
-            return index.boundary(limit)
-        try:
-            return self._stored(segment).boundary(limit)
-        except WouldBlockError:
-            return 0
-
-    def _stored(self, segment: Segment) -> StoredOffsetIndex:
+    def _index(self, segment: Segment) -> OffsetIndex | StoredOffsetIndex:
+        """WouldBlockError when it is not in memory."""
+        if segment.index is not None:
+            return segment.index
         if not segment.index_entries:
             return StoredOffsetIndex(lambda position, length: b"", 0)
         if not segment.index_checked:
@@ -291,7 +285,8 @@ class Reader:
             file, segment.path, segment.flushed, segment.base_offset, segment.next_offset, seal, index_file,
             segment.index_entries, hint, offset, bound, room, first, settled=segment.sealed and not active,
         )  # fmt: skip
-        pending = Pending(plan, self._hot.buffers, self._checked_in(segment, file, offset), recent=recent)
+        checked_in = self._checked_in(segment, file, offset)
+        pending = Pending(plan, self._hot.buffers, checked_in, recent=recent, follows=start is not None)
         if min(room, segment.flushed - max(hint, 0)) > SPAN_BYTES:
             return Piece(pending, pending.size, bound)  # checking so much would hold the loop
         try:

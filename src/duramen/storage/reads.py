@@ -16,7 +16,7 @@ from duramen.page_cache import DIRECT_BYTES
 from duramen.ports import Buffer, File, FileSpan
 from duramen.storage.hot_window import Fetch, Recall
 from duramen.storage.index import StoredOffsetIndex
-from duramen.storage.read_buffers import COLD_BYTES, READ_AHEAD_BYTES, ReadBuffers
+from duramen.storage.read_buffers import COLD_BYTES, PREFETCH_BYTES, READ_AHEAD_BYTES, ReadBuffers
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, check_crc, parse_header
 from duramen.wire.seal import Seal
 
@@ -61,10 +61,13 @@ class Pending:
 
     size: most bytes it can bring, a single batch above that aside. on_checked: told of what was found, on the loop.
     recent: it belongs in memory (`HotWindow.refuse`), so it stays there once it is read. recall: a cheaper way to have
-    it there, after which the same read finds it hot.
+    it there, after which the same read finds it hot. follows: it goes on where an earlier read ended.
     """
 
-    __slots__ = ("_buffers", "_bytes_read", "_on_checked", "found", "plan", "recall", "recent", "size")
+    __slots__ = (
+        "_buffers", "_bytes_read", "_is_hot", "_on_checked", "_stays", "follows", "found", "plan", "recall", "recent",
+        "size",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -73,12 +76,15 @@ class Pending:
         on_checked: Callable[[ColdRead], bool],
         *,
         recent: bool = False,
+        follows: bool = False,
     ) -> None:
         self.plan = plan
-        self.recent = recent
+        self.recent = self._stays = recent
+        self.follows = follows
         self.recall: Recall | None = None
         self.size = min(plan.max_bytes, plan.size - max(plan.hint, 0), COLD_BYTES)
         self.found: ColdRead | None = None
+        self._is_hot = False
         self._bytes_read = 0
         self._buffers = buffers
         self._on_checked = on_checked
@@ -86,27 +92,32 @@ class Pending:
     def __len__(self) -> int:
         return self.size
 
-    def limit(self, most: int) -> None:
-        """Before it runs: bring at most so many bytes, a single batch above that aside."""
+    def limit(self, most: int, *, stays: bool = False) -> None:
+        """Before it runs: bring at most so many bytes, a single batch above that aside.
+
+        stays: what it brings stays in memory, where the next who reads it finds it.
+        """
+        self._stays = self.recent or stays
         self.plan = self.plan._replace(piece=min(self.plan.piece, most))
         self.size = min(self.size, most)
 
     def run(self) -> ColdRead:
-        """Read and check; any thread. OSError, CorruptLogError. The page cache stays as it was, unless it is recent."""
+        """Read and check; any thread. OSError, CorruptLogError. But for what `stays`, the page cache is left alone."""
         plan = self.plan
         buffers = self._buffers
 
         def fetch(position: int, length: int) -> memoryview:
-            if self.recent:
-                data = plan.file.read_back(length, position)
-                if len(data) != length:
+            self._bytes_read += length
+            if self._stays:
+                ahead = PREFETCH_BYTES if self.follows and not self.recent else 0
+                buffer = buffers.view(length)[:length]
+                if plan.file.read_back(buffer, position, ahead=ahead) != length:
                     raise _cut(plan, position, length)
-                return memoryview(data)
+                return buffer
             before = position % DIRECT_BYTES
             buffer = buffers.view(before + length)
             if plan.file.read_cold(buffer, position - before, settled=plan.settled) < before + length:
                 raise _cut(plan, position, length)
-            self._bytes_read += length
             return buffer[before : before + length]
 
         try:
@@ -122,24 +133,34 @@ class Pending:
         """On the loop, when it or its recall has run; how many bytes it brought from the disk."""
         if self.recall is not None:
             self.recall.complete()
-        if self.found is not None and self._on_checked(self.found):
-            return 0
-        return self._bytes_read
+        self._is_hot = self.found is not None and self._on_checked(self.found)
+        was_there = self.recent or (self._is_hot and not self._stays)
+        return 0 if was_there else self._bytes_read
+
+    @property
+    def span(self) -> FileSpan | None:
+        """What it found, to be sent from where it lies; None unless that is hot, and stays so."""
+        found = self.found
+        if found is None or not (self._stays and self._is_hot):
+            return None
+        return FileSpan(self.plan.file, found.position, len(found.data))
 
 
 class LogRead:
     """What a read found. parts: FileSpan | Buffer | Pending; size: their bytes (at most, while one is Pending).
 
     first_offset: asked for; next_offset: behind the last whole batch (while a part is Pending: as far as it can reach).
+    is_old: much of it is in memory because somebody read it, and not because it was written.
     """
 
-    __slots__ = ("first_offset", "next_offset", "parts", "size")
+    __slots__ = ("first_offset", "is_old", "next_offset", "parts", "size")
 
     def __init__(self, offset: int) -> None:
         self.parts: list[FileSpan | Buffer | Pending] = []
         self.size = 0
         self.first_offset = offset
         self.next_offset = offset
+        self.is_old = False
 
 
 def _cut(plan: ReadPlan, position: int, length: int) -> CorruptLogError:

@@ -216,6 +216,58 @@ def test_a_hole_in_what_is_in_memory_is_filled_once(
     assert isinstance(part, FileSpan if belongs else Pending)
 
 
+def taken(bench: Bench, offset: int, *, stays: bool) -> tuple[Pending, int]:
+    """A read that had to wait, and how many bytes it brought from the disk."""
+    (part,) = bench.partition.read(offset, 900_000, 0).parts
+    assert isinstance(part, Pending)
+    part.limit(900_000, stays=stays)
+    data = bytes(part.run().data)
+    brought = part.complete()
+    assert brought == 0 or brought > 850_000
+    span = part.span
+    assert (span is not None) == stays
+    assert span is None or span.file.pread(span.length, span.position) == data
+    return part, brought
+
+
+def test_what_may_stay_is_in_memory_for_the_next_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("duramen.storage.hot_window.RECENT_BYTES", 0)
+    bench = big()
+    evict(bench)
+    for _ in range(2):
+        _, brought = taken(bench, 0, stays=False)
+        assert brought, "it was not to stay"
+    first, brought = taken(bench, 0, stays=True)
+    assert brought, "it came from the disk, and is paid for like all that does"
+    assert first.found is not None
+    second, _ = taken(bench, first.found.next_offset, stays=True)
+    assert second.follows, "and what is behind it can be on its way"
+    for offset in (0, first.found.next_offset):
+        read = bench.partition.read(offset, 900_000, 0)
+        assert [type(part) for part in read.parts] == [FileSpan]
+        assert read.is_old, "nobody who follows the end reads it"
+
+
+def test_what_was_written_is_not_old() -> None:
+    read = big().partition.read(0, 900_000, 0)
+    assert [type(part) for part in read.parts] == [FileSpan]
+    assert not read.is_old
+
+
+def test_damage_in_what_may_stay_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("duramen.storage.hot_window.RECENT_BYTES", 0)
+    bench = big()
+    evict(bench)
+    bench.disk.damage("/data/t-0/" + "0" * 20 + ".log", 300_000)
+    (part,) = bench.partition.read(0, 900_000, 0).parts
+    assert isinstance(part, Pending)
+    part.limit(900_000, stays=True)
+    with pytest.raises(CorruptLogError):
+        part.run()
+    part.complete()
+    assert part.span is None
+
+
 def checkpoint(bench: Bench) -> None:
     """From here on the active segment has sums of its blocks."""
     job = bench.directory.take_checkpoint(force=True)

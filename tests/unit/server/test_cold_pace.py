@@ -305,6 +305,40 @@ def test_a_reader_of_old_data_waits_beside_a_producer_and_says_so(served: InProc
     assert reader.answer(3, 12).topics == [], "answers keep the order of the requests"
 
 
+def test_what_is_read_alone_stays_and_its_next_reader_holds_nobody_back() -> None:
+    disk = CrashDisk()
+    line = InProcess(disk).connect()
+    line.create_topic("old")
+    for _ in range(10):
+        line.produce("old", VALUE)
+    disk.kill()
+    disk.power_on()
+    node = InProcess(disk, **{SETTING.replace(".", "_"): "1"})
+    node.pass_ms(70_000)  # a checkpoint
+    node.forget_cache()
+    disk.short_reads = None
+    for _, inode in disk.names.walk():
+        inode.drop(0, len(inode.cache))
+    reads = node.broker.cold_reads
+    first, second = node.connect(), node.connect()
+    for offset in range(5):
+        first.ask_fetch("old", offset, most=len(VALUE))
+        node.run()
+        assert answer(first) == ([offset], 0)
+    brought = reads.bytes_read
+    assert brought >= 5 * len(VALUE)
+    node.pass_ms(2000)
+    for offset in range(5):
+        second.ask_fetch("old", offset, most=len(VALUE))
+        node.run()
+        assert answer(second) == ([offset], 0)
+    assert reads.bytes_read == brought, "it was in memory"
+    first.ask_fetch("old", 5, most=len(VALUE))
+    node.run()
+    assert answer(first) == ([5], 0), "who reads what stayed does not follow the end"
+    assert reads.bytes_read > brought
+
+
 def test_readers_take_turns_beside_a_producer(served: InProcess) -> None:
     readers, producer = [served.connect() for _ in range(3)], served.connect()
     producer.produce("new", b"a")

@@ -10,7 +10,7 @@ from tests.unit.server.broker_world import InProcess, SlowLine
 from tests.unit.server.test_connections import Server, Wire, frames, payload
 
 from duramen.ports import Part
-from duramen.server.cold_reads import LANES
+from duramen.server.cold_reads import LANES, ColdReads
 from duramen.server.door import UNREAD_CHECK_SECONDS, UNREAD_SECONDS
 from duramen.server.network import Connection
 from duramen.server.unread import memory_of
@@ -31,8 +31,12 @@ def connect(server: InProcess) -> SlowLine:
 
 
 @pytest.fixture
-def server() -> Iterator[InProcess]:
-    """A node with megabytes of which nothing is in memory any more, a topic beside them, and a bound of CAP bytes."""
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcess]:
+    """A node with megabytes of which nothing is in memory any more, a topic beside them, and a bound of CAP bytes.
+
+    Somebody else is served all the time: what is read leaves from buffers and not from the page cache.
+    """
+    monkeypatch.setattr(ColdReads, "is_alone", lambda self, reader: False)
     world = InProcess(duramen_cold_read_bytes_per_second="0")
     line = world.connect()
     line.create_topic("old", segment_bytes="1048576")

@@ -286,10 +286,30 @@ def test_what_is_read_back_stays_and_nothing_else_comes_with_it(disk: RealDisk, 
     file.sync()
     if not evicted(file, len(data)):
         pytest.skip("this file system keeps its pages")
+    buffer = memoryview(bytearray(1 << 20))
     for place in (0, 1 << 20):
-        assert file.read_back(1 << 20, place) == data[place : place + (1 << 20)]
+        assert file.read_back(buffer, place) == len(buffer)
+        assert buffer == data[place : place + (1 << 20)]
     assert file.resident(0, 2 << 20)
     assert not any(file.resident(place, 1) for place in range(3 << 20, len(data), page_cache.PAGE_BYTES))
+    assert file.read_back(buffer, len(data) - 1000) == 1000
+    file.close()
+
+
+def test_what_follows_is_on_its_way_where_that_is_wanted(disk: RealDisk, tmp_path: Path) -> None:
+    file = disk.open(str(tmp_path / "f"), create=True)
+    data = os.urandom(8 << 20)
+    file.pwritev([data], 0)
+    file.sync()
+    if not evicted(file, len(data)):
+        pytest.skip("this file system keeps its pages")
+    buffer = memoryview(bytearray(1 << 20))
+    assert file.read_back(buffer, 0, ahead=256 << 10) == len(buffer)
+    assert file.resident(0, (1 << 20) + (256 << 10))
+    assert not any(file.resident(place, 1) for place in range(4 << 20, len(data), page_cache.PAGE_BYTES))
+    disk.prefetch = None  # a system that cannot be told
+    assert file.read_back(buffer, 5 << 20, ahead=256 << 10) == len(buffer)
+    assert not file.resident(6 << 20, 1)
     file.close()
 
 

@@ -71,6 +71,12 @@ class Answer:
         """Whether what is still to be read was in memory a moment ago."""
         return self.read is not None and all(part.recent for part in self.read.parts if type(part) is Pending)
 
+    def send_from_file(self) -> None:
+        """What was read and stays in memory leaves from there: what it was read into is free at once."""
+        parts = self.read.parts if self.read is not None and not self.data.error_code else ()
+        if len(parts) == 1 and isinstance(parts[0], Pending) and (span := parts[0].span) is not None:
+            self.data.records = Records([span], span.length)
+
     def leave_out(self) -> None:
         """Its records wait for the next request."""
         self.data.records = NOTHING
@@ -273,7 +279,7 @@ class FetchCall:
                 answer.leave_out()
             cold = []
         if not cold:
-            if any(answer.read is not None and answer.read.size for answer in answers):
+            if any(answer.read is not None and answer.read.size and not answer.read.is_old for answer in answers):
                 self.request.broker.cold_reads.served(connection)
             self._send(answers)
             return
@@ -284,8 +290,9 @@ class FetchCall:
         recent = all(part.recent for part in pending)
 
         def limit(most: int) -> int:
+            alone = cold_reads.is_alone(connection)
             for part in pending:
-                part.limit(most)
+                part.limit(most, stays=alone)
             return sum(part.size for part in pending)
 
         def warmed(failures: list[tuple[Answer, BaseException]] | None, error: BaseException | None) -> None:
@@ -297,6 +304,8 @@ class FetchCall:
             for answer in cold:
                 if answer.is_back:
                     self._read_back(answer)
+                else:
+                    answer.send_from_file()
             throttle_ms = 0
             if not recent:
                 cold_reads.pay(connection, brought)
