@@ -63,6 +63,7 @@ class Read(NamedTuple):
 
 
 Done = Callable[["Appended | KafkaError"], None]
+OnTouched = Callable[["Partition"], None]
 
 
 class Partition:
@@ -89,7 +90,7 @@ class Partition:
     )
 
     def __init__(
-        self, log: Log, config: TopicConfig, node_id: int, submit: Submit, on_touched: Callable[[Partition], None]
+        self, log: Log, config: TopicConfig, node_id: int, submit: Submit, on_touched: OnTouched, refusals: Refusals
     ) -> None:
         self.tp: TopicPartition = log.tp
         self.topic_id = log.topic_id
@@ -102,7 +103,7 @@ class Partition:
         self._waiting: deque[tuple[int, int, Done, Appended]] = deque()
         self._watchers: dict[Callable[[], None], Callable[[KafkaError], None] | None] = {}
         self._queued: deque[Callable[[], None]] = deque()
-        self.refusals = Refusals(log.producers)
+        self.refusals = refusals
         self._rewriting = False
         self.most_queued = MAX_QUEUED_BEHIND_REWRITE
         self.closed = False
@@ -162,7 +163,7 @@ class Partition:
         if self._rewriting:
             if len(self._queued) >= self.most_queued:
                 busy = f"{self.tp}: too many batches wait to be decoded"
-                self._refuse(view, KafkaError(ErrorCode.REQUEST_TIMED_OUT, busy), now_ms, done)
+                self._refuse(view, KafkaError(ErrorCode.REQUEST_TIMED_OUT, busy), done)
                 return
             if len(view) <= COPIED_BYTES:
                 view = memoryview(bytearray(view))  # what the log would copy, its owner may write over
@@ -175,11 +176,11 @@ class Partition:
             else:
                 self._append_checked(view, header, acks, now_ms, done)
         except (KafkaError, OSError, StorageError) as error:
-            self._refuse(view, error, now_ms, done)
+            self._refuse(view, error, done)
 
-    def _refuse(self, view: memoryview, why: Exception, now_ms: int, done: Done) -> None:
+    def _refuse(self, view: memoryview, why: Exception, done: Done) -> None:
         error = why if isinstance(why, KafkaError) else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {why}")
-        self.refusals.remember(view, error, now_ms)
+        self.refusals.remember(view, error)
         done(error)
 
     def _admit(self, view: memoryview, acks: int, now_ms: int) -> BatchHeader:
@@ -204,7 +205,7 @@ class Partition:
             ahead = f"{self.tp}: timestamp {header.max_timestamp} is {after} ms ahead of the broker"
             raise KafkaError(ErrorCode.INVALID_TIMESTAMP, ahead)
         if self.refusals:
-            self.refusals.check(header, now_ms)
+            self.refusals.check(header)
         return header
 
     def _append_checked(self, view: memoryview, header: BatchHeader, acks: int, now_ms: int, done: Done) -> None:
@@ -275,7 +276,7 @@ class Partition:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here any more")
             self._append_checked(view, parse_header(view), acks, now_ms, done)
         except (KafkaError, OSError, StorageError) as error:
-            self._refuse(view, error, now_ms, done)
+            self._refuse(view, error, done)
 
     # ---- durability ------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ comes before its partition is served: metadata names a new one a moment earlier.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from duramen.errors import ErrorCode, KafkaError
@@ -22,8 +23,9 @@ FOR_A_WHILE: Final = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )  # fmt: skip
 """What a batch is refused with that is taken later, just as it is. The last two: its partition is being made."""
-REMEMBERED_MS: Final = 10_000
-"""From the last refusal on. Clients send again within a second; one that gave up goes on with the epoch it has."""
+REMEMBERED_S: Final = 10.0
+"""From the last refusal on, by a clock that nobody sets. Clients send again within a second; one that gave up goes on
+with the epoch it has."""
 MAX_PRODUCERS: Final = 1000
 """Remembered for one partition; the oldest goes."""
 MAX_UNSERVED: Final = 1000
@@ -35,26 +37,28 @@ class _Refused(NamedTuple):
     sequence: int
     """Of the batch: what follows the last one that is stored has to come next, or this one where nothing is known."""
     code: ErrorCode
-    when_ms: int
+    when: float
+    """By the monotonic clock, in seconds."""
 
 
 class Refusals:
-    """Of one partition, whose log knows these producers. Loop thread only.
+    """Of one partition, whose log knows these producers; `monotonic` gives seconds. Loop thread only.
 
     A batch that is stored, or follows what is stored, is never held back.
     """
 
-    __slots__ = ("_known", "_producers")
+    __slots__ = ("_known", "_monotonic", "_producers")
 
-    def __init__(self, known: ProducerStates) -> None:
+    def __init__(self, known: ProducerStates, monotonic: Callable[[], float]) -> None:
         self._known = known
+        self._monotonic = monotonic
         self._producers: dict[int, _Refused] = {}
         """By producer id, the latest refusal last."""
 
     def __bool__(self) -> bool:
         return bool(self._producers)
 
-    def remember(self, batch: memoryview, error: KafkaError, now_ms: int) -> None:
+    def remember(self, batch: memoryview, error: KafkaError) -> None:
         """A batch was refused with `error`; nothing of it was stored now."""
         if error.code not in FOR_A_WHILE:
             return
@@ -62,12 +66,13 @@ class Refusals:
             header = parse_header(batch)
         except KafkaError:
             return
-        if header.producer_id < 0 or self._is_behind(header, now_ms) or self._is_old(header, now_ms):
+        if header.producer_id < 0 or self._is_behind(header) or self._is_old(header):
             return
         self._producers.pop(header.producer_id, None)
-        while self._producers and _is_over(next(iter(self._producers.values())), now_ms):
+        now = self._monotonic()
+        while self._producers and _is_over(next(iter(self._producers.values())), now):
             del self._producers[next(iter(self._producers))]
-        self._producers[header.producer_id] = _Refused(header.producer_epoch, header.base_sequence, error.code, now_ms)
+        self._producers[header.producer_id] = _Refused(header.producer_epoch, header.base_sequence, error.code, now)
         if len(self._producers) > MAX_PRODUCERS:
             del self._producers[next(iter(self._producers))]
 
@@ -75,9 +80,9 @@ class Refusals:
         """What was refused before the partition was served."""
         self._producers = others._producers
 
-    def check(self, header: BatchHeader, now_ms: int) -> None:
+    def check(self, header: BatchHeader) -> None:
         """Raises KafkaError, with the code of the refused one, for a batch behind one that has to come first."""
-        refused = self._is_behind(header, now_ms)
+        refused = self._is_behind(header)
         if refused is not None:
             raise KafkaError(
                 refused.code,
@@ -85,8 +90,8 @@ class Refusals:
                 f"stored has to come again before {header.base_sequence}",
             )
 
-    def _is_behind(self, header: BatchHeader, now_ms: int) -> _Refused | None:
-        refused = self._refused(header, now_ms)
+    def _is_behind(self, header: BatchHeader) -> _Refused | None:
+        refused = self._refused(header)
         if refused is None or refused.epoch != header.producer_epoch:
             return None
         distance = (header.base_sequence - refused.sequence) & MAX_SEQUENCE
@@ -102,14 +107,14 @@ class Refusals:
             return False
         return True
 
-    def _is_old(self, header: BatchHeader, now_ms: int) -> bool:
+    def _is_old(self, header: BatchHeader) -> bool:
         """Whether the producer has begun another epoch: an old connection brings what it will not send again."""
-        refused = self._refused(header, now_ms)
+        refused = self._refused(header)
         return refused is not None and header.producer_epoch < refused.epoch
 
-    def _refused(self, header: BatchHeader, now_ms: int) -> _Refused | None:
+    def _refused(self, header: BatchHeader) -> _Refused | None:
         refused = self._producers.get(header.producer_id)
-        if refused is not None and _is_over(refused, now_ms):
+        if refused is not None and _is_over(refused, self._monotonic()):
             del self._producers[header.producer_id]
             return None
         return refused
@@ -118,18 +123,19 @@ class Refusals:
 class Unserved:
     """Refusals of partitions that the metadata log names and that are not there, most because they are being made."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
         self._partitions: dict[tuple[TopicId, int], Refusals] = {}
 
-    def remember(self, topic_id: TopicId, index: int, batch: memoryview, error: KafkaError, now_ms: int) -> None:
+    def remember(self, topic_id: TopicId, index: int, batch: memoryview, error: KafkaError) -> None:
         """A batch for the partition was refused with `error`."""
         key = topic_id, index
         refusals = self._partitions.get(key)
         if refusals is None:
             if len(self._partitions) >= MAX_UNSERVED:
                 del self._partitions[next(iter(self._partitions))]
-            refusals = self._partitions[key] = Refusals(ProducerStates())
-        refusals.remember(batch, error, now_ms)
+            refusals = self._partitions[key] = Refusals(ProducerStates(), self._monotonic)
+        refusals.remember(batch, error)
 
     def made(self, topic_id: TopicId, index: int, refusals: Refusals) -> None:
         """The partition is there, and goes on with what was remembered."""
@@ -138,6 +144,5 @@ class Unserved:
             refusals.take_over(before)
 
 
-def _is_over(refused: _Refused, now_ms: int) -> bool:
-    """A batch that waited for recompression came before the refusal, and is no reason to forget it."""
-    return abs(now_ms - refused.when_ms) >= REMEMBERED_MS
+def _is_over(refused: _Refused, now: float) -> bool:
+    return now - refused.when >= REMEMBERED_S

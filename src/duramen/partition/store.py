@@ -23,7 +23,7 @@ from duramen.partition.hardening import Hardening
 from duramen.partition.maintenance import Maintenance
 from duramen.partition.offline import offline
 from duramen.partition.partition import MAX_QUEUED_BEHIND_REWRITE, Partition
-from duramen.partition.refusals import Unserved
+from duramen.partition.refusals import Refusals, Unserved
 from duramen.partition.room import Room
 from duramen.partition.synced import Synced, WhenSynced
 from duramen.ports import World
@@ -75,7 +75,7 @@ class Store:
         self._on_idle: Callable[[], None] | None = None
         self._synced = Synced()
         self.room = Room(self, world.clock)
-        self.unserved = Unserved()
+        self.unserved = Unserved(world.clock.monotonic)
         self.statistics = CommitStatistics()
         self.congested = False
         """A journal is nearly full: whoever feeds this store should pause until `on_relief`."""
@@ -157,7 +157,8 @@ class Store:
     def adopt(self, directory: LogDirectory, log: Log, config: TopicConfig) -> Partition:
         """The partition on a log that is in one of the directories."""
         tp, topic_id = log.tp, log.topic_id
-        partition = Partition(log, config, self._node_id, self.submit, self._touch)
+        refusals = Refusals(log.producers, self._world.clock.monotonic)
+        partition = Partition(log, config, self._node_id, self.submit, self._touch, refusals)
         partition.most_queued = self.most_queued
         self.partitions[tp] = partition
         self.unserved.made(topic_id, tp.partition, partition.refusals)

@@ -30,10 +30,12 @@ class Clock:
 
     def __init__(self) -> None:
         self.now_ms = NOW
+        self.wall_ahead_ms = 0
+        """How far somebody has set the wall clock."""
         self.agenda: list[Callable[[], None]] = []
 
     def wall_ms(self) -> int:
-        return self.now_ms
+        return self.now_ms + self.wall_ahead_ms
 
     def monotonic(self) -> float:
         return self.now_ms / 1000
@@ -124,7 +126,7 @@ class Bench:
     def send(self, data: bytearray | bytes, acks: int = -1) -> list[Appended | KafkaError]:
         """Append without running anything; the list fills when the answer comes."""
         answers: list[Appended | KafkaError] = []
-        self.partition.append(memoryview(bytearray(data)), acks, self.clock.now_ms, answers.append)
+        self.partition.append(memoryview(bytearray(data)), acks, self.clock.wall_ms(), answers.append)
         return answers
 
     def produce(self, data: bytearray | bytes, acks: int = -1) -> Appended | KafkaError:
@@ -136,7 +138,7 @@ class Bench:
 
     def local(self, data: bytearray) -> int:
         """Append one of the broker's own batches and commit it; returns the log end."""
-        end = self.partition.append_local(data, self.clock.now_ms)
+        end = self.partition.append_local(data, self.clock.wall_ms())
         self.run()
         return end
 

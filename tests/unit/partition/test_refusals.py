@@ -13,11 +13,12 @@ from partition_world import Bench, plain
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.partition.partition import MAX_QUEUED_BEHIND_REWRITE, Appended
-from duramen.partition.refusals import MAX_PRODUCERS, REMEMBERED_MS, Refusals
+from duramen.partition.refusals import MAX_PRODUCERS, REMEMBERED_S, Refusals
 from duramen.storage.producers import ProducerStates
 from duramen.wire.batch import MAX_SEQUENCE
 
 FULL = ErrorCode.KAFKA_STORAGE_ERROR
+REMEMBERED_MS = int(1000 * REMEMBERED_S)
 
 
 def batch(sequence: int, producer: int = 7, epoch: int = 0) -> bytearray:
@@ -69,6 +70,14 @@ def test_the_time_counts_from_the_last_refusal_of_the_one_that_comes_first() -> 
     assert told(bench.produce(batch(3))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+@pytest.mark.parametrize("jump_ms", [3_600_000, -3_600_000])
+def test_a_wall_clock_that_is_set_meanwhile_lets_nothing_pass(jump_ms: int) -> None:
+    bench = bench_that_refused(0)
+    bench.clock.wall_ahead_ms = jump_ms
+    assert told(bench.produce(batch(1))) == FULL
+    assert [told(bench.produce(batch(n))) for n in (0, 1)] == [0, 1]
+
+
 def test_another_epoch_and_another_producer_are_not_held_up() -> None:
     bench = bench_that_refused(0)
     assert told(bench.produce(batch(5, producer=8))) == 0
@@ -116,12 +125,14 @@ def test_what_is_wrong_with_a_batch_itself_holds_nothing_up() -> None:
 
 
 def test_what_is_remembered_is_bounded_and_goes() -> None:
-    refusals = Refusals(ProducerStates())
+    now = 1.0
+    refusals = Refusals(ProducerStates(), lambda: now)
     error = KafkaError(FULL, "no room")
     for producer in range(MAX_PRODUCERS + 10):
-        refusals.remember(memoryview(batch(0, producer)), error, 1000)
+        refusals.remember(memoryview(batch(0, producer)), error)
     assert len(refusals._producers) == MAX_PRODUCERS
-    refusals.remember(memoryview(batch(0, 5)), error, 1000 + REMEMBERED_MS)
+    now += REMEMBERED_S
+    refusals.remember(memoryview(batch(0, 5)), error)
     assert list(refusals._producers) == [5]
 
 
