@@ -84,9 +84,19 @@ def from_object(line: bytes, key_field: str) -> Outgoing:
     return Outgoing(_encoded(_json_object(line).get(key_field)), line, [])
 
 
+class _Number(NamedTuple):
+    """A number with a point or an exponent, as it is written: what Python makes of it may be another one, or none."""
+
+    text: str
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
 def _json_object(line: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        found = json.loads(line, parse_float=_Number, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON ({error})") from None
     if not isinstance(found, dict):
@@ -111,8 +121,22 @@ def _decoded(coded: object, name: str) -> bytes:
 def _encoded(value: object) -> bytes | None:
     if value is None:
         return None
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        text = value if isinstance(value, str) else _json_text(value)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     return text.encode("utf-8", "surrogatepass")
+
+
+def _json_text(value: object) -> str:
+    """What was read, as JSON without needless blanks."""
+    if isinstance(value, _Number):
+        return value.text
+    if isinstance(value, dict):
+        return "{" + ",".join([f"{_json_text(name)}:{_json_text(each)}" for name, each in value.items()]) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join([_json_text(each) for each in value]) + "]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _whole(found: dict[str, Any], name: str, largest: int) -> int | None:

@@ -38,10 +38,24 @@ def test_json_values_that_are_no_strings_stay_json() -> None:
     assert from_json(b"{}") == Outgoing(None, None, [])
 
 
+@pytest.mark.parametrize("number", ["1e999", "-1E+400", "0.10", "1.0", "12345678901234567890.123456789", "1" * 30])
+def test_numbers_stay_as_they_are_written(number: str) -> None:
+    text = number.encode()
+    line = b'{"key": %s, "value": {"n": [%s]}, "headers": [["h", %s]]}' % (text, text, text)
+    assert from_json(line) == Outgoing(text, b'{"n":[%s]}' % text, [("h", text)])
+    assert from_object(b'{"n": %s}' % text, "n").key == text
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         (b"nonsense", "not JSON"),
+        (b'{"value": {"n": NaN}}', "NaN is no number of JSON"),
+        (b'{"value": -Infinity}', "-Infinity is no number of JSON"),
+        (b'{"value": %s1%s}' % (b"[" * 990, b"]" * 990), "nested too deeply|not JSON"),
+        (b'{"partition": 1.0}', "partition is not a whole number"),
+        (b'{"headers": [[1.5, "a"]]}', "headers is neither"),
+        (b'{"headers": [1.5]}', "headers is neither"),
         (b"[1]", "not a JSON object"),
         (b'{"vlaue": 1}', "unknown field 'vlaue'"),
         (b'{"partition": -1}', "partition is not a whole number"),
