@@ -109,8 +109,15 @@ class Meant:
     """
 
     def __init__(
-        self, cluster: Cluster, consumer: Consumer, topic: str, partitions: tuple[int, ...], ends: Ends
+        self,
+        cluster: Cluster,
+        consumer: Consumer,
+        topic: str,
+        partitions: tuple[int, ...],
+        ends: Ends,
+        patience: Patience,
     ) -> None:
+        self._patience = patience
         self._consumer = consumer
         self._topic = topic
         self._partitions = partitions
@@ -118,7 +125,6 @@ class Meant:
         self._client = Client(cluster.bootstrap, timeout_s=cluster.timeout)
         self._losses = Losses(self._client, note)
         self._gone = False
-        self._away = False
         self._looks_at = time.monotonic() + LOOK_SECONDS
         try:
             self._losses.know([topic])
@@ -132,11 +138,11 @@ class Meant:
         if not any(message.error() is None or is_loss(message) for message in given):
             self._look()
             return given
-        kept, losses = self._losses.among(given, self._ends.assigned)
+        kept, losses = self._patience.ask(lambda: self._losses.among(given, self._ends.assigned))
         if losses.go_on:
             places = losses.go_on
             if losses.anew and not self._partitions:  # there may be more of them, or fewer
-                numbers = self._client.partitions(self._topic)
+                numbers = self._patience.ask(lambda: self._client.partitions(self._topic))
                 places = {(self._topic, number): places.get((self._topic, number), 0) for number in numbers}
             self._go_on(places, all_of_them=bool(losses.anew))
         self._losses.accept(losses)
@@ -148,13 +154,11 @@ class Meant:
         if time.monotonic() < self._looks_at:
             return
         try:
-            gone = not existing(self._client, [self._topic])
-            self._away = False
+            with self._patience.telling():
+                gone = not existing(self._client, [self._topic])
         except (DuramenError, OSError) as error:  # the library waits for it
             gone = self._gone
-            if not self._away:
-                note(f"waiting for the node: {error}")
-            self._away = True
+            self._patience.tell(str(error))
         if gone and not self._gone:
             note(f"topic {self._topic} was deleted; waiting for a new one of its name")
         self._gone = gone
@@ -243,7 +247,7 @@ def command(
     patience = Patience(math.inf if follow else cluster.timeout)
     try:
         if group is None:
-            _alone(cluster, topic, partitions, start, settings, printing, follow=follow)
+            _alone(cluster, topic, partitions, start, settings, printing, patience, follow=follow)
         elif cluster.is_plaintext:
             _member(cluster, topic, group, start, settings, printing, patience)
         else:
@@ -262,6 +266,7 @@ def _alone(
     start: Position,
     settings: dict[str, object],
     printing: Printing,
+    patience: Patience,
     *,
     follow: bool,
 ) -> None:
@@ -269,7 +274,8 @@ def _alone(
     own = {"group.id": f"duramen-cli-{uuid.uuid4()}", "auto.offset.reset": "error"}
     consumer = cluster.consumer(**settings, **_OWN_OFFSETS, **own)
     ends = Ends()
-    with Meant(cluster, consumer, topic, partitions, ends) if cluster.is_plaintext else nullcontext() as meant:
+    seen = Meant(cluster, consumer, topic, partitions, ends, patience) if cluster.is_plaintext else nullcontext()
+    with seen as meant:
         chosen = _start(cluster, topic, partitions, start)
         # Knowing the leaders beforehand saves librdkafka's timer of a second until it asks for them. To close would
         # wait for this call, also behind Ctrl-C, and nothing is assigned yet.

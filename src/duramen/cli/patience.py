@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -15,7 +17,7 @@ from duramen.swaps.group_reader import GROUP_WENT_ON
 PAUSE_SECONDS: Final = 0.2
 """Between two attempts."""
 TELL_SECONDS: Final = 10.0
-"""After so many it is told what is waited for, once."""
+"""After so many it is told what is waited for."""
 
 _AWAY: Final = frozenset(
     {
@@ -36,27 +38,48 @@ _T = TypeVar("_T")
 
 
 class Patience:
-    """How long a member of a group asks again: as long as it takes, or so many seconds a time."""
+    """How long a reader asks again: as long as it takes, or so many seconds a time.
+
+    What is waited for is told once, until there is an answer again; also while a call is still trying by itself.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
+        self._told = False
 
     def ask(self, what: Callable[[], _T]) -> _T:
         """Its answer. `what` has to be one that can be asked again after an error."""
         began = time.monotonic()
-        told = False
-        while True:
-            try:
-                return what()
-            except (KafkaException, NetworkError, DeadlineError) as error:
-                passes = not isinstance(error, KafkaException) or error.args[0].code() in _AWAY
-                waited = time.monotonic() - began
-                if not passes or waited >= self._seconds:
-                    raise
-                if waited >= TELL_SECONDS and not told:
-                    told = True
-                    note(f"waiting for the node: {error.args[0].str() if isinstance(error, KafkaException) else error}")
-            time.sleep(PAUSE_SECONDS)
+        with self.telling():
+            while True:
+                try:
+                    return what()
+                except (KafkaException, NetworkError, DeadlineError) as error:
+                    passes = not isinstance(error, KafkaException) or error.args[0].code() in _AWAY
+                    waited = time.monotonic() - began
+                    if not passes or waited >= self._seconds:
+                        raise
+                    if waited >= TELL_SECONDS:
+                        self.tell(error.args[0].str() if isinstance(error, KafkaException) else str(error))
+                time.sleep(PAUSE_SECONDS)
+
+    @contextlib.contextmanager
+    def telling(self) -> Iterator[None]:
+        """Say what is waited for where this takes long."""
+        timer = threading.Timer(TELL_SECONDS, self.tell, ["it does not answer"])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+        self._told = False
+
+    def tell(self, why: str) -> None:
+        """The node is away, and waited for; said once."""
+        if not self._told:
+            self._told = True
+            note(f"waiting for the node: {why}")
 
     def commit(self, what: Callable[[], object]) -> None:
         """As `ask`. Where the group has gone on without this member, others read again what it has read."""

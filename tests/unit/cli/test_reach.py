@@ -10,12 +10,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
 from duramen.cli.main import main
 from duramen.cli.reach import find_node
+from duramen.errors import DeadlineError, NetworkError
+from duramen.swaps.losses import Losses
 from serving import Served
 
 RUN = [sys.executable, "-m", "duramen.cli.main"]
@@ -103,37 +106,70 @@ def test_a_node_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None
             assert "takes connections and does not answer" in said
 
 
-# Looks every five seconds otherwise.
+# Looks every five seconds, and tells after ten, otherwise.
 FOLLOW = """
 import sys
 import duramen.cli.consume
+import duramen.cli.patience
 from duramen.cli.main import main
 
 duramen.cli.consume.LOOK_SECONDS = 0.3
+duramen.cli.patience.TELL_SECONDS = 1.0
 sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_a_follower_tells_once_that_its_node_is_away(tmp_path: Path) -> None:
-    """It waited without a word."""
-    node = Served(tmp_path, {})
+@pytest.mark.parametrize("options", [["--timeout", "0.5"], [], ["--group", "g"]], ids=" ".join)
+def test_a_follower_tells_once_that_its_node_is_away(tmp_path: Path, options: list[str]) -> None:
+    """It waited without a word, or told after as long as a call tries by itself."""
+    node = Served(tmp_path, {"group.initial.rebalance.delay.ms": "0"})
     node.start()
     where = ["--bootstrap", node.bootstrap]
-    (tmp_path / "lines").write_text("a\n")
-    assert main(["produce", "t", str(tmp_path / "lines"), *where]) == 0
-    follow = [sys.executable, "-c", FOLLOW, "consume", "t", "--follow", "--timeout", "0.5", *where]
+    lines = tmp_path / "lines"
+    lines.write_text("a\n")
+    assert main(["produce", "t", str(lines), *where]) == 0
+    follow = [sys.executable, "-c", FOLLOW, "consume", "t", "--follow", *options, *where]
     with subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         try:
             assert process.stdout.readline() == "a\n"
-            node.kill()
-            assert process.stderr.readline().startswith("waiting for the node: ")
-            time.sleep(2)  # three more looks
+            for following in ("b\n", "c\n"):
+                node.kill()
+                killed = time.monotonic()
+                assert process.stderr.readline().startswith("waiting for the node: ")
+                assert time.monotonic() - killed < 10, "it tells while the client still tries"
+                time.sleep(2)  # more looks
+                node.start()
+                lines.write_text(following)
+                assert main(["produce", "t", str(lines), *where]) == 0
+                assert process.stdout.readline() == following
+                time.sleep(1)
         finally:
             node.kill()
             process.terminate()
         assert process.stderr.read() == ""
+
+
+def test_a_follower_outlives_a_node_that_goes_behind_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it went between the records and the question for their topic's id, the command ended without them."""
+    among, failures = Losses.among, [DeadlineError("not done within 30 s", NetworkError("hung up"))]
+
+    def failing_once(*arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return among(*arguments)
+
+    monkeypatch.setattr(Losses, "among", failing_once)
+    node = Served(tmp_path, {})
+    node.start()
+    try:
+        (tmp_path / "lines").write_text("a\n")
+        assert main(["produce", "t", str(tmp_path / "lines"), "--bootstrap", node.bootstrap]) == 0
+        assert main(["consume", "t", "--follow", "-n", "1", "--bootstrap", node.bootstrap]) == 0
+        assert not failures
+    finally:
+        node.kill()
 
 
 # As if the node had fallen silent behind the look at where the records are.
