@@ -6,7 +6,7 @@ Names and defaults are Kafka's (4.3.1) unless the sentence says otherwise.
 from __future__ import annotations
 
 from duramen.config.cleaner_settings import CLEANER_SETTINGS
-from duramen.config.setting import LONG_MAX, Setting
+from duramen.config.setting import LONG_MAX, PARTITIONS_MAX, Setting
 from duramen.config.sink_settings import SINK_SETTINGS
 
 _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -112,7 +112,7 @@ _TOPICS = (
         "auto.create.topics.enable", "boolean", "true", "Whether a topic comes into being when a client first asks."
     ),
     Setting("delete.topic.enable", "boolean", "true", "Whether topics may be deleted."),
-    Setting("num.partitions", "int", "1", "Partitions of a topic created without a number.", low=1),
+    Setting("num.partitions", "int", "1", "Partitions of topics created without a number.", low=1, high=PARTITIONS_MAX),
     Setting(
         "default.replication.factor",
         "int",
@@ -271,6 +271,7 @@ _GROUPS = (
         "50",
         "Partitions of __consumer_offsets; must not change once the topic exists.",
         low=1,
+        high=PARTITIONS_MAX,
     ),
     Setting(
         "offsets.topic.segment.bytes",

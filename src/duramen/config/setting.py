@@ -18,6 +18,8 @@ Value = bool | int | float | str | list[str] | None
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
+PARTITIONS_MAX = 10_000
+"""New partitions that one request may ask for, as in Kafka: more would make one enormous batch."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)

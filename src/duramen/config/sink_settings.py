@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duramen.config.setting import Setting
+from duramen.config.setting import PARTITIONS_MAX, Setting
 
 SINK_SETTINGS = (
     Setting(
@@ -11,6 +11,7 @@ SINK_SETTINGS = (
         "4",
         "Partitions of __duramen_sink_state and of __duramen_staging; counts when they are made.",
         low=1,
+        high=PARTITIONS_MAX,
     ),
     Setting(
         "duramen.sink.staging.retention.ms",

@@ -83,7 +83,7 @@ def test_older_names_count_where_the_newer_is_missing() -> None:
         ({"zookeeper.connect": "localhost:2181"}, "removed ZooKeeper"),
         ({"num.partitions": "three"}, "num.partitions=three is not a whole number"),
         ({"log.retention.ms": "abc"}, "is not a whole number of 64 bits; it is unset by default"),
-        ({"num.partitions": "0"}, "1 or more"),
+        ({"num.partitions": "0"}, "1 to 10000"),
         ({"num.io.threads": "many"}, "num.io.threads=many"),
         ({"process.roles": "broker"}, "must be broker,controller"),
         ({"broker.id": "2", "node.id": "3"}, "differ"),
@@ -218,3 +218,12 @@ def test_importing_loads_nothing_of_the_engine() -> None:
 
 def test_settings_are_sorted() -> None:
     assert list(SETTINGS) == sorted(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    "name", ["num.partitions", "offsets.topic.num.partitions", "duramen.sink.topic.num.partitions"]
+)
+def test_no_topic_is_to_be_made_with_more_partitions_than_one_request_may_ask_for(name: str) -> None:
+    assert load_broker_config(None, {name: "10000"}).get(name) == 10_000
+    with pytest.raises(ConfigError, match=f"{name}=100000000 is out of bounds; it must be 1 to 10000"):
+        load_broker_config(None, {name: "100000000"})

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from duramen.config import BrokerConfig, validate_topic_configs
+from duramen.config.setting import PARTITIONS_MAX
 from duramen.errors import ConfigError, ErrorCode, KafkaError
 from duramen.machines.contract import LogRecord
 from duramen.machines.metadata import codec
@@ -28,8 +29,6 @@ from duramen.machines.metadata.image import MetadataImage
 from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, NO_TOPIC_ID, OFFSETS_TOPIC, SINK_TOPICS
 
 MAX_NAME_LENGTH: Final = 249
-MAX_PARTITIONS_PER_REQUEST: Final = 10_000
-"""New partitions one request may ask for, as in Kafka: more would make one enormous batch."""
 MAX_CONFIG_VALUE: Final = 32_767
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
@@ -56,10 +55,10 @@ def create_topics(
 ) -> tuple[list[LogRecord], list[TopicCreated]]:
     """Records and one answer per topic; topics fail one by one, the rest is created."""
     asked = sum(max(topic.partitions, len(topic.assignments), 1) for topic in command.topics)
-    if asked > MAX_PARTITIONS_PER_REQUEST:
+    if asked > PARTITIONS_MAX:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"{asked} partitions in one request; {MAX_PARTITIONS_PER_REQUEST} are allowed",
+            f"{asked} partitions in one request; {PARTITIONS_MAX} are allowed",
         )
     times = Counter(topic.name for topic in command.topics)
     records: list[LogRecord] = []
@@ -216,9 +215,9 @@ def create_partitions(
             if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             grown = _growth(image, topic)
-            if len(records) + len(grown) > MAX_PARTITIONS_PER_REQUEST:
+            if len(records) + len(grown) > PARTITIONS_MAX:
                 raise KafkaError(
-                    ErrorCode.POLICY_VIOLATION, f"more than {MAX_PARTITIONS_PER_REQUEST} new partitions in one request"
+                    ErrorCode.POLICY_VIOLATION, f"more than {PARTITIONS_MAX} new partitions in one request"
                 )
         except KafkaError as error:
             answers.append((topic.name, Result(error.code, error.message)))
@@ -245,10 +244,10 @@ def _growth(image: MetadataImage, asked: MorePartitions) -> list[LogRecord]:
         )
     additional = asked.total - present
     if asked.assignments is None:
-        if additional > MAX_PARTITIONS_PER_REQUEST:
+        if additional > PARTITIONS_MAX:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"{additional} new partitions in one request; {MAX_PARTITIONS_PER_REQUEST} are allowed",
+                f"{additional} new partitions in one request; {PARTITIONS_MAX} are allowed",
             )
         placed = _place(image, additional, topic.replication_factor, present)
     else:
