@@ -341,7 +341,7 @@ class LogDirectory(DirectoryLogs):
             if self._monotonic is not None:
                 by_ms = now_ms - self._now_ms - int(1000 * (monotonic - self._monotonic))
                 if abs(by_ms) >= SET_MS:
-                    self._housekeeping.clock_set(self.logs, by_ms)
+                    self._housekeeping.clock_set(self.logs, now_ms, by_ms)
             self._monotonic = monotonic
         self._now_ms = now_ms
         self._last_checkpoint_ms = min(self._last_checkpoint_ms, now_ms)  # the wall clock may have been set back

@@ -202,7 +202,7 @@ class Housekeeping:
     def take(self, logs: Mapping[LogKey, Log], now_ms: int, interval_ms: int) -> list[Job]:
         """Everything that is due at `now_ms`."""
         if now_ms < self._now_ms:
-            self.clock_set(logs, now_ms - self._now_ms)
+            self.clock_set(logs, now_ms, now_ms - self._now_ms)
         self._now_ms = now_ms
         jobs, self._unrenamed = self._unrenamed, []
         growth = self._journal.take_growth()
@@ -253,10 +253,10 @@ class Housekeeping:
         now, self._turn = self._turn[:count], self._turn[count:]
         return [log for log in now if logs.get((log.topic_id, log.tp.partition)) is log]
 
-    def clock_set(self, logs: Mapping[LogKey, Log], by_ms: int) -> None:
-        """The wall clock was set ahead, or back (negative): what is due keeps its distance from now.
+    def clock_set(self, logs: Mapping[LogKey, Log], now_ms: int, by_ms: int) -> None:
+        """The wall clock was set ahead, or back (negative), to `now_ms`: what is due keeps its distance from now.
 
-        So does the time for which a producer was idle: its retry may be on its way.
+        So do records without timestamps, and the time for which a producer was idle: its retry may be on its way.
         """
         self._now_ms += by_ms
         if self._last_retention_ms is not None:
@@ -264,7 +264,7 @@ class Housekeeping:
         for removal in self._removals:
             removal.due_ms += by_ms
         for log in logs.values():
-            log.producers.clock_set(by_ms)
+            log.clock_set(now_ms, by_ms)
 
     def _retain(self, log: Log, now_ms: int) -> list[Job]:
         """Journal a new log start where segments may go: when it is durable, and what they say of producers."""

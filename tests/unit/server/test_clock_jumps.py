@@ -132,3 +132,38 @@ def test_a_deleted_file_stays_for_its_while(by: int) -> None:
     assert deleted()
     server.pass_ms(40_000)
     assert not deleted()
+
+
+@pytest.mark.parametrize("by", [0, 2 * DAY, YEARS, -DAY, -YEARS])
+@pytest.mark.parametrize("rolled", [True, False])
+def test_records_without_timestamps_stay_for_their_time(by: int, rolled: bool) -> None:
+    """They have the age of their segment, by the clock that was there when it was written."""
+    server = InProcess(log_retention_check_interval_ms="1000")
+    line = server.connect()
+    line.create_topic("t", internal_segment_bytes="100", retention_ms="120000")
+    for _ in range(3 if rolled else 1):
+        assert line.produce_batch("t", build_batch([(b"k", b"v" * 60, (), -1)])).error_code == 0
+    (log,) = [log for log in server.broker.store.directories[0].logs.values() if log.tp.topic == "t"]
+    server.pass_ms(50_000)
+    set_clock(server, by)
+    server.pass_ms(60_000)
+    assert log.start_offset == 0
+    server.pass_ms(80_000)
+    assert log.start_offset == log.end_offset
+
+
+def test_records_without_timestamps_from_before_the_clock_was_wrong_get_no_younger() -> None:
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t", internal_segment_bytes="100")
+    server.pass_ms(1_000)
+    for _ in range(2):
+        assert line.produce_batch("t", build_batch([(b"k", b"v" * 60, (), -1)])).error_code == 0
+    (log,) = [log for log in server.broker.store.directories[0].logs.values() if log.tp.topic == "t"]
+    older, newer = log.segments
+    # An hour before the clock was set back by a day, which a start with the wrong clock reads from its file.
+    stored_ms = older.stored_ms = server.clock.wall_ms() + DAY - 3_600_000
+    set_clock(server, DAY)
+    server.pass_ms(2_000)
+    assert older.stored_ms == stored_ms
+    assert newer.stored_ms > stored_ms
