@@ -30,6 +30,7 @@ from duramen.storage.retention import (
     RemoveFiles,
     RenameSegments,
     active_expired,
+    clock_set,
     delete_delay_ms,
     removable_before,
 )
@@ -264,7 +265,8 @@ class Housekeeping:
         for removal in self._removals:
             removal.due_ms += by_ms
         for log in logs.values():
-            log.clock_set(now_ms, by_ms)
+            log.producers.clock_set(by_ms)
+            clock_set(log, now_ms, by_ms)
 
     def _retain(self, log: Log, now_ms: int) -> list[Job]:
         """Journal a new log start where segments may go: when it is durable, and what they say of producers."""

@@ -194,13 +194,6 @@ class LogState:
         others = self.kept_snapshots if offset > self.durable_end else ()
         self.kept_snapshots = (*others, offset)
 
-    def clock_set(self, now_ms: int, by_ms: int) -> None:
-        """The wall clock was set ahead, or back (negative), to `now_ms`: what has its age by it gets no older."""
-        self.producers.clock_set(by_ms)
-        for segment in self.segments:
-            if by_ms < 0 or 0 <= segment.stored_ms <= now_ms - by_ms:  # else it was written when the clock was right
-                segment.stored_ms = min(segment.stored_ms + max(0, by_ms), now_ms)
-
     def detach_before(self, offset: int) -> list[Segment]:
         """Take out the segments wholly below `offset`, never the active one; the caller removes their files.
 
