@@ -25,9 +25,21 @@ def open_table(pipeline: Pipeline, table: str, version: str | None = None) -> St
     return step.opened(place.table, place.about() or {})
 
 
-def changes(pipeline: Pipeline, table: str, after: int = -1) -> Iterator[pa.Table]:
-    """The changelog of a table: upserts and deletes (`_deleted`) of each version after `after`, as Arrow tables."""
-    return open_table(pipeline, table).changes(after)
+def changes(pipeline: Pipeline, table: str, after: int = -1, version: str | None = None) -> Iterator[pa.Table]:
+    """The changelog of a table: upserts and deletes (`_deleted`) of each version after `after`, as Arrow tables.
+
+    version: the version of the step that has to be current, whose `_version` `after` is; the next one counts anew.
+    ConfigError where another one is, or where the table has no version `after`.
+    """
+    current = StepFolder(pipeline.folder, table).current().version
+    anew = "take its changes from the first on, in place of what came of others"
+    if version not in (None, current):
+        raise ConfigError(f"{table} is {current} now, not {version}, and counts its versions anew: {anew}")
+    store = open_table(pipeline, table, current)
+    last = store.last()
+    if after > (last.version if last else -1):
+        raise ConfigError(f"{table} {current} has no version {after}, so that is of another one: {anew}")
+    return store.changes(after)
 
 
 def frame(store: Store, spark: SparkSession) -> DataFrame:

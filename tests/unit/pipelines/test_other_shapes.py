@@ -16,6 +16,7 @@ from duramen.errors import ConfigError
 from duramen.model import topic_id_text
 from duramen.pipelines.chain import Reading
 from duramen.pipelines.declaration import STORES, TableStep
+from duramen.pipelines.layout import Current, StepFolder
 from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.queries import Plan, Queries
 from duramen.pipelines.reprocess import Reprocessing
@@ -133,3 +134,18 @@ def test_a_table_built_anew_from_a_topic_that_was_made_anew_lacks_nothing(tmp_pa
 
 def told_id(number: int) -> str:
     return topic_id_text(bytes([number] * 16))
+
+
+def test_who_follows_the_changes_of_a_table_is_told_of_a_swap(tmp_path: Path) -> None:
+    """The other version's table has versions of the same numbers. Changes were left out, without a word."""
+    pipeline = declared(tmp_path, lambda p: p.table(FLIGHTS, keys=["tail"]))
+    made(pipeline, "v1", BEFORE)
+    assert [rows.num_rows for rows in pipelines.changes(pipeline, "aircraft", version="v1")] == [2]
+    assert list(pipelines.changes(pipeline, "aircraft", after=0, version="v1")) == []
+    with pytest.raises(ConfigError, match=r"aircraft v1 has no version 1, .* from the first on"):
+        pipelines.changes(pipeline, "aircraft", after=1)
+    made(pipeline, "v2", BEFORE)
+    StepFolder(tmp_path, "aircraft").point(Current("v2", "v1"))
+    with pytest.raises(ConfigError, match=r"aircraft is v2 now, not v1, .* from the first on"):
+        pipelines.changes(pipeline, "aircraft", after=0, version="v1")
+    assert [rows.num_rows for rows in pipelines.changes(pipeline, "aircraft", version="v2")] == [2]
