@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from duramen.client.metadata import error_code
 from duramen.client.versions import API_VERSIONS, ApiVersions, parsed
 from duramen.errors import ErrorCode, KafkaError, NetworkError
 from duramen.ports import FileSpan, Part
@@ -64,7 +65,7 @@ class Connection:
             response = self.call(API_VERSIONS, request, until)
         if response.error_code:
             self.close()
-            raise KafkaError(ErrorCode(response.error_code), f"{self.address} does not say which versions it serves")
+            raise KafkaError(error_code(response.error_code), f"{self.address} does not say which versions it serves")
         return parsed(response)
 
     def call(self, key: int, request: Any, until: float, highest: int | None = None) -> Any:

@@ -180,7 +180,8 @@ class Links:
         message = API[FIND_COORDINATOR].request
         if connection.versions.version(FIND_COORDINATOR) >= 4:
             request = message.new(key_type=wanted.kind, coordinator_keys=[wanted.key])
-            found: Any = connection.call(FIND_COORDINATOR, request, until).coordinators[0]
+            answers = connection.call(FIND_COORDINATOR, request, until).coordinators
+            found: Any = metadata.only(answers, f"coordinator of {wanted.key}")
         else:
             found = connection.call(FIND_COORDINATOR, message.new(key=wanted.key, key_type=wanted.kind), until)
         if found.error_code:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from duramen.errors import ErrorCode
+from duramen.errors import ErrorCode, KafkaError
 from duramen.model import NO_TOPIC_ID, TopicId
 
 METADATA: Final = 3
@@ -90,6 +91,13 @@ def _partition(partition: Any) -> PartitionMetadata:
         tuple(partition.isr_nodes),
         error_code(partition.error_code),
     )
+
+
+def only(answers: Sequence[Any], what: str) -> Any:
+    """The first of the answers in a response; KafkaError where the node gives none."""
+    if not answers:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: the node's answer leaves it out")
+    return answers[0]
 
 
 def error_code(number: int) -> ErrorCode:

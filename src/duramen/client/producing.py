@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from duramen.client.metadata import error_code
-from duramen.errors import ErrorCode, KafkaError
+from duramen.client.metadata import error_code, only
+from duramen.errors import KafkaError
 from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
 from duramen.ports import Buffer
 from duramen.wire.messages import API
@@ -37,9 +37,7 @@ def request(tp: TopicPartition, batch: Buffer, acks: int, topic_id: TopicId, tim
 
 def parsed(response: Any, tp: TopicPartition) -> Produced:
     """Where the one batch went; KafkaError when it was refused."""
-    if not response.responses or not response.responses[0].partition_responses:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{tp}: the node's answer leaves it out")
-    answer = response.responses[0].partition_responses[0]
+    answer = only(only(response.responses, str(tp)).partition_responses, str(tp))
     code = error_code(answer.error_code)
     if code:
         raise KafkaError(code, f"{tp}: {answer.error_message or code.name}")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from duramen.client.cluster import Cluster
-from duramen.client.metadata import error_code
+from duramen.client.metadata import error_code, only
 from duramen.errors import ErrorCode, KafkaError, LeaseLostError
 from duramen.model import TopicId, TopicPartition, topic_id_text
 from duramen.wire.messages import API
@@ -137,7 +137,7 @@ def release_leases(cluster: Cluster, leases: list[HeldLease]) -> None:
 
 def _extend(cluster: Cluster, lease: HeldLease, lease_ms: int) -> Any:
     request = API[EXTEND_SEGMENT_LEASE].request.new(lease_ids=[lease.lease_id], lease_ms=lease_ms)
-    return cluster.call(lease.node, EXTEND_SEGMENT_LEASE, request).leases[0]
+    return only(cluster.call(lease.node, EXTEND_SEGMENT_LEASE, request).leases, f"lease {lease.lease_id}")
 
 
 def _request(

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from duramen.client import CONTROLLER, EARLIEST, Cluster, TopicMetadata
-from duramen.client.metadata import error_code
+from duramen.client.metadata import error_code, only
 from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.model import TopicPartition
 from duramen.swaps.cuts import Cut
@@ -133,7 +133,7 @@ class SwapLog:
         """What the controller answers for the topic."""
 
         def answer(response: Any) -> Any:
-            return getattr(response, answers)[0]
+            return only(getattr(response, answers), f"topic {SWAPS_TOPIC}")
 
         found = answer(self._cluster.call(CONTROLLER, key, request, code_of=lambda told: int(answer(told).error_code)))
         code = error_code(found.error_code)

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from duramen.client import Cluster
+from duramen.client import Cluster, Coordinator
 from duramen.client.connection import RECEIVE_BYTES, Connection
 from duramen.client.fetching import whole_batches
 from duramen.client.links import parse_bootstrap
+from duramen.client.segments import HeldLease, release_leases
 from duramen.client.versions import ApiVersions
 from duramen.errors import ConfigError, CorruptLogError, DeadlineError, ErrorCode, KafkaError, NetworkError
 from duramen.model import TopicPartition
@@ -307,3 +308,29 @@ def test_the_next_bootstrap_address_is_tried() -> None:
         Cluster(f"127.0.0.1:{nobody},{node.bootstrap}") as cluster,
     ):
         assert cluster.partitions("t") == [0]
+
+
+def test_an_answer_that_says_nothing_of_what_was_asked_for_is_an_error_with_a_name() -> None:
+    def answer(key: int, version: int, request: Any) -> Any:
+        if key == 3:
+            return metadata(node, version)
+        return API[key].response.new()
+
+    with odd_node(answer, k10=(0, 6), k10011=(0, 0)) as node, Cluster(node.bootstrap, timeout_s=2.0) as cluster:
+        for ask in (
+            lambda: cluster.call(Coordinator("g"), 9, API[9].request.new()),
+            lambda: release_leases(cluster, [HeldLease(1, 7, 1000)]),
+            lambda: cluster.produce(TP, build_batch([(None, b"v", (), 1000)])),
+        ):
+            with pytest.raises(KafkaError, match="leaves it out"):
+                ask()
+
+
+def test_an_error_that_nobody_knows_instead_of_versions_is_an_error_with_a_name() -> None:
+    def reply(key: int, version: int, frame: bytes) -> Any:
+        return version, API[18].response.new(error_code=999)
+
+    with odd_node(lambda *_: None) as node:
+        node._reply = reply  # type: ignore[method-assign]
+        with Cluster(node.bootstrap, timeout_s=2.0) as cluster, pytest.raises(KafkaError, match="which versions"):
+            cluster.metadata()
