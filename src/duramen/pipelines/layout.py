@@ -6,6 +6,7 @@
 <folder>/<step>/<version>/about.json    which logic made it, into which topic
 <folder>/<step>/<version>/table/        the store
 <folder>/<step>/<version>/checkpoint-0/ Spark's
+<folder>/<step>/<version>/topics.json   which topics a table's records are of, by their ids
 <folder>/<step>/<version>/progress.json the last batch
 """
 
@@ -15,13 +16,13 @@ import fcntl
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from duramen.errors import ConfigError, DuramenError
-from duramen.model import TopicId
+from duramen.model import TopicId, topic_id_from_text, topic_id_text
 from duramen.pipelines.durable import make_folder, read_json, write_json
 from duramen.pipelines.offsets import Offsets
 from duramen.spark.positions import first_from_json, from_json, ids_from_json
@@ -130,6 +131,14 @@ class VersionFolder:
     def describe(self, about: dict[str, Any]) -> None:
         make_folder(self.path)
         write_json(self.path / "about.json", about)
+
+    def topic_ids(self) -> dict[str, TopicId]:
+        """The ids of the topics whose records its table has, as far as they are known. They outlive the checkpoint."""
+        found: dict[str, str] = read_json(self.path / "topics.json") or {}
+        return {topic: topic_id_from_text(text) for topic, text in found.items()}
+
+    def note_topic_ids(self, ids: Mapping[str, TopicId]) -> None:
+        write_json(self.path / "topics.json", {topic: topic_id_text(each) for topic, each in ids.items()})
 
     def progress(self) -> dict[str, Any] | None:
         found: dict[str, Any] | None = read_json(self.path / "progress.json")

@@ -274,9 +274,9 @@ class Queries:
             # Also when the table has it: what Spark keeps, sums or keys it has seen, advances only by computing.
             found = rows.toArrow()
             self.mark("batch computed")
-            if not aggregate and batch:
-                _refuse_anew(plan, batch)
-                refuse_held_back(found, batch_end(checkpoint, batch - 1))
+            if not aggregate:
+                _refuse_anew(plan, batch, last)
+                refuse_held_back(found, batch_end(checkpoint, batch - 1) if batch else Offsets())
             commit = store.apply(found, sink, batch, batch_end(checkpoint, batch))
             if commit is None:
                 self._refuse_other(plan, store.last(), batch)
@@ -349,15 +349,19 @@ def _shown(form: Mapping[str, Any] | None) -> str:
     return "no table" if form is None else ", ".join(f"{name}={value!r}" for name, value in form.items())
 
 
-def _refuse_anew(plan: Plan, batch: int) -> None:
-    """ConfigError when a topic is another one than in the batch before: the table would take its records for those that
-    it has. Only a source that goes on behind losses comes so far."""
-    before, now = batch_ids(plan.checkpoint, batch - 1), batch_ids(plan.checkpoint, batch)
-    if others := sorted(topic for topic, topic_id in now.items() if before.get(topic, topic_id) != topic_id):
+def _refuse_anew(plan: Plan, batch: int, last: Commit | None) -> None:
+    """ConfigError when a topic is another one than that whose records the table has: it would take the new ones for
+    those. Only a source that goes on behind losses comes so far, and a new checkpoint."""
+    known, now = plan.version.topic_ids(), batch_ids(plan.checkpoint, batch)
+    before = known | (batch_ids(plan.checkpoint, batch - 1) if batch else {})
+    others = (topic for topic, topic_id in now.items() if before.get(topic, topic_id) != topic_id)
+    if found := sorted(topic for topic in others if last is not None and last.offsets.of(topic)):
         raise ConfigError(
-            f"topic {others[0]} was deleted and made anew, and {plan.step.name} {plan.version.name} has the records of "
+            f"topic {found[0]} was deleted and made anew, and {plan.step.name} {plan.version.name} has the records of "
             "the old one, by offsets that the new one has, too: build it anew with `duramen spark reprocess`"
         )
+    if known != (now := known | now):
+        plan.version.note_topic_ids(now)
 
 
 def _told_of(source: Topic) -> dict[str, str]:

@@ -263,7 +263,9 @@ class Reprocessing:
             self._check_readable(place)
             if unfinished(place.checkpoint((place.about() or {}).get("generation", 0))):
                 how = "duramen spark run --once" if version == old else f"duramen spark reprocess --version {new}"
-                raise NotReadyError(f"{name} {version} was cut off inside of a batch: `{how}` finishes it")
+                raise NotReadyError(
+                    f"{name} {version} was cut off inside of a batch: `{how}`, with the code of {version}, finishes it"
+                )
         if ahead := self.behind(old, new):
             raise NotReadyError(f"{name} {new} is {ahead:,} records ahead of {old}: `duramen spark run --once` first")
 

@@ -56,9 +56,13 @@ class Table:
         queries.store = lambda _plan: self.store  # type: ignore[method-assign]
         self.checkpoint = plan.checkpoint
         self.said = Told()
-        (self.checkpoint / "offsets").mkdir(parents=True)
-        (self.checkpoint / "metadata").write_text('{"id": "q"}')
+        self.plan("q")
         self.fold: Callable[[Any, int], None] = queries._fold(plan, self.said)
+
+    def plan(self, query_id: str) -> None:
+        """A checkpoint without batches."""
+        (self.checkpoint / "offsets").mkdir(parents=True)
+        (self.checkpoint / "metadata").write_text(json.dumps({"id": query_id}))
 
     def batch(self, number: int, end: int, rows: Rows, begin: int | None = None, topic_id: str | None = None) -> None:
         first = {} if begin is None else {"from": {"0": begin}}
@@ -162,6 +166,32 @@ def test_a_topic_made_anew_is_told_where_the_source_goes_on(tmp_path: Path) -> N
     with pytest.raises(ConfigError, match=r"topic flights was deleted and made anew.*reprocess"):
         table.batch(2, 2, Rows(0, 1), topic_id=ids[1])
     assert table.store.rows()["n"].to_pylist() == [0, 1, 2, 3]
+
+
+def test_a_topic_made_anew_is_told_where_the_checkpoint_is_new(tmp_path: Path) -> None:
+    """The error of the source names a new checkpoint as a way out, of a stream. As many of the new topic's records as
+    the table had of the old one's were passed over, without a word."""
+    ids = [topic_id_text(bytes([n] * 16)) for n in (1, 2)]
+    table = Table(tmp_path)
+    table.batch(0, 3, Rows(0, 1, 2), begin=0, topic_id=ids[0])
+    shutil.rmtree(table.checkpoint)
+    table.plan("another")
+    with pytest.raises(ConfigError, match=r"topic flights was deleted and made anew.*reprocess"):
+        table.batch(0, 5, Rows(*range(5)), begin=0, topic_id=ids[1])
+    assert table.store.rows()["n"].to_pylist() == [0, 1, 2]
+    table.batch(0, 5, Rows(*range(5)), begin=0, topic_id=ids[0])
+    assert table.store.rows()["n"].to_pylist() == [0, 1, 2, 3, 4]
+
+
+def test_a_table_that_is_gone_with_its_checkpoint_begins_anew_with_the_topic(tmp_path: Path) -> None:
+    ids = [topic_id_text(bytes([n] * 16)) for n in (1, 2)]
+    Table(tmp_path).batch(0, 3, Rows(0, 1, 2), begin=0, topic_id=ids[0])
+    for part in ("table", "checkpoint-0"):
+        shutil.rmtree(tmp_path / "every" / "v1" / part)
+    table = Table(tmp_path)
+    table.batch(0, 2, Rows(0, 1), begin=0, topic_id=ids[1])
+    table.batch(1, 3, Rows(2), topic_id=ids[1])
+    assert table.store.rows()["n"].to_pylist() == [0, 1, 2]
 
 
 def test_a_batch_that_the_driver_takes_has_a_bound(tmp_path: Path) -> None:
