@@ -118,6 +118,7 @@ class PartitionRecovery:
     ) -> None:
         self._journaled = journaled
         self._kept_base = known.segment_base if known is not None and known.state is not None else -1
+        self._named_base = -1 if known is None else known.segment_base
         self._disk = disk
         self._path = path
         self._plan = plan
@@ -168,9 +169,11 @@ class PartitionRecovery:
             if base <= end.segment_base:
                 self._apply(base, writes, tails.get(base), limit, present=base in bases)
         self._side_files(end)
-        if self._dirty_names or self._changed or self._cuts or plan.end is None:
+        is_new = end.segment_base != self._named_base
+        if self._dirty_names or self._changed or self._cuts or is_new or plan.end is None:
             # Also where no name is new: a segment that was there after a kill may have been created and never named
-            # durably, and the journal that could make it again is about to go. Or all of the log was just being made.
+            # durably, and the journal that could make it again is about to go; so may one that is still empty, and
+            # which the next checkpoint takes for named. Or all of the log was just being made.
             self._disk.sync_directory(self._path)
         for base, position in tails.items():
             self._disk.remove(self._file(_tail_name(base, position)))

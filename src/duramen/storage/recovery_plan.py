@@ -96,7 +96,8 @@ class Plan:
         elif kind == kinds.LOG_START:
             self.start = max(self.start, entry.offset)
         elif kind == kinds.EPOCH:
-            self.epochs.append((entry.epoch, entry.offset))
+            if not self._stale(entry.offset):  # else it would cut off what the checkpoint knows of later ones
+                self.epochs.append((entry.epoch, entry.offset))
         elif kind == kinds.DURABILITY:
             self._durability(point, entry.stable)
         elif kind == kinds.SWAP:

@@ -264,6 +264,9 @@ class LogSync:
         for growing in self._growing:
             growing.segment.seal = None
         written(self.log, self._sidecars)
+        epochs = self._sidecars.epochs
+        if epochs is not None and epochs != self.log.epochs.encode():
+            self.log.epochs.changed = True  # a job that was taken later may have written newer ones before
         for segment, _, size in self._segments:
             segment.synced = max(segment.synced, size)
         return True

@@ -126,3 +126,12 @@ def test_epochs_fold_like_assignments() -> None:
     assert fold_epochs([], [(0, 0), (1, 5), (3, 5)]) == [(0, 0), (3, 5)]
     assert fold_epochs([(0, 0), (1, 5)], [(1, 5), (2, 8)]) == [(0, 0), (1, 5), (2, 8)]
     assert fold_epochs([(0, 0), (1, 5), (2, 8)], [(-1, 5), (4, 5)]) == [(0, 0), (4, 5)]
+
+
+def test_epochs_that_a_newer_recovery_point_covers_cut_nothing_off() -> None:
+    """The checkpoint knows of those that began behind them, which the journal perhaps does not: it was not synced."""
+    script = Script().add(kinds.EPOCH, 5, epoch=4).add(kinds.EPOCH, 5, epoch=5).add(kinds.EPOCH, 9, epoch=7)
+    assert script.plan(point(9, 900)).epochs == [(7, 9)]
+    assert script.plan(point(5, 500)).epochs == [(4, 5), (5, 5), (7, 9)]
+    script = Script().add(kinds.EPOCH, 2, epoch=3).add(kinds.TRUNCATE, 4).add(kinds.EPOCH, 4, epoch=4)
+    assert script.plan(point(9, 900)).epochs == [(-1, 4), (4, 4)]

@@ -171,3 +171,39 @@ def test_what_a_power_cut_tore_beside_a_segment_is_no_damage(seed: int, sealed: 
     assert log.segments[0].sealed == sealed
     assert sum(1 for _ in stored_batches(log, 0, 610, 1 << 14)) == 610
     assert log.take_notices() == ()
+
+
+@pytest.mark.parametrize("config", [CONFIG, PAGE_CACHE])
+def test_a_segment_that_was_begun_before_a_kill_has_its_name_behind_the_next_checkpoint(config: PlainLogConfig) -> None:
+    """Nothing was in it, so that the start had nothing to write there, and synced no name."""
+    disk, directory, log = filled(10)
+    log.configure(config)
+    log.roll()
+    commit(directory)
+    disk.kill()
+    disk.power_on()
+    directory = start(disk)
+    log = directory.logs[FIRST, 0]
+    assert log.active.base_offset == 10
+    log.configure(config)
+    more(directory, log, 3)
+    checkpoint(directory)
+    commit(directory)
+    _, log = restarted(disk)
+    assert log.end_offset == 13
+
+
+def test_an_older_checkpoint_that_ends_later_does_not_leave_old_epochs() -> None:
+    _, directory, log = filled(10)
+    log.assign_epoch(1)
+    older = log.take_sync()
+    more(directory, log, 1)
+    log.assign_epoch(2)
+    newer = log.take_sync()
+    for job in (newer, older):
+        assert job is not None
+        job.run()
+        log.complete_sync(job)
+    directory.close(clean=True)
+    stored = log.disk.contents()[f"{log.path}/leader-epoch-checkpoint"]  # type: ignore[attr-defined]
+    assert stored == b"0\n3\n0 0\n1 10\n2 11\n"
