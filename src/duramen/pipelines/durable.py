@@ -38,9 +38,13 @@ def make_folder(path: Path) -> None:
 
 def _replace(path: Path, write: Callable[[Path], object], *, durable_name: bool = True) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    write(beside)
-    sync(beside)
-    os.replace(beside, path)
+    try:
+        write(beside)
+        sync(beside)
+        os.replace(beside, path)
+    except BaseException:  # a part of it would keep a full disk full
+        beside.unlink(missing_ok=True)
+        raise
     if durable_name:
         sync(path.parent)
 

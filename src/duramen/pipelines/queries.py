@@ -6,10 +6,12 @@ that was interrupted again under the same number, and the store knows the number
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -50,6 +52,8 @@ BATCH_BYTES = "64m"
 Say = Callable[[str], None]
 Mark = Callable[[str], None]
 _T = TypeVar("_T")
+_DEEPER, _COLOURS = "↳ ", re.compile("\x1b\\[[0-9;]*m")
+"""How Delta's library begins the lines of what lies behind an error, and what it puts around that."""
 
 
 _TOO_LARGE = (
@@ -449,12 +453,14 @@ def may_pass(failure: BaseException) -> bool:
 
 def reason(failure: PySparkException | BaseException) -> str:
     """The cause at the bottom of Spark's error, in one line."""
-    lines = [line.strip() for line in _told(failure).splitlines() if line.strip()]
-    for line in reversed(lines):
+    lines = [line.strip() for line in _COLOURS.sub("", _told(failure)).splitlines() if line.strip()]
+    for at, line in reversed(list(enumerate(lines))):
         if "Py4JJavaError: " in line:  # which tells the number of an object
             continue
         if line.startswith("duramen.") or "Error: " in line.split("(")[0]:
-            return line.partition(": ")[2][:500] if line.startswith("duramen.") else line[:500]
+            found = line.partition(": ")[2] if line.startswith("duramen.") else line.removeprefix("Caused by: ")
+            deeper = takewhile(lambda each: each.startswith(_DEEPER), lines[at + 1 :])
+            return ": ".join([found, *(each.removeprefix(_DEEPER) for each in deeper)])[:500]
     for line in reversed(lines):
         if line.startswith("Caused by: "):
             found = line.removeprefix("Caused by: ").partition(": ")[2][:500]

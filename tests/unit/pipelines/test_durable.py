@@ -17,3 +17,29 @@ def test_the_names_of_new_folders_are_synced(tmp_path: Path, monkeypatch: pytest
     assert synced == [tmp_path, tmp_path / "tables", tmp_path / "tables" / "delays"]
     durable.make_folder(tmp_path / "tables" / "delays")
     assert len(synced) == 3
+
+
+@pytest.mark.parametrize("step", ["write", "sync", "rename"])
+def test_what_a_full_disk_broke_off_is_not_left_there(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its part kept the disk full. What was there before stays."""
+    durable.write_json(tmp_path / "current.json", {"version": "v1"})
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    def part(beside: Path, text: str, **_: object) -> None:
+        beside.write_bytes(text[:3].encode())
+        full()
+
+    where = {
+        "write": (Path, "write_text", part),
+        "sync": (durable, "sync", full),
+        "rename": (durable.os, "replace", full),
+    }
+    monkeypatch.setattr(*where[step])
+    with pytest.raises(OSError, match="No space left"):
+        durable.write_json(tmp_path / "current.json", {"version": "v2"})
+    assert [path.name for path in tmp_path.iterdir()] == ["current.json"]
+    assert durable.read_json(tmp_path / "current.json") == {"version": "v1"}

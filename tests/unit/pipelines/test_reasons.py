@@ -36,3 +36,12 @@ def test_an_error_of_ours_is_told_by_its_words() -> None:
     ours = "duramen.spark.data_loss.DataLossError: offsets 0 to 3 of t-0 are lost"
     assert reason(RuntimeError(JAVA % f"Lost task\n{ours}")) == "offsets 0 to 3 of t-0 are lost"
     assert reason(RuntimeError(JAVA % "Lost task\nValueError: no number (3)")) == "ValueError: no number (3)"
+
+
+def test_an_error_of_delta_is_told_with_what_lies_behind_it() -> None:
+    """A full disk was told as "Generic LocalFileSystem error"."""
+    arrow = "          \x1b[31m↳\x1b[0m"
+    said = f"OSError: Generic LocalFileSystem error\n{arrow} Unable to copy data to file\n {arrow} No space left\n"
+    told = "OSError: Generic LocalFileSystem error: Unable to copy data to file: No space left"
+    assert reason(RuntimeError(f"Traceback\n{said}\tat org.apache.spark.api.python\n")) == told
+    assert reason(RuntimeError("x\nCaused by: java.io.IOError: No space left")) == "java.io.IOError: No space left"
