@@ -231,7 +231,14 @@ def _bounded(content: bytes, place: str) -> bytes:
     default="none",
     show_default=True,
 )
-@click.option("-a", "--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True)
+@click.option(
+    "-a",
+    "--acks",
+    type=click.Choice(["all", "1", "0"]),
+    default="all",
+    show_default=True,
+    help="Who has to have a record. With 1 or 0, what has to be sent again may come twice, or out of order.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @cluster_options
 def command(
