@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import posixpath
 from collections.abc import Callable, Mapping
+from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
 from duramen.ports import Disk, File
@@ -126,13 +127,15 @@ class Growing(NamedTuple):
 class Chain:
     """Jobs of one log. Each leaves to those before it what they took upon themselves: none counts behind a failed one.
 
-    failed: with what; set on the thread of the job, and for good.
+    failed: with what; set on the thread of the job, and for good. lock: they write files of the same names, and a topic
+    that becomes stable is synced beside the lane of the others.
     """
 
-    __slots__ = ("failed",)
+    __slots__ = ("failed", "lock")
 
     def __init__(self) -> None:
         self.failed: OSError | None = None
+        self.lock = Lock()
 
 
 class LogSync:
@@ -200,17 +203,18 @@ class LogSync:
         FileNotFoundError when the log was deleted meanwhile: its old name may be another topic's. Not before this
         returns: new logs are made on the same lane.
         """
-        failed = self._chain.failed
-        if failed is not None:
-            raise type(failed)(failed.errno, "an earlier sync of the log failed", self._path)
-        try:
-            with opening():
-                self._run()
-        except OSError as error:
-            self._chain.failed = to_keep(error)
-            if lacks_files(error):
-                self._store()
-            raise
+        with self._chain.lock:
+            failed = self._chain.failed
+            if failed is not None:
+                raise type(failed)(failed.errno, "an earlier sync of the log failed", self._path)
+            try:
+                with opening():
+                    self._run()
+            except OSError as error:
+                self._chain.failed = to_keep(error)
+                if lacks_files(error):
+                    self._store()
+                raise
 
     @property
     def failed(self) -> OSError | None:

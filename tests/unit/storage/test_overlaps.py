@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from random import Random
+from threading import Thread
 
 import pytest
 
@@ -273,3 +274,29 @@ def test_a_checkpoint_names_no_segment_of_the_page_cache_that_retention_took(end
     assert not directory.checkpoint_due
     found = after(disk, ends)
     assert (found.start_offset, found.end_offset) == (2, 3)
+
+
+def test_two_syncs_of_a_log_do_not_take_each_others_files() -> None:
+    """One of a topic that becomes stable, on the loop, beside a checkpoint's: a rename then failed, which fences."""
+    disk, directory, log = begun()
+    put(directory, log)
+    log.assign_epoch(1)
+    first = log.take_sync()
+    log.assign_epoch(2)
+    second = log.take_sync()
+    assert first is not None
+    assert second is not None
+    beside = Thread(target=second.run)
+
+    def overtaken(call: Call) -> None:
+        if call.operation == "rename" and "leader-epoch-checkpoint" in call.path and not beside.ident:
+            beside.start()
+            beside.join(0.2)
+
+    disk.fault = overtaken
+    first.run()
+    beside.join()
+    assert second.failed is None
+    for job in (first, second):
+        log.complete_sync(job)
+    assert disk.contents()[f"{log.path}/leader-epoch-checkpoint"].split() == b"0 2 0 0 2 1".split()
