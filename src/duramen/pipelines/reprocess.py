@@ -250,6 +250,8 @@ class Reprocessing:
     def _check_contents(self, old: str, new: str, allow_behind: int) -> None:
         """NotReadyError where readers who go from the one version to the other would miss or repeat something."""
         name = self.step.name
+        if isinstance(self.step, StreamStep):
+            self._check_same_topics(old, new)
         if (behind := self.behind(new, old)) > allow_behind:
             raise NotReadyError(
                 f"{name} {new} is {behind:,} records behind {old}: `duramen spark reprocess --version {new}` with the "
@@ -268,6 +270,16 @@ class Reprocessing:
                 )
         if ahead := self.behind(old, new):
             raise NotReadyError(f"{name} {new} is {ahead:,} records ahead of {old}: `duramen spark run --once` first")
+
+    def _check_same_topics(self, old: str, new: str) -> None:
+        """NotReadyError where the versions have read other topics of one name: their offsets do not stand for the same
+        input, and readers would pass over what the one made of the new topic's first records."""
+        ids, before = self._topic_ids(new), self._topic_ids(old)
+        if others := sorted(topic for topic in ids if before.get(topic, ids[topic]) != ids[topic]):
+            raise NotReadyError(
+                f"topic {others[0]} was deleted and made anew, and {self.step.name} {old} and {new} have not read the "
+                'same one: options={"failOnDataLoss": "false"} of its Topic lets the older one go on with it'
+            )
 
     def _check_readable(self, place: VersionFolder) -> None:
         """NotReadyError while a batch that Spark took for done is on its way into the topic: the node went when it had

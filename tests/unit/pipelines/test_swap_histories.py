@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from duramen import pipelines
+from duramen.model import topic_id_text
 from duramen.pipelines import layout
 from duramen.pipelines.chain import readings
 from duramen.pipelines.layout import Current
@@ -389,6 +390,33 @@ def test_nobody_cuts_while_the_node_still_moves_what_is_committed(make: Callable
     world.come(4)
     world.work("v2")
     reader.check()
+
+
+def test_a_stream_is_not_swapped_between_topics_of_one_name(make: Callable[[], World]) -> None:
+    """Its source was deleted and made anew. The new version had as many of the new records as the old one had of the
+    old ones, and was taken for whole: readers went on behind what it had made of them."""
+    world = make()
+    world.come(6)
+    world.work("v1")
+    work = Reprocessing(world.pipeline, "late")
+
+    def read(version: str, topic: int) -> None:
+        """The version has read this one of the topics that had the name."""
+        path = max((work.folder.version(version).checkpoint(0) / "offsets").iterdir(), key=lambda each: int(each.name))
+        head, settings, ends = path.read_text().splitlines()
+        told = {"flights": {**json.loads(ends)["flights"], "topicId": topic_id_text(bytes([topic] * 16))}}
+        path.write_text(f"{head}\n{settings}\n{json.dumps(told)}")
+
+    read("v1", 1)
+    work.build(world, "v2", quiet, quiet)  # type: ignore[arg-type]
+    read("v2", 2)
+    for behind in (0, 100):
+        with pytest.raises(NotReadyError, match=r"topic flights was deleted and made anew.*failOnDataLoss"):
+            work.swap("v2", behind)
+    assert (work.folder.current(), world.chain) == (Current(), ())
+    read("v1", 2)
+    work.swap("v2")
+    assert work.folder.current().version == "v2"
 
 
 def test_a_stream_is_swapped_beside_a_run_whose_records_never_rest(make: Callable[[], World]) -> None:
