@@ -140,7 +140,7 @@ class Group:
         self.weight: dict[JournaledLog, int] = {}
         self.open: dict[JournaledLog, _OpenExtent] = {}
         self.extents: list[_OpenExtent] = []
-        self.syncs: list[tuple[FileSync | None, str]] = []
+        self.syncs: list[tuple[FileSync | None, str, JournaledLog | None]] = []
 
     def seal(self, seed: int, durable_lsn: int, checkpoint_lsn: int) -> None:
         """Fix what was open: extents, the mark and the padding. On the loop, when the group is taken.
@@ -149,10 +149,10 @@ class Group:
         sealed again. OSError.
         """
         self.checkpoint_lsn = checkpoint_lsn
-        syncs: list[tuple[FileSync | None, str]] = []
+        syncs: list[tuple[FileSync | None, str, JournaledLog | None]] = []
         for extent in self.extents:
             extent.log.flush()
-            syncs.append((to_sync(extent.segment), extent.log.path))
+            syncs.append((to_sync(extent.segment), extent.log.path, extent.log))
             data = encode_extent(Extent(extent.length, extent.crc, extent.next_offset))
             header = encode_entry(
                 seed,
@@ -180,11 +180,17 @@ class Group:
 
         NoRoomError: too many files are open, and it can be run again.
         """
-        for sync, directory in self.syncs:
+        for sync, directory, log in self.syncs:
             if sync is not None:
                 sync.run()
-            with suppress(FileNotFoundError), opening():  # the topic was deleted meanwhile, and its directory renamed
-                self._disk.sync_directory(directory)
+            try:
+                with opening():
+                    self._disk.sync_directory(directory)
+            except FileNotFoundError:
+                # The topic was deleted meanwhile, and its directory renamed, which a power cut may still take back.
+                if log is not None:
+                    with suppress(FileNotFoundError), opening():
+                        self._disk.sync_directory(log.path)
         file = self.part.file
         buffers: Sequence[Buffer] = self.buffers
         if len(buffers) <= MAX_BUFFERS:
@@ -213,7 +219,7 @@ class Journal(PartRing):
         self._open: Group | None = None
         self._inflight: Group | None = None
         self._marking: dict[JournaledLog, int] = {}
-        self._before_next: list[tuple[FileSync | None, str]] = []
+        self._before_next: list[tuple[FileSync | None, str, JournaledLog | None]] = []
         self.on_truncate: Callable[[JournaledLog, int, int, int], None] = lambda log, offset, base, position: None
 
     # -- appending
@@ -413,12 +419,12 @@ class Journal(PartRing):
 
     def sync_before_next(self, sync: FileSync, directory: str) -> None:
         """The next group syncs this file and the names beside it before it is written."""
-        self._before_next.append((sync, directory))
+        self._before_next.append((sync, directory, None))
 
     def sync_names_before_next(self, directory: str) -> None:
         """The same for the names in a directory alone; once, however often it is asked for."""
-        if (None, directory) not in self._before_next:
-            self._before_next.append((None, directory))
+        if (None, directory, None) not in self._before_next:
+            self._before_next.append((None, directory, None))
 
     def _launch(self, group: Group) -> Group:
         group.seal(self.seed, self.durable_lsn, self.checkpoint_lsn)

@@ -300,3 +300,18 @@ def test_two_syncs_of_a_log_do_not_take_each_others_files() -> None:
     for job in (first, second):
         log.complete_sync(job)
     assert disk.contents()[f"{log.path}/leader-epoch-checkpoint"].split() == b"0 2 0 0 2 1".split()
+
+
+def test_a_deletion_that_a_power_cut_takes_back_leaves_no_damage_behind() -> None:
+    """A batch that bypassed the journal was synced under the directory's old name, and its segment's name was not."""
+    disk, directory, log = begun()
+    put(directory, log)
+    commit(directory)
+    log.roll()
+    put(directory, log, LARGE)
+    group = directory.take_group()
+    assert group is not None
+    directory.delete_log(log)
+    group.run()
+    directory.journal.complete(group)
+    assert after(disk, "power_cut").end_offset == 2
