@@ -22,6 +22,8 @@ from duramen.partition.turns import Turns
 from duramen.ports import Clock, Timer
 
 DEFAULT_BATCH_BYTES: Final = 1 << 20
+SET_MS: Final = 1000
+"""A wall clock that goes by so much more, or less, than the other one between two looks was set."""
 
 OnReply = Callable[[Any], None]
 
@@ -82,12 +84,30 @@ class _Agenda:
         self._due.clear()
 
 
+class _ClockWatch:
+    """Finds out that the wall clock was set, by the one that nobody sets. told: gets (now, by how many ms)."""
+
+    def __init__(self, clock: Clock, told: Callable[[int, int], None]) -> None:
+        self._clock = clock
+        self._told = told
+        self._ahead_ms: int | None = None
+        """How far the wall clock was ahead of the other one, at the last look."""
+
+    def look(self, now_ms: int) -> None:
+        ahead_ms = now_ms - int(1000 * self._clock.monotonic())
+        by_ms = 0 if self._ahead_ms is None else ahead_ms - self._ahead_ms
+        self._ahead_ms = ahead_ms
+        if abs(by_ms) >= SET_MS:
+            self._told(now_ms, by_ms)
+
+
 class Host:
     """Runs `machine` behind `partition`; everything happens on the loop thread.
 
     max_batch_bytes: larger Outcomes are split between transaction marks, or refused when the machine has none.
     commit_timeout_ms: an answer that waits longer for its commit becomes REQUEST_TIMED_OUT, whose message says that
     the outcome is unknown (the change may still take effect).
+    on_clock_set: is told of the machine's clock, before the next decision, that it was set: (now, by how many ms).
     """
 
     def __init__(
@@ -99,6 +119,7 @@ class Host:
         max_batch_bytes: int = DEFAULT_BATCH_BYTES,
         commit_timeout_ms: int = 30_000,
         compression: int = 0,
+        on_clock_set: Callable[[int, int], None] | None = None,
     ) -> None:
         self.partition = partition
         self.machine = machine
@@ -119,6 +140,7 @@ class Host:
         self._ready: deque[tuple[OnReply, Any]] = deque()
         self._delivering = False
         self._agenda = _Agenda(clock, self._timer_fired)
+        self._clock_watch = None if on_clock_set is None else _ClockWatch(clock, on_clock_set)
         self._commit_timer: Timer | None = None
         self._began = False
         self._load_watch: Callable[[], None] | None = None
@@ -187,7 +209,7 @@ class Host:
     def _finish_load(self) -> None:
         self.loaded = True
         self.partition.watch(self._watermark_moved, self._give_up)
-        now = self._clock.wall_ms()
+        now = self._now_ms()
         outcome = self.machine.on_loaded(now)
         # A machine that cannot write what its load calls for must not run: a refusal is raised here.
         if outcome.records:
@@ -214,13 +236,19 @@ class Host:
             self._decide(TimerFired(key), NO_TICKET)
 
     def _decide(self, command: Any, ticket: int) -> None:
-        now = self._clock.wall_ms()
+        now = self._now_ms()
         self._writer.close_open(now)
         try:
             outcome = self.machine.decide(command, ticket, now)
         except KafkaError as error:
             outcome = Outcome(replies=[(ticket, error)])
         self._carry_out(outcome, ticket, now)
+
+    def _now_ms(self) -> int:
+        now = self._clock.wall_ms()
+        if self._clock_watch is not None:
+            self._clock_watch.look(now)
+        return now
 
     def _carry_out(self, outcome: Outcome, ticket: int, now: int) -> None:
         if outcome.records:

@@ -125,6 +125,7 @@ class Coordinators:
             self._broker.clock,
             max_batch_bytes=MAX_BATCH_BYTES,
             commit_timeout_ms=self._broker.config.integer("offsets.commit.timeout.ms"),
+            on_clock_set=machine.ages.clock_set,
         )
         self._hosts[index] = host
         self._machines[index] = machine

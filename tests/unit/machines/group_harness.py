@@ -47,7 +47,7 @@ class Coordinator:
         self.partition = partition or FakePartition()
         self.partition.commit_at_once = True
         self.machine = GroupMachine(settings)
-        self.host = Host(self.partition, self.machine, self.clock)
+        self.host = Host(self.partition, self.machine, self.clock, on_clock_set=self.machine.ages.clock_set)
         self.host.load()
         self._uuid = 0
 

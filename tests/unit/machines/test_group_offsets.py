@@ -24,6 +24,7 @@ from duramen.machines.group import (
     TopicsDeleted,
     records,
 )
+from duramen.machines.group.ages import MOST_SETS, Ages
 from duramen.machines.group.subscription import subscribed_topics
 from duramen.wire.records import consumer
 from duramen.wire.records import offsets as schema
@@ -296,11 +297,50 @@ def test_the_time_a_group_is_empty_outlives_a_take_over(coordinator: Coordinator
     assert coordinator.fetch() == {}
 
 
+YEARS = 20 * 365 * 24 * 60 * MINUTE
+
+
+@pytest.mark.parametrize(
+    "jumps", [(YEARS,), (YEARS, YEARS), (YEARS, -YEARS), (2 * MINUTE,) * 50, (YEARS, -YEARS // 2)], ids=str
+)
+def test_what_a_clock_is_set_ahead_by_makes_no_commit_older(coordinator: Coordinator, jumps: tuple[int, ...]) -> None:
+    """A board without a battery that is told the time, a machine that slept: groups that had nobody there lost all."""
+    member = stable(coordinator, "t")
+    coordinator.commit(T0, member_id=member.member_id, generation=1)
+    coordinator.leave(member.member_id)
+    coordinator.commit(NewOffset("t", 1, 7), group="simple")
+    for jump in jumps:
+        coordinator.clock.advance(50 * MINUTE // len(jumps))
+        coordinator.clock.wall += jump
+    coordinator.clock.advance(8 * MINUTE)
+    assert coordinator.fetch().keys() == {("t", 0)}
+    assert coordinator.fetch("simple").keys() == {("t", 1)}
+    coordinator.commit(NewOffset("t", 2, 8), group="later")
+    coordinator.clock.advance(4 * MINUTE)
+    assert coordinator.fetch() == coordinator.fetch("simple") == {}
+    coordinator.clock.advance(54 * MINUTE)
+    assert coordinator.fetch("later").keys() == {("t", 2)}
+    coordinator.clock.advance(4 * MINUTE)
+    assert coordinator.fetch("later") == {}
+
+
+def test_of_many_settings_of_the_clock_a_few_are_kept() -> None:
+    ages = Ages()
+    for number in range(1, 1000):
+        ages.clock_set(10 * number, 5)
+    assert len(ages._ahead) == MOST_SETS
+    assert ages.since(0, 10_000) == 10_000 - 999 * 5
+    ages.clock_set(5_000, -998 * 5)
+    assert ages.since(0, 5_000) == 5_000 - 5
+    assert ages.since(4_999, 5_000) <= 1
+    ages.clock_set(4_000, -1_000)
+    assert ages.since(0, 4_000) == 4_000
+
+
 def test_offsets_of_topics_no_longer_read_expire_under_a_live_group(coordinator: Coordinator) -> None:
     member = stable(coordinator, "t")
     coordinator.commit(T0, NewOffset("u", 0, 1), member_id=member.member_id, generation=1)
-    coordinator.clock.wall += 61 * MINUTE
-    for _ in range(8):
+    for _ in range(8 + 61 * MINUTE // 9_000):
         coordinator.clock.advance(9_000)
         coordinator.heartbeat(member)
     assert coordinator.fetch().keys() == {("t", 0)}

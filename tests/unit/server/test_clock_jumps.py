@@ -8,6 +8,7 @@ import pytest
 from tests.unit.server.broker_world import NOW, InProcess, Line
 
 from duramen.wire.batch import build_batch
+from duramen.wire.messages import API
 
 DAY = 86_400_000
 YEARS = 20 * 365 * DAY
@@ -167,3 +168,28 @@ def test_records_without_timestamps_from_before_the_clock_was_wrong_get_no_young
     server.pass_ms(2_000)
     assert older.stored_ms == stored_ms
     assert newer.stored_ms > stored_ms
+
+
+@pytest.mark.parametrize("by", [0, DAY, YEARS])
+def test_what_groups_have_committed_stays_for_its_time(by: int) -> None:
+    server = InProcess(offsets_retention_minutes="60", offsets_retention_check_interval_ms="1000")
+    line = server.connect()
+    line.create_topic("t")
+
+    def committed() -> int:
+        topic = API[9].request.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
+        answer = server.connect().call(9, 7, group_id="g", topics=[topic])
+        return int(answer.topics[0].partitions[0].committed_offset)
+
+    request = API[8].request
+    line.call(10, 4, coordinator_keys=["g"], key_type=0)
+    partition = request.OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+    topic = request.OffsetCommitRequestTopic(name="t", partitions=[partition])
+    answer = line.call(8, 7, group_id="g", topics=[topic])
+    assert answer.topics[0].partitions[0].error_code == 0
+    server.pass_ms(30 * 60_000)
+    set_clock(server, by)
+    server.pass_ms(29 * 60_000)
+    assert committed() == 5
+    server.pass_ms(2 * 60_000)
+    assert committed() == -1

@@ -8,6 +8,7 @@ from typing import Any, Final
 from duramen.errors import ErrorCode
 from duramen.machines.contract import LogRecord, Outcome, TimerFired, TransactionMarks
 from duramen.machines.group import administration, membership, offsets, rebalance, records
+from duramen.machines.group.ages import Ages
 from duramen.machines.group.commands import (
     NO_MEMBER,
     AssignmentRefused,
@@ -50,6 +51,7 @@ class GroupMachine:
         self.stored: dict[str, records.StoredGroup] = {}
         self.offsets = offsets.OffsetTable()
         self.groups: dict[str, Group] = {}
+        self.ages = Ages()
         self._loaded = False
         self._sweep = Sweep()
 

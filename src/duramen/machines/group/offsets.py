@@ -9,6 +9,7 @@ from typing import Final
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import LogRecord
 from duramen.machines.group import records
+from duramen.machines.group.ages import Ages
 from duramen.machines.group.commands import (
     NO_EXPIRY,
     NO_MEMBER,
@@ -137,7 +138,9 @@ def delete(table: OffsetTable, group: Group | None, command: DeleteOffsets) -> t
 # ---------------------------------------------------------------------- expiry
 
 
-def expired(group: Group, offsets: dict[Position, CommittedOffset], retention_ms: int, now: int) -> Iterator[Position]:
+def expired(
+    group: Group, offsets: dict[Position, CommittedOffset], retention_ms: int, ages: Ages, now: int
+) -> Iterator[Position]:
     """Positions whose time is up (KIP-211): since the group is empty and the commit, or, unsubscribed or simple, since
     the commit."""
     if group.protocol_type is None:
@@ -153,11 +156,12 @@ def expired(group: Group, offsets: dict[Position, CommittedOffset], retention_ms
     for position, committed in offsets.items():
         if group.is_subscribed(position[0]):
             continue
+        base = committed.commit_timestamp
         if committed.expire_timestamp != NO_EXPIRY:
-            is_over = now >= committed.expire_timestamp
+            time_ms = committed.expire_timestamp - committed.commit_timestamp
         else:
             # Whoever commits for a group that is empty for long is as good as a member.
-            base = committed.commit_timestamp if since is None else max(since, committed.commit_timestamp)
-            is_over = now - base >= retention_ms
-        if is_over:
+            base = base if since is None else max(since, base)
+            time_ms = retention_ms
+        if ages.since(base, now) >= time_ms:
             yield position

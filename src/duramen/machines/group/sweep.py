@@ -82,7 +82,7 @@ class Sweep:
             if len(found.records) > before:
                 return True  # what else it has is looked at by the next sweep
         expired = 0
-        for position in offsets.expired(group, present, machine.settings.offsets_retention_ms, now):
+        for position in offsets.expired(group, present, machine.settings.offsets_retention_ms, machine.ages, now):
             expired += 1
             if not found.add(records.offset_tombstone(group_id, *position)):
                 return False
