@@ -324,6 +324,15 @@ def test_what_a_clock_is_set_ahead_by_makes_no_commit_older(coordinator: Coordin
     assert coordinator.fetch("later") == {}
 
 
+def test_what_was_committed_before_the_clock_was_wrong_gets_no_younger() -> None:
+    """A board that begins each day in 1970: nothing would ever expire there."""
+    ages = Ages()
+    ages.clock_set(YEARS + MINUTE, YEARS)
+    assert ages.since(YEARS - MINUTE, YEARS + MINUTE) == 2 * MINUTE
+    assert ages.since(0, YEARS + 2 * MINUTE) == 2 * MINUTE
+    assert ages.since(YEARS + MINUTE, YEARS + 2 * MINUTE) == MINUTE
+
+
 def test_of_many_settings_of_the_clock_a_few_are_kept() -> None:
     ages = Ages()
     for number in range(1, 1000):

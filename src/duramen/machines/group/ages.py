@@ -35,5 +35,6 @@ class Ages:
                 sets.append((min(when, now), ahead - taken))
 
     def since(self, moment: int, now: int) -> int:
-        """How long ago that was."""
-        return now - moment - sum(ahead for when, ahead in self._ahead if moment < when)
+        """How long ago that was. What lies behind the moment that the clock was set at, by itself, was told by a right
+        one, before a start: it is as old as it says."""
+        return now - moment - sum(ahead for when, ahead in self._ahead if moment <= when - ahead)
