@@ -141,40 +141,25 @@ def refused(error: OSError) -> bool:
     return error.errno in (errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
-def drop_call() -> Callable[[int, int, int], None] | None:
-    """How to tell the kernel that pages are not needed again; None where it cannot be told."""
+def advise_call(advice: str) -> Callable[[int, int, int], None] | None:
+    """How to tell the kernel "POSIX_FADV_" + `advice` of (descriptor, offset, length); None where it cannot be told.
+
+    A length of 0 means up to the end of the file.
+    """
     advise: Callable[[int, int, int, int], None] | None = getattr(os, "posix_fadvise", None)
     if advise is None:
         return None
-    call, advice = advise, os.POSIX_FADV_DONTNEED
-    return lambda descriptor, offset, length: call(descriptor, offset, length, advice)
-
-
-def prefetch_call() -> Callable[[int, int, int], None] | None:
-    """How to have pages brought that are needed soon, without waiting; None where it cannot be told."""
-    advise: Callable[[int, int, int, int], None] | None = getattr(os, "posix_fadvise", None)
-    if advise is None:
-        return None
-    call, advice = advise, os.POSIX_FADV_WILLNEED
-    return lambda descriptor, offset, length: call(descriptor, offset, length, advice)
-
-
-def scatter_call() -> Callable[[int], None] | None:
-    """How to have an open file read without read-ahead; None where it cannot be told."""
-    advise: Callable[[int, int, int, int], None] | None = getattr(os, "posix_fadvise", None)
-    if advise is None:
-        return None
-    call, advice = advise, os.POSIX_FADV_RANDOM
-    return lambda descriptor: call(descriptor, 0, 0, advice)
+    call, number = advise, getattr(os, f"POSIX_FADV_{advice}")
+    return lambda descriptor, offset, length: call(descriptor, offset, length, number)
 
 
 class PastCache:
     """Reads that leave in memory what was there before, and nothing else. None stands for what cannot be done here."""
 
     def __init__(self) -> None:
-        self.drop = drop_call()
-        self.scatter = scatter_call()
-        self.prefetch = prefetch_call()
+        self.drop = advise_call("DONTNEED")
+        self.scatter = advise_call("RANDOM")
+        self.prefetch = advise_call("WILLNEED")
         self.count = count_call()
         self.uncached = uncached_flag()
         self.direct = direct_flag()
@@ -197,7 +182,7 @@ class PastCache:
         """
         if self.scatter is not None:
             with suppress(OSError):
-                self.scatter(descriptor)
+                self.scatter(descriptor, 0, 0)
 
     def read_back(self, descriptor: int, buffer: memoryview, offset: int, ahead: int) -> int:
         """Fill `buffer` through the page cache; bytes read, less at the end of the file. OSError.
