@@ -66,7 +66,9 @@ def declared(folder: Path, bootstrap: str, rows: int, points: FaultPoints) -> Pi
 class PointsConnector(DuramenConnector):
     """Reads and writes through the data source with faults."""
 
-    def read(self, spark: SparkSession, topic: Topic, start: Offsets, until: Offsets | None) -> DataFrame:
+    def read(
+        self, spark: SparkSession, topic: Topic, start: Offsets, until: Offsets | None, topic_id: str = ""
+    ) -> DataFrame:
         assert not start.of(topic.name), "nobody swaps these topics"
         assert until is None, "nobody swaps these topics"
         options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic.name, "startingOffsets": "earliest"}

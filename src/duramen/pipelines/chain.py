@@ -15,12 +15,14 @@ class Reading(NamedTuple):
     """One topic of a chain, as a step reads it.
 
     start: where a new checkpoint begins, elsewhere at the earliest; until: the topic's cut, None where it has none.
+    topic_id: of the topic that `start` is meant in, as text; nothing where it is not known.
     """
 
     generation: int
     topic: str
     start: Offsets
     until: Offsets | None
+    topic_id: str = ""
 
     def beyond(self, ends: Offsets) -> int:
         """How many offsets below `ends` lie behind the cut."""
@@ -54,11 +56,12 @@ def readings(step: str, topic: str, cuts: Sequence[Cut], about: Mapping[str, Any
     names = topics_of(topic, cuts)
     found = []
     for number in range(generation, len(names)):
-        start, until = Offsets(), None
+        start, until, topic_id = Offsets(), None, ""
         if number > first:
             cut = cuts[number - 1]
+            topic_id = cut.new_id
             start = Offsets({(cut.new, partition): at for partition, at in cut.start.items()})
         if number < len(cuts):
             until = Offsets({(names[number], partition): at for partition, at in cuts[number].until.items()})
-        found.append(Reading(number, names[number], start, until))
+        found.append(Reading(number, names[number], start, until, topic_id))
     return found

@@ -11,6 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 from duramen.client import Cluster
 from duramen.errors import DuramenError, ErrorCode
 from duramen.errors import KafkaError as ClientError
+from duramen.model import NO_TOPIC_ID, topic_id_text
 from duramen.pipelines.offsets import Cause, Offsets
 from duramen.spark.sink_calls import COMMITTED, DESCRIBE, SinkCalls
 
@@ -22,7 +23,7 @@ class UnreachableError(DuramenError):
 
 
 class Node:
-    """The node at an address. UnreachableError from every method but `unread` and `written` when it is not there."""
+    """The node at an address. UnreachableError from every method but those that say otherwise when it is not there."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -35,6 +36,12 @@ class Node:
     def ends(self, topic: str) -> Offsets:
         """The end of every partition; nothing when there is no such topic."""
         return self._offsets(topic, cast(Any, OffsetSpec).latest())
+
+    def topic_id(self, topic: str) -> str:
+        """The topic's id as text; nothing where the cluster has none. Errors are those of `client.Cluster`."""
+        with Cluster(self.bootstrap, timeout_s=SECONDS_MAX) as cluster:
+            found = cluster.metadata([topic]).topics[topic].topic_id
+        return "" if found == NO_TOPIC_ID else topic_id_text(found)
 
     def starts(self, topic: str) -> Offsets:
         """The first offset that every partition still has."""

@@ -17,7 +17,7 @@ from duramen.pipelines.layout import StepFolder
 from duramen.pipelines.offsets import Offsets
 from duramen.spark.offset_ranges import OffsetRanges
 from duramen.spark.options import STREAM, parse
-from duramen.spark.positions import Positions
+from duramen.spark.positions import TOPIC_ID, Positions
 from duramen.spark.source_batch import only_of_key
 from duramen.spark.source_settings import settings
 from duramen.swaps import Cut, SwapLog
@@ -29,10 +29,13 @@ CHOOSES_TOPICS = {"assign", "subscribe", "subscribepattern"}
 class Connector(Protocol):
     """Opens topics of one cluster for Spark."""
 
-    def read(self, spark: SparkSession, topic: Topic, start: Offsets, until: Offsets | None) -> DataFrame:
+    def read(
+        self, spark: SparkSession, topic: Topic, start: Offsets, until: Offsets | None, topic_id: str = ""
+    ) -> DataFrame:
         """The topic as a stream with the columns of Spark's Kafka source, from `start`, elsewhere from the earliest.
 
-        until: nothing from there on is read, nor of a partition that is not in it.
+        until: nothing from there on is read, nor of a partition that is not in it. topic_id: of the topic that `start`
+        is meant in; another one of its name ends the query.
         """
 
     def write(self, records: DataFrame, topic: str, sink: str, like: str, *, settings: bool) -> DataStreamWriter:
@@ -69,7 +72,9 @@ class DuramenConnector:
         self.bootstrap = bootstrap
         self.patience_s = patience_s
 
-    def read(self, spark: SparkSession, topic: Topic, start: Offsets, until: Offsets | None) -> DataFrame:
+    def read(
+        self, spark: SparkSession, topic: Topic, start: Offsets, until: Offsets | None, topic_id: str = ""
+    ) -> DataFrame:
         """See Connector. The topic's own options win, but for where a step goes on behind a cut."""
         given = dict(topic.options)
         begin = {p: end for (_, p), end in start.of(topic.name)}
@@ -81,11 +86,12 @@ class DuramenConnector:
                     f"there is no topic {topic.name} at {self.bootstrap} to go on with behind its cut"
                 )
             begin = {p: begin.get(p, -2) for (_, p), _ in there}
+            meant = {TOPIC_ID: topic_id} if topic_id else {}
             given = {name: value for name, value in given.items() if not name.lower().startswith("starting")}
         options = {
             "kafka.bootstrap.servers": self.bootstrap,
             **({} if chooses_topics(topic) else {"subscribe": topic.name}),
-            "startingOffsets": json.dumps({topic.name: {str(p): at for p, at in begin.items()}})
+            "startingOffsets": json.dumps({topic.name: {**{str(p): at for p, at in begin.items()}, **meant}})
             if begin
             else "earliest",
             **given,

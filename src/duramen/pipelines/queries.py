@@ -149,7 +149,7 @@ class Queries:
         place = folder.version(version or folder.current().version)
         reading = self.reading(step, place)
         topic = replace(step.source, name=reading.topic, options=_bounded(step))
-        records = self.connector.read(self.spark, topic, reading.start, reading.end(upto))
+        records = self.connector.read(self.spark, topic, reading.start, reading.end(upto), reading.topic_id)
         rows = decode(records, step.source)
         if not isinstance(step, EffectStep):
             given = step.function(rows)

@@ -338,4 +338,4 @@ class Reprocessing:
         for name, found in zip(names, ends, strict=True):
             if not found:
                 raise NotReadyError(f"there is no topic {name} at {self.pipeline.bootstrap}")
-        return Cut(names[0], ends[0], names[1], ends[1])
+        return Cut(names[0], ends[0], names[1], ends[1], node.topic_id(names[1]))

@@ -42,6 +42,19 @@ def lost(tp: TopicPartition, start: int, end: int | None, reason: str, *, fail: 
     _log.warning("%s", error)
 
 
+def not_meant(topic: str, option: str, *, fail: bool) -> None:
+    """Raise TopicReplacedError for a topic that has another id than stands beside its offsets in an option, or say the
+    same in a warning."""
+    what = (
+        f"{option}: topic {topic} was deleted and made anew since these offsets were taken: they are other records now"
+    )
+    if fail:
+        raise TopicReplacedError(
+            f"{what}. Give others; or set failOnDataLoss to false, and it is read as if none were given for it"
+        )
+    _log.warning("%s; it is read as if none were given for it", what)
+
+
 def replaced(topic: str, *, fail: bool) -> None:
     """Raise TopicReplacedError for a topic that has another id than the checkpoint, or say the same in a warning."""
     what = f"topic {topic} was deleted and made anew since this query read it: its offsets are other records now"

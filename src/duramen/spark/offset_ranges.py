@@ -9,7 +9,9 @@ from typing import Any, Final, TypeVar
 
 from duramen.client import EARLIEST, LATEST, Cluster
 from duramen.errors import ConfigError, DeadlineError, ErrorCode, KafkaError, NetworkError
-from duramen.model import TopicId, TopicPartition
+from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
+from duramen.spark.data_loss import not_meant
+from duramen.spark.option_types import TopicOffsets
 from duramen.spark.positions import Positions
 
 GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID)
@@ -175,12 +177,23 @@ class OffsetRanges:
         ends = self._known[LATEST]
         return {tp: min(offset, ends.get(tp, offset)) for tp, offset in self._listed(times).items()}
 
-    def _specific(self, tps: list[TopicPartition], given: Mapping[str, Mapping[int, int]], name: str) -> Positions:
-        found = self._complete(tps, given, name)
+    def _specific(self, tps: list[TopicPartition], given: TopicOffsets, name: str) -> Positions:
+        other = self._not_meant(given, name)
+        named = {topic: offsets for topic, offsets in given.items() if topic not in other}
+        found = self._complete([tp for tp in tps if tp.topic not in other], named, name)
+        found |= {tp: EARLIEST if name.startswith("starting") else LATEST for tp in tps if tp.topic in other}
         for where, ask in ((EARLIEST, self.earliest), (LATEST, self.latest)):
             if special := [tp for tp, offset in found.items() if offset == where]:
                 found.update(ask(special))
         return found
+
+    def _not_meant(self, given: TopicOffsets, name: str) -> set[str]:
+        """The topics that are others than those whose ids stand beside the offsets: their offsets say nothing."""
+        now = {topic: self.ids.get(topic, NO_TOPIC_ID) for topic in given.ids}
+        other = {topic for topic, topic_id in given.ids.items() if now[topic] not in (NO_TOPIC_ID, topic_id)}
+        for topic in sorted(other):
+            not_meant(topic, name, fail=self._options["failOnDataLoss"])
+        return other
 
     def _complete(self, tps: list[TopicPartition], given: Mapping[str, Mapping[int, int]], name: str) -> Positions:
         found = {TopicPartition(topic, number): at for topic, each in given.items() for number, at in each.items()}

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from duramen.spark.positions import BESIDE
+from duramen.model import TopicId, topic_id_from_text
+from duramen.spark.positions import BESIDE, TOPIC_ID
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -36,8 +37,13 @@ _MILLISECONDS: Final = {
     "day": 86_400_000,
 }
 
-TopicOffsets = dict[str, dict[int, int]]
-"""Topic → partition → offset or timestamp."""
+
+class TopicOffsets(dict[str, dict[int, int]]):
+    """Topic → partition → offset or timestamp. ids: of the topics that are meant, where the text names them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: dict[str, TopicId] = {}
 
 
 def text(given: str) -> str:
@@ -149,20 +155,29 @@ def timestamps(given: str) -> TopicOffsets:
 
 
 def _by_partition(given: str, expected: str, least: int) -> TopicOffsets:
-    found: TopicOffsets = {}
+    found = TopicOffsets()
     for topic, numbers in _object(given, expected).items():
         if not isinstance(numbers, dict):
             raise ValueError(expected)
         found[topic] = {}
         for partition, number in numbers.items():
-            if partition in BESIDE:
-                continue  # offsets that were taken from a checkpoint
+            if partition in BESIDE:  # offsets that were taken from a checkpoint
+                if partition == TOPIC_ID:
+                    found.ids[topic] = _topic_id(number, expected)
+                continue
             if not partition.isdecimal() or not isinstance(number, int) or isinstance(number, bool):
                 raise ValueError(expected)
             if not least <= number <= MOST:
                 raise ValueError(expected)
             found[topic][int(partition)] = number
     return found
+
+
+def _topic_id(given: object, expected: str) -> TopicId:
+    try:
+        return topic_id_from_text(str(given))
+    except ValueError:
+        raise ValueError(expected) from None
 
 
 def _object(given: str, expected: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from duramen.client import LATEST, Cluster
 from duramen.client.segments import HeldLease, release_leases
-from duramen.errors import ConfigError, DeadlineError, KafkaError, NetworkError
+from duramen.errors import ConfigError, DeadlineError, KafkaError, NetworkError, TopicReplacedError
 from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
 from duramen.spark.admission import by_bytes, by_offsets, byte_shares
 from duramen.spark.data_loss import IS_GONE, lost, replaced
@@ -56,7 +56,7 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Positions | None = None
         self._ids: dict[str, TopicId] = {}
         self._initial: dict[str, dict[str, Any]] | None = None
-        self._nowhere: ConfigError | None = None
+        self._nowhere: ConfigError | TopicReplacedError | None = None
         """Why there is no initial offset."""
         self._last_trigger: float | None = None
         self._leases: list[HeldLease] = []
@@ -79,7 +79,7 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._nowhere = None
         try:
             start = ranges.start(tps, LATEST)
-        except ConfigError as error:
+        except (ConfigError, TopicReplacedError) as error:
             self._nowhere = error
         self._initial = to_json(start, ranges.ids)
         return self._initial
@@ -192,7 +192,7 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return only_of_key(ranges.partitions(), self._cluster, self._options, self._settings)
 
     def _check_initial(self, start: dict[str, Any]) -> None:
-        """Raises ConfigError where this is the initial offset, and there is none."""
+        """Raises ConfigError or TopicReplacedError where this is the initial offset, and there is none."""
         if self._nowhere is not None and start == self._initial:
             raise self._nowhere
 

@@ -29,35 +29,38 @@ _METADATA: Final = re.compile(r"duramen-generation=(-1|[0-9]{1,9}) began=([0-9]{
 class Cut(NamedTuple):
     """Readers of `old` read it up to `until`, offsets by partition, and go on in `new` from `start`.
 
-    Both topics hold what the same input made, up to there. A partition that is not named has 0.
+    Both topics hold what the same input made, up to there. A partition that is not named has 0. new_id: of the topic
+    that `start` is meant in, as text; nothing where it was not known.
     """
 
     old: str
     until: dict[int, int]
     new: str
     start: dict[int, int]
+    new_id: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Offsets as Spark's Kafka source writes them: topic → partition → offset."""
-        return {
+        told = {
             "old": self.old,
             "until": {self.old: {str(p): at for p, at in sorted(self.until.items())}},
             "new": self.new,
             "start": {self.new: {str(p): at for p, at in sorted(self.start.items())}},
         }
+        return {**told, "new_id": self.new_id} if self.new_id else told
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Cut:
         """StorageError for anything that is no cut."""
         try:
-            old, new = found["old"], found["new"]
+            old, new, new_id = found["old"], found["new"], str(found.get("new_id", ""))
             until, start = (
                 {int(p): int(at) for p, at in found[side].get(topic, {}).items()}
                 for side, topic in (("until", old), ("start", new))
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise StorageError(f"this is no cut from one topic to another: {found!r} ({error})") from None
-        return cls(old, until, new, start)
+        return cls(old, until, new, start, new_id)
 
 
 class Committed(NamedTuple):

@@ -38,7 +38,7 @@ from duramen.swaps.cuts import (
     written_down,
 )
 from duramen.swaps.group_commits import read_commits, write_commits
-from duramen.swaps.losses import NO_LOSS, Found, Losses, is_loss
+from duramen.swaps.losses import NO_LOSS, Found, Losses, MeantCuts, is_loss
 from duramen.swaps.swap_log import SwapConflictError, SwapLog, existing
 
 GROUP_WENT_ON: Final = frozenset(
@@ -115,7 +115,7 @@ class GroupReader:
         config = _config(bootstrap, group, settings or {})
         self._consumer = Consumer(config, **({} if logger is None else {"logger": logger}))
         self._cluster = Cluster(bootstrap)
-        self._log = SwapLog(self._cluster)
+        self._log = MeantCuts(SwapLog(self._cluster), self._cluster, tell)
         self._losses = Losses(self._cluster, tell)
         try:
             self._learn()

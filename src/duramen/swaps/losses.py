@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 from confluent_kafka import KafkaError, Message
 
 from duramen.client import EARLIEST, LATEST, READ_UNCOMMITTED, Cluster, TopicMetadata
-from duramen.model import TopicId
+from duramen.model import NO_TOPIC_ID, TopicId, topic_id_from_text
 from duramen.model import TopicPartition as Place
-from duramen.swaps.cuts import Where
-from duramen.swaps.swap_log import existing
+from duramen.swaps.cuts import Cut, Where
+from duramen.swaps.swap_log import SwapLog, existing
 
 _LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION})
 """What librdkafka says, once, of a partition in which it does not find the offset that it was told to read next."""
@@ -34,6 +34,34 @@ class Found(NamedTuple):
 
 
 NO_LOSS: Final = Found({}, {})
+
+
+class MeantCuts:
+    """Chains as one reader goes by them: behind a cut to a topic that was made anew since, at its first record."""
+
+    def __init__(self, log: SwapLog, cluster: Cluster, tell: Callable[[str], None]) -> None:
+        self._log = log
+        self._cluster = cluster
+        self._tell = tell
+        self._seen: list[tuple[Cut, Cut]] = []
+        """Each cut, and what it was taken for: what was said of one once holds."""
+
+    def cuts(self, topic: str) -> tuple[Cut, ...]:
+        """See SwapLog."""
+        return tuple(self._taken(cut) for cut in self._log.cuts(topic))
+
+    def _taken(self, cut: Cut) -> Cut:
+        for seen, taken in self._seen:
+            if seen == cut:
+                return taken
+        there = existing(self._cluster, [cut.new]) if cut.new_id else {}
+        taken = cut
+        if cut.new in there and there[cut.new].topic_id not in (NO_TOPIC_ID, topic_id_from_text(cut.new_id)):
+            told = f"who comes from {cut.old} reads it from its first record"
+            self._tell(f"topic {cut.new} was deleted and made anew since its swap: {told}")
+            taken = cut._replace(start=dict.fromkeys(cut.start, 0))
+        self._seen.append((cut, taken))
+        return taken
 
 
 class Losses:

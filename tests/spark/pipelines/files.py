@@ -65,7 +65,9 @@ class FileTopics:
         os.utime(hidden, (_FIRST_CHANGED + number,) * 2)
         hidden.rename(shown)
 
-    def read(self, spark: SparkSession, topic: Topic, start: Offsets, until: Offsets | None) -> DataFrame:
+    def read(
+        self, spark: SparkSession, topic: Topic, start: Offsets, until: Offsets | None, topic_id: str = ""
+    ) -> DataFrame:
         (self.folder / topic.name).mkdir(parents=True, exist_ok=True)
         found = spark.readStream.schema(RECORDS).option("maxFilesPerTrigger", "1")
         return found.parquet(str(self.folder / topic.name))

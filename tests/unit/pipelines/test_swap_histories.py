@@ -174,6 +174,9 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
             found: Offsets = worlds[-1].failing(worlds[-1].ends)(topic)
             return found
 
+        def topic_id(self, topic: str) -> str:
+            return "Q" * 22
+
         def unread(self, sink: str) -> int | None:
             found: int | None = worlds[-1].failing(worlds[-1].moving.get)(sink)
             return found

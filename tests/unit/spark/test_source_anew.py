@@ -100,6 +100,38 @@ def test_what_was_planned_of_a_topic_that_is_gone_is_passed_over_by_name(
     assert values(batch, batch.partitions()) == [b"new"] * 8
 
 
+def test_offsets_out_of_a_checkpoint_are_of_the_topic_that_is_named_beside_them(
+    node: LogNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The id was passed over: a new query began in the middle of another topic."""
+    topic = node.create("taken")
+    fill(node, topic, b"old", 5)
+    query = DuramenStreamReader(options(node, topic), SCHEMA)
+    taken = query.latestOffset(query.initialOffset(), ReadAllAvailable())
+    query.stop()
+    make_anew(node, topic, 8)
+    given = options(node, topic, startingOffsets=json.dumps(taken))
+    stream = DuramenStreamReader(given, SCHEMA)
+    start = stream.initialOffset()
+    with pytest.raises(TopicReplacedError, match=f"startingOffsets: topic taken {MESSAGE}"):
+        stream.latestOffset(start, ReadAllAvailable())
+    newest = stream.latestOffset({"taken": {"0": 3}}, ReadAllAvailable())
+    assert newest["taken"]["0"] == 8, "who has a checkpoint does not need them"
+    stream.stop()
+    with pytest.raises(TopicReplacedError, match=f"startingOffsets: topic taken {MESSAGE}"):
+        DuramenReader(given, SCHEMA).partitions()
+    given["failOnDataLoss"] = "false"
+    stream, batch = DuramenStreamReader(given, SCHEMA), DuramenReader(given, SCHEMA)
+    start = stream.initialOffset()
+    assert values(stream, stream.partitions(start, stream.latestOffset(start, ReadAllAvailable()))) == [b"new"] * 8
+    assert values(batch, batch.partitions()) == [b"new"] * 8
+    ending = {**options(node, topic), "endingOffsets": json.dumps(taken)}
+    with pytest.raises(TopicReplacedError, match="endingOffsets"):
+        DuramenReader(ending, SCHEMA).partitions()
+    assert "read as if none were given" in caplog.text
+    stream.stop()
+
+
 def test_a_checkpoint_without_ids_goes_on_and_gets_them(node: LogNode) -> None:
     topic = node.create("older")
     fill(node, topic, b"old", 5)

@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from duramen.client import EARLIEST, ClusterMetadata, ListedOffset, PartitionMetadata, TopicMetadata
 from duramen.errors import DuramenError, ErrorCode
 from duramen.model import TopicPartition as Place
+from duramen.model import topic_id_text
 from duramen.swaps import CutLostError, GroupReader, SwapConflictError, group_reader
 from duramen.swaps.cuts import PASSED_OVER, Committed, Cut, Where, topics_of
 
@@ -53,6 +54,7 @@ class Node:
 
     def __init__(self, fails: int = -1, late: bool = False) -> None:
         self.ends: dict[str, list[int]] = {}
+        self.ids: dict[str, bytes] = {}
         self.errors: dict[str, ErrorCode] = {}
         self.cuts: tuple[Cut, ...] = ()
         self.due: list[Record] = []
@@ -89,7 +91,7 @@ class Node:
     def swap(self, new: str) -> None:
         old = topics_of("late", self.cuts)[-1]
         until, start = (dict(enumerate(self.ends[name])) for name in (old, new))
-        self.cuts += (Cut(old, until, new, start),)
+        self.cuts += (Cut(old, until, new, start, topic_id_text(self.ids[new]) if new in self.ids else ""),)
 
     # ---- the group -------------------------------------------------------------------------------------------
 
@@ -224,7 +226,7 @@ class FakeCluster:
             error = self.node.errors.get(topic, missing)
             partitions = () if error else range(len(self.node.ends[topic]))
             found = {p: PartitionMetadata(p, 0, 0, (0,), (0,), ErrorCode.NONE) for p in partitions}
-            return TopicMetadata(topic, bytes(16), False, found, error)
+            return TopicMetadata(topic, self.node.ids.get(topic, bytes(16)), False, found, error)
 
         found: ClusterMetadata = self.node.call(
             lambda: ClusterMetadata(None, 0, {}, {topic: told(topic) for topic in topics})
