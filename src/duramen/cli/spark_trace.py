@@ -14,9 +14,11 @@ from duramen.cli.connection import json_option
 from duramen.cli.output import note, pairs, print_json
 from duramen.cli.spark_pipeline import pipeline_argument
 from duramen.errors import ConfigError
+from duramen.model import topic_id_text
 from duramen.pipelines.changelog import cause_of
 from duramen.pipelines.cluster import Node
 from duramen.pipelines.declaration import Pipeline
+from duramen.pipelines.layout import StepFolder
 from duramen.pipelines.offsets import Cause
 from duramen.pipelines.reading import open_table
 from duramen.pipelines.store import Commit, Store
@@ -45,7 +47,7 @@ def trace_command(
         raise click.UsageError("give one of --row, --record and --table-version.")
     store = open_table(pipeline, table)
     if row:
-        found: Any = _rows(pipeline, store, pairs("--row", row))
+        found: Any = _rows(pipeline, table, store, pairs("--row", row))
     elif record is not None:
         found = _record(pipeline, table, store, Cause.parse(record))
     else:
@@ -63,7 +65,7 @@ def trace_command(
         click.echo()
 
 
-def _rows(pipeline: Pipeline, store: Store, wanted: dict[str, str]) -> list[dict[str, Any]]:
+def _rows(pipeline: Pipeline, table: str, store: Store, wanted: dict[str, str]) -> list[dict[str, Any]]:
     rows = store.rows()
     for name, value in wanted.items():
         if name not in rows.column_names:
@@ -71,11 +73,10 @@ def _rows(pipeline: Pipeline, store: Store, wanted: dict[str, str]) -> list[dict
         rows = rows.filter(_written(rows, name, value))
     if rows.num_rows > ROWS_MAX:
         note(f"{ROWS_MAX} of {rows.num_rows:,} rows are shown; another --row chooses among them")
-    node = Node(pipeline.bootstrap)
     found = []
     for index in range(min(rows.num_rows, ROWS_MAX)):
         cause = cause_of(rows, index)
-        first, record = store.first_with(cause), node.record(cause)
+        first, record = store.first_with(cause), _in_log(pipeline, table, cause)
         shown = {name: rows[name][index].as_py() for name in rows.column_names if not name.startswith("_")}
         value = "(no longer in the log)" if record is None else _text(record[1])
         found.append(
@@ -87,6 +88,16 @@ def _rows(pipeline: Pipeline, store: Store, wanted: dict[str, str]) -> list[dict
             }
         )
     return found
+
+
+def _in_log(pipeline: Pipeline, table: str, cause: Cause) -> tuple[bytes | None, bytes | None] | None:
+    """Key and value of a record of the table. None when it is gone, also with its topic: another one may have the name,
+    and another record at this offset."""
+    node, folder = Node(pipeline.bootstrap), StepFolder(pipeline.folder, table)
+    meant = folder.version(folder.current().version).topic_ids().get(cause.topic)
+    if meant is not None and node.topic_id(cause.topic) != topic_id_text(meant):
+        return None
+    return node.record(cause)
 
 
 def _written(rows: pa.Table, name: str, value: str) -> pa.ChunkedArray:
@@ -165,7 +176,7 @@ def _state(store: Store, cause: Cause, keys: dict[str, Any], changed: bool) -> s
 def _keys_of(pipeline: Pipeline, table: str, store: Store, cause: Cause) -> list[dict[str, Any]]:
     """The row that a record without one would have changed, where the record's key is the table's."""
     source, keys = pipeline.step(table).source, store.shape.keys
-    record = Node(pipeline.bootstrap).record(cause) if keys == (source.key,) else None
+    record = _in_log(pipeline, table, cause) if keys == (source.key,) else None
     if record is None or record[0] is None:
         return []
     text = pa.scalar(record[0].decode("utf-8", "backslashreplace"))

@@ -14,6 +14,8 @@ from duramen.cli import spark_trace
 from duramen.cli.main import main
 from duramen.cli.spark_status import _ago
 from duramen.errors import ConfigError
+from duramen.model import topic_id_text
+from duramen.pipelines.layout import StepFolder
 from duramen.pipelines.offsets import Cause, Offsets
 from duramen.pipelines.parquet_store import ParquetStore
 from duramen.pipelines.store import Shape
@@ -32,6 +34,7 @@ OWN = pa.schema([("tail", pa.string()), ("dest", pa.string())])
 TRACED = pa.schema(
     [*OWN, ("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64()), ("_deleted", pa.bool_())]
 )
+TODAY = bytes([7] * 16)
 KEYS = {0: b"N1", 1: b"N2", 2: b"N1", 3: b"N2", 4: b"N3"}
 
 
@@ -43,6 +46,9 @@ class Records:
 
     def record(self, cause: Cause) -> tuple[bytes | None, bytes | None] | None:
         return (KEYS[cause.offset], b'{"dest":"ORD"}') if cause.offset in KEYS else None
+
+    def topic_id(self, topic: str) -> str:
+        return topic_id_text(TODAY)
 
 
 @pytest.fixture
@@ -100,6 +106,15 @@ def test_what_is_not_there_is_told_in_one_line(asked) -> None:  # type: ignore[n
     assert asked("trace", "airplanes", "--row", "tail=N1")[0] == 2
 
 
+def test_a_record_of_a_topic_that_was_made_anew_is_gone(asked, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """What the topic of that name has there was shown as what the row came of."""
+    version = StepFolder(tmp_path / "tables", "aircraft").version("v1")
+    for topic_id, value in ((TODAY, '{"dest":"ORD"}'), (bytes([1] * 16), "(no longer in the log)")):
+        version.note_topic_ids({"flights": topic_id})
+        (found,) = json.loads(asked("trace", "aircraft", "--row", "tail=N1", "--json")[1])
+        assert (found["record"], found["value"]) == ("flights-0@2", value)
+
+
 def test_rows_that_are_left_out_are_told(asked, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(spark_trace, "ROWS_MAX", 1)
     code, said = asked("trace", "aircraft", "--row", "dest=ORD")
@@ -137,7 +152,7 @@ def test_rows_are_found_by_columns_of_any_kind_of_single_value(tmp_path: Path, m
         return flights
 
     def found(column: str, value: str) -> list[int]:
-        return [each["row"]["tail"] for each in spark_trace._rows(pipeline, store, {column: value})]
+        return [each["row"]["tail"] for each in spark_trace._rows(pipeline, "aircraft", store, {column: value})]
 
     assert (found("raw", "ab"), found("raw", "\udcff"), found("tail", "1")) == ([1], [0], [1])
     with pytest.raises(ConfigError, match="the column many is a list"):
