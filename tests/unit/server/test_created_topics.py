@@ -7,7 +7,9 @@ from time import process_time
 import pytest
 from tests.unit.server.broker_world import InProcess
 
+from duramen.config import describe_topic
 from duramen.errors import ErrorCode
+from duramen.server.handlers import admin_topics
 from duramen.wire.messages import API
 
 CREATE = API[19].request
@@ -27,6 +29,27 @@ def test_a_topic_that_is_refused_has_an_empty_configuration_and_not_a_null_one(v
         "a b": (ErrorCode.INVALID_TOPIC_EXCEPTION, []),
         "twice": (ErrorCode.INVALID_REQUEST, []),
     }
+
+
+def test_each_topic_of_a_request_is_told_its_own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were worked out for each topic anew, half a millisecond each, while everybody waited."""
+    asked = []
+    monkeypatch.setattr(admin_topics, "describe_topic", lambda *given: asked.append(given[1]) or describe_topic(*given))
+    line = InProcess().connect()
+    wanted = {"a": "1000", "b": "1000", "c": "2000", "d": None, "e": None}
+    topics = [
+        CREATE.CreatableTopic(
+            name=name,
+            num_partitions=1,
+            replication_factor=1,
+            configs=[CREATE.CreatableTopicConfig(name="retention.ms", value=value)] if value is not None else [],
+        )
+        for name, value in wanted.items()
+    ]
+    answers = line.call(19, 7, topics=topics, timeout_ms=1000).topics
+    told = {one.name: {entry.name: entry.value for entry in one.configs}["retention.ms"] for one in answers}
+    assert told == {name: value or "604800000" for name, value in wanted.items()}
+    assert len(asked) == 3
 
 
 def test_the_cost_of_asking_for_topics_that_are_not_there_grows_with_their_number() -> None:

@@ -29,6 +29,9 @@ from duramen.wire.messages.delete_topics import DeleteTopicsResponse
 if TYPE_CHECKING:
     from duramen.server.request import Request
 
+Described = dict[frozenset[tuple[str, str]], list[Any]]
+"""What a topic with these settings is told of all its settings: most of one request have the same."""
+
 
 def handle_create(request: Request) -> None:
     """Create topics; each one is refused or taken alone. A name given twice is refused."""
@@ -53,7 +56,8 @@ def handle_create(request: Request) -> None:
         if isinstance(results, DuramenError):
             entries = [_creation_refused(topic.name, results.code, str(results)) for topic in wanted]
         else:
-            entries = [_created(request, by_name[result.name], result) for result in results]
+            described: Described = {}
+            entries = [_created(request, by_name[result.name], result, described) for result in results]
         request.reply(CreateTopicsResponse.new(topics=refused + entries))
 
     broker.catalog.submit(
@@ -85,17 +89,13 @@ def _creation_refused(name: str, code: ErrorCode, message: str | None) -> Any:
     return CreateTopicsResponse.CreatableTopicResult(name=name, error_code=int(code), error_message=message, configs=[])
 
 
-def _created(request: Request, wanted: Any, result: TopicCreated) -> Any:
+def _created(request: Request, wanted: Any, result: TopicCreated, described: Described) -> Any:
     if result.result.error is not ErrorCode.NONE:
         return _creation_refused(result.name, result.result.error, result.result.message)
     overrides = {entry.name: entry.value for entry in wanted.configs if entry.value is not None}
-    return CreateTopicsResponse.CreatableTopicResult(
-        name=result.name,
-        topic_id=NO_TOPIC_ID if request.body.validate_only else result.topic_id,
-        error_message=None,
-        num_partitions=result.partitions,
-        replication_factor=result.replication_factor,
-        configs=[
+    configs = described.get(key := frozenset(overrides.items()))
+    if configs is None:
+        configs = described[key] = [
             CreateTopicsResponse.CreatableTopicConfigs(
                 name=entry.name,
                 value=entry.value,
@@ -104,7 +104,14 @@ def _created(request: Request, wanted: Any, result: TopicCreated) -> Any:
                 is_sensitive=entry.is_sensitive,
             )
             for entry in describe_topic(request.broker.config, overrides)
-        ],
+        ]
+    return CreateTopicsResponse.CreatableTopicResult(
+        name=result.name,
+        topic_id=NO_TOPIC_ID if request.body.validate_only else result.topic_id,
+        error_message=None,
+        num_partitions=result.partitions,
+        replication_factor=result.replication_factor,
+        configs=configs,
     )
 
 
