@@ -204,10 +204,12 @@ class Queries:
         name, version = plan.step.name, plan.version
         last = self.connector.written(version.sink(self.pipeline.name, plan.reading.generation))
         if last is not None:
+            beside = self.output_topic(plan) != plan.step.to
+            otherwise = "take another --version" if beside else "give the function, or the pipeline, another name"
             raise ConfigError(
                 f"{name} {version.name} of pipeline {self.pipeline.name} has written {last + 1} batches to its topic, "
                 f"and there is no {plan.checkpoint}, which tells how far: all would be written again. Put back "
-                f"{version.path}; or give the function, or the pipeline, another name, and it begins anew"
+                f"{version.path}; or {otherwise}, and it begins anew"
             )
 
     def _describe(self, plan: Plan, accept: bool) -> None:

@@ -121,6 +121,11 @@ def test_a_stream_that_lost_its_checkpoint_is_told_what_to_do(runner: StepRunner
     with looping(runner) as loop, pytest.raises(ConfigError, match=r"late v1 .* has written 12 batches.*another name"):
         loop.begin("late")
     assert runner.folder("late").version("v1").about() is None
+    runner.sinks["tour.late.v2.0"] = 3
+    runner.folder("late").version("v1").describe({"to": "late"})
+    with pytest.raises(ConfigError, match=r"late v2 .* has written 4 batches.*take another --version"):
+        runner.start(runner.plan("late", "v2"), True, "")
+    (runner.folder("late").path / "v1" / "about.json").unlink()
     checkpoint = runner.folder("late").version("v1").checkpoint(0)
     checkpoint.mkdir()
     (checkpoint / "metadata").write_text("{}")
