@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -151,6 +151,16 @@ class Coordinators:
             self._hosts[index].submit(TopicsDeleted(tuple(gone)), lambda _: None)
 
     # ---- commands --------------------------------------------------------------------------------------------
+
+    def sharing(self, group_ids: Iterable[str]) -> list[list[str]]:
+        """The groups, those of one machine together: who asks about many asks each machine once."""
+        count = self._partitions()
+        if not count:  # nobody knows yet
+            return [[group_id] for group_id in group_ids]
+        found: dict[int, list[str]] = {}
+        for group_id in group_ids:
+            found.setdefault(partition_for(group_id, count), []).append(group_id)
+        return list(found.values())
 
     def submit(self, group_id: str, command: Any, on_reply: Callable[[Any], None]) -> None:
         """Have the group's machine decide; errors reach `on_reply` as DuramenError."""

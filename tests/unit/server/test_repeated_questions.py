@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.unit.server.broker_world import NOW, InProcess
 
+from duramen.server.coordinators import Coordinators
 from duramen.wire.batch import build_batch
 from duramen.wire.messages import API
 
@@ -56,6 +58,28 @@ def test_a_group_is_described_and_told_its_offsets_once() -> None:
     groups = [fetch.OffsetFetchRequestGroup(group_id=name, topics=None) for name in ("g", "h") * TIMES]
     answers = line.call(9, 8, groups=groups).groups
     assert [(group.group_id, len(group.topics)) for group in answers] == [("g", 1), ("h", 0)]
+
+
+def test_a_machine_is_asked_about_all_its_groups_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each group was a question of its own: tens of thousands of them held the loop for a second."""
+    server = InProcess(offsets_topic_num_partitions="3")
+    line = server.connect()
+    line.create_topic("t")
+    names = [f"g{number}" for number in range(60)]
+    groups = line.call(15, 5, groups=names).groups
+    assert [(group.group_id, group.error_code) for group in groups] == [(name, 15) for name in names]
+    commit = API[8].request
+    partition = commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=0)
+    topic = commit.OffsetCommitRequestTopic(name="t", partitions=[partition])
+    line.call(10, 4, key_type=0, coordinator_keys=["g"])
+    for name in names[::2]:
+        line.call(8, 8, group_id=name, topics=[topic])
+    submit, asked = Coordinators.submit, []
+    monkeypatch.setattr(Coordinators, "submit", lambda *given: asked.append(given[2]) or submit(*given))
+    groups = line.call(15, 5, groups=names).groups
+    states = ["Empty" if number % 2 == 0 else "Dead" for number in range(60)]
+    assert [(group.group_id, group.group_state) for group in groups] == list(zip(names, states, strict=True))
+    assert len(asked) == 3
 
 
 def test_a_group_that_is_asked_for_twice_is_told_both_times_what_it_was_asked_for() -> None:

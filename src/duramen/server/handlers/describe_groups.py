@@ -27,25 +27,22 @@ GROUP_OPERATIONS = (
 
 
 def handle(request: Request) -> None:
-    """Ask each group's machine."""
+    """Ask each machine about all its groups."""
     names = list(dict.fromkeys(request.body.groups))  # once each, as in describe_producers.py
-    described: list[Any] = [None] * len(names)
-    left = len(names)
+    described: dict[str, Any] = {}
 
-    def answered(number: int, answer: Any) -> None:
-        nonlocal left
-        described[number] = _describe(request, names[number], answer)
-        left -= 1
-        if left == 0:
-            request.reply(DescribeGroupsResponse.new(groups=described))
+    def answered(asked: list[str], answer: Any) -> None:
+        for number, name in enumerate(asked):
+            described[name] = _describe(request, name, answer[number] if isinstance(answer, list) else answer)
+        if len(described) == len(names):
+            request.reply(DescribeGroupsResponse.new(groups=[described[name] for name in names]))
 
-    if not names:
-        request.reply(DescribeGroupsResponse.new(groups=[]))
-    for number, name in enumerate(names):
-        if name in request.denied:
-            answered(number, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        else:
-            request.broker.coordinators.submit(name, DescribeGroups((name,)), partial(answered, number))
+    coordinators = request.broker.coordinators
+    denied = [name for name in names if name in request.denied]
+    if denied or not names:
+        answered(denied, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    for asked in coordinators.sharing(name for name in names if name not in request.denied):
+        coordinators.submit(asked[0], DescribeGroups(tuple(asked)), partial(answered, asked))
 
 
 def _describe(request: Request, name: str, answer: Any) -> Any:
@@ -53,7 +50,7 @@ def _describe(request: Request, name: str, answer: Any) -> Any:
         answer = group_error(answer)
     if isinstance(answer, ErrorCode):
         return DescribeGroupsResponse.DescribedGroup(group_id=name, error_code=int(answer))
-    group: GroupDescription = answer[0]
+    group: GroupDescription = answer
     entry = DescribeGroupsResponse.DescribedGroup(
         group_id=name,
         group_state=group.state,
