@@ -120,7 +120,7 @@ def workers(spark: SparkSession, folder: Path, bootstrap: str) -> Iterator[Check
         yield Check("executors", False, f"{spark.sparkContext.master} gave none in a minute", remedy)
         return
     try:
-        told = _asked(spark, _task(str(folder.resolve()), advertised(bootstrap)), executors)
+        told, executors = asked(spark, _task(str(folder.resolve()), advertised(bootstrap)), executors)
     except (PySparkException, Py4JError) as error:
         remedy = f"set PYSPARK_PYTHON to a Python that every executor has; here it is {sys.executable}"
         yield Check("workers", False, _cause(error), remedy)
@@ -162,18 +162,22 @@ class Told(NamedTuple):
 _Told = tuple[str, int, str, list[str], list[str], bool]
 
 
-def _asked(spark: SparkSession, task: Callable[[int], _Told], executors: int) -> list[Told]:
-    """What every executor says; after ROUNDS jobs without an answer of each, what the others say."""
+def asked(spark: SparkSession, task: Callable[[int], _Told], executors: int) -> tuple[list[Told], int]:
+    """(What every executor says, how many there are by then); of ROUNDS jobs without an answer of each, the others'.
+
+    A session begins with the first executor, and more come while it asks that one.
+    """
     context = spark.sparkContext
-    tasks = max(context.defaultParallelism, executors)
     told: dict[tuple[str, int], Told] = {}
     for _ in range(ROUNDS):
+        tasks = max(context.defaultParallelism, executors)
         answers = context.parallelize(range(tasks), tasks).map(task).collect()
         for host, parent, python, missing, unreached, sees in answers:
             told[host, parent] = Told(host, python, tuple(missing), tuple(unreached), sees)
+        executors = max(executors, await_executors(spark, lambda _said: None))
         if len(told) >= executors:
             break
-    return list(told.values())
+    return list(told.values()), executors
 
 
 def _task(folder: str, addresses: list[str]) -> Callable[[int], _Told]:

@@ -159,6 +159,17 @@ def test_a_master_that_gives_no_executor_is_told_and_waited_for(monkeypatch: pyt
     assert await_executors(context("spark://h:1", iter(()), spark_dynamicAllocation_enabled="true"), said.append) == 1
 
 
+def test_the_doctor_asks_executors_that_come_while_it_asks_others() -> None:
+    spark = context("spark://h:1", iter([2, 2]))
+    spark.sparkContext.defaultParallelism = 1
+    there = [("h", 1, "3.11", [], [], True), ("h", 2, "3.11", [], [], True)]
+    spark.sparkContext.parallelize = lambda numbers, tasks: MagicMock(
+        map=lambda task: MagicMock(collect=lambda: there[:tasks])
+    )
+    told, executors = doctor.asked(spark, MagicMock(), 1)
+    assert (len(told), executors) == (2, 2)
+
+
 def test_the_pointer_and_its_cuts_are_read_back(tmp_path: Path) -> None:
     folder = StepFolder(tmp_path, "delays")
     assert folder.current() == Current("v1", None, ())
