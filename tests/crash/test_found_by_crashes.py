@@ -427,3 +427,25 @@ def test_a_truncation_takes_segments_from_who_is_about_to_seal_them() -> None:
     session.start()
     check_directory(session.directory, session.promises)
     session.crash()
+
+
+def test_a_log_start_inside_a_batch_that_is_cut_off_goes_back_with_the_end() -> None:
+    """Memory went back to where the batch began, a start did not: what was written there next was not to be read."""
+    session = Session(1)
+    session.start()
+    session.create(1)
+    session.put(1, 300, records=3)
+    session.put(1, 300, records=3)
+    session.commit()
+    session.advance_start(1, 4)
+    session.commit()
+    session.truncate(1, 4)
+    session.commit()
+    assert (session.log(1).start_offset, session.log(1).end_offset) == (3, 3)
+    session.put(1, 300)
+    session.commit()
+    session.crash()
+    session.disk.end_process()
+    session.start()
+    assert [base for base, _ in read_raw(session.log(1))] == [3]
+    session.crash()

@@ -175,6 +175,7 @@ class Plan:
             self.accept_from = min(self.accept_from, point, key=lambda each: each.place)
             self.accept_to = point
         self.end = point
+        self.start = min(self.start, point.offset)  # it lay in the batch that went: the next one is to be read
         self.truncated = True
         self.cut = min(self.cut, point.offset)
         self.epochs.append((-1, point.offset))
