@@ -39,7 +39,8 @@ class LogPromise:
     acknowledged: by base offset. synced_end: of a page-cache topic, what a checkpoint has made durable.
     start_asked, start: the log start that was asked for, the acknowledged one. cut_asked: the offset of the truncation
     under way; cuts_asked, cuts: how many truncations were asked for and acknowledged. lost: the path of a file that was
-    taken away or is an old one; whichever start makes it anew says so.
+    taken away or is an old one; whichever start makes it anew says so. forgotten: the highest log start that was asked
+    for and never came to be: the file of epochs may be of that moment, and know nothing of the batches in front.
     """
 
     tp: TopicPartition
@@ -58,10 +59,26 @@ class LogPromise:
     cuts: int = 0
     synced_end: int = 0
     lost: str = ""
+    forgotten: int = 0
 
     def snapshot(self) -> LogPromise:
         """A copy that later acknowledgements do not change; what may be there is shared."""
         return replace(self, acknowledged=dict(self.acknowledged))
+
+    def history(self, start: int, end: int) -> dict[int, bytes]:
+        """The batches that make the log up to `end` now, back to the one that holds `start`; none that was cut away."""
+        ending: dict[int, tuple[int, int, bytes]] = {}
+        for base, queued in self.queued.items():
+            for cut, data in queued:
+                after = parse_header(data).next_offset
+                if after not in ending or cut >= ending[after][0]:
+                    ending[after] = (cut, base, data)
+        found: dict[int, bytes] = {}
+        while end > start:
+            _, base, data = ending[end]
+            found[base] = data
+            end = base
+        return found
 
 
 Promises = dict[TopicId, LogPromise]
@@ -159,10 +176,13 @@ def _check_epochs(view: LogView, promise: LogPromise) -> None:
     latest = view.epochs[-1][0] if view.epochs else -1
     if promise.cut_asked is None:
         require(latest >= promise.epoch, f"{promise.tp}: epoch {promise.epoch} is forgotten, {view.epochs}")
+    known_from = starts[0] if starts else view.end
+    if known_from > max(promise.forgotten, promise.start_asked):
+        known_from = 0
     for base, data in view.batches:
         header = parse_header(data)
         said = max((epoch for epoch, start in view.epochs if start <= base), default=-1)
-        if header.leader_epoch >= 0 and base >= view.start:
+        if header.leader_epoch >= 0 and base >= max(view.start, known_from):
             require(said == header.leader_epoch, f"{promise.tp}: batch {base}: {header.leader_epoch}, {view.epochs}")
 
 

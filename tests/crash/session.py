@@ -11,6 +11,7 @@ from tests.crash.tape import TapeDisk
 
 from duramen.errors import DuramenError, StorageError
 from duramen.model import TopicId, TopicPartition
+from duramen.ports import Disk
 from duramen.storage.cleaner import CleanerSettings
 from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.log import Log
@@ -67,7 +68,7 @@ def small(*, stable: bool = True, compacted: bool = False, segment_bytes: int = 
 
 
 def open_directory(
-    disk: TapeDisk, promises: Promises, first: int = 1, settings: DirectorySettings = SETTINGS
+    disk: Disk, promises: Promises, first: int = 1, settings: DirectorySettings = SETTINGS
 ) -> LogDirectory:
     """Start the directory as the engine does, its topics configured."""
     directory = LogDirectory.open(disk, DATA, settings, now_ms=NOW, entropy=Numbers(first))
@@ -234,11 +235,7 @@ class Session:
         log.configure(small(stable=stable))
         promise.stable = stable
         if stable:
-            everything = {
-                base: queued[-1][1]
-                for base, queued in promise.queued.items()
-                if log.start_offset <= base < log.end_offset
-            }
+            everything = promise.history(log.start_offset, log.end_offset)
             self._later(lambda: promise.acknowledged.update(everything))
 
     # ---- the engine's cycle

@@ -1,0 +1,464 @@
+"""Everything a log directory does, cut into steps, so that any of them may come between the parts of another.
+
+What the engine has other threads do (a group of the journal, a checkpoint, maintenance, a compaction) is under way here
+until a later step goes on with it. Which step is next, and with what, is drawn from the seed.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import cast
+
+from tests.crash.promises import LogPromise, require, view_of
+from tests.crash.session import CLEANER, NOW, Session, SmallSegments, topic_id
+
+from duramen.errors import CorruptLogError, DuramenError, FencedDirectoryError, KafkaError, StorageError
+from duramen.sim.disk import Call, CrashDisk
+from duramen.storage.checkpointing import Checkpoint
+from duramen.storage.cleaner import Cleaning
+from duramen.storage.housekeeping import Job
+from duramen.storage.journal import Group
+from duramen.storage.leases import Lease
+from duramen.storage.log import Log
+from duramen.storage.no_room import NoRoomError
+
+TOPICS = 4
+"""So many are there at once at most, and 200 in all: their numbers are ids."""
+SIZES = (90, 200, 600, 1500, 2900)
+LARGE = (*SIZES, 7000, 20_000)
+"""The largest go to the segments at once (SETTINGS.bypass_bytes)."""
+PRODUCERS = (3, 5)
+FAULTS = ("no space", "some no space", "no files", "failing sync")
+
+
+class Steps(Session):
+    """The directory of one life, with what is under way in it.
+
+    dice: what draws the steps. trace: their names, and what they raised. met: how often something was met, by name.
+    """
+
+    disk: CrashDisk  # type: ignore[assignment] # one that crashes by itself needs no tape
+
+    def __init__(self, seed: int) -> None:
+        self.dice = Random(seed * 7919 + 1)
+        super().__init__(seed, CrashDisk(Random(seed), torn=self.dice.random() < 0.7))  # type: ignore[arg-type]
+        self.trace: list[str] = []
+        self.met: Counter[str] = Counter()
+        self.next_topic = 1
+        self.now = NOW
+        self._nothing_under_way()
+
+    def _nothing_under_way(self) -> None:
+        self.group: Group | None = None
+        self.round: tuple[Checkpoint, bool] | None = None
+        self.jobs: list[Job] = []
+        self.ran: tuple[Job, Exception | None] | None = None
+        self.cleaning: Cleaning | None = None
+        self.cleaning_job: Callable[[], object] | None = None
+        self.leases: list[Lease] = []
+        self._waiting.clear()
+
+    def mark(self) -> None:
+        """There is no tape."""
+
+    def steps(self, count: int) -> bool:
+        """So many steps, drawn; False when the directory was fenced on the way."""
+        names, weights = list(STEPS), list(STEPS.values())
+        for _ in range(count):
+            step = self.dice.choices(names, weights)[0]
+            self.trace.append(step.__name__)
+            try:
+                step(self)
+            except (KafkaError, StorageError, OSError) as error:
+                self.trace.append(f"  {error!r}"[:160])
+                if self.directory.journal.failed is not None:
+                    self.met["fenced"] += 1
+                    return False
+                told = isinstance(error, (KafkaError, NoRoomError)) or self.disk.fault is not None
+                if isinstance(error, CorruptLogError) or not told:
+                    raise
+        return True
+
+    def _some(self, *, compacted: bool | None = None) -> tuple[Log, LogPromise] | None:
+        """A log that nobody wants to delete."""
+        there = [
+            (self.directory.logs[each, 0], promise)
+            for each, promise in self.promises.items()
+            if (each, 0) in self.directory.logs and not promise.delete_asked and compacted in (None, promise.compacted)
+        ]
+        return self.dice.choice(there) if there else None
+
+    def producers_go_on(self, log: Log) -> None:
+        """Behind what the log knows of them."""
+        for producer in PRODUCERS:
+            known = log.producers.get(producer)
+            self._sequences[log.topic_id, producer] = known.last_sequence + 1 if known else 0
+
+    # ---- topics
+
+    def make_topic(self) -> None:
+        """A new one, often under the name of one that was deleted."""
+        there = {log.tp.topic for log in self.directory.logs.values()}
+        if self.next_topic > 200 or len(there) >= TOPICS:
+            return
+        number = self.next_topic
+        self.next_topic += 1
+        kind = self.dice.choice(["stable", "stable", "page-cache", "compacted"])
+        old = sorted({promise.tp.topic for promise in self.promises.values()} - there)
+        again = bool(old) and self.dice.random() < 0.7
+        name = self.dice.choice(old) if again else f"topic{number}"
+        try:
+            self.create(number, stable=kind != "page-cache", compacted=kind == "compacted", name=name)
+        except (StorageError, KafkaError, OSError):
+            if (topic_id(number), 0) not in self.directory.logs:
+                self.promises[topic_id(number)].delete_asked = True
+            raise
+        self.met["topics made"] += 1
+        self.met["topics made under an old name"] += again
+
+    def delete_topic(self) -> None:
+        """One of several."""
+        some = self._some()
+        if some is not None and len(self.directory.logs) > 1 and self.dice.random() < 0.5:
+            self.delete(number_of(some[0]))
+            self.met["topics deleted"] += 1
+
+    def change_durability(self) -> None:
+        """From stable to page-cache, or back."""
+        some = self._some(compacted=False)
+        if some is None or some[1].cut_asked is not None or self.dice.random() < 0.5:
+            return
+        log, promise = some
+        try:
+            self.configure(number_of(log), stable=not promise.stable)
+        except FencedDirectoryError:
+            raise
+        except (KafkaError, OSError, StorageError) as error:
+            self.directory.journal.fail(None, error)  # as the engine does: it cannot say which of the two it is
+            raise
+        self.met["durability changed"] += 1
+
+    def change_retention(self) -> None:
+        """By bytes and by time."""
+        some = self._some(compacted=False)
+        if some is not None:
+            config = cast(SmallSegments, some[0].config)
+            config.retention_bytes = self.dice.choice([-1, 3000, 8000])
+            config.retention_ms = self.dice.choice([-1, -1, 5000])
+
+    def raise_epoch(self) -> None:
+        """A new leader. Of a page-cache log that is no promise: the epoch may begin in what power takes."""
+        some = self._some()
+        if some is None or self.dice.random() < 0.5:
+            return
+        log, promise = some
+        epoch = log.epochs.latest + self.dice.choice([1, 1, 3])
+        if promise.stable:
+            self.epoch(number_of(log), epoch)
+        else:
+            log.assign_epoch(epoch)
+        self.met["epochs"] += 1
+
+    # ---- records
+
+    def append(self) -> None:
+        """A batch, of a producer or of nobody. One that is refused has changed nothing."""
+        some = self._some()
+        if some is None:
+            return
+        log, promise = some
+        size = self.dice.choice(LARGE if self.dice.random() < 0.3 else SIZES)
+        producer = self.dice.choice((-1, *PRODUCERS))
+        key, base = (log.topic_id, producer), log.end_offset
+        sequence = self._sequences.get(key, 0)
+        try:
+            self.put(
+                number_of(log),
+                size,
+                records=self.dice.choice([1, 1, 3]),
+                producer=producer,
+                tombstone=promise.compacted and self.dice.random() < 0.2,
+                timeless=self.dice.random() < 0.1,
+            )
+        except (KafkaError, OSError, StorageError):
+            require(log.end_offset == base, f"{log.tp}: a batch was refused, and the log ends behind it")
+            self._sequences[key] = sequence
+            promise.queued[base].pop()
+            if not promise.queued[base]:
+                del promise.queued[base]
+            self.met["appends refused"] += 1
+            raise
+        self.met["batches"] += 1
+
+    def append_some(self) -> None:
+        """A few batches."""
+        for _ in range(self.dice.randrange(1, 8)):
+            self.append()
+
+    def cut_end(self) -> None:
+        """A truncation, when nothing waits: what was not acknowledged before a cut would be so after it."""
+        some = self._some(compacted=False)
+        if some is None or some[1].cut_asked is not None or self.dice.random() < 0.6:
+            return
+        log, promise = some
+        low = max(log.start_offset, log.segments[0].base_offset)
+        if log.end_offset <= low:
+            return
+        offset = self.dice.randrange(low, log.end_offset + 1)
+        for _ in range(20):
+            self.take_group()
+            self.end_group()
+        if self._waiting:
+            return
+        before = promise.cuts_asked, promise.cut_asked
+        try:
+            self.truncate(number_of(log), offset)
+        except OSError as error:
+            self.directory.journal.fail(None, error)  # memory may be cut, and the journal knows nothing of it
+            raise
+        except KafkaError:
+            promise.cuts_asked, promise.cut_asked = before
+            raise
+        promise.start = min(promise.start, log.end_offset)
+        promise.start_asked = max(promise.start_asked, promise.start)
+        self.producers_go_on(log)
+        self.met["truncations"] += 1
+
+    def raise_start(self) -> None:
+        """The records below an offset are deleted."""
+        some = self._some(compacted=False)
+        if some is None or self.dice.random() < 0.5:
+            return
+        log = some[0]
+        if log.durable_end > log.start_offset:
+            self.advance_start(number_of(log), self.dice.randrange(log.start_offset, log.durable_end + 1))
+            self.met["starts raised"] += 1
+
+    def roll(self) -> None:
+        """A new segment."""
+        some = self._some()
+        if some is not None and some[0].active.size and some[0].active.dormant is None:
+            some[0].roll()
+            self.met["rolls"] += 1
+
+    def read_back(self) -> None:
+        """A log, whole: exactly what was written and is left."""
+        some = self._some(compacted=False)
+        if some is not None and some[0].cut is None:
+            log, promise = some
+            left = promise.history(log.start_offset, log.end_offset)
+            require(dict(view_of(log).batches) == left, f"{log.tp}: what is read is not what was written")
+            self.met["logs read"] += 1
+
+    def lease(self) -> None:
+        """Hold what is behind an offset back from retention, or let it go."""
+        some = self._some()
+        if self.leases and self.dice.random() < 0.5:
+            self.leases.pop().release()
+        elif some is not None:
+            log = some[0]
+            offset = self.dice.randrange(log.start_offset, log.end_offset + 1)
+            self.leases.append(log.lease(offset, self.now + self.dice.randrange(1, 5000)))
+            self.met["leases"] += 1
+
+    def look_up_time(self) -> None:
+        """By index, or, where it was lost, by a look at the records."""
+        some = self._some()
+        if some is not None and some[0].cut is None:
+            log = some[0]
+            log.offset_for_timestamp(NOW + self.dice.randrange(0, log.end_offset + 2), log.end_offset)
+            log.max_timestamp_offset(log.end_offset)
+            self.met["times looked up"] += 1
+
+    # ---- the engine's cycle
+
+    def take_group(self) -> None:
+        """What is queued becomes a group; others go on meanwhile."""
+        if self.group is None:
+            self.group = self.directory.take_group()
+
+    def end_group(self) -> None:
+        """The group that was taken is written and synced."""
+        group = self.group
+        if group is None:
+            return
+        try:
+            group.run()
+        except NoRoomError:
+            return  # it is tried again
+        except OSError as error:
+            self.group = None
+            self.directory.journal.fail(group, error)
+            raise
+        self.group = None
+        self.directory.journal.complete(group)
+        self.settle()
+        for log in self.directory.logs.values():
+            log.producers.committed(log.durable_end)
+        self.met["groups"] += 1
+
+    def commit_some(self) -> None:
+        """Some groups."""
+        for _ in range(3):
+            self.take_group()
+            self.end_group()
+
+    def go_on_with_checkpoint(self) -> None:
+        """Take a job of it, run it, or account for it."""
+        if self.round is None:
+            job = self.directory.take_checkpoint(self.dice.random() < 0.5)
+            self.round = None if job is None else (job, False)
+            return
+        job, has_run = self.round
+        self.round = None
+        if not has_run:
+            try:
+                job.run()
+            except OSError as error:
+                self.directory.fail_checkpoint(job, error)
+                raise
+            self.round = job, True
+            return
+        self.directory.complete_checkpoint(job)
+        for log, sync, _ in job.syncs:
+            promise = self.promises[log.topic_id]
+            if not promise.cuts_asked and not log.stable:  # behind a cut the job may speak of what was cut off
+                promise.synced_end = max(promise.synced_end, min(sync.end_offset, log.end_offset))
+        self.met["checkpoints"] += job.files is not None
+
+    def checkpoint_some(self) -> None:
+        """Some parts of checkpoints."""
+        for _ in range(self.dice.randrange(1, 12)):
+            self.go_on_with_checkpoint()
+
+    def go_on_with_maintenance(self) -> None:
+        """Take what is due, run the first job, or account for it."""
+        if self.ran is not None:
+            job, error = self.ran
+            self.ran = None
+            self.jobs.pop(0)
+            if error is None:
+                job.complete()
+                self.met[f"maintenance: {type(job).__name__}"] += 1
+            else:
+                job.fail(error)
+        elif self.jobs:
+            job = self.jobs[0]
+            try:
+                job.run()
+            except (OSError, DuramenError) as raised:
+                self.ran = job, raised
+            else:
+                self.ran = job, None
+        else:
+            self._take_maintenance()
+
+    def _take_maintenance(self) -> None:
+        for log in self.directory.logs.values():
+            promise = self.promises[log.topic_id]
+            promise.start_asked = max(promise.start_asked, log.end_offset)
+        self.now += 1
+        self.jobs = list(self.directory.take_maintenance(self.now))
+        for log in self.directory.logs.values():
+            promise = self.promises[log.topic_id]
+            promise.start_asked = max(promise.start, log.start_offset)
+
+    def keep_house_some(self) -> None:
+        """Some parts of maintenance: seals, retention, removals, the journal's growth."""
+        for _ in range(self.dice.randrange(1, 10)):
+            self.go_on_with_maintenance()
+
+    def go_on_with_compaction(self) -> None:
+        """Begin a pass, take a job of it, or run it."""
+        if self.cleaning is None:
+            self.now += 1000
+            self.cleaning = self.directory.cleaner.take(CLEANER, self.now)
+            return
+        if self.cleaning_job is None:
+            self.cleaning_job = self.cleaning.take(self.now)
+        else:
+            job, self.cleaning_job = self.cleaning_job, None
+            try:
+                job()
+            except (OSError, DuramenError) as error:
+                self.cleaning.fail(error)
+        if self.cleaning.over:
+            self.cleaning = self.cleaning_job = None
+            self.met["compactions"] += 1
+
+    def compact_some(self) -> None:
+        """Some parts of compactions."""
+        for _ in range(self.dice.randrange(1, 20)):
+            self.go_on_with_compaction()
+
+    # ---- the disk
+
+    def break_or_mend_disk(self) -> None:
+        """From now on it is full, lacks files or loses what is synced; or no more."""
+        if self.dice.random() < 0.7:
+            return
+        if self.disk.fault is not None:
+            self.disk.fault = None
+            self.directory.journal.no_room = None
+            return
+        kind = self.dice.choice(FAULTS)
+        random = Random(self.dice.random())
+
+        def fault(call: Call) -> OSError | None:
+            error = fault_of(kind, call, random)
+            if error is not None:
+                self.met[f"fault: {kind}"] += 1
+            return error
+
+        self.disk.fault = fault
+
+
+def number_of(log: Log) -> int:
+    """The number of its topic."""
+    return log.topic_id[-1]
+
+
+def fault_of(kind: str, call: Call, random: Random) -> OSError | None:
+    """The error that such a disk has for a call. A journal is laid out beforehand: its parts need no space."""
+    if kind == "failing sync":
+        fails = call.operation in ("sync", "sync_directory") and random.random() < 0.05
+        return OSError(errno.EIO, "a bad sector", call.path) if fails else None
+    if kind == "no files":
+        fails = call.operation == "open" and random.random() < 0.5
+        return OSError(errno.EMFILE, "too many open files", call.path) if fails else None
+    if call.operation not in ("pwritev", "rename", "preallocate") or (kind != "no space" and random.random() < 0.7):
+        return None
+    if call.operation == "pwritev" and "journal" in call.path and ".new" not in call.path:
+        return None
+    if call.operation == "rename" and random.random() < 0.9:
+        return None
+    return OSError(errno.ENOSPC, "no space", call.path)
+
+
+STEPS: dict[Callable[[Steps], None], int] = {
+    Steps.make_topic: 1,
+    Steps.delete_topic: 1,
+    Steps.change_durability: 1,
+    Steps.change_retention: 1,
+    Steps.raise_epoch: 1,
+    Steps.append: 4,
+    Steps.append_some: 5,
+    Steps.cut_end: 1,
+    Steps.raise_start: 1,
+    Steps.roll: 1,
+    Steps.read_back: 1,
+    Steps.lease: 1,
+    Steps.look_up_time: 1,
+    Steps.take_group: 2,
+    Steps.end_group: 2,
+    Steps.commit_some: 6,
+    Steps.go_on_with_checkpoint: 2,
+    Steps.checkpoint_some: 3,
+    Steps.keep_house_some: 3,
+    Steps.compact_some: 3,
+    Steps.break_or_mend_disk: 1,
+}
+"""How often each is drawn."""

@@ -1,0 +1,69 @@
+"""Random lives of a log directory keep every promise; and planted bugs that they must find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from unittest.mock import patch
+
+import pytest
+from tests.crash.lives import live
+from tests.crash.lives_sweep import Lives
+
+from duramen.sim.disk import CrashDisk, CrashFile
+from duramen.storage.recovery_plan import Plan, Point
+
+LIVES = 100
+"""In `make test`; `make crash-lives` has 4,000."""
+
+
+def test_every_promise_is_kept_through_random_lives() -> None:
+    lives = Lives()
+    for seed in range(1, 1 + LIVES):
+        lives.add(live(seed))
+    assert [f"{each.seed}: {each.violation}" for each in lives.broken] == []
+    assert lives.missing == []
+
+
+def test_a_seed_decides_everything() -> None:
+    assert live(8) == live(8)
+
+
+def without_syncs_of(suffix: str) -> AbstractContextManager[object]:
+    sync = CrashFile.sync
+
+    def forgetful(file: CrashFile) -> None:
+        if not file.path.endswith(suffix):
+            sync(file)
+
+    return patch.object(CrashFile, "sync", forgetful)
+
+
+def without_syncs_of_names() -> AbstractContextManager[object]:
+    return patch.object(CrashDisk, "sync_directory", lambda disk, path: None)
+
+
+def start_that_stays_behind_a_cut() -> AbstractContextManager[object]:
+    truncate = Plan._truncate
+
+    def forgetful(plan: Plan, point: Point) -> None:
+        start = plan.start
+        truncate(plan, point)
+        plan.start = start
+
+    return patch.object(Plan, "_truncate", forgetful)
+
+
+PLANTED: dict[str, Callable[[], AbstractContextManager[object]]] = {
+    "the sync behind an acknowledgement": lambda: without_syncs_of(".part"),
+    "the segments' syncs": lambda: without_syncs_of(".log"),
+    "the syncs of names": without_syncs_of_names,
+    "a start that goes back with the end": start_that_stays_behind_a_cut,
+}
+
+
+@pytest.mark.parametrize("forgotten", PLANTED)
+def test_what_is_forgotten_is_found(forgotten: str) -> None:
+    with PLANTED[forgotten]():
+        broken = next((seed for seed in range(1, 1 + LIVES) if live(seed).violation), None)
+    assert broken is not None, f"{forgotten} can be left out, and nobody notices"
