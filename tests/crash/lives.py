@@ -77,7 +77,7 @@ class Life(Steps):
 
     def start(self) -> None:
         """Open the directory; nothing is under way."""
-        self._nothing_under_way()
+        self.nothing_under_way()
         self.directory = open_directory(self.disk, self.promises, self.dice.randrange(1, 1 << 30), self.settings)
 
     def run(self) -> str:

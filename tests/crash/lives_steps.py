@@ -1,27 +1,18 @@
-"""Everything a log directory does, cut into steps, so that any of them may come between the parts of another.
-
-What the engine has other threads do (a group of the journal, a checkpoint, maintenance, a compaction) is under way here
-until a later step goes on with it. Which step is next, and with what, is drawn from the seed.
-"""
+"""Everything that is done to a log directory, in steps; which one is next, and with what, is drawn from the seed."""
 
 from __future__ import annotations
 
 import errno
-from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import cast
 
+from tests.crash.lives_cycle import Cycle
 from tests.crash.promises import LogPromise, require, view_of
-from tests.crash.session import CLEANER, NOW, Session, SmallSegments, topic_id
+from tests.crash.session import NOW, SmallSegments, topic_id
 
-from duramen.errors import CorruptLogError, DuramenError, FencedDirectoryError, KafkaError, StorageError
-from duramen.sim.disk import Call, CrashDisk
-from duramen.storage.checkpointing import Checkpoint
-from duramen.storage.cleaner import Cleaning
-from duramen.storage.housekeeping import Job
-from duramen.storage.journal import Group
-from duramen.storage.leases import Lease
+from duramen.errors import CorruptLogError, FencedDirectoryError, KafkaError, StorageError
+from duramen.sim.disk import Call
 from duramen.storage.log import Log
 from duramen.storage.no_room import NoRoomError
 
@@ -34,35 +25,8 @@ PRODUCERS = (3, 5)
 FAULTS = ("no space", "some no space", "no files", "failing sync")
 
 
-class Steps(Session):
-    """The directory of one life, with what is under way in it.
-
-    dice: what draws the steps. trace: their names, and what they raised. met: how often something was met, by name.
-    """
-
-    disk: CrashDisk  # type: ignore[assignment] # one that crashes by itself needs no tape
-
-    def __init__(self, seed: int) -> None:
-        self.dice = Random(seed * 7919 + 1)
-        super().__init__(seed, CrashDisk(Random(seed), torn=self.dice.random() < 0.7))  # type: ignore[arg-type]
-        self.trace: list[str] = []
-        self.met: Counter[str] = Counter()
-        self.next_topic = 1
-        self.now = NOW
-        self._nothing_under_way()
-
-    def _nothing_under_way(self) -> None:
-        self.group: Group | None = None
-        self.round: tuple[Checkpoint, bool] | None = None
-        self.jobs: list[Job] = []
-        self.ran: tuple[Job, Exception | None] | None = None
-        self.cleaning: Cleaning | None = None
-        self.cleaning_job: Callable[[], object] | None = None
-        self.leases: list[Lease] = []
-        self._waiting.clear()
-
-    def mark(self) -> None:
-        """There is no tape."""
+class Steps(Cycle):
+    """The directory of one life, and what can be done to it."""
 
     def steps(self, count: int) -> bool:
         """So many steps, drawn; False when the directory was fenced on the way."""
@@ -272,127 +236,6 @@ class Steps(Session):
             log.offset_for_timestamp(NOW + self.dice.randrange(0, log.end_offset + 2), log.end_offset)
             log.max_timestamp_offset(log.end_offset)
             self.met["times looked up"] += 1
-
-    # ---- the engine's cycle
-
-    def take_group(self) -> None:
-        """What is queued becomes a group; others go on meanwhile."""
-        if self.group is None:
-            self.group = self.directory.take_group()
-
-    def end_group(self) -> None:
-        """The group that was taken is written and synced."""
-        group = self.group
-        if group is None:
-            return
-        try:
-            group.run()
-        except NoRoomError:
-            return  # it is tried again
-        except OSError as error:
-            self.group = None
-            self.directory.journal.fail(group, error)
-            raise
-        self.group = None
-        self.directory.journal.complete(group)
-        self.settle()
-        for log in self.directory.logs.values():
-            log.producers.committed(log.durable_end)
-        self.met["groups"] += 1
-
-    def commit_some(self) -> None:
-        """Some groups."""
-        for _ in range(3):
-            self.take_group()
-            self.end_group()
-
-    def go_on_with_checkpoint(self) -> None:
-        """Take a job of it, run it, or account for it."""
-        if self.round is None:
-            job = self.directory.take_checkpoint(self.dice.random() < 0.5)
-            self.round = None if job is None else (job, False)
-            return
-        job, has_run = self.round
-        self.round = None
-        if not has_run:
-            try:
-                job.run()
-            except OSError as error:
-                self.directory.fail_checkpoint(job, error)
-                raise
-            self.round = job, True
-            return
-        self.directory.complete_checkpoint(job)
-        for log, sync, _ in job.syncs:
-            promise = self.promises[log.topic_id]
-            if not promise.cuts_asked and not log.stable:  # behind a cut the job may speak of what was cut off
-                promise.synced_end = max(promise.synced_end, min(sync.end_offset, log.end_offset))
-        self.met["checkpoints"] += job.files is not None
-
-    def checkpoint_some(self) -> None:
-        """Some parts of checkpoints."""
-        for _ in range(self.dice.randrange(1, 12)):
-            self.go_on_with_checkpoint()
-
-    def go_on_with_maintenance(self) -> None:
-        """Take what is due, run the first job, or account for it."""
-        if self.ran is not None:
-            job, error = self.ran
-            self.ran = None
-            self.jobs.pop(0)
-            if error is None:
-                job.complete()
-                self.met[f"maintenance: {type(job).__name__}"] += 1
-            else:
-                job.fail(error)
-        elif self.jobs:
-            job = self.jobs[0]
-            try:
-                job.run()
-            except (OSError, DuramenError) as raised:
-                self.ran = job, raised
-            else:
-                self.ran = job, None
-        else:
-            self._take_maintenance()
-
-    def _take_maintenance(self) -> None:
-        for log in self.directory.logs.values():
-            promise = self.promises[log.topic_id]
-            promise.start_asked = max(promise.start_asked, log.end_offset)
-        self.now += 1
-        self.jobs = list(self.directory.take_maintenance(self.now))
-        for log in self.directory.logs.values():
-            promise = self.promises[log.topic_id]
-            promise.start_asked = max(promise.start, log.start_offset)
-
-    def keep_house_some(self) -> None:
-        """Some parts of maintenance: seals, retention, removals, the journal's growth."""
-        for _ in range(self.dice.randrange(1, 10)):
-            self.go_on_with_maintenance()
-
-    def go_on_with_compaction(self) -> None:
-        """Begin a pass, take a job of it, or run it."""
-        if self.cleaning is None:
-            self.now += 1000
-            self.cleaning = self.directory.cleaner.take(CLEANER, self.now)
-            return
-        if self.cleaning_job is None:
-            self.cleaning_job = self.cleaning.take(self.now)
-        else:
-            job, self.cleaning_job = self.cleaning_job, None
-            try:
-                job()
-            except (OSError, DuramenError) as error:
-                self.cleaning.fail(error)
-        if self.cleaning.over:
-            self.cleaning = self.cleaning_job = None
-            self.met["compactions"] += 1
-
-    def compact_some(self) -> None:
-        """Some parts of compactions."""
-        for _ in range(self.dice.randrange(1, 20)):
-            self.go_on_with_compaction()
 
     # ---- the disk
 
