@@ -8,6 +8,7 @@ from typing import Any
 from tests.unit.partition.partition_world import NOW, Bench, plain
 
 from duramen.machines.group import offsets
+from duramen.machines.group.ages import Ages
 from duramen.machines.group.commands import CommittedOffset
 from duramen.machines.group.state import CONSUMER_PROTOCOL_TYPE, Group, GroupState
 from duramen.partition.partition import Appended
@@ -113,5 +114,5 @@ def living_group() -> None:
     group.protocol_type = CONSUMER_PROTOCOL_TYPE
     group.topics = frozenset({"quiet"})
     committed = {("quiet", 0): CommittedOffset(41, -1, "", NOW, -1)}
-    gone = list(offsets.expired(group, committed, 86_400_000, NOW + 10 * 86_400_000))
+    gone = list(offsets.expired(group, committed, 86_400_000, Ages(), NOW + 10 * 86_400_000))
     promise(gone == [], "a group that reads a topic keeps its position there")
