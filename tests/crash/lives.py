@@ -21,7 +21,7 @@ from tests.crash.session import DATA, open_directory
 
 from duramen.errors import StorageError
 from duramen.sim.disk import NodeDied, PowerCut
-from duramen.storage.checkpoints import LEADER_EPOCHS, replace_file
+from duramen.storage.checkpoints import CHECKPOINT, LEADER_EPOCHS, replace_file
 from duramen.storage.log import Log
 from duramen.wire.batch import parse_header
 
@@ -206,6 +206,8 @@ class Life(Steps):
                 what = f"removed: {kind}"
                 self.disk.remove(path)
             for promise in self.promises.values():
+                if kind == CHECKPOINT and older:
+                    promise.synced_end = 0  # an old one knows of the end that was journaled, not of what followed
                 if path == f"{DATA}/{promise.tp}/{LEADER_EPOCHS}":
                     promise.epoch = -1  # one without a record yet is nowhere else
             self.trace.append(f"{what}: {path}")

@@ -469,6 +469,24 @@ def deleted_without_room(run: Session) -> None:
     run.commit()
 
 
+def deleted_beside_a_group(run: Session) -> None:
+    """A topic is deleted while a group is under way that has a batch of it, which bypassed the journal."""
+    filled(run)
+    run.log(1).roll()
+    run.put(1, 8 * KIB)
+    group = run.directory.take_group()
+    assert group is not None
+    run.delete(1)
+    try:
+        group.run()
+    except OSError as error:
+        run.directory.journal.fail(group, error)
+        raise
+    run.directory.journal.complete(group)
+    run.settle()
+    run.commit()
+
+
 def overtaken_checkpoint(run: Session) -> None:
     """A truncation comes while a checkpoint's job is under way: what the job wrote of the old end is taken back."""
     filled(run)
@@ -556,6 +574,7 @@ ODD_PATHS: dict[str, Callable[[Session], None]] = {
         creation_on_a_full_disk,
         half_made_at_the_stop,
         deleted_without_room,
+        deleted_beside_a_group,
         overtaken_checkpoint,
         overtaken_producers,
         outlines,

@@ -25,6 +25,7 @@ from duramen.storage.checkpoints import CHECKPOINT, CLEANER
 from duramen.storage.cleaner import CleanerSettings
 from duramen.storage.disk import RealDisk
 from duramen.storage.journal_format import PREFIX
+from duramen.storage.keeping import KeepProducers
 from duramen.storage.offset_map import SLOT_BYTES
 from duramen.storage.seal import read_growing
 
@@ -448,4 +449,74 @@ def test_a_log_start_inside_a_batch_that_is_cut_off_goes_back_with_the_end() -> 
     session.disk.end_process()
     session.start()
     assert [base for base, _ in read_raw(session.log(1))] == [3]
+    session.crash()
+
+
+def test_a_seal_that_a_truncation_overtook_is_not_written() -> None:
+    """It spoke of the segment as it was before the cut; a crash before it was taken away left the partition offline."""
+    session = Session(1)
+    session.start()
+    session.create(1)
+    for _ in range(3):
+        session.put(1, 2500)
+    session.commit()
+    session.checkpoint()
+    jobs = session.directory.take_maintenance(NOW)
+    session.truncate(1, 1)
+    session.commit()
+    session.put(1, 300)
+    session.log(1).roll()
+    session.commit()
+    session.checkpoint()
+    for job in jobs:
+        job.run()
+    session.crash()
+    session.disk.end_process()
+    session.start()
+    check_directory(session.directory, session.promises)
+    session.crash()
+
+
+def test_what_a_truncation_overtook_is_sealed_as_it_is_now() -> None:
+    """What was sealed before the cut counted as the seal of what came to be in that segment behind it."""
+    session = Session(1)
+    session.start()
+    session.create(1)
+    for _ in range(3):
+        session.put(1, 2500, producer=5)
+    session.commit()
+    session.checkpoint()
+    jobs = session.directory.take_maintenance(NOW)
+    session.truncate(1, 1)
+    session.commit()
+    session.put(1, 300)
+    session.log(1).roll()
+    session.commit()
+    session.checkpoint()
+    for job in jobs:
+        job.run()
+        job.complete()
+    assert not [name for name in session.disk.contents() if name.endswith(".seal")]
+    session.keep_house(NOW)
+    assert [name for name in session.disk.contents() if name.endswith(".seal")]
+    check_directory(session.directory, session.promises)
+    session.crash()
+
+
+def test_producers_that_a_truncation_overtook_are_not_written() -> None:
+    """Their file was taken away when the job was accounted for, and a power cut brought it back."""
+    session = Session(1)
+    session.start()
+    session.create(1)
+    for _ in range(3):
+        session.put(1, 300, producer=5)
+    session.commit()
+    session.log(1).config.retention_ms = 1000  # type: ignore[attr-defined]
+    session.promises[topic_id(1)].start_asked = 3
+    jobs = [job for job in session.directory.take_maintenance(NOW + 100_000) if isinstance(job, KeepProducers)]
+    assert jobs
+    session.truncate(1, 2)
+    session.commit()
+    jobs[0].run()
+    assert not session.disk.exists(f"{session.log(1).path}/{3:020}.snapshot")
     session.crash()

@@ -105,14 +105,14 @@ class SealSegment:
     def fail(self, error: BaseException) -> None:
         """The segment is damaged (said once, and it stays unsealed), was deleted meanwhile, or the disk failed.
 
-        Where there is no room it is tried again.
+        Where there is no room, and where the log was cut meanwhile, it is tried again.
         """
-        if isinstance(error, NoRoomError):
+        if isinstance(error, NoRoomError) or self.job.overtaken:
             self.pending.discard((self.log, self.job.base_offset))
-        elif isinstance(error, CorruptLogError):
+        if isinstance(error, CorruptLogError):
             if any(self.job.is_of(segment) for segment in self.log.segments[:-1]):  # else it was cut meanwhile
                 self.findings.add(damage_of(error))
-        elif not isinstance(error, FileNotFoundError):
+        elif not isinstance(error, (FileNotFoundError, NoRoomError)):
             self.failed(error)
 
 

@@ -33,7 +33,9 @@ class KeepProducers:
         self._failed = failed
 
     def run(self) -> None:
-        """All or nothing for each file."""
+        """All or nothing for each file; nothing where the log was cut meanwhile: a crash may come before `complete`."""
+        if self._cuts != self._log.cuts:
+            return
         with opening():
             for suffix, data in self._files:
                 replace_file(self._log.disk, self._path(suffix), data, durable_name=False)
@@ -49,6 +51,7 @@ class KeepProducers:
             for suffix, _ in self._files:  # they speak of a history that was cut off
                 if log.disk.exists(self._path(suffix)):
                     log.disk.remove(self._path(suffix))
+                    log.names_changed = True
             return
         log.keep_snapshot(self._offset)
         self._done(self._offset)

@@ -227,15 +227,17 @@ class SealedLog(Protocol):
 
     disk: Disk
     path: str
+    cuts: int
 
 
 class SealJob:
     """Seals one segment: `run` on any thread, then `Log.complete_seal` on the owner's."""
 
-    __slots__ = ("_file", "_last_offset", "_length", "_log", "_segment", "base_offset", "result")
+    __slots__ = ("_cuts", "_file", "_last_offset", "_length", "_log", "_segment", "base_offset", "result")
 
     def __init__(self, log: SealedLog, segment: SealedSegment, file: File, length: int, last_offset: int) -> None:
         self._log = log
+        self._cuts = log.cuts
         self._segment = segment
         self._file = file
         self._length = length
@@ -244,8 +246,13 @@ class SealJob:
         self.result: Seal | None = None
 
     def is_of(self, segment: SealedSegment) -> bool:
-        """Whether this very segment was sealed: after a truncation another one may begin at its offset."""
-        return segment is self._segment
+        """Whether this very segment was sealed: after a truncation it may go on, or another one begin at its offset."""
+        return segment is self._segment and not self.overtaken
+
+    @property
+    def overtaken(self) -> bool:
+        """Whether the log was cut meanwhile: the segment may end elsewhere."""
+        return self._log.cuts != self._cuts
 
     @property
     def path(self) -> str:
@@ -258,11 +265,14 @@ class SealJob:
     def _path_of(self, suffix: str) -> str:
         return self._segment.path_of(suffix, self._log.path)
 
-    def run(self) -> Seal:
-        """Checksum the segment and make the sidecar durable. NoRoomError, OSError, CorruptLogError."""
-        with opening():
-            self.result = self._seal()
-        return self.result
+    def run(self) -> None:
+        """Checksum the segment and make the sidecar durable. NoRoomError, OSError, CorruptLogError.
+
+        Nothing where it was overtaken: a crash may come before what it has written is taken away.
+        """
+        if not self.overtaken:
+            with opening():
+                self.result = self._seal()
 
     def _seal(self) -> Seal:
         seal = compute_seal(self._file, self._length, self.base_offset, self._last_offset)
