@@ -189,7 +189,10 @@ class Life(Steps):
     # ---- tampering
 
     def _tamper(self) -> str:
-        """Mostly one small file of a kind goes, or is what it was at an earlier start; returns what was done."""
+        """Mostly one small file of a kind goes, or is what it was at an earlier start; returns what was done.
+
+        Not those named by an offset: each is written once, and an older one is of records that were cut off.
+        """
         now = {path: data for path, data in self.disk.contents().items() if kind_of(path) in SMALL_FILES}
         kinds: dict[str, list[str]] = {}
         for path in now:
@@ -199,7 +202,7 @@ class Life(Steps):
             kind = self.dice.choices(sorted(kinds), [20 if kind in RARE else 1 for kind in sorted(kinds)])[0]
             path = self.dice.choice(kinds[kind])
             older = [data for data in self._older.get(path, []) if data != now[path]]
-            if older and self.dice.random() < 0.6:
+            if older and not kind.startswith("*") and self.dice.random() < 0.6:
                 what = f"rolled back: {kind}"
                 replace_file(self.disk, path, self.dice.choice(older))
             else:

@@ -134,14 +134,16 @@ class Cycle(Session):
             self._take_maintenance()
 
     def _take_maintenance(self) -> None:
-        for log in self.directory.logs.values():
+        asked = {log: self.promises[log.topic_id].start_asked for log in self.directory.logs.values()}
+        for log in asked:
             promise = self.promises[log.topic_id]
             promise.start_asked = max(promise.start_asked, log.end_offset)
         self.now += 1
         self.jobs = list(self.directory.take_maintenance(self.now))
         for log in self.directory.logs.values():
             promise = self.promises[log.topic_id]
-            promise.start_asked = max(promise.start, log.start_offset)
+            before = 0 if promise.cut_asked is None else asked[log]
+            promise.start_asked = max(promise.start, log.start_offset, before)
 
     def keep_house_some(self) -> None:
         """Some parts of maintenance: seals, retention, removals, the journal's growth."""

@@ -186,8 +186,8 @@ class Steps(Cycle):
         except KafkaError:
             promise.cuts_asked, promise.cut_asked = before
             raise
+        promise.start_asked = max(promise.start_asked, promise.start)  # it stays, where the cut does not come to be
         promise.start = min(promise.start, log.end_offset)
-        promise.start_asked = max(promise.start_asked, promise.start)
         self.producers_go_on(log)
         self.met["truncations"] += 1
 

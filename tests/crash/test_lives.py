@@ -13,7 +13,7 @@ from tests.crash.lives_sweep import Lives
 from duramen.sim.disk import CrashDisk, CrashFile
 from duramen.storage.recovery_plan import Plan, Point
 
-LIVES = 100
+LIVES = 140
 """In `make test`; `make crash-lives` has 4,000."""
 
 
