@@ -141,6 +141,9 @@ class Life(Steps):
             self.go_on_with_maintenance()
         if self.cleaning_job is not None:
             self.go_on_with_compaction()
+        if self.directory.journal.failed is not None:
+            self.disk.kill()  # what was under way has failed, and a fenced directory is not stopped cleanly
+            return
         self.stop()
         self.disk.end_process()
 

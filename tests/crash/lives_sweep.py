@@ -89,6 +89,8 @@ def gather(endings: Iterable[Ending], count: int, minutes: float = float("inf"))
     lives = Lives()
     for ending in endings:
         lives.add(ending)
+        if ending.violation:
+            print(f"{ending.violation}\n    make crash-lives SEED={ending.seed}", flush=True)
         now = time.monotonic()
         if now >= due:
             due = now + PROGRESS_SECONDS
