@@ -520,3 +520,31 @@ def test_producers_that_a_truncation_overtook_are_not_written() -> None:
     jobs[0].run()
     assert not session.disk.exists(f"{session.log(1).path}/{3:020}.snapshot")
     session.crash()
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+def test_what_a_checkpoint_synced_survives_its_removal_before_the_journal_says_more(rolled: bool) -> None:
+    """A page-cache log of which the journal knows a beginning, and not yet that records followed it there."""
+    session = Session(1)
+    session.start()
+    session.create(1, stable=False)
+    session.commit()
+    if rolled:
+        session.put(1, 300)
+        session.commit()
+        session.checkpoint()
+        session.log(1).roll()
+        session.commit()
+    for _ in range(3):
+        session.put(1, 300)
+    for _ in range(4):
+        session.checkpoint_round()
+    end = session.log(1).end_offset
+    assert session.promises[topic_id(1)].synced_end == end
+    session.crash()
+    session.disk.end_process()
+    session.disk.remove(f"{DATA}/{CHECKPOINT}")
+    session.start()
+    assert session.log(1).end_offset == end
+    check_directory(session.directory, session.promises)
+    session.crash()
