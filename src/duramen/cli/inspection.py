@@ -133,9 +133,12 @@ def _verify_journal(disk: Disk, report: DirectoryReport) -> JournalContents:
         report.findings.append(Finding("damage", posixpath.join(report.path, FORGONE), 0, 0, -1, what))
     journal = read_journal(disk, report.path)
     try:
+        checkpoint = read_checkpoint(disk, report.path)
         if journal.generation >= 0:
             report.journal_entries = len(journal.entries)
-        checkpoint = read_checkpoint(disk, report.path)
+        elif checkpoint is not None and not report.clean:
+            what = "the journal is missing, and with it what was acknowledged since the last checkpoint"
+            report.findings.append(Finding("damage", report.path, 0, 0, -1, what))
         if checkpoint is not None and is_outdated(disk, report.path, checkpoint, journal):
             what = "it is older than the last one that was written"
             report.findings.append(Finding("index", posixpath.join(report.path, CHECKPOINT), 0, 0, -1, what))

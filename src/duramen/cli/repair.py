@@ -268,6 +268,9 @@ def _look_at_journal(disk: Disk, path: str) -> JournalLoss | Forgone | None:
 def _told(found: JournalLoss | Forgone, path: str) -> str:
     if isinstance(found, Forgone):
         return f"{path}: a repair without the journal was interrupted; it has to be finished"
+    if found.missing:
+        what = "nobody knows what acknowledged journal entries were there; the segments may have their records"
+        return f"{found.what}\n{what}"
     return (
         f"{found.what}\n{found.last_lsn - found.first_lsn + 1} acknowledged journal entries cannot be applied, "
         f"{found.intact} of them can be read; the segments may have their records all the same"

@@ -458,6 +458,9 @@ def _recover(
     forgo: bool = False,
 ) -> list[Ready]:
     contents, report = state.contents, state.report
+    if contents.generation < 0:
+        what = "what was acknowledged since the last checkpoint is there as far as the segments have it"
+        report.damage.append(f"{path}: the journal is missing; {what}")
     journaled = contents.generation >= 0 and not forgo
     trusted = checkpoint.logs if checkpoint is not None and contents.generation >= 0 else {}
     plans = make_plans(contents.entries, trusted)

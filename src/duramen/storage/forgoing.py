@@ -95,7 +95,9 @@ def forgo_journal(disk: Disk, path: str, loss: JournalLoss, entropy: Entropy) ->
         f"{count} journal entries from {loss.first_lsn} on, {loss.intact} of them readable; the rest may have held "
         "records of any partition"
     )
-    if not count:
+    if loss.missing:
+        what = f"{loss.missing}; they may have held records of any partition"
+    elif not count:
         what = "nothing: every entry could be read, the damage is elsewhere"
     line = {"partition": JOURNAL, "kind": DROPPED, "first_offset": -1, "last_offset": -1, "what": what}
     forgone = Forgone([{**line, "side_file": copy} for copy in copies], loss.ends)

@@ -94,11 +94,12 @@ class Extent(NamedTuple):
 
 
 class PartHeader(NamedTuple):
-    """A part's first block."""
+    """A part's first block. size: bytes that the whole part has; HEADER_BLOCK in those of releases that did not say."""
 
     generation: int
     number: int
     seed: int
+    size: int = HEADER_BLOCK
 
 
 def part_name(generation: int, index: int) -> str:
@@ -118,7 +119,7 @@ def parse_part_name(name: str) -> tuple[int, int] | None:
 
 def encode_part_header(header: PartHeader) -> bytes:
     """The header block, HEADER_BLOCK bytes: the header twice, so that a lost sector does not take the seed with it."""
-    body = _PART.pack(PART_MAGIC, header.generation, header.number, header.seed, HEADER_BLOCK)
+    body = _PART.pack(PART_MAGIC, *header)
     return (body + _CRC.pack(crc32c(body))).ljust(HEADER_BLOCK // 2, b"\x00") * 2
 
 
@@ -127,9 +128,9 @@ def decode_part_header(block: bytes) -> PartHeader | None:
     if len(block) < HEADER_BLOCK:
         return None
     for copy in (block, block[HEADER_BLOCK // 2 :]):
-        magic, generation, number, seed, _ = _PART.unpack_from(copy)
+        magic, generation, number, seed, size = _PART.unpack_from(copy)
         if magic == PART_MAGIC and _CRC.unpack_from(copy, _PART.size)[0] == crc32c(copy[: _PART.size]):
-            return PartHeader(generation, number, seed)
+            return PartHeader(generation, number, seed, size)
     return None
 
 

@@ -82,7 +82,7 @@ class PartMaker:
         file = self.disk.open(temporary, create=True, write=True)
         try:
             file.truncate(0)
-            header = PartHeader(self.generation, number, self.seed)
+            header = PartHeader(self.generation, number, self.seed, size)
             file.pwritev([encode_part_header(header)], 0)
             self.disk.preallocate(file, size)
             self.disk.rename(temporary, path)

@@ -33,6 +33,8 @@ from duramen.storage.journal_format import (
     decode_extent,
     decode_mark,
     decode_part_header,
+    parse_part_name,
+    part_name,
     part_seed,
 )
 from duramen.storage.journal_parts import find_parts
@@ -126,6 +128,8 @@ class JournalContents:
     laps: int = 0
     empty: bool = False
     torn_entries: int = 0
+    missing: str = ""
+    """What of it is not there any more, a part or a part's end: nobody knows what that held."""
     damage: CorruptLogError | None = None
 
     def check_readable(self) -> None:
@@ -153,7 +157,7 @@ def read_journal(disk: Disk, directory: str, hold: int = 0) -> JournalContents:
     contents = JournalContents()
     contents.generation, contents.names = find_parts(disk, directory)
     scans: list[PartScan] = []
-    unreadable: CorruptLogError | None = None
+    unreadable = _missing_part(contents, directory)
     try:
         blocks = []
         for name in contents.names:
@@ -164,7 +168,11 @@ def read_journal(disk: Disk, directory: str, hold: int = 0) -> JournalContents:
         likely = [header.seed for header in headers if header is not None]
         for index, (part, header, block) in enumerate(zip(contents.parts, headers, blocks, strict=True)):
             size = part.file.size()
-            contents.empty = size == HEADER_BLOCK and len(contents.names) == 1
+            told = HEADER_BLOCK if header is None else header.size
+            contents.empty = size == told == HEADER_BLOCK and len(contents.names) == 1
+            if size < told:
+                contents.missing = f"{told - size} bytes of the journal are missing"
+                unreadable = unreadable or CorruptLogError(part.file.path, size, told, f"it had {told} bytes")
             view = memoryview(part.file.pread(size, 0))
             if header is None:
                 what = "not a journal part's header"
@@ -185,6 +193,14 @@ def read_journal(disk: Disk, directory: str, hold: int = 0) -> JournalContents:
     _join(contents, scans, directory)
     contents.damage = contents.damage or unreadable
     return contents
+
+
+def _missing_part(contents: JournalContents, directory: str) -> CorruptLogError | None:
+    """The first part of a generation is the first one made, and stays as long as any."""
+    if not contents.names or parse_part_name(contents.names[0]) == (contents.generation, 0):
+        return None
+    contents.missing = "the first part of the journal is missing"
+    return CorruptLogError(posixpath.join(directory, part_name(contents.generation, 0)), 0, 0, "it is missing")
 
 
 def _seed_of(view: memoryview, likely: list[int]) -> tuple[int, bool]:

@@ -27,6 +27,7 @@ class JournalLoss(NamedTuple):
     """What a damaged journal may have held. first_lsn..last_lsn: entries that were durable and are not applied.
 
     intact: how many of them can still be read; ends: by log, the offset behind the last record that those speak of.
+    missing: what of the journal is not there any more, and may have held more entries than anybody knows of.
     """
 
     paths: tuple[str, ...]
@@ -35,6 +36,7 @@ class JournalLoss(NamedTuple):
     last_lsn: int
     intact: int
     ends: dict[LogKey, int]
+    missing: str = ""
 
 
 def survey_journal(disk: Disk, directory: str, contents: JournalContents) -> JournalLoss:
@@ -65,7 +67,7 @@ def survey_journal(disk: Disk, directory: str, contents: JournalContents) -> Jou
             at = raw.find(ENTRY_START, at + entry.length)
     last = max(contents.durable_lsn, contents.next_lsn - 1)
     intact = sum(lsn <= last for lsn in lsns)
-    return JournalLoss(paths, str(contents.damage), contents.next_lsn, last, intact, ends)
+    return JournalLoss(paths, str(contents.damage), contents.next_lsn, last, intact, ends, contents.missing)
 
 
 def read_part(disk: Disk, path: str) -> bytes:

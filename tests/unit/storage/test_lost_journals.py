@@ -9,7 +9,8 @@ from random import Random
 
 import pytest
 
-from duramen.errors import StorageError
+from duramen.cli.inspection import verify_directory
+from duramen.errors import CorruptLogError, StorageError
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk
 from duramen.storage.forgoing import forgo_journal
@@ -19,7 +20,19 @@ from duramen.storage.journal_salvage import survey_journal
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 
-from storage_workload import SECOND, SeededEntropy, append, checkpoint, commit, fill, one_log, read_all, small, start
+from storage_workload import (
+    SECOND,
+    SeededEntropy,
+    append,
+    checkpoint,
+    commit,
+    fill,
+    housekeep,
+    one_log,
+    read_all,
+    small,
+    start,
+)
 
 
 def overwrite(disk: CrashDisk, path: str, position: int, data: bytes) -> None:
@@ -102,3 +115,78 @@ def test_without_a_journal_what_lies_behind_damage_is_kept_of_a_log_that_no_chec
     log = next(log for log in start(disk).logs.values() if log.topic_id == SECOND)
     assert set(read_all(log)).issuperset(set(range(40)) - set(range(first, following)))
     assert append(log, b"next") == 40
+
+
+def cut_off(disk: CrashDisk, path: str, size: int) -> None:
+    file = disk.open(path, write=True)
+    file.truncate(size)
+    file.sync()
+    file.close()
+
+
+def forgone(disk: CrashDisk) -> str:
+    """Go on without the journal; what is told of it."""
+    contents = read_journal(disk, "/data")
+    contents.close()
+    (line, *_) = forgo_journal(disk, "/data", survey_journal(disk, "/data", contents), SeededEntropy())
+    return str(line["what"])
+
+
+@pytest.mark.parametrize("left", [HEADER_BLOCK, HEADER_BLOCK + 512, 2 * HEADER_BLOCK, -1])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_journal_that_lost_its_end_is_no_torn_one(killed: bool, left: int) -> None:
+    """As a copy leaves it that was broken off. No mark is behind the missing bytes, so nothing else tells of them."""
+    disk, directory, log = one_log()
+    fill(directory, log, 5)
+    last = log.active.path
+    disk.kill() if killed else disk.power_cut()
+    disk.power_on()
+    (part,) = parts(disk)
+    size = len(disk.contents()[part])
+    cut_off(disk, part, left if left > 0 else size - 1)
+    before = disk.contents()[last]
+    with pytest.raises(CorruptLogError, match=f"it had {size} bytes.*look for a copy .*--journal"):
+        start(disk)
+    disk.end_process()
+    assert disk.contents()[last] == before
+    told = forgone(disk)
+    assert "bytes of the journal are missing" in told
+    assert "any partition" in told
+    (log,) = start(disk).logs.values()
+    if killed:
+        assert len(read_all(log)) == 5
+
+
+def test_a_journal_without_its_first_part_is_no_empty_one() -> None:
+    disk, directory, log = one_log()
+    fill(directory, log, 5)
+    housekeep(directory)
+    disk.kill()
+    disk.power_on()
+    first, _ = parts(disk)
+    disk.remove(first)
+    before = {path: data for path, data in disk.contents().items() if path.endswith(".log")}
+    with pytest.raises(CorruptLogError, match=f"{re.escape(first)}: .*it is missing.*--journal"):
+        start(disk)
+    disk.end_process()
+    assert {path: data for path, data in disk.contents().items() if path.endswith(".log")} == before
+    assert "any partition" in forgone(disk)
+    assert [len(read_all(log)) for log in start(disk).logs.values()] == [5]
+
+
+def test_a_start_says_that_the_journal_is_gone() -> None:
+    disk, directory, log = one_log()
+    fill(directory, log, 5)
+    checkpoint(directory)
+    fill(directory, log, 1)
+    disk.power_cut()
+    disk.power_on()
+    for path in parts(disk):
+        disk.remove(path)
+    found = verify_directory(disk, "/data", lambda size: None, decode=True).all_findings()
+    assert [finding.path for finding in found if "the journal is missing" in finding.what] == ["/data"]
+    directory = start(disk)
+    (told,) = directory.recovery.damage
+    assert told.startswith("/data: the journal is missing")
+    directory.close(clean=True)
+    assert start(disk).recovery.damage == []
