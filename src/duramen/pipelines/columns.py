@@ -6,11 +6,22 @@ A function gets, beside its own columns, `_cause`: the record a row comes from. 
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import cast
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from duramen.errors import ConfigError
 from duramen.pipelines.declaration import Topic
@@ -75,12 +86,45 @@ def _fits(record: Column) -> Column:
 
 def _parsed(schema: str) -> Column:
     text = F.col("value").cast("string")
-    # Spark puts U+FFFD for each byte that is no text, and says nothing: two keys may become one by that.
-    return F.from_json(
+    declared = StructType([*_fields(schema), StructField(CORRUPT, StringType())])
+    fields, read_as = (cast(StructType, _with(byte, declared)) for byte in (ByteType(), ShortType()))
+    found = F.from_json(
+        # Spark puts U+FFFD for each byte that is no text, and says nothing: two keys may become one by that.
         F.when(F.is_valid_utf8(text), text),
-        f"{schema}, {CORRUPT} string",
+        read_as,
         {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT},
     )
+    if read_as == fields:
+        return found
+    # A lambda, so that it is parsed once.
+    return F.transform(F.array(found), lambda each: F.when(_in_bytes(each, fields), each))[0].cast(fields)
+
+
+def _with(byte: DataType, kind: DataType) -> DataType:
+    """The type with another one for each tinyint: of 128 to 255 Spark makes negative ones, so it reads smallints."""
+    if isinstance(kind, StructType):
+        return StructType([StructField(field.name, _with(byte, field.dataType)) for field in kind.fields])
+    if isinstance(kind, ArrayType):
+        return ArrayType(_with(byte, kind.elementType))
+    if isinstance(kind, MapType):
+        return MapType(kind.keyType, _with(byte, kind.valueType))
+    return byte if isinstance(kind, ByteType) else kind
+
+
+def _in_bytes(value: Column, kind: DataType) -> Column:
+    """Whether all that is to be tinyints fits."""
+    if _with(ByteType(), kind) == _with(ShortType(), kind):
+        return F.lit(True)
+    if isinstance(kind, StructType):
+        fits = (_in_bytes(value[field.name], field.dataType) for field in kind.fields)
+        return reduce(lambda one, other: one & other, fits)
+    if isinstance(kind, ArrayType):
+        inside, element = value, kind.elementType
+    elif isinstance(kind, MapType):
+        inside, element = F.map_values(value), kind.valueType
+    else:
+        return F.coalesce(value.between(-128, 127), F.lit(True))
+    return F.coalesce(F.forall(inside, lambda each: _in_bytes(each, element)), F.lit(True))
 
 
 def _fields(schema: str) -> list[StructField]:

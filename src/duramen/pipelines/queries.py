@@ -40,6 +40,7 @@ from duramen.pipelines.layout import (
     query_id,
     unfinished,
 )
+from duramen.pipelines.logic import noted, other_logic
 from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.progress import Progress, Written, progress_of
 from duramen.pipelines.store import Commit, Store
@@ -189,9 +190,14 @@ class Queries:
         of it lies behind the cut of its topic."""
         _check_cut(plan)
         self._check_sink(plan)
-        self._describe(plan, accept)
+        about = self._described(plan, accept)
+        if plan.version.about() is None:  # by it a table is opened
+            plan.version.describe(about)
         said = Told()
         writer = self._writer(plan, said)
+        # Only now, for a table of other columns is refused: the code that made it goes on with it.
+        if about != plan.version.about():
+            plan.version.describe(about)
         writer = writer.queryName(f"{self.pipeline.name}.{plan.step.name}.{plan.version.name}")
         writer = writer.option("checkpointLocation", str(plan.checkpoint))
         writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=trigger)
@@ -212,12 +218,12 @@ class Queries:
                 f"{version.path}; or {otherwise}, and it begins anew"
             )
 
-    def _describe(self, plan: Plan, accept: bool) -> None:
+    def _described(self, plan: Plan, accept: bool) -> dict[str, Any]:
+        """What the version's folder is to tell. ConfigError when another logic made what is there."""
         about = plan.version.about()
-        made_by = about["fingerprint"] if about else plan.step.fingerprint
-        if made_by != plan.step.fingerprint and not accept:
+        if (other := other_logic(plan.step, about)) is not None and not accept:
             raise ConfigError(
-                f"{plan.step.name} {plan.version.name} was made by other logic than the code has now: "
+                f"{plan.step.name} {plan.version.name} {other}: "
                 "`duramen spark reprocess` builds it anew beside the old one; --accept-change goes on with mixed rows"
             )
         form = plan.step.form if isinstance(plan.step, TableStep) else None
@@ -229,16 +235,14 @@ class Queries:
             )
         first = (about or {}).get("first_generation", plan.reading.generation)
         to = self.output_topic(plan) if isinstance(plan.step, StreamStep) else None
-        told = {
-            "fingerprint": plan.step.fingerprint,
+        return {
+            **noted(plan.step),
             "generation": plan.reading.generation,
             "first_generation": first,
             "reads": plan.reading.topic,
             "to": to,
             "table": form,
         }
-        if told != about:
-            plan.version.describe(told)
 
     def output_topic(self, plan: Plan) -> str:
         """Where this version of a stream writes: the first into the topic it names, others beside it."""

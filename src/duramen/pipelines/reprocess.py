@@ -18,6 +18,7 @@ from duramen.pipelines.cluster import SECONDS_MAX, Node
 from duramen.pipelines.declaration import EffectStep, Pipeline, StreamStep, TableStep
 from duramen.pipelines.difference import Difference, compare
 from duramen.pipelines.layout import Current, StepFolder, VersionFolder, committed, committed_ids, unfinished
+from duramen.pipelines.logic import other_logic
 from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.progress import Progress
 from duramen.pipelines.reading import open_table
@@ -111,7 +112,7 @@ class Reprocessing:
         if self.folder.version(current).about() is None:
             raise ConfigError(f"{self.step.name} has never run: `duramen spark run` first")
         about = self.folder.version(version).about()
-        if about is not None and about.get("fingerprint", self.step.fingerprint) != self.step.fingerprint:
+        if other_logic(self.step, about) is not None:
             raise ConfigError(
                 f"{self.step.name} {version} was begun by other code than this: with that code it goes on; --version "
                 "with another name builds one by this code"

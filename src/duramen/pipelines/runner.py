@@ -14,6 +14,7 @@ from typing import NamedTuple, Self
 from duramen.errors import DeadlineError, DuramenError, NetworkError
 from duramen.pipelines.declaration import Pipeline, StreamStep
 from duramen.pipelines.layout import BusyError, planned, unfinished
+from duramen.pipelines.logic import other_logic
 from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.progress import Progress
 from duramen.pipelines.queries import (
@@ -265,16 +266,15 @@ class _Loop:
             return
         self._told_busy.discard(name)
         about = runner.folder(name).version(version).about() or {}
-        made_by = about.get("fingerprint")
-        if made_by != runner.pipeline.step(name).fingerprint and self._terms.reload is not None:
+        if other_logic(runner.pipeline.step(name), about) is not None and self._terms.reload is not None:
             try:
                 fresh = self._terms.reload().step(name)
             except DuramenError as error:
                 self._say(f"{name}: the pipeline's file cannot be read again: {error}")
             else:
-                if made_by == fresh.fingerprint:
+                if other_logic(fresh, about) is None:
                     runner.pipeline.steps[name] = fresh
-        if made_by != runner.pipeline.step(name).fingerprint and not self._terms.accept:
+        if other_logic(runner.pipeline.step(name), about) is not None and not self._terms.accept:
             self._locks.pop(name).close()
             self._say(f"{name} is {version} now, which other code made than this run has: run again for it")
             return

@@ -9,6 +9,7 @@ at once more, each within an object instead, which nothing can close that did no
 from __future__ import annotations
 
 import io
+from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -109,7 +110,7 @@ class _Parsing:
         self._given = given
         self._wrapped = wrapped
         self._kind = kind
-        self._schema = pa.schema([("v", pa.list_(kind))])
+        self._schema = pa.schema([("v", pa.list_(_as_parsed(kind)))])
         self.pieces: list[pa.StructArray] = []
         self.reasons: dict[int, str] = {}
 
@@ -151,9 +152,12 @@ class _Parsing:
         structs = lists.flatten()
         if structs.null_count:  # else it would be taken for a tombstone
             return None, "null, which is no object"
-        if _has_infinity(structs):
-            return None, "Number too big to be stored in float."
-        return structs, ""
+        if too_small := _too_small_for(structs):
+            return None, f"Number too big to be stored in {too_small}."
+        try:
+            return structs if structs.type == self._kind else structs.cast(self._kind), ""
+        except pa.ArrowInvalid as error:
+            return None, _reason(str(error))
 
 
 def _text_of(rows: pa.BinaryArray) -> pa.Buffer:
@@ -186,17 +190,35 @@ def _each_has_one(lists: Any) -> bool:
     return bool(np.all(np.diff(bounds) == 1))
 
 
-def _has_infinity(values: Any) -> bool:
-    """What Arrow makes of a number that no float holds, for JSON has no infinities; one for a double it refuses.
+def _as_parsed(kind: pa.DataType) -> pa.DataType:
+    """The type that Arrow's reader is to make: text for a moment in no zone, for it would take the zone that one
+    names, and give the moment in UTC. The cast from text refuses one."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_as_parsed(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_as_parsed(kind.value_type)))
+    return pa.string() if pa.types.is_timestamp(kind) and kind.tz is None else kind
 
-    Spark's `from_json` makes infinities of both, and says nothing.
+
+def _too_small_for(values: Any) -> str:
+    """The type that does not hold one of these numbers; nothing where all are held.
+
+    Arrow makes an infinity of one that is too big for a float, for JSON has no infinities; one for a double it refuses.
+    Spark's `from_json` makes infinities of both, and says nothing. Of a decimal Arrow counts a number's digits before
+    it gives it those that the type has behind the point; Spark ends the query at such a one.
     """
     kind = values.type
     if pa.types.is_struct(kind):
-        return any(_has_infinity(values.field(index)) for index in range(kind.num_fields))
+        return next(filter(None, (_too_small_for(values.field(index)) for index in range(kind.num_fields))), "")
     if pa.types.is_list(kind):
-        return _has_infinity(values.flatten())
-    return pa.types.is_float32(kind) and pc.any(pc.is_inf(values)).as_py() is True
+        return _too_small_for(values.flatten())
+    if pa.types.is_float32(kind):
+        return "float" if pc.any(pc.is_inf(values)).as_py() is True else ""
+    if pa.types.is_decimal(kind):
+        beyond = Decimal(10) ** (kind.precision - kind.scale)
+        found = [number for number in pc.min_max(values).as_py().values() if number is not None]
+        return "" if all(-beyond < number < beyond for number in found) else str(kind)
+    return ""
 
 
 def _reason(message: str) -> str:

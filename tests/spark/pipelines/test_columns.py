@@ -102,6 +102,29 @@ def test_a_value_is_parsed_once_whatever_the_function_asks_of_it(
     assert len(rows(parsed)) == 1
 
 
+def test_a_number_that_a_tinyint_does_not_hold_does_not_fit(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark makes negative numbers of 128 to 255, and says nothing."""
+    schema = "n tinyint, s struct<n: tinyint, t: string>, l array<struct<n: tinyint>>, m map<string, tinyint>"
+    fit = ['{"n":127,"s":{"n":-128,"t":"x"},"l":[{"n":1},null,{}],"m":{"a":null,"b":-1}}', "{}", '{"s":{},"l":[]}']
+    beyond = ['{"n":128}', '{"n":-129}', '{"s":{"n":255}}', '{"l":[{"n":1},{"n":200}]}', '{"m":{"a":1,"b":130}}']
+    records(spark, *fit, *beyond, '{"n":"1"}', None).write.parquet(str(tmp_path / "records"))
+    given = spark.read.parquet(str(tmp_path / "records"))
+    topic = pipelines.Topic("flights", schema=schema, corrupt="keep")
+    kept = decode(given, topic).orderBy("_cause.offset")
+    assert [field.dataType.simpleString() for field in kept.schema.fields[:4]] == [
+        "tinyint",
+        "struct<n:tinyint,t:string>",
+        "array<struct<n:tinyint>>",
+        "map<string,tinyint>",
+    ]
+    found = rows(kept)
+    assert [row["_corrupt"] for row in found] == [None] * 3 + beyond + ['{"n":"1"}', None]
+    assert (found[0]["n"], found[0]["s"].n, found[0]["m"]) == (127, -128, {"a": None, "b": -1})
+    assert all(row[name] is None for row in found[3:] for name in ("n", "s", "l", "m"))
+    plan = decode(given, topic)._jdf.queryExecution().executedPlan().toString()
+    assert plan.count("from_json(") == 1, plan
+
+
 def test_a_filter_that_deletes_and_what_a_stream_writes(spark: SparkSession) -> None:
     topic = pipelines.Topic("flights", schema=SCHEMA, key="tail")
     given = decode(records(spark, '{"delay":5}', '{"delay":50}', '{"delay":null}', None), topic)

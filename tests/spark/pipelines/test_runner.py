@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from duramen import pipelines
+from duramen.errors import ConfigError
 from duramen.pipelines.progress import Progress
 from duramen.pipelines.runner import QueryFailedError, Runner
 
@@ -128,3 +129,67 @@ def test_a_step_that_remembers_keys_goes_on_behind_a_kill(spark: SparkSession, t
     topics.append("flights", [("N1", flight("UA", "ORD", 7)), ("N2", flight("UA", "ORD", 7))])
     run(Runner(pipeline, spark, topics), "tails")
     assert sorted(row["tail"] for row in pipelines.open_table(pipeline, "tails").rows().to_pylist()) == ["N1", "N2"]
+
+
+def test_a_column_of_the_source_that_has_another_type_is_other_logic(spark: SparkSession, tmp_path: Path) -> None:
+    """The table's own columns need not tell: the sum of what was a number of another type came to that of before."""
+    topics = FileTopics(tmp_path / "topics")
+
+    def of(schema: str) -> Runner:
+        pipeline = pipelines.Pipeline("tour", folder=tmp_path / "tables")
+
+        @pipeline.history(pipelines.Topic("flights", key="tail", schema=schema), store="parquet")
+        def seen(flights: DataFrame) -> DataFrame:
+            return flights.select("tail", F.col("n").cast("string").alias("told"), "_cause")
+
+        return Runner(pipeline, spark, topics)
+
+    def told(runner: Runner) -> list[str]:
+        return sorted(pipelines.open_table(runner.pipeline, "seen").rows()["told"].to_pylist())
+
+    before = of("n double, s struct<a: int, b: array<int>>")
+    topics.append("flights", [("N1", {"n": 1})])
+    run(before, "seen")
+    topics.append("flights", [("N2", {"n": 2})])
+    for schema, column in {
+        "n int, s struct<a: int, b: array<int>>": "n of its source as double, which is int",
+        "n double, s struct<a: int, b: array<string>>": "s of its source as struct",
+    }.items():
+        with pytest.raises(ConfigError, match=f"seen v1 was made with the column {column}.*--accept-change"):
+            run(of(schema), "seen")
+    more = of("n  double, s struct<a: int, b: array<int>, c: int>, t string")
+    run(more, "seen")
+    assert told(more) == ["1.0", "2.0"], "further columns are no other logic"
+    topics.append("flights", [("N3", {"n": 3})])
+    of("n int").run(["seen"], lambda _: None, lambda _: None, available_now=True, accept=True)
+    assert told(more) == ["1.0", "2.0", "3"]
+    with pytest.raises(ConfigError, match="n of its source as int, which is double"):
+        run(more, "seen")
+
+
+def test_what_is_refused_leaves_a_table_to_the_code_that_made_it(spark: SparkSession, tmp_path: Path) -> None:
+    """With --accept-change and other columns it was noted as the new code's, before it was refused: the old one was
+    refused then, too."""
+    topics = FileTopics(tmp_path / "topics")
+
+    def of(column: str) -> Runner:
+        pipeline = pipelines.Pipeline("tour", folder=tmp_path / "tables")
+
+        def seen(flights: DataFrame) -> DataFrame:
+            return flights.select("tail", column, "_cause")
+
+        def seen_anew(flights: DataFrame) -> DataFrame:
+            return flights.select("tail", column, "_cause").where("true")
+
+        chosen = seen if column == "carrier" else seen_anew
+        chosen.__name__ = "seen"
+        pipeline.history(FLIGHTS, store="parquet")(chosen)
+        return Runner(pipeline, spark, topics)
+
+    topics.append("flights", [("N1", flight("UA", "IAH", 11))])
+    run(of("carrier"), "seen")
+    topics.append("flights", [("N2", flight("AA", "MIA", 33))])
+    with pytest.raises(ConfigError, match=r"holds tail string, carrier string.*reprocess"):
+        of("dest").run(["seen"], lambda _: None, lambda _: None, available_now=True, accept=True)
+    run(of("carrier"), "seen")
+    assert len(pipelines.open_table(of("carrier").pipeline, "seen").rows()) == 2

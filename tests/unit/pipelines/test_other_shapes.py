@@ -17,6 +17,7 @@ from duramen.model import topic_id_text
 from duramen.pipelines.chain import Reading
 from duramen.pipelines.declaration import STORES, TableStep
 from duramen.pipelines.layout import Current, StepFolder
+from duramen.pipelines.logic import other_logic
 from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.queries import Plan, Queries
 from duramen.pipelines.reprocess import Reprocessing
@@ -42,7 +43,8 @@ def made(pipeline: pipelines.Pipeline, version: str, schema: pa.Schema, accept: 
     queries, step = Queries(pipeline, None, None), pipeline.step("aircraft")  # type: ignore[arg-type]
     assert isinstance(step, TableStep)
     place = queries.folder("aircraft").version(version)
-    queries._describe(Plan(step, place, Reading(0, "flights", Offsets(), None), None), accept)  # type: ignore[arg-type]
+    plan = Plan(step, place, Reading(0, step.source.name, Offsets(), None), None)  # type: ignore[arg-type]
+    place.describe(queries._described(plan, accept))
     store = STORES[step.store](place.table, step.shape, schema)
     trace = {"_topic": "flights", "_partition": 0, "_deleted": False}
     rows = [{"tail": f"N{n % 2}", "leg": n, "miles": n, "_offset": n, **trace} for n in range(4)]
@@ -149,3 +151,31 @@ def test_who_follows_the_changes_of_a_table_is_told_of_a_swap(tmp_path: Path) ->
     with pytest.raises(ConfigError, match=r"aircraft is v2 now, not v1, .* from the first on"):
         pipelines.changes(pipeline, "aircraft", after=0, version="v1")
     assert [rows.num_rows for rows in pipelines.changes(pipeline, "aircraft", version="v2")] == [2]
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_table_does_not_go_on_with_another_topic(older: bool, tmp_path: Path) -> None:
+    """The function's text is the same: the other topic's rows came to those that were there, without a word."""
+
+    def of(topic: pipelines.Topic) -> pipelines.Pipeline:
+        return declared(tmp_path, lambda p: p.table(topic, keys=["tail"]))
+
+    made(of(FLIGHTS), "v1", BEFORE)
+    place = StepFolder(tmp_path, "aircraft").version("v1")
+    if older:  # than what is noted of the source
+        place.describe({name: value for name, value in (place.about() or {}).items() if name != "source"})
+    with pytest.raises(ConfigError, match="v1 was made with the topic flights of its source, which is trips"):
+        made(of(pipelines.Topic("trips")), "v1", BEFORE)
+    if not older:
+        with pytest.raises(ConfigError, match=r"the key None of its source, which is tail now.*--accept-change"):
+            made(of(pipelines.Topic("flights", key="tail")), "v1", BEFORE)
+    made(of(FLIGHTS), "v1", BEFORE)
+    made(of(pipelines.Topic("trips")), "v1", BEFORE, accept=True)
+    made(of(pipelines.Topic("trips")), "v1", BEFORE)
+
+
+def test_behind_a_cut_of_its_source_a_version_of_an_older_release_reads_another_topic(tmp_path: Path) -> None:
+    step = declared(tmp_path, lambda p: p.table(FLIGHTS, keys=["tail"])).step("aircraft")
+    about = {"fingerprint": step.fingerprint, "generation": 1, "reads": "flights.v2"}
+    assert other_logic(step, about) is None
+    assert other_logic(step, {**about, "generation": 0}) is not None

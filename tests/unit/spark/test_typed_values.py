@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -172,3 +174,43 @@ def test_a_number_that_no_float_holds_does_not_decode(floats: pa.DataType, numbe
         assert (value is None) == (row is None or row in broken)
         assert (reason is None) == (row not in broken)
         assert reason is None or reason.startswith("Number too big to be stored in")
+
+
+def test_a_decimal_of_more_digits_than_its_type_does_not_decode() -> None:
+    """Arrow counts the digits of 1000 before it makes 1000.00 of it, which five digits do not hold."""
+    few, many = pa.decimal128(5, 2), pa.decimal128(38, 18)
+    kind = pa.struct([("f", few), ("m", many), ("l", pa.list_(pa.struct([("f", few)])))])
+    good = [
+        b'{"f":999.99,"m":99999999999999999999.999999999999999999}',
+        b'{"f":-999,"m":-99999999999999999999,"l":[{"f":1e2},{"f":null}]}',
+        b"{}",
+    ]
+    broken = [b'{"f":1000}', b'{"f":-1e3}', b'{"m":100000000000000000000}', b'{"l":[{"f":1},{"f":99999}]}']
+    rows = [good[0], broken[0], None, *broken[1:], *good[1:]]
+    values, reasons = json_values(pa.array(rows, pa.binary()), kind)
+    for row, value, reason in zip(rows, values.to_pylist(), reasons.to_pylist(), strict=True):
+        assert (value is None) == (row is None or row in broken), row
+        assert (reason is None) == (row not in broken)
+        assert reason is None or "decimal128(" in reason
+    assert values[0].as_py()["m"] == Decimal("99999999999999999999.999999999999999999")
+
+
+def test_a_moment_in_no_zone_has_none() -> None:
+    """It was given in UTC: another moment than the text says."""
+    naive = pa.timestamp("us")
+    kind = pa.struct([("at", naive), ("l", pa.list_(pa.struct([("at", naive)]))), ("z", pa.timestamp("us", "UTC"))])
+    good = [
+        b'{"at":"2020-01-01T00:00:00","z":"2020-01-01T00:00:00+02:00"}',
+        b'{"at":"1500-02-28 23:59:59.000001","l":[{"at":"2020-01-01"},{},{"at":null}]}',
+        b'{"l":null}',
+    ]
+    broken = [b'{"at":"2020-01-01T00:00:00+02:00"}', b'{"at":"2020-01-01T00:00:00Z"}', b'{"l":[{"at":"2020-01-01Z"}]}']
+    broken += [b'{"at":"2020-01-01T00:00:00Z","l":[{}]}', b'{"at":5}', b'{"at":""}', b'{"at":"2020-02-30"}']
+    rows = [good[0], *broken[:3], None, *broken[3:], *good[1:]]
+    values, reasons = json_values(pa.array(rows, pa.binary()), kind)
+    assert values.type == kind
+    for row, value, reason in zip(rows, values.to_pylist(), reasons.to_pylist(), strict=True):
+        assert (value is None) == (row is None or row in broken), row
+        assert (reason is None) == (row not in broken)
+    assert values[0].as_py()["at"] == datetime(2020, 1, 1)
+    assert values[0].as_py()["z"] == datetime(2019, 12, 31, 22, tzinfo=UTC)

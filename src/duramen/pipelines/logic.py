@@ -1,0 +1,72 @@
+"""What a version of a step was made by: its function's text, and what its source declares beside that.
+
+A function may read another topic, another key or a column of another type without a change of its text. Columns that
+came, or went, are no other logic: the function's own columns tell what it makes of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from duramen.pipelines.declaration import Step, Topic
+
+
+def noted(step: Step) -> dict[str, Any]:
+    """What a version's folder keeps of it."""
+    source = step.source
+    return {
+        "fingerprint": step.fingerprint,
+        "source": {"topic": source.name, "schema": source.schema, "key": source.key},
+    }
+
+
+def other_logic(step: Step, about: Mapping[str, Any] | None) -> str | None:
+    """How the step differs from what made a version, for an error; None where it does not, or nothing was made yet.
+
+    about: what the version's folder tells. Versions of older releases tell less.
+    """
+    if about is None:
+        return None
+    if about.get("fingerprint") != step.fingerprint:
+        return "was made by other logic than the code has now"
+    return _other_source(step.source, about.get("source") or _of_older(about))
+
+
+def _of_older(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the source what older releases have noted: the topic that is read, which behind a cut has another name."""
+    return {} if about.get("generation") or "reads" not in about else {"topic": about["reads"]}
+
+
+def _other_source(now: Topic, before: Mapping[str, Any]) -> str | None:
+    told = ("topic", before.get("topic", now.name), now.name), ("key", before.get("key", now.key), now.key)
+    for what, old, new in told:
+        if old != new:
+            return f"was made with the {what} {old} of its source, which is {new} now"
+    old, new = before.get("schema", now.schema), now.schema
+    if old == new:
+        return None
+    if old is None or new is None:
+        return (
+            f"was made with {'no schema' if old is None else 'a schema'} of its source, which has {new or 'none'} now"
+        )
+    kinds = {field.name: field.dataType for field in cast(StructType, StructType.fromDDL(new)).fields}
+    for field in cast(StructType, StructType.fromDDL(old)).fields:
+        if (kind := kinds.get(field.name)) is not None and not _goes_on(field.dataType, kind):
+            was, became = field.dataType.simpleString(), kind.simpleString()
+            return f"was made with the column {field.name} of its source as {was}, which is {became} now"
+    return None
+
+
+def _goes_on(old: DataType, new: DataType) -> bool:
+    """Whether what both have is of the same types."""
+    if isinstance(old, StructType) and isinstance(new, StructType):
+        kinds = {field.name: field.dataType for field in new.fields}
+        return all(_goes_on(field.dataType, kinds.get(field.name, field.dataType)) for field in old.fields)
+    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
+        return _goes_on(old.elementType, new.elementType)
+    if isinstance(old, MapType) and isinstance(new, MapType):
+        return old.keyType == new.keyType and _goes_on(old.valueType, new.valueType)
+    return old == new
