@@ -66,11 +66,11 @@ def append(log: Log, value: bytes) -> int:
     return offset
 
 
-def one_log() -> tuple[CrashDisk, LogDirectory, Log]:
+def one_log(durability: str = "stable") -> tuple[CrashDisk, LogDirectory, Log]:
     """A started directory on a disk of its own, with an empty log."""
     disk = CrashDisk()
     directory = start(disk)
-    log = directory.create_log(TopicPartition("first", 0), FIRST, small())
+    log = directory.create_log(TopicPartition("first", 0), FIRST, small(durability))
     log.assign_epoch(0)
     return disk, directory, log
 

@@ -71,11 +71,13 @@ def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int, known
                 # Of Kafka's logs nobody knows whether they ever had what is not there.
                 needed_from = start_offset if known is not None or not clean else later
                 load_rolled(log, segment, None if clean else known, walk, clean=clean, needed_from=needed_from)
-            elif known is not None:
-                if known.state is None and (seal := segment.load_seal()) is not None:
-                    # It was left offline, or repaired: what is missing is still missing, however sound the seals are.
+            else:
+                # No list has what is behind the checkpoint, or of a log that was left offline or repaired, or whose
+                # checkpoint is lost: there what is missing is missing, however sound the seals are.
+                told = clean if known is None else known.state is not None and later <= known.recovery_point
+                if not told and (seal := segment.load_seal()) is not None:
                     check_gap(log, segment, seal.last_offset + 1, later, needed_from=start_offset)
-                walk.unread = walk.unread or later > known.recovery_point
+                walk.unread = walk.unread or (known is not None and later > known.recovery_point)
             segment.release_files()
         log.active = log.segments[-1]
         load_active(log, log.active, known, walk, clean=clean)

@@ -11,7 +11,7 @@ from duramen.cli.repair import apply, survey_directory
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 
-from storage_workload import append, checkpoint, commit, fill, housekeep, one_log, read_all, start
+from storage_workload import append, checkpoint, commit, fill, housekeep, one_log, read_all, small, start
 
 
 @pytest.mark.parametrize("lost", [[], ["duramen-checkpoint"]])
@@ -142,3 +142,32 @@ def test_a_log_with_a_gap_stays_offline_over_clean_stops_though_what_is_left_is_
         directory.close(clean=stops_cleanly)
         disk.end_process()
     assert all(str(missing.base_offset) in each for each in told), told
+
+
+@pytest.mark.parametrize("lost", [[], ["duramen-checkpoint"]])
+def test_a_sealed_segment_that_no_checkpoint_knows_of_is_missed(lost: list[str]) -> None:
+    """The topic was made stable since: its segments are synced, and sealed, and their records not in the journal."""
+    disk, directory, log = one_log("page-cache")
+    fill(directory, log, 3)
+    checkpoint(directory)
+    fill(directory, log, 40)
+    log.configure(small("stable"))
+    commit(directory)
+    housekeep(directory)
+    gone = log.segments[1]
+    first, following = gone.base_offset, log.segments[2].base_offset
+    assert first > 3
+    assert all(segment.sealed for segment in log.segments[:-1])
+    disk.kill()
+    disk.power_on()
+    disk.remove(gone.path)
+    for name in lost:
+        disk.remove(f"/data/{name}")
+    for _ in range(2):
+        directory = start(disk)
+        (offline,) = directory.offline.values()
+        assert f"it ends at offset {first}, the next segment begins at {following}" in str(offline.error)
+        directory.close(clean=True)
+    apply(disk, survey_directory(disk, "/data"))
+    (log,) = start(disk).logs.values()
+    assert set(read_all(log)) == set(range(43)) - set(range(first, following))
