@@ -29,7 +29,7 @@ from duramen.model import (
 from duramen.partition.creating import Wanted, create_partitions
 from duramen.partition.host import Host
 from duramen.partition.lost_metadata import LostMetadata
-from duramen.partition.offline import Absence, delete_offline, offline
+from duramen.partition.offline import Absence, check_metadata, delete_offline, offline
 from duramen.partition.snapshots import Snapshots
 from duramen.partition.store import Store
 from duramen.partition.unmade import Unmade
@@ -95,11 +95,8 @@ class Catalog:
 
         Nothing is led yet: that begins when this node's registration is committed.
         """
-        segments = {
-            "segment.bytes": str(self.config.integer("metadata.log.segment.bytes")),
-            "segment.ms": str(self.config.integer("metadata.log.segment.ms")),
-        }
-        config = TopicConfig(self.config, METADATA_CONFIG | segments)
+        config = _metadata_config(self.config)
+        check_metadata(self._store.directories)
         self.partition = partition = self._store.open_partition(METADATA_PARTITION, METADATA_TOPIC_ID, config)
         partition.lead(max(partition.log.epochs.latest + 1, 1), (self._node_id,), (self._node_id,))
         self.host = Host(partition, self.machine, self._world.clock)
@@ -356,6 +353,14 @@ class Catalog:
             raw = self._world.entropy.random_bytes(16)
             if raw[0] & 0xFC != 0xF8 and any(raw[:15]):
                 return raw
+
+
+def _metadata_config(config: BrokerConfig) -> TopicConfig:
+    segments = {
+        "segment.bytes": str(config.integer("metadata.log.segment.bytes")),
+        "segment.ms": str(config.integer("metadata.log.segment.ms")),
+    }
+    return TopicConfig(config, METADATA_CONFIG | segments)
 
 
 def _listed(settings: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from duramen.errors import StorageError
 from duramen.machines.metadata.image import MetadataImage
-from duramen.model import TopicId, topic_id_from_text, topic_id_text
+from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicId, topic_id_from_text, topic_id_text
 from duramen.storage.directory import LogDirectory
 from duramen.storage.opening import Offline
 
@@ -38,6 +38,23 @@ def check_apart(directories: Iterable[LogDirectory]) -> None:
                     f"partition {key[1]} of the topic with id {topic_id_text(key[0])} is in {other} and in "
                     f"{directory.path}: move the one that is not to be served out of its log directory"
                 )
+
+
+def check_metadata(directories: Iterable[LogDirectory]) -> None:
+    """StorageError when this node's metadata log is missing, and partitions are there: no topic would be known.
+
+    Not of what a Kafka broker without the controller role left: that never had one.
+    """
+    found = [(key, each) for each in directories for key in (*each.logs, *each.offline)]
+    if any(key == (METADATA_TOPIC_ID, 0) for key, _ in found):
+        return
+    for (topic_id, partition), directory in found:
+        if not directory.recovery.adopted:
+            raise StorageError(
+                f"this node's metadata log, {METADATA_TOPIC}-0, is in no directory of log.dirs, and {directory.path} "
+                f"has partition {partition} of the topic with id {topic_id_text(topic_id)}: name the directory that "
+                "has it, too, or put it back from a copy"
+            )
 
 
 class Absence:

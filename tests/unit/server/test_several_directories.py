@@ -84,3 +84,28 @@ def test_a_partition_that_is_in_two_directories_is_not_served_from_either() -> N
     disk.sync_directory("/a")
     with pytest.raises(StorageError, match="is in /a and in /b"):
         InProcess(disk, log_dirs="/a,/b")
+
+
+def move(disk: CrashDisk, source: str, target: str) -> None:
+    """A directory under another name, as where something else is mounted."""
+    disk.rename(source, target)
+    disk.sync_directory("/")
+
+
+@pytest.mark.parametrize("log_dirs", ["/b", "/b,/a"])
+def test_without_the_directory_of_the_metadata_log_nothing_begins_anew(log_dirs: str) -> None:
+    """No topic would be known, and the next of an old name would begin at offset 0."""
+    disk = filled()
+    move(disk, "/a", "/elsewhere")
+    for _ in range(2):
+        with pytest.raises(
+            StorageError, match=r"metadata log, .*, is in no directory of log.dirs, and /b has partition"
+        ):
+            InProcess(disk, log_dirs=log_dirs)
+        disk.end_process()
+    if disk.exists("/a"):
+        move(disk, "/a", "/new")
+    move(disk, "/elsewhere", "/a")
+    line = InProcess(disk, log_dirs="/a,/b").connect()
+    for topic in TOPICS:
+        assert line.produce(topic, b"3").base_offset == 2
