@@ -26,18 +26,28 @@ class Limits:
 
 
 def by_offsets(start: Positions, end: Positions, most: int) -> Positions:
-    """`end`, cut so that at most `most` offsets lie between, shared out by how much each partition has waiting."""
-    waiting = {tp: max(0, end[tp] - start[tp]) for tp in end}
-    total = sum(waiting.values())
+    """`end`, cut so that at most `most` offsets lie between.
+
+    Each partition with records goes one offset on, and the rest is shared out by how much each has waiting: beside one
+    that is never worked off, a small share alone would be none for ever. With more partitions than that it is their
+    turn one after the other.
+    """
+    waiting = {tp: end[tp] - start[tp] for tp in sorted(end) if end[tp] > start[tp]}
+    total, count = sum(waiting.values()), len(waiting)
     if total <= most:
         return end
-    taken = {tp: most * size // total for tp, size in waiting.items()}
-    left = most - sum(taken.values())
-    # The rest goes to those that were cut off most, so that a small partition is not starved for ever.
-    by_remainder = sorted(waiting, key=lambda tp: (-(most * waiting[tp] % total), tp))
-    for tp in by_remainder[:left]:
-        taken[tp] += 1
-    return {tp: start[tp] + taken[tp] if waiting[tp] else end[tp] for tp in end}
+    if most < count:
+        # Where this batch ends by so many offsets the next one begins.
+        first = sum(start[tp] for tp in waiting) % count
+        taken = {tp: int((place - first) % count < most) for place, tp in enumerate(waiting)}
+    else:
+        rest, more = most - count, total - count
+        taken = {tp: 1 + rest * (size - 1) // more for tp, size in waiting.items()}
+        # What is left goes to those that were cut off most.
+        by_remainder = sorted(waiting, key=lambda tp: (-(rest * (waiting[tp] - 1) % more), tp))
+        for tp in by_remainder[: most - sum(taken.values())]:
+            taken[tp] += 1
+    return {tp: start[tp] + taken[tp] if tp in taken else at for tp, at in end.items()}
 
 
 def byte_shares(

@@ -78,9 +78,24 @@ def test_a_limit_of_offsets_is_met_exactly_and_shared_fairly(waiting: list[int],
     taken = [cut[tp] - 5 for tp in tps]
     assert sum(taken) == min(most, sum(waiting))
     assert all(0 <= part <= size for part, size in zip(taken, waiting, strict=True))
-    total = sum(waiting)
-    if total > most:
-        assert all(abs(part - most * size / total) <= 1.001 for part, size in zip(taken, waiting, strict=True))
+    total, count = sum(waiting), len([size for size in waiting if size])
+    if total > most >= count:
+        share = (most - count) / (total - count)
+        pairs = [(part - 1, size - 1) for part, size in zip(taken, waiting, strict=True) if size]
+        assert all(part >= 0 and abs(part - share * size) <= 1.001 for part, size in pairs)
+    elif total > most:
+        assert max(taken) == 1
+
+
+@pytest.mark.parametrize(("most", "batches"), [(1000, 1), (2, 1), (1, 2)])
+def test_few_records_do_not_wait_for_ever_beside_many(most: int, batches: int) -> None:
+    """A partition whose records come as fast as they are read left the one record of another where it was."""
+    at, end = {A: 7, B: 0}, {A: 8, B: 10**6}
+    for _ in range(batches):
+        assert at[A] == 7
+        at = by_offsets(at, end, most)
+        end[B] += most
+    assert at[A] == 8
 
 
 def test_a_log_that_got_shorter_keeps_its_end() -> None:
