@@ -169,7 +169,7 @@ def read_journal(disk: Disk, directory: str, hold: int = 0) -> JournalContents:
         for index, (part, header, block) in enumerate(zip(contents.parts, headers, blocks, strict=True)):
             size = part.file.size()
             told = HEADER_BLOCK if header is None else header.size
-            contents.empty = size == told == HEADER_BLOCK and len(contents.names) == 1
+            contents.empty = size <= HEADER_BLOCK == told and len(contents.names) == 1
             if size < told:
                 contents.missing = f"{told - size} bytes of the journal are missing"
                 unreadable = unreadable or CorruptLogError(part.file.path, size, told, f"it had {told} bytes")

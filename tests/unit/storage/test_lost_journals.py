@@ -190,3 +190,22 @@ def test_a_start_says_that_the_journal_is_gone() -> None:
     assert told.startswith("/data: the journal is missing")
     directory.close(clean=True)
     assert start(disk).recovery.damage == []
+
+
+@pytest.mark.parametrize("left", [0, 507, HEADER_BLOCK - 1])
+def test_the_bare_journal_of_a_clean_stop_had_nothing_that_it_can_lose(left: int) -> None:
+    """The checkpoint beside it counts: without that, a segment that is gone would be no news."""
+    disk, directory, log = one_log()
+    fill(directory, log, 40)
+    checkpoint(directory)
+    housekeep(directory)
+    gone = log.segments[1].path
+    directory.close(clean=True)
+    (part,) = parts(disk)
+    cut_off(disk, part, left)
+    disk.remove(gone)
+    directory = start(disk)
+    (told,) = directory.recovery.damage
+    assert told.startswith(part)
+    (offline,) = directory.offline.values()
+    assert gone in str(offline.error)
