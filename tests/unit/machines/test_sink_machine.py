@@ -134,6 +134,24 @@ def test_epochs_grow_with_runs_and_stay_with_a_run(world: World) -> None:
     assert world.machine.sinks["s"].producer_id == 7
 
 
+def test_so_many_runs_are_known_and_older_ones_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write of Spark's that names its batch is a run: of one each second the node kept all, for ever."""
+    monkeypatch.setattr(rules, "MAX_RUNS", 3)
+    epochs = [world.claim(f"run-{number}").epoch for number in range(9)]
+    assert epochs == list(range(epochs[0], epochs[0] + 9))
+    assert list(world.machine.sinks["s"].runs) == ["run-6", "run-7", "run-8"]
+    assert world.claim("run-6") == ErrorCode.PRODUCER_FENCED
+    assert world.do(AdmitStage("s", epochs[0], 0, 1)) == ErrorCode.PRODUCER_FENCED
+    assert world.replayed().sinks == world.machine.sinks
+    world.clean()
+    assert world.replayed(world.compacted()).sinks == world.machine.sinks
+    # The sink, and the three runs that are known.
+    assert len(world.compacted()) == 4
+    assert world.do(ReleaseSink("s", epochs[-1])) is True
+    world.clean()
+    assert world.compacted() == []
+
+
 def test_shares_follow_the_order_of_the_handles_and_sequences_go_on(world: World) -> None:
     epoch = world.claim().epoch
     a, b, c = world.stage(epoch, 0, (T, 0), (U, 1), (T, 0))

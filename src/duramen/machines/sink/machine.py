@@ -54,6 +54,9 @@ MAX_UNDER_WAY: Final = 1 << 30
 partition has could not be told from what it has not."""
 MAX_REMOVED: Final = 12_000
 """Records that one decision removes; they fit one batch, whatever their names."""
+MAX_RUNS: Final = 10_000
+"""Of one sink, that are known, so that an older one stays refused. A write of Spark's that names its batch is a run of
+its own, and there may be one a second for years. All of them are removed with the sink, by one decision."""
 MAX_ID_BYTES: Final = 249
 MAX_METADATA_BYTES: Final = 64 << 10
 FIRST_EPOCHS_SINCE_MS: Final = 1_577_836_800_000
@@ -124,6 +127,10 @@ class SinkMachine:
 
     def _apply_run(self, sink: Sink, decoded: schema.SinkRecord) -> None:
         sink.runs[decoded.key.run_id] = decoded.value.epoch
+        while len(sink.runs) > MAX_RUNS:
+            oldest = next(iter(sink.runs))  # they come in the order of their epochs
+            del sink.runs[oldest]
+            self._garbage[records.run_key(sink.id, oldest)] = None
 
     def _apply_staged(self, sink: Sink, decoded: schema.SinkRecord) -> None:
         sink.stage(decoded.key.handle, records.staged_of(decoded))
@@ -406,7 +413,8 @@ def _shares(sink: Sink, command: CommitStaged) -> list[Share]:
         if staged is None or staged.batch_id != command.batch_id or staged.epoch != command.epoch:
             raise KafkaError(
                 ErrorCode.RESOURCE_NOT_FOUND,
-                f"sink {sink.id}: handle {handle} is not staged for batch {command.batch_id}; nothing was committed",
+                f"sink {sink.id}: handle {handle} is not staged for batch {command.batch_id} (any more: what waits for "
+                "its commit is kept for duramen.sink.staging.retention.ms); nothing was committed",
             )
         chosen.append((staged.first_offset, staged.parts))
     found = gathered(chosen)

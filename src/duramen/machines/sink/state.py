@@ -82,7 +82,7 @@ class Sink:
     claimed_ms: int = 0
     last_batch: int = NO_BATCH
     runs: dict[str, int] = field(default_factory=dict)
-    """Epoch of every run that ever claimed it: a superseded one stays refused."""
+    """Epoch of the runs that have claimed it, of the last MAX_RUNS: a superseded one stays refused."""
     staged: dict[int, Staged] = field(default_factory=dict)
     staged_bytes: int = 0
     staged_parts: int = 0
