@@ -127,9 +127,8 @@ class SinkMachine:
 
     def _apply_run(self, sink: Sink, decoded: schema.SinkRecord) -> None:
         sink.runs[decoded.key.run_id] = decoded.value.epoch
-        while len(sink.runs) > MAX_RUNS:
-            oldest = next(iter(sink.runs))  # they come in the order of their epochs
-            del sink.runs[oldest]
+        if len(sink.runs) > MAX_RUNS:
+            del sink.runs[oldest := next(iter(sink.runs))]  # they come in the order of their epochs
             self._garbage[records.run_key(sink.id, oldest)] = None
 
     def _apply_staged(self, sink: Sink, decoded: schema.SinkRecord) -> None:
@@ -413,8 +412,8 @@ def _shares(sink: Sink, command: CommitStaged) -> list[Share]:
         if staged is None or staged.batch_id != command.batch_id or staged.epoch != command.epoch:
             raise KafkaError(
                 ErrorCode.RESOURCE_NOT_FOUND,
-                f"sink {sink.id}: handle {handle} is not staged for batch {command.batch_id} (any more: what waits for "
-                "its commit is kept for duramen.sink.staging.retention.ms); nothing was committed",
+                f"sink {sink.id}: handle {handle} is not staged for batch {command.batch_id} (any more: it waits for its "
+                "commit for duramen.sink.staging.retention.ms); nothing was committed",
             )
         chosen.append((staged.first_offset, staged.parts))
     found = gathered(chosen)
