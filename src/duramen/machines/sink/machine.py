@@ -127,8 +127,7 @@ class SinkMachine:
 
     def _apply_run(self, sink: Sink, decoded: schema.SinkRecord) -> None:
         sink.runs[decoded.key.run_id] = decoded.value.epoch
-        if len(sink.runs) > MAX_RUNS:
-            del sink.runs[oldest := next(iter(sink.runs))]  # they come in the order of their epochs
+        for oldest in _forgotten_runs(sink):
             self._garbage[records.run_key(sink.id, oldest)] = None
 
     def _apply_staged(self, sink: Sink, decoded: schema.SinkRecord) -> None:
@@ -395,6 +394,14 @@ def _new_staged(command: RecordStaged, handle: NewHandle, now: int) -> Staged:
     )
 
 
+def _forgotten_runs(sink: Sink) -> Iterator[str]:
+    """The oldest ones beyond MAX_RUNS, which are known no more."""
+    while len(sink.runs) > MAX_RUNS:
+        oldest = next(iter(sink.runs))  # they come in the order of their epochs
+        del sink.runs[oldest]
+        yield oldest
+
+
 def sequence_behind(share: Share) -> int:
     """Sequence of the first record behind a share; they go on at 0 behind MAX_SEQUENCE."""
     return (share.base_sequence + share.records) & MAX_SEQUENCE
@@ -412,8 +419,8 @@ def _shares(sink: Sink, command: CommitStaged) -> list[Share]:
         if staged is None or staged.batch_id != command.batch_id or staged.epoch != command.epoch:
             raise KafkaError(
                 ErrorCode.RESOURCE_NOT_FOUND,
-                f"sink {sink.id}: handle {handle} is not staged for batch {command.batch_id} (any more: it waits for its "
-                "commit for duramen.sink.staging.retention.ms); nothing was committed",
+                f"sink {sink.id}: handle {handle} is not staged for batch {command.batch_id} (any more: it waits for "
+                "its commit for duramen.sink.staging.retention.ms); nothing was committed",
             )
         chosen.append((staged.first_offset, staged.parts))
     found = gathered(chosen)
