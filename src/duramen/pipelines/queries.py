@@ -191,6 +191,8 @@ class Queries:
         _check_cut(plan)
         self._check_sink(plan)
         about = self._described(plan, accept)
+        if not accept:
+            _check_state(plan, about["first_generation"])
         if plan.version.about() is None:  # by it a table is opened
             plan.version.describe(about)
         said = Told()
@@ -399,6 +401,19 @@ def _check_cut(plan: Plan) -> None:
         raise QueryFailedError(
             f"{plan.step.name} {plan.version.name} has begun to read {beyond} records of {plan.reading.topic} that lie "
             "behind its cut: build it anew with `duramen spark reprocess`"
+        )
+
+
+def _check_state(plan: Plan, first_generation: int) -> None:
+    """ConfigError where Spark keeps state for the topic before a cut, and would begin without it behind that."""
+    generation = plan.reading.generation
+    if generation == first_generation or (plan.checkpoint / "metadata").exists():
+        return
+    if plan.version.checkpoint(generation - 1).joinpath("state").is_dir():
+        raise ConfigError(
+            f"{plan.step.name} {plan.version.name} remembers (sums, or keys as dropDuplicates does) what it has read "
+            f"before the cut to {plan.reading.topic}, and cannot behind it: `duramen spark reprocess` builds it anew "
+            "from there; --accept-change goes on without what it remembers"
         )
 
 

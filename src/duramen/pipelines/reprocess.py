@@ -15,6 +15,7 @@ from duramen.client import Cluster
 from duramen.errors import ConfigError, DuramenError
 from duramen.model import TopicId
 from duramen.pipelines.cluster import SECONDS_MAX, Node
+from duramen.pipelines.connector import DuramenConnector, cuts_of
 from duramen.pipelines.declaration import EffectStep, Pipeline, StreamStep, TableStep
 from duramen.pipelines.difference import Difference, compare
 from duramen.pipelines.layout import Current, StepFolder, VersionFolder, committed, committed_ids, unfinished
@@ -147,11 +148,21 @@ class Reprocessing:
         For a table those of a topic do not count that was deleted and made anew since: nobody can read them.
         """
         other = other or self.folder.current().version
-        theirs = self.contained(other)
+        theirs = self._before_cut(version, other) or self.contained(other)
         if isinstance(self.step, TableStep):
             ids, before = self._topic_ids(version), self._topic_ids(other)
             theirs = Offsets({at: end for at, end in theirs if before.get(at[0]) == ids.get(at[0], before.get(at[0]))})
         return self.contained(version).behind(theirs)
+
+    def _before_cut(self, version: str, other: str) -> Offsets | None:
+        """What a version of a table has to contain that began behind a cut of the source before which another one
+        stands: in the topic that it reads from its beginning, what took the place of all that lies before the cut.
+        None where it did not begin so."""
+        first: int = (self.folder.version(version).about() or {}).get("first_generation", 0)
+        if not isinstance(self.step, TableStep) or self._worked_in(other)[0] >= first:
+            return None
+        cut = cuts_of(self.pipeline, self.step.source, DuramenConnector(self.pipeline.bootstrap))[first - 1]
+        return Offsets({(cut.new, partition): at for partition, at in cut.start.items()})
 
     def _topic_ids(self, version: str) -> dict[str, TopicId]:
         """The ids of the topics that a version has read last."""

@@ -91,6 +91,7 @@ def test_two_tables_follow_a_topic(spark: SparkSession, tmp_path: Path) -> None:
     run(runner, "aircraft", "delays")
     assert {row["tail"]: row["dest"] for row in aircraft.rows().to_pylist()} == {"N1": "SFO", "N3": "BQN"}
     assert {row["carrier"]: row["minutes"] for row in delays.rows().to_pylist()} == {"UA": 13, "AA": -3}
+    assert not (tmp_path / "tables" / "aircraft" / "v1" / "checkpoint-0" / "state").exists()
 
 
 @pytest.mark.parametrize("point", ["batch planned", "batch computed", "batch applied"])
@@ -129,6 +130,8 @@ def test_a_step_that_remembers_keys_goes_on_behind_a_kill(spark: SparkSession, t
     topics.append("flights", [("N1", flight("UA", "ORD", 7)), ("N2", flight("UA", "ORD", 7))])
     run(Runner(pipeline, spark, topics), "tails")
     assert sorted(row["tail"] for row in pipelines.open_table(pipeline, "tails").rows().to_pylist()) == ["N1", "N2"]
+    # By this a step is known that cannot go on behind a cut.
+    assert (tmp_path / "tables" / "tails" / "v1" / "checkpoint-0" / "state").is_dir()
 
 
 def test_a_column_of_the_source_that_has_another_type_is_other_logic(spark: SparkSession, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -17,6 +18,7 @@ from duramen.pipelines.connector import CHOOSES_TOPICS, DuramenConnector
 from duramen.pipelines.layout import BusyError, Current, StepFolder
 from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.queries import Plan, QueryFailedError, Told
+from duramen.pipelines.reprocess import Reprocessing
 from duramen.pipelines.runner import Runner, Terms, _Loop
 from duramen.swaps import Cut
 
@@ -232,6 +234,63 @@ def test_sums_do_not_go_on_behind_a_cut(runner: StepRunner, monkeypatch: pytest.
     with pytest.raises(ConfigError, match="sums up, and its checkpoint is gone, or before a swap: build it anew"):
         runner._fold(plan, Told())(MagicMock(), 0)
     store.apply.assert_not_called()
+
+
+@pytest.mark.parametrize("remembers", [False, True])
+def test_what_a_function_remembers_is_not_lost_behind_a_cut_without_a_word(runner: StepRunner, remembers: bool) -> None:
+    """`dropDuplicates` began anew in the new topic: a history had keys twice."""
+    version = runner.folder("late").version("v1")
+    with looping(runner) as loop:
+        loop.begin("late")
+        (version.checkpoint(0) / ("state" if remembers else "sources")).mkdir(parents=True)
+        runner.chain = [CUT]
+        look(loop)
+        runner.queries[-1].batch(CUT.until)
+        told = r"late v1 remembers .* before the cut to flights.v2.*--accept-change"
+        with pytest.raises(ConfigError, match=told) if remembers else nullcontext():
+            look(loop)
+        assert len(runner.queries) == (2 if remembers else 3)
+    with looping(runner, accept=True) as loop:
+        loop.begin("late")
+    assert runner.queries[-1].plan.reading.topic == "flights.v2"
+    checkpoint = version.checkpoint(1)
+    checkpoint.mkdir(exist_ok=True)
+    (checkpoint / "metadata").write_text("{}")
+    with looping(runner) as loop:
+        loop.begin("late")
+
+
+def test_a_table_that_is_built_anew_from_behind_a_cut_contains_what_lies_before_it(runner: StepRunner) -> None:
+    """What sums up stays before the cut: it had records of the old topic that a version of the new one never has, and
+    could not be swapped for it."""
+    runner.folder("late").point(Current("v2", "v1", (Cut("late", {0: 7}, "late.v2", {0: 5}),)))
+
+    @runner.pipeline.table(runner.pipeline.output("late"), keys=["tail"], aggregate=True)
+    def miles(late: Any) -> Any:
+        return late
+
+    work = Reprocessing(runner.pipeline, "miles")
+
+    def version(name: str, first: int, generation: int, **ends: int) -> None:
+        place = work.folder.version(name)
+        place.describe({"first_generation": first, "generation": generation})
+        for topic, end in ends.items():
+            for kind in ("offsets", "commits"):
+                folder = place.checkpoint(0 if topic == "late" else 1) / kind
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / str(len(list(folder.iterdir())))).write_text(
+                    f"v1\n{{}}\n{json.dumps({topic.replace('_', '.'): {'0': end}})}"
+                )
+
+    version("v1", 0, 1, late=7)
+    version("v2", 1, 1)
+    assert work.behind("v2") == 5
+    version("v2", 1, 1, late_v2=4)
+    assert work.behind("v2") == 1
+    version("v2", 1, 1, late_v2=6)
+    assert work.behind("v2") == 0
+    version("v1", 0, 1, late_v2=8)
+    assert work.behind("v2") == 2, "it went on behind the cut"
 
 
 def test_the_source_is_told_where_to_begin_behind_a_cut_and_where_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
