@@ -218,6 +218,11 @@ def planned(checkpoint: Path) -> Offsets:
     return batch_end(checkpoint, max(begun)) if begun else Offsets()
 
 
+def batches(checkpoint: Path) -> int:
+    """How many batches were begun."""
+    return max((int(path.name) + 1 for path in (checkpoint / "offsets").glob("*") if path.name.isdigit()), default=0)
+
+
 def unfinished(checkpoint: Path) -> bool:
     """Whether a batch was planned whose end is not noted: its rows may be written or not."""
     planned, done = (

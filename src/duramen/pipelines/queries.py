@@ -34,6 +34,7 @@ from duramen.pipelines.layout import (
     VersionFolder,
     batch_end,
     batch_ids,
+    batches,
     beginning,
     committed,
     planned,
@@ -79,6 +80,13 @@ class Plan(NamedTuple):
     def checkpoint(self) -> Path:
         """Spark's, of the topic that is read."""
         return self.version.checkpoint(self.reading.generation)
+
+    @property
+    def batches_before(self) -> int:
+        """How many batches were of the topics before a cut: Spark counts those of each checkpoint from 0."""
+        first: int = (self.version.about() or {}).get("first_generation", self.reading.generation)
+        generations = range(first, self.reading.generation)
+        return sum(batches(self.version.checkpoint(generation)) for generation in generations)
 
 
 class Told:
@@ -265,7 +273,9 @@ class Queries:
         if isinstance(step, TableStep):
             mode = "update" if step.aggregate else "append"
             return plan.rows.writeStream.outputMode(mode).foreachBatch(self._fold(plan, said))
-        return plan.rows.writeStream.foreachBatch(cast(Callable[[DataFrame, int], None], step.function))
+        effect = cast(Callable[[DataFrame, int], None], step.function)
+        before = plan.batches_before
+        return plan.rows.writeStream.foreachBatch(lambda rows, batch: effect(rows, before + batch))
 
     def _fold(self, plan: Plan, said: Told) -> Callable[[DataFrame, int], None]:
         """What the driver does with each batch of a table."""

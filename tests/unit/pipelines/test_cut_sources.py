@@ -17,7 +17,7 @@ from duramen.pipelines.chain import readings
 from duramen.pipelines.connector import CHOOSES_TOPICS, DuramenConnector
 from duramen.pipelines.layout import BusyError, Current, StepFolder
 from duramen.pipelines.offsets import Offsets
-from duramen.pipelines.queries import Plan, QueryFailedError, Told
+from duramen.pipelines.queries import Plan, Queries, QueryFailedError, Told
 from duramen.pipelines.reprocess import Reprocessing
 from duramen.pipelines.runner import Runner, Terms, _Loop
 from duramen.swaps import Cut
@@ -258,6 +258,27 @@ def test_what_a_function_remembers_is_not_lost_behind_a_cut_without_a_word(runne
     (checkpoint / "metadata").write_text("{}")
     with looping(runner) as loop:
         loop.begin("late")
+
+
+def test_the_batches_of_an_effect_are_counted_on_behind_a_cut(runner: StepRunner) -> None:
+    """Spark counts those of the new topic from 0: who had done as many took them for done."""
+    done: list[int] = []
+
+    @runner.pipeline.effect(pipelines.Topic("flights"))
+    def mail(flights: Any, batch: int) -> None:
+        done.append(batch)
+
+    version = runner.folder("mail").version("v1")
+    for generation in range(2):
+        plan = runner.plan("mail")
+        Queries._writer(runner, plan, Told())
+        (effect,) = plan.rows.writeStream.foreachBatch.call_args.args  # type: ignore[attr-defined]
+        for batch in range(3):
+            effect(None, batch)
+            Query(plan).batch({0: batch})
+        version.describe({"generation": generation + 1, "first_generation": 0})
+        runner.chain = [CUT]
+    assert done == list(range(6))
 
 
 def test_a_table_that_is_built_anew_from_behind_a_cut_contains_what_lies_before_it(runner: StepRunner) -> None:
