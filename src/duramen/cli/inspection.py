@@ -196,7 +196,8 @@ def verify_partition(
             gap = gap_behind(disk, posixpath.dirname(path), report.name, segment.next_offset, following)
         if gap is not None:
             what = "no segment holds these offsets: a file is missing"
-            report.findings.append(Finding("damage", path, 0, 0, gap[0], what, gap[1]))
+            kind = "damage" if synced is None or gap[0] < synced else "tail"  # else the journal may have them
+            report.findings.append(Finding(kind, path, 0, 0, gap[0], what, gap[1]))
     _verify_list(disk, path, bases, report)
     return report
 

@@ -42,7 +42,7 @@ from duramen.storage.journal_reader import read_journal
 from duramen.storage.journal_salvage import JournalLoss, survey_journal
 from duramen.storage.losses import LOST
 from duramen.storage.repairing import DROPPED, Action, Repair, survey
-from duramen.storage.vouching import checkpoint_of_stop, forget_segments, synced_ends
+from duramen.storage.vouching import Unsynced, checkpoint_of_stop, forget_segments, synced_ends, unsynced
 
 DEFAULT_DIRECTORY = "./duramen-data"
 
@@ -106,6 +106,7 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
     refuse_half_done(disk, path)
     found = DirectoryRepair(path, recovers=not disk.exists(posixpath.join(path, CLEAN_SHUTDOWN)))
     least: dict[TopicPartition, int] = {}
+    journal = None
     if found.recovers:
         journal = read_journal(disk, path)
         journal.close()
@@ -129,8 +130,22 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
             disk.list_directory(posixpath.join(path, name))
         except NotADirectoryError:
             continue
-        found.repairs.append(survey(disk, path, name, ends.get(tp), points.get(tp), least.get(tp, 0)))
+        repair = survey(disk, path, name, ends.get(tp), points.get(tp), least.get(tp, 0))
+        left = unsynced(disk, path, name, journal) if journal is not None and repair.actions else None
+        if left is not None:
+            _leave_to_recovery(repair, left)
+        found.repairs.append(repair)
     return found
+
+
+def _leave_to_recovery(repair: Repair, unsynced: Unsynced) -> None:
+    """What a crash took of what was not synced is no loss: the journal has it, or it was not acknowledged as stable."""
+    for segment in repair.segments:
+        segment.actions = [
+            action
+            for action in segment.actions
+            if action.kind != DROPPED or not unsynced.has(action.first_offset, action.last_offset)
+        ]
 
 
 def apply(disk: Disk, found: DirectoryRepair) -> None:

@@ -226,3 +226,35 @@ def test_after_a_kill_a_large_batch_that_only_the_segment_had_is_missed() -> Non
     directory, log = opened(disk)
     assert append(log, b"on") == 2
     directory.close(clean=False)
+
+
+@pytest.mark.parametrize("harm", ["emptied", "removed", "a sector"])
+def test_what_a_power_cut_took_and_the_journal_has_is_neither_damage_nor_a_loss(harm: str) -> None:
+    """Segments behind the checkpoint are not synced: any of them may be short, or gone, with later ones there."""
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, small())
+    log.assign_epoch(0)
+    for number in range(50):
+        append(log, b"%d " % number + b"v" * 300)
+        commit(directory)
+        if number == 3:
+            checkpoint(directory)
+    records = read_all(log)
+    taken = log.segments[2]
+    assert taken.base_offset > 4
+    disk.kill()
+    disk.power_on()
+    content = disk.contents()[taken.path]
+    if harm == "a sector":
+        rewrite(disk, taken.path, content[:512] + bytes(512) + content[1024:])
+    else:
+        rewrite(disk, taken.path, b"")
+    if harm == "removed":
+        disk.remove(taken.path)
+    assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
+    assert [action for action in survey_directory(disk, "/data").actions if action.kind == DROPPED] == []
+    directory, log = opened(disk)
+    assert read_all(log) == records
+    directory.close(clean=True)
+    assert findings(disk) == []
