@@ -1,7 +1,8 @@
 """The table of APIs: handler, versions, operation and resource on one screen; ApiVersions is derived from it.
 
-Nothing is advertised that is not served. The one exception: Produce is advertised from version 0 although 0-2 are
-refused, because older librdkafka stops compressing otherwise (KAFKA-18659).
+Nothing is advertised that is not served, but for what clients look for before they go on: Produce is advertised from
+version 0 although 0-2 are refused, because older librdkafka stops compressing otherwise (KAFKA-18659); access control
+lists and ConsumerGroupHeartbeat answer as in a Kafka where they are switched off.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from duramen.server.handlers import (
     admin_topics,
     api_versions,
     commit_staged,
+    consumer_group_heartbeat,
     delete_groups,
     delete_records,
     describe_cluster,
@@ -163,6 +165,7 @@ _TABLE: list[tuple[int, Callable[[Request], None], Operation, Resource, Callable
     (55, describe_quorum.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
     (60, describe_cluster.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
     (61, describe_producers.handle, Operation.READ, Resource.TOPIC, _topics),
+    (68, consumer_group_heartbeat.handle, Operation.READ, Resource.GROUP, _nothing),
     (74, admin_configs.handle_list, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
     (75, metadata.handle_describe_partitions, Operation.DESCRIBE, Resource.TOPIC, _topics),
     (10000, sinks.handle_claim, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),

@@ -30,6 +30,8 @@ with warnings.catch_warnings():
         importlib.import_module(f"kafka.protocol.{name}") for name in ("admin", "consumer", "metadata", "producer")
     ]
 
+UNKNOWN_TO_KAFKA_PYTHON = {"ConsumerGroupHeartbeatRequest", "ConsumerGroupHeartbeatResponse"}
+
 
 def kafka_python_class(name: str) -> Any:
     """kafka-python's class of that name, None where it has none."""
@@ -78,7 +80,9 @@ def test_kio_agrees_byte_for_byte(message: Message, version: int) -> None:
 @pytest.mark.parametrize(("message", "version"), KAFKA_CASES, ids=KAFKA_CASE_IDS)
 def test_kafka_python_agrees_byte_for_byte(message: Message, version: int) -> None:
     theirs = kafka_python_class(message.name)
-    assert theirs is not None
+    assert (theirs is None) == (message.name in UNKNOWN_TO_KAFKA_PYTHON)
+    if theirs is None:
+        return
 
     @few
     @given(objects(message, message.struct, version, kio_class(message, version)))

@@ -96,6 +96,7 @@ _MODULES = {
     55: ("DescribeQuorum", "describe_quorum"),
     60: ("DescribeCluster", "describe_cluster"),
     61: ("DescribeProducers", "describe_producers"),
+    68: ("ConsumerGroupHeartbeat", "consumer_group_heartbeat"),
     74: ("ListConfigResources", "list_config_resources"),
     75: ("DescribeTopicPartitions", "describe_topic_partitions"),
     10000: ("ClaimSinkEpoch", "claim_sink_epoch"),
