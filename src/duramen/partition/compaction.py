@@ -22,6 +22,8 @@ PAUSES = 3.0
 """Pause after a piece, in times of how long it took, while there are writes: compaction gets a quarter of the time."""
 CHECKPOINT_SECONDS = 3.0
 """Until there is another look where only a checkpoint was missing."""
+LOOKS = 10
+"""How many such looks there are at most: a checkpoint of very many logs takes twenty seconds."""
 WAIT_SECONDS = 0.02
 """Until a pass is asked again that waits for the journal or for a lease."""
 
@@ -37,6 +39,7 @@ class Compaction:
         self._groups = 0
         self._lanes: dict[int, Cleaning] = {}
         self._timer: Timer | None = None
+        self._looks = 0
         self._stopped = False
 
     def start(self) -> None:
@@ -60,13 +63,20 @@ class Compaction:
     def _look(self) -> None:
         self.look()
         self._look_later()
-        if any(directory.cleaner.waits for directory in self._store.directories):
-            # Maintenance checkpoints within a second, and then seals.
+        if not self._looks and any(directory.cleaner.waits for directory in self._store.directories):
+            # Maintenance begins the checkpoint within a second, and seals within one when it is done.
+            self._looks = LOOKS
             self._clock.call_later(CHECKPOINT_SECONDS, self._look_again)
 
     def _look_again(self) -> None:
-        if not self._stopped:
-            self.look()
+        """As long as the checkpoint is under way, and once more: what it closed may not have been sealed yet."""
+        if self._stopped:
+            return
+        early = any(directory.checkpoint_due for directory in self._store.directories)
+        self.look()
+        self._looks = self._looks - 1 if early else min(self._looks - 1, 1)
+        if self._looks:
+            self._clock.call_later(CHECKPOINT_SECONDS, self._look_again)
 
     def look(self) -> None:
         """Begin as many passes as may run at once, of the logs that have it most necessary."""
