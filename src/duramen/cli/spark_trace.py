@@ -20,6 +20,7 @@ from duramen.pipelines.cluster import Node
 from duramen.pipelines.declaration import Pipeline
 from duramen.pipelines.layout import StepFolder
 from duramen.pipelines.offsets import Cause
+from duramen.pipelines.plain import as_python
 from duramen.pipelines.reading import open_table
 from duramen.pipelines.store import Commit, Store
 
@@ -77,7 +78,7 @@ def _rows(pipeline: Pipeline, table: str, store: Store, wanted: dict[str, str]) 
     for index in range(min(rows.num_rows, ROWS_MAX)):
         cause = cause_of(rows, index)
         first, record = store.first_with(cause), _in_log(pipeline, table, cause)
-        shown = {name: rows[name][index].as_py() for name in rows.column_names if not name.startswith("_")}
+        shown = {name: as_python(rows[name][index]) for name in rows.column_names if not name.startswith("_")}
         value = "(no longer in the log)" if record is None else _text(record[1])
         found.append(
             {
@@ -144,7 +145,11 @@ def _record(pipeline: Pipeline, table: str, store: Store, cause: Cause) -> dict[
     first = store.first_with(cause)
     if first is None:
         return {}
-    changed = [row for _, rows in store.caused_by(cause) for row in rows.to_pylist()]
+    changed = [
+        {name: as_python(rows[name][index]) for name in rows.column_names}
+        for _, rows in store.caused_by(cause)
+        for index in range(rows.num_rows)
+    ]
     rows = [
         {name: value for name, value in row.items() if not name.startswith("_")} | {"deleted": row["_deleted"]}
         for row in changed

@@ -9,12 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from duramen.pipelines.changelog import TRACE
+from duramen.pipelines.plain import as_python, plain
 
 SAMPLES = 5
 
 
 class Difference(NamedTuple):
-    """Old against new. Samples are rows as mappings; of a key that differs, the columns that do: (old, new)."""
+    """Old against new. Samples are rows as mappings, whose values JSON has; of a key that differs, the columns that do:
+    (old, new)."""
 
     old_rows: int
     new_rows: int
@@ -55,7 +57,7 @@ def difference(old: pa.Table, new: pa.Table, keys: tuple[str, ...]) -> Differenc
     changed = []
     for index in np.flatnonzero(any_differs)[:SAMPLES]:
         at = int(index)
-        sample = {key: left[key][at].as_py() for key in keys}
+        sample = {key: plain(left[key][at]) for key in keys}
         sample |= {n: [_value(left, n, at), _value(right, n, at)] for n, mask in differs.items() if mask[at]}
         changed.append(sample)
     return Difference(
@@ -95,7 +97,7 @@ def _differs(left: pa.Table, right: pa.Table, name: str) -> np.ndarray[Any, np.d
         return np.ones(left.num_rows, dtype=bool)
     ours, theirs = left[name], right[name]
     if ours.type != theirs.type or pa.types.is_nested(ours.type):
-        found = [a != b for a, b in zip(ours.to_pylist(), theirs.to_pylist(), strict=True)]
+        found = [a != b for a, b in zip(map(as_python, ours), map(as_python, theirs), strict=True)]
         return np.array(found, dtype=bool)
     unequal = pc.fill_null(pc.not_equal(ours, theirs), False)
     if pa.types.is_floating(ours.type):  # NaN is not equal to itself
@@ -106,9 +108,10 @@ def _differs(left: pa.Table, right: pa.Table, name: str) -> np.ndarray[Any, np.d
 
 
 def _sample(rows: pa.Table) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = rows.slice(0, SAMPLES).to_pylist()
-    return found
+    return [
+        {name: plain(rows[name][index]) for name in rows.column_names} for index in range(min(rows.num_rows, SAMPLES))
+    ]
 
 
 def _value(rows: pa.Table, name: str, at: int) -> Any:
-    return rows[name][at].as_py() if name in rows.column_names else None
+    return plain(rows[name][at]) if name in rows.column_names else None

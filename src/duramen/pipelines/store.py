@@ -328,7 +328,8 @@ class Store(ABC):
                 rows = self._changes_of(commit)
                 for name, value in keys.items():
                     rows = rows.filter(pc.equal(rows[name], pa.scalar(value, rows.schema.field(name).type)))
-                yield from ((commit, row) for row in rows.to_pylist())
+                wanted = dict.fromkeys([*order(self.shape.version), *TRACE.names])
+                yield from ((commit, row) for row in rows.select(list(wanted)).to_pylist())
 
     def _rank(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
         """Of two rows of a key the one that ranks higher is later."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+import json
+from decimal import Decimal
+from typing import Any
 
-from duramen.pipelines.difference import compare_histories, difference
+import pyarrow as pa
+import pytest
+
+from duramen.pipelines.difference import compare, compare_histories, difference
 
 
 def table(**rows: int | None) -> pa.Table:
@@ -59,3 +64,43 @@ def test_histories_compare_record_by_record() -> None:
     new = pa.concat_tables([table(a=1, b=2), table(a=7, b=9).slice(1)])
     found = compare_histories(old, new)
     assert (found.old_rows, found.new_rows, found.only_old, found.only_new, found.differing) == (4, 3, 1, 0, 1)
+
+
+FAR = 2**62
+TOLD_FAR = f"{FAR} us since 1970"
+MOMENT = pa.timestamp("us", "UTC")
+
+
+def moments(*micros: int) -> pa.Array:
+    return pa.array(micros, pa.int64()).cast(MOMENT)
+
+
+@pytest.mark.parametrize("keys", [("key",), ()])
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        (moments(0, 1), "1970-01-01 00:00:00+00:00"),
+        (moments(FAR, 1), TOLD_FAR),
+        (pa.array([1, 2], pa.int32()).cast(pa.date32()), "1970-01-02"),
+        (pa.array([10**7, 2], pa.int32()).cast(pa.date32()), "10000000 days since 1970"),
+        (pa.array([Decimal("1.50"), Decimal("1.60")]), "1.50"),
+        (pa.array([b"\xff", b""]), "\\xff"),
+        (pa.StructArray.from_arrays([moments(FAR, 1)], ["at"]), {"at": TOLD_FAR}),
+        (pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), moments(FAR, 1)), [TOLD_FAR]),
+        (
+            pa.MapArray.from_arrays(pa.array([0, 1, 2], pa.int32()), pa.array(["a", "a"]), moments(0, 1)),
+            {"a": "1970-01-01 00:00:00+00:00"},
+        ),
+    ],
+    ids=["moment", "far moment", "day", "far day", "decimal", "bytes", "in a struct", "in a list", "in a map"],
+)
+def test_samples_can_be_written_down_whatever_their_columns(keys: tuple[str, ...], column: pa.Array, told: Any) -> None:
+    """A report with a moment, a day, a decimal or bytes in it could not, so that such a table was never built anew."""
+    old, new = (table(a=1).append_column("x", column[at : at + 1]) for at in range(2))
+    found = compare(old, new, keys, keys)
+    assert found.differing == 1
+    assert found.samples["differing"][0]["x"][0] == told
+    assert compare(old, old, keys, keys).differing == 0
+    only = compare(old, new.slice(1), keys, keys).samples["only_old"]
+    assert only[0]["x"] == told
+    assert json.loads(json.dumps(found.samples)) == found.samples

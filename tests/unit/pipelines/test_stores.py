@@ -390,3 +390,14 @@ def test_a_delta_table_goes_on_behind_a_vacuum_by_hand(tmp_path: Path) -> None:
         Path(file).unlink()
     with pytest.raises(StorageError, match="is gone"):
         again.rows()
+
+
+def test_a_rows_later_records_are_told_beside_moments_that_python_has_not(tmp_path: Path) -> None:
+    """`duramen spark trace --record` ended with an error of Python's calendar."""
+    at = pa.timestamp("us", "UTC")
+    store = ParquetStore(tmp_path, Shape(("k",)), pa.schema([("k", pa.string()), ("n", pa.int64()), ("at", at)]))
+    for batch in range(2):
+        put(store, batch, k="same", at=pa.scalar(2**62, pa.int64()).cast(at))
+    found = store.superseded(Cause("t", 0, 0), {"k": "same"})
+    assert found is not None
+    assert found[1:] == (Cause("t", 0, 1), False)
