@@ -29,6 +29,7 @@ TOOLS = "org.apache.kafka.tools."
 CLUSTER = TOOLS + "ClusterTool"
 CONSOLE_CONSUMER = TOOLS + "consumer.ConsoleConsumer"
 CONSOLE_PRODUCER = TOOLS + "ConsoleProducer"
+FEATURES = TOOLS + "FeatureCommand"
 ELECTION = TOOLS + "LeaderElectionCommand"
 QUORUM = TOOLS + "MetadataQuorumCommand"
 REASSIGN = TOOLS + "reassign.ReassignPartitionsCommand"
@@ -42,7 +43,9 @@ RESET = ("--reset-offsets", "--group", GROUP, "--topic", f"{TOPIC}:0")
 NODE = ("--entity-type", "brokers", "--entity-name", "1")
 SHORT = {"features", "log-dirs", "delete-records", "producers"}
 CASES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
-    "features": (TOOLS + "FeatureCommand", ("describe",), 0, r"metadata\.version .*3\.3-IV3.*4\.3-IV0.*4\.3-IV0"),
+    "features": (FEATURES, ("describe",), 0, r"metadata\.version .*3\.3-IV3.*4\.3-IV0.*4\.3-IV0"),
+    "features up": (FEATURES, ("upgrade", "--feature", "metadata.version=30"), 0, r"was upgraded to 30"),
+    "features down": (FEATURES, ("downgrade", "--feature", "metadata.version=29"), 1, r"Refusing to perform"),
     "log-dirs": (TOOLS + "LogDirsCommand", ("--describe", "--topic-list", TOPIC), 0, rf'"{TOPIC}-0","size":[1-9]'),
     "delete-records": (TOOLS + "DeleteRecordsCommand", ("--offset-json-file", "OFFSETS"), 0, r"low_watermark: 3"),
     "producers": (TRANSACTIONS, ("describe-producers", "--topic", TOPIC, "--partition", "0"), 0, r"\n\d+\s+0\s+-1\s+"),

@@ -46,6 +46,7 @@ from duramen.server.handlers import (
     sinks,
     stage_batch,
     sync_group,
+    update_features,
 )
 from duramen.server.request import Request
 from duramen.wire.messages import API, ApiMessage
@@ -163,6 +164,7 @@ _TABLE: list[tuple[int, Callable[[Request], None], Operation, Resource, Callable
     (46, reassignments.handle_list, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
     (47, offset_delete.handle, Operation.DELETE, Resource.GROUP, _group),
     (55, describe_quorum.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    (57, update_features.handle, Operation.ALTER, Resource.CLUSTER, _cluster),
     (60, describe_cluster.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
     (61, describe_producers.handle, Operation.READ, Resource.TOPIC, _topics),
     (68, consumer_group_heartbeat.handle, Operation.READ, Resource.GROUP, _nothing),

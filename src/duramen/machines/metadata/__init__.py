@@ -11,6 +11,7 @@ from duramen.machines.metadata.commands import (
     CreateTopics,
     DeleteTopics,
     ElectLeaders,
+    FeatureUpdate,
     MorePartitions,
     NewTopic,
     Operation,
@@ -22,6 +23,7 @@ from duramen.machines.metadata.commands import (
     TopicCreated,
     TopicDeleted,
     TopicRef,
+    UpdateFeatures,
 )
 from duramen.machines.metadata.following import Changes, Follower
 from duramen.machines.metadata.image import (
@@ -52,6 +54,7 @@ __all__ = [
     "DeleteTopics",
     "ElectLeaders",
     "Endpoint",
+    "FeatureUpdate",
     "Follower",
     "MetadataImage",
     "MetadataMachine",
@@ -68,5 +71,6 @@ __all__ = [
     "TopicDeleted",
     "TopicImage",
     "TopicRef",
+    "UpdateFeatures",
     "name_problem",
 ]

@@ -170,5 +170,22 @@ class ElectLeaders(NamedTuple):
     partitions: tuple[tuple[str, int], ...] | None
 
 
+class FeatureUpdate(NamedTuple):
+    """The level a feature shall have. upgrade_type: 1 only up, 2 down where nothing is lost, 3 down in any case."""
+
+    feature: str
+    level: int
+    upgrade_type: int
+
+
+class UpdateFeatures(NamedTuple):
+    """Answer: one Result for all updates. supported: (feature, lowest level, highest level) of this node."""
+
+    node_id: int
+    supported: tuple[tuple[str, int, int], ...]
+    updates: tuple[FeatureUpdate, ...]
+    validate_only: bool = False
+
+
 class Barrier(NamedTuple):
     """Answers True once everything applied before it is committed: makes a read of the image final."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 from duramen.config import BrokerConfig
 from duramen.errors import check
 from duramen.machines.contract import LogRecord, Outcome, TransactionMarks
-from duramen.machines.metadata import brokers, codec, configs, topics
+from duramen.machines.metadata import brokers, codec, configs, features, topics
 from duramen.machines.metadata.application import Application
 from duramen.machines.metadata.commands import (
     OK,
@@ -22,6 +22,7 @@ from duramen.machines.metadata.commands import (
     RegisterBroker,
     Registered,
     SetConfigs,
+    UpdateFeatures,
 )
 from duramen.machines.metadata.image import MetadataImage
 from duramen.model import TopicId
@@ -124,5 +125,6 @@ _DECISIONS: Final[dict[type, Callable[[MetadataMachine, Any], Decision]]] = {
     SetConfigs: lambda machine, command: configs.set_configs(machine.image, machine.config, command),
     AllocateProducerIds: lambda machine, command: brokers.allocate(machine.image, command),
     ElectLeaders: lambda machine, command: brokers.elect(machine.image, command),
+    UpdateFeatures: lambda machine, command: features.update(machine.image, command),
     Barrier: lambda machine, command: ([], True),
 }

@@ -94,6 +94,7 @@ _MODULES = {
     46: ("ListPartitionReassignments", "list_partition_reassignments"),
     47: ("OffsetDelete", "offset_delete"),
     55: ("DescribeQuorum", "describe_quorum"),
+    57: ("UpdateFeatures", "update_features"),
     60: ("DescribeCluster", "describe_cluster"),
     61: ("DescribeProducers", "describe_producers"),
     68: ("ConsumerGroupHeartbeat", "consumer_group_heartbeat"),
