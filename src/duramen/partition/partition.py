@@ -25,7 +25,13 @@ from duramen.errors import ErrorCode, KafkaError, StorageError
 from duramen.machines.replication import Replication
 from duramen.model import NO_TIMESTAMP, TopicPartition
 from duramen.partition.refusals import Refusals
-from duramen.partition.rewriting import lacks_max_timestamp, may_need_rewriting, needs_rewriting, rewrite
+from duramen.partition.rewriting import (
+    claims_too_late,
+    lacks_max_timestamp,
+    may_need_rewriting,
+    needs_rewriting,
+    rewrite,
+)
 from duramen.ports import Part, Submit
 from duramen.storage.log import COPIED_BYTES, Log
 from duramen.storage.reads import Pending
@@ -171,7 +177,9 @@ class Partition:
             return
         try:
             header = self._admit(view, acks, now_ms)
-            if (self._decodes or lacks_max_timestamp(header)) and needs_rewriting(self.config, header):
+            too_late = header.max_timestamp > now_ms and claims_too_late(self.config, header, now_ms)
+            doubtful = self._decodes or lacks_max_timestamp(header)
+            if too_late or (doubtful and needs_rewriting(self.config, header)):
                 self._start_rewrite(view, acks, now_ms, done)
             else:
                 self._append_checked(view, header, acks, now_ms, done)
@@ -200,10 +208,6 @@ class Partition:
         header = check_produced(view, config.max_message_bytes)
         if header.attributes & TRANSACTIONAL:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served yet; nothing was stored")
-        after = header.max_timestamp - now_ms
-        if after > config.message_timestamp_after_max_ms and config.message_timestamp_type == "CreateTime":
-            ahead = f"{self.tp}: timestamp {header.max_timestamp} is {after} ms ahead of the broker"
-            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, ahead)
         if self.refusals:
             self.refusals.check(header)
         return header

@@ -1,5 +1,5 @@
 """Batches that cannot stay opaque: `compression.type` other than the producer's, compacted topics, old-time bounds, and
-those whose header does not say how young their records are.
+those whose header does not say how young their records are, or says that they are too young.
 
 Runs off the loop (it decompresses), and is pure: bytes in, bytes out. Everything else is stored as it came.
 """
@@ -51,6 +51,12 @@ def may_need_rewriting(config: TopicConfig) -> bool:
 def lacks_max_timestamp(header: BatchHeader) -> bool:
     """Whether the header's greatest timestamp cannot be true: Sarama before 1.44 leaves it at -1."""
     return header.max_timestamp < header.base_timestamp
+
+
+def claims_too_late(config: TopicConfig, header: BatchHeader, now_ms: int) -> bool:
+    """Whether a record is further ahead than the topic allows, if the header is right: its records know, and which."""
+    latest = now_ms + config.message_timestamp_after_max_ms
+    return header.max_timestamp > latest and config.message_timestamp_type == "CreateTime"
 
 
 def needs_rewriting(config: TopicConfig, header: BatchHeader) -> bool:

@@ -1,4 +1,4 @@
-"""Batches whose header does not say how young their records are, from producers that never filled it in."""
+"""Batches whose header does not say how young their records are, or says that they come from the future."""
 
 from __future__ import annotations
 
@@ -51,6 +51,26 @@ def test_a_record_from_the_future_is_refused_also_where_the_header_is_silent() -
     refused = bench.produce(silent(NOW, NOW + 1001))
     assert isinstance(refused, RecordsRefusedError)
     assert (refused.code, [index for index, _ in refused.errors]) == (ErrorCode.INVALID_TIMESTAMP, [1])
+
+
+@pytest.mark.parametrize("compression", [NONE, GZIP])
+def test_records_from_the_future_are_named_and_the_others_of_their_batch_are_not(compression: int) -> None:
+    bench = Bench(message_timestamp_after_max_ms="1000")
+    times = (NOW, NOW + 1001, NOW + 1000, NOW + 90_000)
+    refused = bench.produce(build_batch([(None, b"v", (), time) for time in times], compression=compression))
+    assert isinstance(refused, RecordsRefusedError)
+    assert (refused.code, [index for index, _ in refused.errors]) == (ErrorCode.INVALID_TIMESTAMP, [1, 3])
+    assert bench.partition.log_end_offset == 0
+
+
+def test_a_header_that_is_further_ahead_than_its_records_is_put_right() -> None:
+    bench = Bench(message_timestamp_after_max_ms="1000")
+    batch = silent(NOW, NOW + 70)
+    stamp_max_timestamp(batch, NOW + 5000)
+    assert bench.produce(batch) == Appended(0, -1, 0)
+    (header,) = bench.headers()
+    assert header.max_timestamp == NOW + 70
+    assert check_crc(bench.bytes_from(), header)
 
 
 def test_a_retry_whose_header_is_silent_is_known_again() -> None:
