@@ -153,21 +153,27 @@ def traced(rows: DataFrame, step: str) -> DataFrame:
 def encode(rows: DataFrame, step: str, key: str | None) -> DataFrame:
     """A function's rows as records: `key` and `value`. A deletion has a null value.
 
-    Rows that are records already, with a `value` and nothing that a sink would leave out, are written as they are.
+    Rows that are records already, with a `value` and nothing that a sink would leave out, are written as they are, but
+    for deletions where they hand on `_cause`.
     """
     fields = [name for name in rows.columns if name != CAUSE]
     if "value" in fields and set(fields) <= set(COLUMNS) and key in (None, "key"):
-        return rows.select(fields)
+        if CAUSE not in rows.columns:
+            return rows.select(fields)
+        return rows.select(*(_unless_deleted(F.col(name)).alias(name) if name == "value" else name for name in fields))
     if key is not None and key not in rows.columns:
         raise ConfigError(f"{step} gives no column {key} for the record's key")
     if CAUSE not in rows.columns:
         raise ConfigError(_LOST.format(step=step))
-    value = F.to_json(F.struct(*map(_column, fields)), _JSON)
-    value = F.when(F.col("_cause.deleted"), None).otherwise(value)
+    value = _unless_deleted(F.to_json(F.struct(*map(_column, fields)), _JSON))
     columns = [value.cast("binary").alias("value")]
     if key is not None:
         columns.insert(0, _text(_column(key), rows.schema[key].dataType).cast("binary").alias("key"))
     return rows.select(*columns)
+
+
+def _unless_deleted(value: Column) -> Column:
+    return F.when(F.col("_cause.deleted"), None).otherwise(value)
 
 
 def _text(column: Column, kind: DataType) -> Column:

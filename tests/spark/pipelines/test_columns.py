@@ -144,6 +144,17 @@ def test_a_column_that_is_called_value_is_one_of_the_others(spark: SparkSession)
     assert {name: bytes(value) for name, value in plain.items()} == {"key": b"N0", "value": b"any"}
 
 
+def test_a_deletion_of_rows_that_are_records_already_has_no_value(spark: SparkSession) -> None:
+    """They were written as they were: a filter that deletes let all of them through."""
+    given = decode(records(spark, "late", "early", None), pipelines.Topic("flights"))
+    kept = pipelines.where(given, "CAST(value AS STRING) = 'late'")
+    for found in (encode(kept, "copy", None), encode(kept, "copy", "key"), encode(kept.drop("key"), "copy", None)):
+        assert [row["value"] and bytes(row["value"]) for row in rows(found)] == [b"late", None, None]
+    texts = kept.withColumn("value", F.col("value").cast("string")).select("key", "value", "_cause")
+    assert [row["value"] for row in rows(encode(texts, "copy", None))] == ["late", None, None]
+    assert len(rows(encode(given.drop("_cause"), "copy", None))) == 3
+
+
 def test_a_stream_writes_every_column_whatever_its_name_begins_with(spark: SparkSession) -> None:
     topic = pipelines.Topic("flights", schema="_id string, n int", corrupt="keep")
     given = decode(records(spark, '{"_id":"a","n":5}', "{"), topic)
