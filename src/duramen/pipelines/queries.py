@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -24,7 +25,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from duramen.errors import ConfigError, DeadlineError, DuramenError, KafkaError, NetworkError
 from duramen.pipelines.chain import Reading, readings
-from duramen.pipelines.changelog import TRACE, refuse_held_back
+from duramen.pipelines.changelog import TRACE, cause_of, refuse_held_back
 from duramen.pipelines.cluster import UnreachableError
 from duramen.pipelines.columns import decode, encode, traced
 from duramen.pipelines.connector import Connector, cuts_of
@@ -90,11 +91,18 @@ class Plan(NamedTuple):
 
 
 class Told:
-    """What a query's batches tell the run. written: of each batch; troubles: of the upkeep, no batch's own."""
+    """What a query's batches tell the run. written: of each batch; troubles: what does not end it."""
 
     def __init__(self) -> None:
         self.written: dict[int, Written] = {}
         self.troubles: deque[str] = deque()
+        self._once = False
+
+    def once(self, trouble: str | None) -> None:
+        """A trouble that a run tells the first time."""
+        if trouble is not None and not self._once:
+            self._once = True
+            self.troubles.append(trouble)
 
 
 class Running:
@@ -300,6 +308,7 @@ class Queries:
                 _refuse_anew(plan, batch, last)
                 refuse_held_back(found, batch_end(checkpoint, batch - 1) if batch else Offsets())
             commit = store.apply(found, sink, batch, batch_end(checkpoint, batch))
+            said.once(_deletions_without_version(plan, found))
             if commit is None:
                 self._refuse_other(plan, store.last(), batch)
             said.written[batch] = Written(found.num_rows, found.nbytes)
@@ -384,6 +393,21 @@ def _refuse_anew(plan: Plan, batch: int, last: Commit | None) -> None:
         )
     if known != (now := known | now):
         plan.version.note_topic_ids(now)
+
+
+def _deletions_without_version(plan: Plan, rows: pa.Table) -> str | None:
+    """A word about deletions that no row heeds: where a record has no value, a version out of it is null."""
+    version = cast(TableStep, plan.step).shape.version
+    if version is None:
+        return None
+    without = rows.filter(pc.and_(rows["_deleted"], pc.is_null(rows[version])))
+    if not without.num_rows:
+        return None
+    record = cause_of(without, 0)
+    return (
+        f"{plan.step.name} {plan.version.name}: {record} deletes, and has no {version}: a row that has one is later, and "
+        "stays (told once). A version that deletions have, too, is _cause.timestamp"
+    )
 
 
 def _told_of(source: Topic) -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
 from typing import Any
+from unittest.mock import MagicMock
 
 import pyarrow as pa
 import pytest
@@ -111,6 +112,37 @@ def test_a_table_that_lacks_what_its_checkpoint_has_behind_it_is_refused(tmp_pat
     table.batch(1, 5, Rows(3, 4))
     table.batch(2, 6, Rows(5))
     assert sorted(table.store.rows()["n"].to_pylist()) == list(range(6))
+
+
+def test_a_deletion_that_has_no_version_is_told(tmp_path: Path) -> None:
+    """A record without a value has none, unless it is taken of the record: the row stayed, and nobody said why."""
+    pipeline = pipelines.Pipeline("tour", folder=tmp_path)
+
+    @pipeline.table(pipelines.Topic("flights"), keys=["n"], version="seen", store="parquet")
+    def latest(flights: Any) -> Any:
+        return flights
+
+    queries = Queries(pipeline, None, None)  # type: ignore[arg-type]
+    version = queries.folder("latest").version("v1")
+    plan = Plan(pipeline.step("latest"), version, Reading(0, "flights", Offsets(), None), None)  # type: ignore[arg-type]
+    own = pa.schema([("n", pa.int64()), ("seen", pa.int64())])
+    store = ParquetStore(version.table, plan.step.shape, own)  # type: ignore[attr-defined]
+    queries.store = lambda _plan: store  # type: ignore[method-assign]
+    (plan.checkpoint / "offsets").mkdir(parents=True)
+    (plan.checkpoint / "metadata").write_text('{"id": "q"}')
+    said = Told()
+    fold = queries._fold(plan, said)
+    records = [(1, 5, False), (2, 5, False), (1, None, True), (2, 6, True), (3, None, True)]
+    for offset, (n, seen, deleted) in enumerate(records):
+        row = {"n": n, "seen": seen, "_topic": "flights", "_partition": 0, "_offset": offset, "_deleted": deleted}
+        rows = MagicMock()
+        rows.toArrow.return_value = pa.Table.from_pylist([row], schema=store.schema)
+        told = json.dumps({"flights": {"0": offset + 1}})
+        (plan.checkpoint / "offsets" / str(offset)).write_text(f"v1\n{{}}\n{told}")
+        fold(rows, offset)
+        assert len(said.troubles) == (offset >= 2)
+    assert said.troubles[0].startswith("latest v1: flights-0@2 deletes, and has no seen")
+    assert store.rows()["n"].to_pylist() == [1]
 
 
 def test_a_lost_checkpoint_is_no_such_thing(tmp_path: Path) -> None:
