@@ -405,8 +405,8 @@ def _deletions_without_version(plan: Plan, rows: pa.Table) -> str | None:
         return None
     record = cause_of(without, 0)
     return (
-        f"{plan.step.name} {plan.version.name}: {record} deletes, and has no {version}: a row that has one is later, and "
-        "stays (told once). A version that deletions have, too, is _cause.timestamp"
+        f"{plan.step.name} {plan.version.name}: {record} deletes, and has no {version}: a row that has one is later, "
+        "and stays (told once). A version that deletions have, too, is _cause.timestamp"
     )
 
 
