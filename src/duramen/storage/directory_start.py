@@ -440,11 +440,17 @@ def _clean(
 
 
 def _want_segments(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, state: StartState) -> None:
-    """The directory's own list says which segment files each log must have."""
+    """The directory's own list says which segment files each log must have, and the checkpoint which is the last one.
+
+    Alone it is where a log had no other; that one may have had nothing in it yet.
+    """
     vouched = read_vouched(disk, path, checkpoint)
-    if vouched is not None:
-        for ready in state.ready:
-            ready.wanted = ready.wanted._replace(bases=vouched.segments.get(ready.found.key, ()))
+    for ready in state.ready:
+        known = ready.known
+        bases = () if vouched is None else vouched.segments.get(ready.found.key, ())
+        if not bases and known is not None and known.state is not None and known.position:
+            bases = (known.segment_base,)
+        ready.wanted = ready.wanted._replace(bases=bases)
 
 
 def _recover(

@@ -1,8 +1,8 @@
 """Which segment files a log must have: a file that is gone must not pass for offsets that compaction took.
 
 `duramen-directory` lists the segments of each log that has several, up to its recovery point: their names are
-durable by then. What may rightly be gone since is in the journal: a log start that moved up, a truncation, a swap of
-compacted segments.
+durable by then. Of a log that had one the checkpoint names it. What may rightly be gone since is in the journal: a log
+start that moved up, a truncation, a swap of compacted segments.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ class Wanted(NamedTuple):
     def missing(self, present: Sequence[int], start_offset: int) -> list[tuple[int, int]]:
         """First and last offset of each missing segment that reaches up to the log start.
 
-        The last one listed has no known end: there the offsets end with its first one.
+        The last one listed ends where the next one that is there begins; else the offsets end with its first one.
         """
         there, lasting = set(present), set(self.lasting())
         found = []
         for number, base in enumerate(self.bases):
             if base in there or base not in lasting:
                 continue
-            following = self.bases[number + 1] if number + 1 < len(self.bases) else base + 1
+            later = self.bases[number + 1 :] or sorted(other for other in present if other > base) or [base + 1]
+            following = later[0]
             if following > start_offset:
                 found.append((max(base, start_offset), following - 1))
         return found

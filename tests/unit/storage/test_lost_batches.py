@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from duramen.cli.repair import apply, survey_directory
+from duramen.storage.losses import losses
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 
@@ -171,3 +172,32 @@ def test_a_sealed_segment_that_no_checkpoint_knows_of_is_missed(lost: list[str])
     apply(disk, survey_directory(disk, "/data"))
     (log,) = start(disk).logs.values()
     assert set(read_all(log)) == set(range(43)) - set(range(first, following))
+
+
+@pytest.mark.parametrize("rolls", [False, True])
+@pytest.mark.parametrize("durability", ["stable", "page-cache"])
+def test_the_only_segment_that_a_checkpoint_knew_is_missed_when_others_came_since(durability: str, rolls: bool) -> None:
+    """What the journal has begins behind it, and so did the log: as if its first records had been deleted."""
+    disk, directory, log = one_log(durability)
+    fill(directory, log, 3)
+    checkpoint(directory)
+    if rolls:
+        log.roll()
+    fill(directory, log, 20)
+    first = log.segments[0].path
+    disk.kill()
+    disk.power_on()
+    disk.remove(first)
+    for stops_cleanly in (False, True, True):
+        directory = start(disk)
+        (offline,) = directory.offline.values()
+        assert first in str(offline.error)
+        directory.close(clean=stops_cleanly)
+        disk.end_process()
+    apply(disk, survey_directory(disk, "/data"))
+    told = {n for loss in losses(disk, "/data") for n in range(loss["first_offset"], loss["last_offset"] + 1)}
+    (log,) = start(disk).logs.values()
+    assert {0, 1, 2} <= told
+    assert told | set(read_all(log)) == set(range(log.end_offset))
+    if durability == "stable":
+        assert log.end_offset == 23
