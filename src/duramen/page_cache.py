@@ -169,6 +169,11 @@ class PastCache:
         count = self.count
         return count is None or count(descriptor, offset, length) >= pages(offset, length)
 
+    def absent(self, descriptor: int, offset: int, length: int) -> bool:
+        """Whether none of these bytes is in memory, as far as the system can tell; False where it cannot tell at all."""
+        count = self.count
+        return count is not None and count(descriptor, offset, length) == 0
+
     def drop_pages(self, descriptor: int, offset: int, length: int) -> None:
         """Tell the kernel that these pages are not needed again; a hint."""
         if self.drop is not None:

@@ -38,6 +38,9 @@ class File(Protocol):
     def resident(self, offset: int, length: int) -> bool:
         """Whether all these bytes are in memory, as far as the system can tell; True where it cannot tell at all."""
 
+    def absent(self, offset: int, length: int) -> bool:
+        """Whether none of these bytes is in memory, as far as the system can tell; False where it cannot tell at all."""
+
     def read_cold(self, buffer: memoryview, offset: int, *, settled: bool = False) -> int:
         """Fill `buffer`, waiting for the disk, and leave in memory only what was there before; less at the end.
 
@@ -152,6 +155,9 @@ class Clock(Protocol):
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Run on the loop after the current event."""
+
+    def call_last(self, callback: Callable[[], None]) -> None:
+        """Run when everything else of this turn of the loop is done, what `call_soon` was asked for included."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
 

@@ -405,6 +405,10 @@ class TapeFile:
         """See ports.File."""
         return True
 
+    def absent(self, offset: int, length: int) -> bool:
+        """See ports.File."""
+        return False
+
     def read_cold(self, buffer: memoryview, offset: int, *, settled: bool = False) -> int:
         """See ports.File."""
         return self.pread_nowait(buffer, offset)

@@ -65,6 +65,7 @@ class Turn:
         """The thread whose turn it is."""
         self._handed: deque[Job] = deque()
         self._ready: deque[Callable[[], None]] = deque()
+        self._last: deque[Callable[[], None]] = deque()
         self._timers: list[tuple[float, int, LocalTimer]] = []
         self._number = 0
         self._lanes: dict[str, Lane] = {}
@@ -90,7 +91,7 @@ class Turn:
     def __exit__(self, *_: object) -> None:
         try:
             if self._depth == 1:
-                while queue := self._ready or self._handed:
+                while queue := self._ready or self._last or self._handed:
                     self._run(queue.popleft())
         finally:
             self._depth -= 1
@@ -164,6 +165,9 @@ class Turn:
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self._ready.append(callback)
+
+    def call_last(self, callback: Callable[[], None]) -> None:
+        self._last.append(callback)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         timer = LocalTimer(callback)

@@ -295,7 +295,7 @@ class Broker:
         self._woken.append(call)
         if not self._wake_scheduled:
             self._wake_scheduled = True
-            self.clock.call_soon(self._wake)
+            self.clock.call_last(self._wake)
 
     def _wake(self) -> None:
         woken = self._woken

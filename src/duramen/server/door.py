@@ -69,6 +69,7 @@ class Door:
             self._on_closed,
             broker.clock.monotonic,
             broker.clock.call_soon,
+            broker.clock.call_last,
             broker.clock.call_later,
         )
         self.receiver.unread.on_short = self._memory_is_short

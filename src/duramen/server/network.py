@@ -55,6 +55,7 @@ class Receiver:
         on_closed: Callable[[Connection, str], None],
         monotonic: Callable[[], float],
         call_soon: Callable[[Callable[[], None]], None],
+        call_last: Callable[[Callable[[], None]], None],
         call_later: Callable[[float, Callable[[], None]], object],
     ) -> None:
         self.pool = pool
@@ -63,6 +64,8 @@ class Receiver:
         self.on_closed = on_closed
         self.monotonic = monotonic
         self.call_soon = call_soon
+        self.call_last = call_last
+        self._unsent: dict[Connection, None] = {}
         self.call_later = call_later
         self.unread = UnreadReplies(monotonic)
         self.scratch = bytearray(SCRATCH_BYTES)
@@ -83,6 +86,18 @@ class Receiver:
         self.scratch = self.pool.acquire(SCRATCH_BYTES)
         self.pool.lent_bytes -= SCRATCH_BYTES
         self.scratch_view = memoryview(self.scratch)
+
+    def send_last(self, connection: Connection) -> None:
+        """Send what the connection has at the end of this turn of the loop, unless it is sent before."""
+        if not self._unsent:
+            self.call_last(self._send_unsent)
+        self._unsent[connection] = None
+
+    def _send_unsent(self) -> None:
+        unsent, self._unsent = self._unsent, {}
+        for connection in unsent:
+            if connection.outbox.size and not connection.outbox.waits:
+                connection.flush()
 
     def feed_starved(self) -> None:
         """Let connections that waited for buffer memory read again, when there is some."""
@@ -329,7 +344,10 @@ class Connection:
         if outbox.waits:
             outbox.weigh()
         elif outbox.size and not self._sending:
-            self.flush()
+            if pending:
+                self._receiver.send_last(self)  # what else this turn has for it goes with it
+            else:
+                self.flush()
         if self.is_backed_up:
             self.mute("backlog")
         elif self.muted:

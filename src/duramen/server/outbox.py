@@ -94,6 +94,13 @@ class Outbox:
         self._receiver.call_later(max(self._due - now, 0.0), self._is_due)
 
     def _is_due(self) -> None:
+        """Others come first: what this turn of the loop has for them is sent before."""
+        self._receiver.call_soon(self._let_others)
+
+    def _let_others(self) -> None:
+        self._receiver.call_last(self._take_turn)
+
+    def _take_turn(self) -> None:
         self.waits = False
         self._go_on()
 

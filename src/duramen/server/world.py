@@ -57,6 +57,7 @@ class LoopClock:
         self._loop = loop
         # Asked several times a request: the functions themselves, without a method around them.
         self.call_soon = loop.call_soon
+        self.call_last = loop.call_last
         self.monotonic = time.monotonic
 
     def wall_ms(self) -> int:

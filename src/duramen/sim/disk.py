@@ -406,6 +406,10 @@ class CrashFile:
         """See ports.File."""
         return self._inode.is_resident(offset, length)
 
+    def absent(self, offset: int, length: int) -> bool:
+        """See ports.File."""
+        return self._inode.is_absent(offset, length)
+
     def read_cold(self, buffer: memoryview, offset: int, *, settled: bool = False) -> int:
         """See ports.File: what is in memory without waiting, the rest as a read and a drop."""
         length = max(0, min(len(buffer), len(self._inode.cache) - offset))

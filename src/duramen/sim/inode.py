@@ -74,6 +74,10 @@ class Inode:
             return True
         return not any(page in self.cold for page in range(offset // PAGE, (offset + length - 1) // PAGE + 1))
 
+    def is_absent(self, offset: int, length: int) -> bool:
+        """Whether no page of this range is in memory."""
+        return all(page in self.cold for page in range(offset // PAGE, (offset + length - 1) // PAGE + 1))
+
     def write(self, buffers: Sequence[Buffer], offset: int) -> int:
         """Write the buffers' concatenation at `offset`, zero-filling a gap; returns the byte count."""
         start = offset

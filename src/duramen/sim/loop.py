@@ -69,6 +69,10 @@ class Loop:
         """Run the callback at this instant, after what `soon` was asked before and before anything else."""
         return self._put(self.now, -1.0, process, callback)
 
+    def last(self, process: Process, callback: Callable[[], None]) -> Event:
+        """Run the callback at this instant, after everything `soon` was asked for and before anything else."""
+        return self._put(self.now, -0.75, process, callback)
+
     def _put(self, time: float, tie: float, process: Process, callback: Callable[[], None]) -> Event:
         event = Event(process, callback)
         self._order += 1
@@ -149,6 +153,10 @@ class SimClock:
     def call_soon(self, callback: Callable[[], None]) -> None:
         """See ports.Clock."""
         self._loop.soon(self._process, callback)
+
+    def call_last(self, callback: Callable[[], None]) -> None:
+        """See ports.Clock."""
+        self._loop.last(self._process, callback)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Event:
         """See ports.Clock."""

@@ -179,7 +179,10 @@ class HotWindow:
         if not self.covers(segment, start, stop, dropped=True):
             raise WouldBlockError
         blocks = range(start // BLOCK_BYTES, -(-around // BLOCK_BYTES))
-        absent = [block for block in blocks if not _is_resident(file, block, start, around)]
+        if file.absent(start, around - start):  # as old data is: the question block by block would hold the loop
+            absent: Sequence[int] = blocks
+        else:
+            absent = [block for block in blocks if not _is_resident(file, block, start, around)]
         belongs = 2 * len(absent) < len(blocks) or self.is_recent(segment, start)
         for block in absent:
             self.drop(segment, block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES)

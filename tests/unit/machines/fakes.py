@@ -39,6 +39,9 @@ class FakeClock:
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.call_later(0, callback)
 
+    def call_last(self, callback: Callable[[], None]) -> None:
+        self.call_soon(lambda: self.call_soon(callback))
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         self._count += 1
         timer = _Timer()

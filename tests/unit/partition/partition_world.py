@@ -43,6 +43,9 @@ class Clock:
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.agenda.append(callback)
 
+    def call_last(self, callback: Callable[[], None]) -> None:
+        self.call_soon(lambda: self.call_soon(callback))
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         return NoTimer()
 

@@ -48,6 +48,9 @@ class Agenda:
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.ready.append(callback)
 
+    def call_last(self, callback: Callable[[], None]) -> None:
+        self.call_soon(lambda: self.call_soon(callback))
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         timer = Timer(callback)
         self.count += 1

@@ -26,6 +26,7 @@ class Wire:
         self.peer = "127.0.0.1:1"
         self.arrived: list[bytes] = []
         self.sent = bytearray()
+        self.sends = 0
         self.takes = 1 << 60
         self.rooms: list[int] = []
         self.reader: Callable[[], None] | None = None
@@ -43,6 +44,7 @@ class Wire:
         return len(data)
 
     def send(self, parts: Sequence[Part]) -> int:
+        self.sends += 1
         data = b"".join(bytes(part) for part in parts)[: self.takes]  # type: ignore[arg-type]
         self.takes -= len(data)
         self.sent += data
@@ -89,6 +91,7 @@ class Server:
             lambda connection, reason: self.closed.append(reason),
             lambda: self.now,
             self.agenda.append,
+            self.agenda.append,
             lambda seconds, callback: self.timers.append((self.now + seconds, callback)),
         )
 
@@ -110,6 +113,7 @@ class Server:
             self.timers.remove(timer)
             self.now = timer[0]
             timer[1]()
+            self.run()
         self.now = now
 
     def deliver(self, wire: Wire, data: bytes) -> None:
@@ -176,7 +180,29 @@ def test_replies_leave_in_the_order_of_the_requests() -> None:
     server.deliver(wire, frames(*(payload(number) for number in range(5))))
     for number in (4, 2, 0, 3, 1):
         server.asked[number].answer(b"%d" % number)
+        server.run()
         assert wire.sent == {4: b"", 2: b"", 0: b"0", 3: b"0", 1: b"01234"}[number]
+
+
+def test_replies_of_one_turn_leave_together_and_a_lone_one_at_once() -> None:
+    server = Server()
+    wire, connection = server.connect()
+    server.deliver(wire, frames(*(payload(number) for number in range(5))))
+    for number in range(3):
+        server.asked[number].answer(b"%d" % number)
+    assert wire.sends == 0, "the turn may have more for this client"
+    server.run()
+    assert (wire.sends, wire.sent) == (1, b"012")
+    server.asked[3].answer(b"3")
+    server.asked[4].answer(b"4")
+    assert (wire.sends, wire.sent) == (2, b"01234"), "nothing else is asked for: nothing to wait for"
+    server.run()
+    assert wire.sends == 2
+    server.deliver(wire, frames(payload(5), payload(6)))
+    server.asked[5].answer(b"5")
+    connection.close("test")
+    server.run()
+    assert wire.sends == 2
 
 
 def test_a_client_that_does_not_read_is_not_read() -> None:

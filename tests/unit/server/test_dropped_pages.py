@@ -10,6 +10,7 @@ from tests.unit.server.broker_world import InProcess, Line
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk, CrashFile
+from duramen.storage import hot_window
 from duramen.storage.segment import Segment
 from duramen.wire.batch import batches
 from duramen.wire.seal import BLOCK_BYTES
@@ -114,3 +115,26 @@ def test_a_disk_that_fails_meanwhile_is_told(served: InProcess) -> None:
     assert line.fetch("t", 0, most=4 * RECORD).error_code == int(ErrorCode.KAFKA_STORAGE_ERROR)
     served.disk.fault = None
     assert offsets(line, 0, 4 * RECORD) == [0, 1, 2, 3]
+
+
+def test_of_what_is_gone_altogether_the_loop_asks_once(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader of old data asks for a megabyte of it at a time: block by block the question would hold the loop."""
+    monkeypatch.setattr(hot_window, "RECENT_BYTES", 0)
+    file = segment(served).open_file()
+    file.drop_cache(0, file.size())
+    asked: list[int] = []
+    resident, absent = CrashFile.resident, CrashFile.absent
+
+    def count_resident(self: CrashFile, offset: int, length: int) -> bool:
+        asked.append(length)
+        return resident(self, offset, length)
+
+    def count_absent(self: CrashFile, offset: int, length: int) -> bool:
+        asked.append(length)
+        return absent(self, offset, length)
+
+    monkeypatch.setattr(CrashFile, "resident", count_resident)
+    monkeypatch.setattr(CrashFile, "absent", count_absent)
+    line = served.connect()
+    assert offsets(line, 0, 5 * RECORD) == list(range(5))
+    assert 0 < len(asked) < 10, asked

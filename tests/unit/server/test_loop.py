@@ -35,6 +35,8 @@ def test_what_a_turn_left_to_do_runs_last_and_sees_all_of_it(loop: Loop) -> None
     with near, far:
 
         def readable() -> None:
+            loop.call_last(lambda: seen.append("last"))
+            loop.call_soon(lambda: loop.call_last(lambda: seen.append("last of all")))
             loop.call_soon(lambda: seen.append("soon"))
             seen.append(near.recv(10).decode())
 
@@ -43,7 +45,12 @@ def test_what_a_turn_left_to_do_runs_last_and_sees_all_of_it(loop: Loop) -> None
         loop.call_later(0, lambda: seen.append("timer"))
         far.send(b"bytes")
         loop.turn()
-        assert seen == ["bytes", "thread", "timer", "soon"]
+        assert seen == ["bytes", "thread", "timer", "soon", "last", "last of all"]
+        loop.call_last(lambda: loop.call_last(lambda: seen.append("in the next turn")))
+        loop.turn()
+        assert seen[-1] == "last of all"
+        loop.turn()
+        assert seen[-1] == "in the next turn"
         loop.set_reader(near.fileno(), None)
 
 

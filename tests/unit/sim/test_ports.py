@@ -47,6 +47,20 @@ class TestLoop:
         assert [number for number in seen if number >= 0] == [0, 1, 2, 3, 4]
         assert seen[0] == -1 or seen[-1] == -1
 
+    def test_call_last_comes_behind_all_that_is_soon(self) -> None:
+        loop, process, seen = Loop(Random(3)), Process("p"), []
+        clock = SimClock(loop, process, 1000)
+
+        def first() -> None:
+            clock.call_last(lambda: seen.append("last"))
+            clock.call_soon(lambda: clock.call_soon(lambda: seen.append("soon")))
+
+        loop.at(0.0, process, first)
+        loop.at(0.0, process, lambda: seen.append("due"))
+        drain(loop)
+        assert [what for what in seen if what != "due"] == ["soon", "last"]
+        assert "due" in (seen[0], seen[-1])
+
     def test_clocks(self) -> None:
         loop, process, seen = Loop(Random(3)), Process("p"), []
         clock = SimClock(loop, process, 5000)
