@@ -39,7 +39,7 @@ class File(Protocol):
         """Whether all these bytes are in memory, as far as the system can tell; True where it cannot tell at all."""
 
     def absent(self, offset: int, length: int) -> bool:
-        """Whether none of these bytes is in memory, as far as the system can tell; False where it cannot tell at all."""
+        """Whether none of these bytes is in memory, as far as the system can tell; False where it cannot tell."""
 
     def read_cold(self, buffer: memoryview, offset: int, *, settled: bool = False) -> int:
         """Fill `buffer`, waiting for the disk, and leave in memory only what was there before; less at the end.

@@ -26,7 +26,9 @@ DISK_METHODS = frozenset(
     {"open", "exists", "list_directory", "make_directories", "rename", "remove", "sync_directory", "preallocate"}
     | {"lock", "volume_space", "modified_ms", "cache_bytes", "descriptor_limit"}
 )
-FILE_METHODS = frozenset({"pread", "pread_nowait", "pwritev", "drop_cache", "resident", "absent"} | {"read_cold", "read_back"})
+FILE_METHODS = frozenset(
+    {"pread", "pread_nowait", "pwritev", "drop_cache", "resident", "absent"} | {"read_cold", "read_back"}
+)
 """Names that only files have."""
 SHARED_METHODS = frozenset({"sync", "truncate", "size"})
 """Names that others have, too: who is meant tells the receiver's name."""
