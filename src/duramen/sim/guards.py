@@ -348,7 +348,7 @@ class DeletionRecord(Guard):
     owner = MetadataImage
     method = "remove_topic"
     caught_by = "DeletedStaysDeleted"
-    also = ("AcknowledgedNeverLost",)  # what is stored under the name again goes with the files of what was deleted
+    also = ("AcknowledgedNeverLost", "NothingLeaks")  # what is stored under the name again goes with the old files
     plan = Plan(churn=False, features=("recreator",))
 
     def replacement(self, original: Any) -> Any:
