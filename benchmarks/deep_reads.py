@@ -3,7 +3,8 @@
 A producer and a tailing consumer work at a steady rate; in every other round a second reader takes an old log from
 its beginning, as fast as it gets it: by Fetch from the broker, or with `--reader storage` as Spark's tasks do, from the
 files and past the broker. The answer is the ratio of the tail's p99 with that reader and without it, and how much of
-the tail's log and of the old one is in memory before and after.
+the tail's log and of the old one is in memory before and after. The same ratio stands beside it for a process that
+takes as much processor time as that reading did and has nothing to do with the node: what sharing the machine costs.
 
 python -m benchmarks.deep_reads [--reader fetch|storage] [--rounds N] [--seconds S] [--rate R] [--gib G] [--only MODE]
                                 [--kafka] [--data-dir DIR] [--small]
@@ -174,19 +175,21 @@ class Backfill:
             raise self.error
 
 
-class StorageBackfill:
-    """The second reader as Spark has it: `benchmarks.storage_reader`, another process that opens the segment files."""
+class Program:
+    """Another process beside the tail: it says `ready`, and at its end what it did, as JSON."""
 
-    def __init__(self, broker: BrokerProcess, topic: str, seconds: float) -> None:
+    def __init__(self, module: str, ready: str, words: Sequence[str], seconds: float) -> None:
         self.result: Sample = {}
+        self._name = module
+        self._ready = ready
         self._seconds = seconds
-        self._command = [sys.executable, "-m", "benchmarks.storage_reader", broker.bootstrap, topic, str(seconds)]
+        self._command = [sys.executable, "-m", f"benchmarks.{module}", *words, str(seconds)]
 
-    def __enter__(self) -> StorageBackfill:
+    def __enter__(self) -> Program:
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, cwd=kafka_peer.ROOT)
         assert self._process.stdout is not None
-        if self._process.stdout.readline() != "reading\n":  # what it has to say stands in stderr
-            raise clients.ClientFailedError(f"storage_reader: status {self._process.wait(timeout=10)}")
+        if self._process.stdout.readline() != f"{self._ready}\n":  # what it has to say stands in stderr
+            raise clients.ClientFailedError(f"{self._name}: status {self._process.wait(timeout=10)}")
         time.sleep(HEAD_START_SECONDS)
         return self
 
@@ -195,10 +198,17 @@ class StorageBackfill:
             said, _ = self._process.communicate(timeout=self._seconds + 60)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            raise clients.ClientFailedError("storage_reader: no end") from None
+            raise clients.ClientFailedError(f"{self._name}: no end") from None
         if self._process.returncode:
-            raise clients.ClientFailedError(f"storage_reader: status {self._process.returncode}")
+            raise clients.ClientFailedError(f"{self._name}: status {self._process.returncode}")
         self.result = json.loads(said)
+
+
+def back_fill(options: Any, broker: BrokerProcess, topic: str, seconds: float) -> Backfill | Program:
+    """The second reader; as Spark has it, it is `benchmarks.storage_reader`, which opens the segment files."""
+    if options.reader == "storage":
+        return Program("storage_reader", "reading", [broker.bootstrap, topic], seconds)
+    return Backfill(broker, topic, seconds)
 
 
 def tail(broker: BrokerProcess, topic: str, options: argparse.Namespace) -> Sample:
@@ -212,7 +222,8 @@ def tail(broker: BrokerProcess, topic: str, options: argparse.Namespace) -> Samp
 
 
 def one_round(broker: BrokerProcess, old: OldLog, topics: tuple[str, str], options: Any, number: int) -> Sample:
-    """The tail alone, then beside the back-filling reader; both on a settled disk and a log just proved cold."""
+    """The tail alone, then beside the back-filling reader, both on a settled disk and a log just proved cold; then
+    beside a process that takes as much processor time as that reading did."""
     tailed, deep = topics
     old.chill(number)
     machine.settle_disk(broker.directory)
@@ -221,23 +232,33 @@ def one_round(broker: BrokerProcess, old: OldLog, topics: tuple[str, str], optio
     machine.settle_disk(broker.directory)
     hot = OldLog(broker.directory, tailed)
     hot_before = {"bytes": hot.size, "cached_bytes": hot.cached_bytes()}
-    backfill = StorageBackfill if options.reader == "storage" else Backfill
-    with backfill(broker, deep, options.seconds + 2 * HEAD_START_SECONDS) as reader:
+    seconds = options.seconds + 2 * HEAD_START_SECONDS
+    with back_fill(options, broker, deep, seconds) as reader:
         beside = tail(broker, tailed, options)
         cached = old.cached_bytes()
     hot = OldLog(broker.directory, tailed)
     hot_after = {"bytes": hot.size, "cached_bytes": hot.cached_bytes()}
     read = reader.result
+    cached_after = old.cached_bytes()
+    taken = read.get("client_cpu_s", read.get("processor_s", 0.0)) / read["seconds"]
+    taken += max(0.0, beside["broker_cpu_s"] - alone["broker_cpu_s"]) / options.seconds
+    machine.settle_disk(broker.directory)
+    with Program("bystander", "computing", [f"{taken:.4f}"], seconds) as bystander:
+        neighbour = tail(broker, tailed, options)
     return {
         "alone": alone,
         "beside": beside,
+        "beside_bystander": neighbour,
+        "bystander": bystander.result,
+        "reading_took_of_a_core": round(taken, 4),
+        "ratio_p99_bystander": neighbour["p99_us"] / alone["p99_us"],
         "ratio_p99": beside["p99_us"] / alone["p99_us"],
         "ratio_p50": beside["p50_us"] / alone["p50_us"],
         "backfill": read,
         "backfill_mb_s": round(read["bytes"] / read["seconds"] / 1e6, 1),
         "cold": cold,
         "cached_during_bytes": cached,
-        "cached_after_bytes": old.cached_bytes(),
+        "cached_after_bytes": cached_after,
         "tail_log_before": hot_before,
         "tail_log_after": hot_after,
     }
@@ -255,6 +276,7 @@ def measure(side: Side, durability: Durability, old: OldLog, deep: str, options:
         reporter.note(
             f"  {durability} {number or 'warm-up'}: p99 {found['alone']['p99_us'] / 1e3:.2f} → "
             f"{found['beside']['p99_us'] / 1e3:.2f} ms ({found['ratio_p99']:.2f}×), p50 {found['ratio_p50']:.2f}×, "
+            f"beside a bystander of {found['reading_took_of_a_core']:.1%} {found['ratio_p99_bystander']:.2f}×, "
             f"back-fill {found['backfill_mb_s']:.0f} MB/s, old log in memory "
             f"{found['cached_during_bytes'] / MIB:.0f} → {found['cached_after_bytes'] / MIB:.0f} MiB, "
             f"tail's log {_share(found['tail_log_before'])} → {_share(found['tail_log_after'])}"
@@ -340,6 +362,8 @@ def report(facts: dict[str, Any], modes: dict[str, Any], options: Any, reporter:
             "p99_beside_ms": row.ours,
             "p99_alone_ms": row.theirs,
             "median_ratio_p99": row.ratio,
+            "median_ratio_p99_bystander": statistics.median(entry["ratio_p99_bystander"] for entry in rounds),
+            "reading_took_of_a_core": statistics.median(entry["reading_took_of_a_core"] for entry in rounds),
             "median_ratio_p50": statistics.median(entry["ratio_p50"] for entry in rounds),
             "aim": row.aim,
             "met": row.met,
@@ -357,6 +381,11 @@ def report(facts: dict[str, Any], modes: dict[str, Any], options: Any, reporter:
                 f"{len(rounds)} rounds of {samples:,} records each way",
                 style="green" if row.met else "red",
             )
+        )
+        figures = facts["figures"][durability]
+        reporter.note(
+            f"beside a process that only takes as much processor time ({figures['reading_took_of_a_core']:.1%} of a "
+            f"core): {figures['median_ratio_p99_bystander']:.2f}"
         )
     if "fsync" in modes:
         reporter.note("fsync: back-fill and the journal's syncs share one disk.")

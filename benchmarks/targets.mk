@@ -16,7 +16,7 @@ bench-full: $(VENV)/run.stamp ## the whole comparison: more scenarios, longer ro
 
 # What a reader of old data does to those who follow the end; further arguments as above, see benchmarks/deep_reads.py
 .PHONY: bench-deep-reads
-bench-deep-reads: $(VENV)/dev.stamp ## the tail's p99 beside a reader of 4 GiB of cold log, eight minutes
+bench-deep-reads: $(VENV)/dev.stamp ## the tail's p99 beside a reader of 4 GiB of cold log, twelve minutes
 	@$(BIN)/python -m benchmarks.deep_reads $(BENCH)
 
 # Further arguments: make bench-restart RESTART="--small"
