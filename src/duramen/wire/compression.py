@@ -32,6 +32,7 @@ _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 # Kafka's Java reader cannot follow linked blocks, which general LZ4 encoders write.
 _LZ4_HEADER = _LZ4_MAGIC + b"\x60\x40\x82"
 _LZ4_BLOCK_BYTES = 64 * 1024
+_LZ4_SIZE = struct.Struct("<I")
 _LZ4_STORED = 0x80000000
 _LZ4_BLOCK_CHECKSUM = 0x10
 _LZ4_CONTENT_SIZE = 0x08
@@ -91,7 +92,8 @@ def decompress_into(codec: int, data: _Buffer, out: memoryview) -> int:
     that `out` cannot hold it, and what lies in `out` is then undefined.
     """
     if codec == LZ4:
-        return _fill(cramjam.lz4.decompress_into, data, out, "lz4")
+        size = _lz4_blocks_into(data, out)
+        return _fill(cramjam.lz4.decompress_into, data, out, "lz4") if size is None else size
     if codec == ZSTD:
         return _fill(cramjam.zstd.decompress_into, data, out, "zstd")
     original = decompress(codec, data, len(out))
@@ -217,6 +219,32 @@ def _lz4_block(block: memoryview, level: int) -> bytes:
         if not size & _LZ4_STORED and frame[behind : behind + 4] == b"\0\0\0\0":  # the frame's only block
             return frame[start + 4 : end]
     return bytes(cramjam.lz4.compress_block(block, store_size=False))
+
+
+def _lz4_blocks_into(data: _Buffer, out: memoryview) -> int | None:
+    """As `decompress_into`, for frames as clients write them: each block to its place, without the codec's own buffer.
+
+    None for every other frame, and where anything is wrong: the codec then says what.
+    """
+    end = len(data) - _LZ4_SIZE.size
+    if end < len(_LZ4_HEADER) or data[: len(_LZ4_HEADER)] != _LZ4_HEADER:
+        return None
+    at = len(_LZ4_HEADER)
+    written = 0
+    try:
+        while at <= end:
+            (size,) = _LZ4_SIZE.unpack_from(data, at)
+            at += _LZ4_SIZE.size
+            if not size:
+                return written if at == len(data) else None
+            if size > len(data) - at:  # or it is stored as it was
+                return None
+            room = out[written : written + _LZ4_BLOCK_BYTES]
+            written += int(cramjam.lz4.decompress_block_into(data[at : at + size], room))
+            at += size
+    except (cramjam.DecompressionError, ValueError):
+        pass
+    return None
 
 
 def _grow(inflate_into: object, data: _Buffer, max_bytes: int, name: str) -> bytes:

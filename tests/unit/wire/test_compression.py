@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import struct
 import zlib
+from collections.abc import Callable
 
 import cramjam
 import pytest
@@ -60,6 +61,36 @@ def test_lz4_written_here_has_independent_blocks_because_java_follows_no_links()
 def test_lz4_with_content_checksum_and_linked_blocks_is_read() -> None:
     data = b"abcdefgh" * 40_000
     assert compression.decompress(compression.LZ4, bytes(cramjam.lz4.compress(data)), LIMIT) == data
+
+
+@given(pieces=st.lists(st.tuples(st.sampled_from([0, 1, 9, 65535, 65536]), st.booleans()), max_size=4), data=st.data())
+def test_lz4_frames_of_blocks_are_read_as_the_codec_reads_them(
+    pieces: list[tuple[int, bool]], data: st.DataObject
+) -> None:
+    """Whole ones, with stored blocks among them, cut off, with bytes behind, and damaged ones."""
+    frame = bytearray(compression._LZ4_HEADER)
+    for size, stored in pieces:
+        block = (b"some words %d " % size * 6000)[:size]
+        packed = block if stored else bytes(cramjam.lz4.compress_block(block, store_size=False))
+        frame += struct.pack("<I", len(packed) | (compression._LZ4_STORED if stored else 0)) + packed
+    frame += bytes(4)
+    change = data.draw(st.sampled_from(["none", "cut", "more", "bit"]))
+    if change == "cut":
+        del frame[-data.draw(st.integers(1, min(9, len(frame) - 7))) :]
+    elif change == "more":
+        frame += data.draw(st.sampled_from([b"\0", bytes(4), b"\1\0\0\0x"]))
+    elif change == "bit":
+        frame[data.draw(st.integers(7, len(frame) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+
+    def outcome(call: Callable[[memoryview], int]) -> bytes | ErrorCode:
+        out = bytearray(4 * 65536)
+        try:
+            return bytes(out[: call(memoryview(out))])
+        except KafkaError as error:
+            return error.code
+
+    by_codec = outcome(lambda out: compression._fill(cramjam.lz4.decompress_into, frame, out, "lz4"))
+    assert outcome(lambda out: compression.decompress_into(compression.LZ4, frame, out)) == by_codec
 
 
 def test_concatenated_gzip_members_are_one_stream() -> None:

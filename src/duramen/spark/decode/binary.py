@@ -12,6 +12,11 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.spark.decode.varints import Bytes, Ints
 
 _OFFSET_MAX: Final = 2**31 - 1
+_HAS_VIEWS: Final = int(pa.__version__.split(".")[0]) >= 19
+"""Older ones make no column of views."""
+_INLINE_BYTES: Final = 12
+"""What is no longer stands in a view itself, not in the buffer behind it."""
+_VIEW: Final = np.dtype([("size", "<i4"), ("prefix", "<i4"), ("buffer", "<i4"), ("at", "<i4")])
 
 
 def fixed(
@@ -56,24 +61,58 @@ def literal(data: bytes) -> pa.BinaryScalar:
 def binary_column(arena: Bytes, at: Ints, size: Ints) -> pa.BinaryArray:
     """binary[n] of `arena[at[i] : at[i] + size[i]]`, null where the size is -1. Places ascend and do not overlap.
 
-    Each wanted value and the gap behind it are made neighbours in one column over the arena, of which Arrow then takes
-    every other one. Raises KafkaError MESSAGE_TOO_LARGE where Arrow's 32-bit offsets do not reach.
+    Raises KafkaError MESSAGE_TOO_LARGE where Arrow's 32-bit offsets do not reach.
     """
     rows = len(at)
-    null = size < 0
-    if not rows or null.all():
+    if not rows:
+        return pa.nulls(rows, pa.binary())
+    shortest, longest = int(size.min()), int(size.max())
+    if longest < 0:
         return pa.nulls(rows, pa.binary())
     origin = int(at[0])
     reach = int(at[-1]) + max(int(size[-1]), 0) - origin
     if reach > _OFFSET_MAX:
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{reach} bytes of records do not fit one Arrow column")
+    if shortest == longest > 0:
+        return _of_one_size(arena, at, longest)
+    bytes_of_rows = arena[origin : origin + reach]
+    if shortest > _INLINE_BYTES and _HAS_VIEWS:
+        return _by_views(bytes_of_rows, at - origin, size)
+    return _every_other(bytes_of_rows, at - origin, size)
+
+
+def _of_one_size(arena: Bytes, at: Ints, size: int) -> pa.BinaryArray:
+    """Rows of `size` bytes each, which numpy takes for numbers of so many bytes."""
+    rows = len(at)
+    everywhere = np.ndarray((len(arena) - size + 1,), f"V{size}", arena.data, strides=(1,))
+    places = np.arange(rows + 1, dtype=np.int32) * np.int32(size)
+    return pa.BinaryArray.from_buffers(pa.binary(), rows, [None, pa.py_buffer(places), pa.py_buffer(everywhere[at])])
+
+
+def _by_views(data: Bytes, at: Ints, size: Ints) -> pa.BinaryArray:
+    """Rows of more than _INLINE_BYTES, none null: Arrow's views of them, of which it makes a column.
+
+    A view also has its first four bytes, for those who compare. Nobody does, so they are left out.
+    """
+    views = np.empty(len(at), _VIEW)
+    views["size"] = size
+    views["at"] = at
+    views["buffer"] = 0
+    seen = pa.Array.from_buffers(pa.binary_view(), len(at), [None, pa.py_buffer(views), pa.py_buffer(data)])
+    return seen.cast(pa.binary())
+
+
+def _every_other(data: Bytes, at: Ints, size: Ints) -> pa.BinaryArray:
+    """Any rows: each value and the gap behind it are neighbours in one column, of which Arrow takes every other one."""
+    rows = len(at)
     places = np.empty(2 * rows, np.int32)
-    places[0::2] = at - origin
+    places[0::2] = at
     places[1::2] = places[0::2] + np.maximum(size, 0)
     alternating = pa.BinaryArray.from_buffers(
-        pa.binary(), 2 * rows - 1, [None, pa.py_buffer(places), pa.py_buffer(arena[origin : origin + reach])]
+        pa.binary(), 2 * rows - 1, [None, pa.py_buffer(places), pa.py_buffer(data)]
     )
     taken = alternating.take(fixed(np.arange(0, 2 * rows, 2), pa.int64()))
+    null = size < 0
     if not null.any():
         return taken
     return pa.BinaryArray.from_buffers(pa.binary(), rows, [bits(~null), *taken.buffers()[1:]])

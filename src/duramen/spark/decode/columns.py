@@ -33,7 +33,8 @@ def record_batches(chunk: Chunk, fields: Fields, source: Source, schema: pa.Sche
     if not rows:
         return
     spread = int(fields.end[-1] - fields.key_at[0])
-    per_batch = max(1, min(_ROWS_MAX, EMIT_BYTES * rows // max(1, spread)))
+    parts = max(1, round(spread / EMIT_BYTES))
+    per_batch = min(_ROWS_MAX, -(-rows // parts))
     for start in range(0, rows, per_batch):
         piece = fields.only(slice(start, start + per_batch))
         columns = [_COLUMNS[field.name](chunk, piece, source, field.type) for field in schema]

@@ -56,18 +56,19 @@ def varints_in_a_row(arena: Bytes, at: Ints, count: int) -> tuple[list[Ints], In
     """
     found: list[Ints] = []
     windows = _windows(arena, at)
-    for _ in range(count):
+    for left in range(count - 1, -1, -1):
         if windows is not None:
             entry = _SHORT.take(windows & 0xFFFF)
             size = entry & _SIZE_MASK
             if size.all():
                 found.append(entry >> _SIZE_BITS)
                 at = at + size
-                windows >>= size << 3
+                if left:
+                    windows >>= size << 3
                 continue
         value, at = varints(arena, at)
         found.append(value)
-        windows = _windows(arena, at)
+        windows = _windows(arena, at) if left else None
     return found, at
 
 
