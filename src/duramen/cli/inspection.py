@@ -6,7 +6,7 @@ import errno
 import posixpath
 
 from duramen.cli.findings import DirectoryReport, Finding, PartitionReport, damage_told
-from duramen.cli.segment_check import NO_OFFSET, SegmentCheck, Tick
+from duramen.cli.segment_check import NO_OFFSET, Replaced, SegmentCheck, Tick
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import TopicPartition
 from duramen.ports import DirectoryLock, Disk
@@ -28,6 +28,7 @@ from duramen.storage.checkpoints import (
     read_file,
     read_offsets,
 )
+from duramen.storage.foretelling import Foretold, foretell, key_of_directory, synced_ends
 from duramen.storage.journal_reader import JournalContents, read_journal
 from duramen.storage.losses import gap_behind
 from duramen.storage.producer_files import decode_kafka, decode_ours
@@ -39,7 +40,7 @@ from duramen.storage.segment import (
     parse_name,
 )
 from duramen.storage.snapshot_files import parse_snapshot_name, read_snapshot
-from duramen.storage.vouching import MISSING, compare_identity, is_outdated, missing_segments, synced_ends
+from duramen.storage.vouching import MISSING, compare_identity, is_outdated, missing_segments
 
 
 def verify_directory(
@@ -64,6 +65,7 @@ def verify_directory(
         report.scrub = read_progress(disk, path)
         journal = _verify_journal(disk, report)
         points = recovery_points(disk, path)
+        foretold = {} if clean else foretell(disk, path, journal)
         if disk.exists(posixpath.join(path, CHECKPOINT)) and read_checkpoint(disk, path) is None:
             what = "it cannot be read"
             report.findings.append(Finding("index", posixpath.join(path, CHECKPOINT), 0, 0, -1, what))
@@ -79,7 +81,11 @@ def verify_directory(
                 except NotADirectoryError:
                     continue  # a file of such a name, which no start looks at either
                 synced = None if clean else points.get(tp, 0)
-                report.partitions.append(verify_partition(disk, inside, tick, synced=synced, decode=decode))
+                key = key_of_directory(disk, inside)
+                left = None if key is None else foretold.get(key)
+                report.partitions.append(
+                    verify_partition(disk, inside, tick, synced=synced, foretold=left, decode=decode)
+                )
         if clean:
             ends, known = (
                 read_offsets(disk, posixpath.join(path, RECOVERY_POINT)),
@@ -111,7 +117,7 @@ def _verify_ends(report: DirectoryReport, points: dict[TopicPartition, int], kno
     for tp, offset in sorted(points.items()):
         name = f"{tp.topic}-{tp.partition}"
         inside = posixpath.join(report.path, name)
-        if only not in (None, name) or any(posixpath.dirname(path) == inside for path in damaged):
+        if only not in (None, name) or any(inside in (path, posixpath.dirname(path)) for path in damaged):
             continue
         end = ends.get(name, 0)
         if end < offset:
@@ -168,11 +174,18 @@ def segments_of(disk: Disk, path: str) -> list[int]:
 
 
 def verify_partition(
-    disk: Disk, path: str, tick: Tick, *, synced: int | None = None, decode: bool = False
+    disk: Disk,
+    path: str,
+    tick: Tick,
+    *,
+    synced: int | None = None,
+    foretold: Foretold | None = None,
+    decode: bool = False,
 ) -> PartitionReport:
     """Check one partition's directory.
 
     synced: offset below which no tail is expected, because it was on stable storage; None when that is everything.
+    foretold: what the next start is going to replace, where that is known.
     """
     content = read_file(disk, posixpath.join(path, PARTITION_METADATA))
     topic_id = None if content is None else decode_partition_metadata(content)
@@ -184,11 +197,15 @@ def verify_partition(
     _verify_snapshots(disk, path, report.findings)
     bases = segments_of(disk, path)
     if not bases:
-        report.findings.append(Finding("tail" if synced == 0 else "damage", path, 0, 0, -1, "it has no segment"))
+        made = synced == 0 or (synced is not None and content is None and _is_vacant(disk, path))
+        if foretold is not None:
+            made = foretold.remakes_all
+        report.findings.append(Finding("tail" if made else "damage", path, 0, 0, -1, "it has no segment"))
     expected = -1
     for base, following in zip(bases, [*bases[1:], NO_OFFSET][: len(bases)], strict=True):
+        replaced = _replaced(base, synced, foretold)
         check = SegmentCheck(disk, path, base, following, report.findings, tick, decode=decode)
-        segment = check.run(synced=synced, expected=expected)
+        segment = check.run(replaced=replaced, expected=expected)
         report.segments.append(segment)
         expected = segment.next_offset
         gap = None
@@ -196,16 +213,45 @@ def verify_partition(
             gap = gap_behind(disk, posixpath.dirname(path), report.name, segment.next_offset, following)
         if gap is not None:
             what = "no segment holds these offsets: a file is missing"
-            kind = "damage" if synced is None or gap[0] < synced else "tail"  # else the journal may have them
-            report.findings.append(Finding(kind, path, 0, 0, gap[0], what, gap[1]))
-    _verify_list(disk, path, bases, report)
+            filled = replaced is not None and replaced(segment.size, gap[0])  # the journal has them
+            if foretold is not None:
+                filled = foretold.fills(base, segment.size, *gap, bases)
+            report.findings.append(Finding("tail" if filled else "damage", path, 0, 0, gap[0], what, gap[1]))
+    tp = parse_partition_name(report.name)
+    missing = [] if tp is None else missing_segments(disk, posixpath.dirname(path), tp, bases)
+    _verify_list(path, missing if foretold is None else foretold.missing(bases), report)
+    if foretold is not None:
+        _verify_extents(disk, path, foretold, report)
     return report
 
 
-def _verify_list(disk: Disk, path: str, bases: list[int], report: PartitionReport) -> None:
+def _verify_extents(disk: Disk, path: str, foretold: Foretold, report: PartitionReport) -> None:
+    """What bypassed the journal is in its segment, also behind what recovery is going to write anew."""
+    for name, write in foretold.lost_extents(disk, path):
+        end = write.position + write.length
+        if not any(
+            each.kind == "damage" and each.path == name and each.start < end and write.position < each.end
+            for each in report.findings
+        ):
+            what = "it differs from what was synced, or is gone; the journal does not have it"
+            report.findings.append(Finding("damage", name, write.position, end, write.offset, what))
+
+
+def _is_vacant(disk: Disk, path: str) -> bool:
+    """Whether a partition was only just being made: nothing in it has its name yet."""
+    return all(name.endswith(".tmp") for name in disk.list_directory(path))
+
+
+def _replaced(base: int, synced: int | None, foretold: Foretold | None) -> Replaced | None:
+    """What the next start replaces of a segment."""
+    if foretold is not None:
+        plan = foretold.plan
+        return lambda position, offset: plan.replaces(base, position)
+    return None if synced is None else lambda position, offset: offset >= synced
+
+
+def _verify_list(path: str, missing: list[tuple[int, int]], report: PartitionReport) -> None:
     """Segments that the directory's own list has: of a compacted log, or before the first one that is there."""
-    tp = parse_partition_name(report.name)
-    missing = [] if tp is None else missing_segments(disk, posixpath.dirname(path), tp, bases)
     told = [(each.offset, each.last_offset) for each in report.findings if each.kind == "damage"]
     for first, last in missing:
         if not any(start <= first and last <= end for start, end in told):

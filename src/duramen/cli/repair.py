@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from random import SystemRandom
 from typing import Any
@@ -28,6 +28,7 @@ from duramen.storage.checkpoints import (
 )
 from duramen.storage.directory_start import refuse_half_done
 from duramen.storage.disk import RealDisk
+from duramen.storage.foretelling import Foretold, foretell, key_of_directory, synced_ends
 from duramen.storage.forgoing import (
     Forgone,
     finish,
@@ -41,8 +42,10 @@ from duramen.storage.forgoing import (
 from duramen.storage.journal_reader import read_journal
 from duramen.storage.journal_salvage import JournalLoss, survey_journal
 from duramen.storage.losses import LOST
+from duramen.storage.recovery_plan import LogKey
 from duramen.storage.repairing import DROPPED, Action, Repair, survey
-from duramen.storage.vouching import Unsynced, checkpoint_of_stop, forget_segments, synced_ends, unsynced
+from duramen.storage.segment import log_name
+from duramen.storage.vouching import checkpoint_of_stop, forget_segments
 
 DEFAULT_DIRECTORY = "./duramen-data"
 
@@ -106,7 +109,7 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
     refuse_half_done(disk, path)
     found = DirectoryRepair(path, recovers=not disk.exists(posixpath.join(path, CLEAN_SHUTDOWN)))
     least: dict[TopicPartition, int] = {}
-    journal = None
+    foretold: Mapping[LogKey, Foretold] = {}
     if found.recovers:
         journal = read_journal(disk, path)
         journal.close()
@@ -117,6 +120,7 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
                 "puts the journal aside and says what may be missing"
             )
         least = synced_ends(disk, path, journal)
+        foretold = foretell(disk, path, journal)
     found.checkpoint = checkpoint_of_stop(disk, path)
     points = {} if found.checkpoint is None else {point.tp: point for point in found.checkpoint.logs.values()}
     ends = {tp: point.recovery_point for tp, point in points.items()}
@@ -130,22 +134,41 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
             disk.list_directory(posixpath.join(path, name))
         except NotADirectoryError:
             continue
-        repair = survey(disk, path, name, ends.get(tp), points.get(tp), least.get(tp, 0))
-        left = unsynced(disk, path, name, journal) if journal is not None and repair.actions else None
-        if left is not None:
-            _leave_to_recovery(repair, left)
+        key = key_of_directory(disk, posixpath.join(path, name))
+        coming = None if key is None else foretold.get(key)
+        repair = survey(disk, path, name, ends.get(tp), points.get(tp), least.get(tp, 0), coming)
+        if coming is not None:
+            _leave_to_recovery(repair, coming)
         found.repairs.append(repair)
     return found
 
 
-def _leave_to_recovery(repair: Repair, unsynced: Unsynced) -> None:
-    """What a crash took of what was not synced is no loss: the journal has it, or it was not acknowledged as stable."""
+def _leave_to_recovery(repair: Repair, foretold: Foretold) -> None:
+    """What recovery puts right is no loss: the journal has it, or it was not acknowledged as stable."""
+    bases = [segment.base_offset for segment in repair.segments if not segment.is_new]
+    missing = foretold.missing(bases)
     for segment in repair.segments:
+        base = segment.base_offset
         segment.actions = [
             action
             for action in segment.actions
-            if action.kind != DROPPED or not unsynced.has(action.first_offset, action.last_offset)
+            if action.kind != DROPPED
+            or (action.first_offset, action.last_offset) in missing
+            or not _comes_back(foretold, base, action, bases)
         ]
+    for path, write in foretold.lost_extents(repair.disk, repair.path):
+        end = write.position + write.length
+        segment = next(each for each in repair.segments if posixpath.basename(path) == log_name(each.base_offset))
+        if not any(action.kind == DROPPED for action in segment.actions):
+            what = "it differs from what was synced, or is gone; the journal does not have it"
+            segment.actions.append(Action(DROPPED, path, write.position, end, write.offset, -1, what))
+
+
+def _comes_back(foretold: Foretold, base: int, action: Action, bases: list[int]) -> bool:
+    """Whether recovery replaces what is to be dropped of a segment, or fills the gap that is told."""
+    if action.start < action.end:
+        return foretold.plan.replaces(base, action.start)
+    return foretold.fills(base, action.start, action.first_offset, action.last_offset, bases)
 
 
 def apply(disk: Disk, found: DirectoryRepair) -> None:

@@ -35,6 +35,8 @@ _SIDES = (INDEX, TIME_INDEX, TXN_INDEX)
 
 Tick = Callable[[int], None]
 """Told the bytes read since the last call, for progress."""
+Replaced = Callable[[int, int], bool]
+"""(byte of a segment, offset there) -> whether the next start writes that anew or cuts it off."""
 
 
 def _written(content: bytes, entry_size: int) -> bytes:
@@ -66,7 +68,8 @@ class SegmentCheck:
         self.youngest: list[tuple[int, int]] = []
         """(last offset, greatest timestamp so far) after each batch."""
 
-    def run(self, *, synced: int | None, expected: int) -> SegmentReport:
+    def run(self, *, replaced: Replaced | None, expected: int) -> SegmentReport:
+        """replaced: None after a clean stop, when nothing is. expected: behind the segment before. OSError."""
         file = self.disk.open(self.path)
         try:
             report = SegmentReport(self.base, file.size(), next_offset=self.base)
@@ -81,11 +84,11 @@ class SegmentCheck:
                 )
             seal = self._seal()
             report.sealed = seal is not None
-            end = self._walk(file, report, None if seal is not None else synced)
+            end = self._walk(file, report, None if seal is not None else replaced)
             if seal is not None:
                 self._check_seal(file, seal, report)
             else:
-                self._check_growing(file, report, synced)
+                self._check_growing(file, report, replaced)
         finally:
             file.close()
         if not self.damaged:
@@ -97,15 +100,17 @@ class SegmentCheck:
     def _find(self, kind: str, path: str, start: int, end: int, offset: int, what: str) -> None:
         self.findings.append(Finding(kind, path, start, end, offset, what))
 
-    def _walk(self, file: File, report: SegmentReport, synced: int | None) -> int:
+    def _walk(self, file: File, report: SegmentReport, replaced: Replaced | None) -> int:
         """Every batch, past damaged ones where another follows; returns where the last sound one ends."""
         start: int | None = 0
         end = 0
         while start is not None:
-            start, end = self._walk_sound(file, report, start, synced)
+            start, end = self._walk_sound(file, report, start, replaced)
         return end
 
-    def _walk_sound(self, file: File, report: SegmentReport, start: int, synced: int | None) -> tuple[int | None, int]:
+    def _walk_sound(
+        self, file: File, report: SegmentReport, start: int, replaced: Replaced | None
+    ) -> tuple[int | None, int]:
         """The batches from `start` up to one that is not sound; where to go on behind it (None: nowhere), and it."""
         for position, header, ok in scan(file, start, report.size, expect_offset=report.next_offset):
             if not ok or header is None:
@@ -116,7 +121,7 @@ class SegmentCheck:
                     if header is None
                     else f"the batch at offset {header.base_offset} is damaged"
                 )
-                kind = "damage" if synced is None or report.next_offset < synced else "tail"
+                kind = "tail" if replaced is not None and replaced(position, report.next_offset) else "damage"
                 # Behind a tail there may be sound batches too, which a power cut let through; the next start decides.
                 self.damaged = True
                 if kind == "tail":
@@ -191,7 +196,7 @@ class SegmentCheck:
 
         self._check_sides(seal)
 
-    def _check_growing(self, file: File, report: SegmentReport, synced: int | None) -> None:
+    def _check_growing(self, file: File, report: SegmentReport, replaced: Replaced | None) -> None:
         """What an active segment was sealed up to. After a crash only what was synced is sure to be as it was."""
         path = posixpath.join(self.directory, file_name(self.base, SEALING))
         try:
@@ -201,18 +206,21 @@ class SegmentCheck:
             return
         if seal is None:
             return
-        if synced is None and seal.length > report.size:
+        if replaced is None and seal.length > report.size:
             what = f"it has {report.size} bytes, {seal.length} were sealed"
             self._find("damage", self.path, report.size, seal.length, report.next_offset, what)
-        elif seal.length <= report.size and (synced is None or report.next_offset <= synced):
-            self._check_blocks(file, seal, report.size)
+        elif seal.length <= report.size:
+            last = report.next_offset - 1
+            self._check_blocks(file, seal, report.size, None if replaced is None else lambda at: replaced(at, last))
 
-    def _check_blocks(self, file: File, seal: Seal, size: int) -> None:
+    def _check_blocks(self, file: File, seal: Seal, size: int, replaced: Callable[[int], bool] | None = None) -> None:
         for position in range(0, min(seal.length, size), _SEAL_READ_BYTES):
             length = min(_SEAL_READ_BYTES, seal.length - position)
             piece = memoryview(file.pread(length, position))
             for inside in range(0, len(piece), BLOCK_BYTES):
                 start = position + inside
+                if replaced is not None and replaced(min(start + BLOCK_BYTES, seal.length) - 1):
+                    continue
                 try:
                     seal.check(piece[inside : inside + BLOCK_BYTES], start, self.path, self._offset_at(start))
                 except CorruptLogError as error:

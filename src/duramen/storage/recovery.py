@@ -163,7 +163,7 @@ class PartitionRecovery:
         for number, base in enumerate(wanted):
             following = wanted[number + 1] if number + 1 < len(wanted) else None
             writes = plan.writes.get(base, [])
-            if base not in bases and following is not None and following <= plan.start and not _is_whole(writes):
+            if base not in bases and following is not None and following <= plan.start and not plan.remakes(base):
                 continue  # retention removed it: nothing of it is at or above the log start
             limit = end.position if base == end.segment_base else None
             if base <= end.segment_base:
@@ -412,14 +412,6 @@ def _save_tail(disk: Disk, directory: str, base: int, start: int, stop: int) -> 
         target.close()
     disk.rename(path + ".new", path)
     disk.sync_directory(directory)
-
-
-def _is_whole(writes: list[Write]) -> bool:
-    """Whether a segment can be made again from these, all of it.
-
-    Also below the log start: it may never have got its name, and then nobody has kept what it says of producers.
-    """
-    return bool(writes) and writes[0].position == 0 and not any(write.extent for write in writes)
 
 
 def filter_bases(names: list[str]) -> list[int]:

@@ -83,6 +83,34 @@ class Plan:
                 self._apply(entries[number])
                 number += 1
 
+    def remakes(self, base: int) -> bool:
+        """Whether the segment can be made again from what the journal has, all of it.
+
+        Also below the log start: it may never have got its name, and then nobody has kept what it says of producers.
+        """
+        writes = self.writes.get(base, [])
+        return bool(writes) and writes[0].position == 0 and not any(write.extent for write in writes)
+
+    @property
+    def kept_to(self) -> Point | None:
+        """The end of what recovery leaves unless it writes it anew; behind that batches may be accepted. None: all."""
+        accepted = self.accept_from
+        if accepted is None or self.truncated or self.trusted is None:
+            return accepted or self.end
+        return max(accepted, self.trusted, key=lambda each: each.place)
+
+    def replaces(self, base: int, position: int) -> bool:
+        """Whether recovery writes that byte of a segment anew or cuts it off, whatever is there now."""
+        end = self.kept_to
+        if end is not None and (base, position) >= end.place:
+            return True
+        writes = self.writes.get(base, [])
+        last_extent = max((number for number, write in enumerate(writes) if write.extent), default=-1)
+        fresh = writes[last_extent + 1 :]
+        return bool(fresh and fresh[0].position <= position) or any(
+            not write.extent and write.position <= position < write.position + write.length for write in writes
+        )
+
     def _apply(self, entry: JournalEntry) -> None:
         kind = entry.kind
         if kind == kinds.EXTENT:

@@ -27,6 +27,7 @@ from duramen.storage.checkpoints import (
     remove_file,
     replace_file,
 )
+from duramen.storage.foretelling import Foretold
 from duramen.storage.index import decode_offset_index, decode_time_index
 from duramen.storage.losses import LOSSES, LOST, gap_behind
 from duramen.storage.producer_files import decode_kafka, decode_ours
@@ -276,9 +277,18 @@ def _as_json(partition: str, action: Action) -> dict[str, Any]:
 
 
 def survey(
-    disk: Disk, directory: str, name: str, end_offset: int | None, point: LogPoint | None = None, least_end: int = 0
+    disk: Disk,
+    directory: str,
+    name: str,
+    end_offset: int | None,
+    point: LogPoint | None = None,
+    least_end: int = 0,
+    foretold: Foretold | None = None,
 ) -> Repair:
-    """What the partition `name` of a data directory needs; reads all of it. See `Repair`. OSError."""
+    """What the partition `name` of a data directory needs; reads all of it. See `Repair`. OSError.
+
+    foretold: what a recovery that is still to come makes of it.
+    """
     repair = Repair(disk, directory, name, end_offset, point, least_end)
     names = disk.list_directory(repair.path)
     bases = sorted(base for base in map(parse_base, names) if base is not None)
@@ -294,7 +304,7 @@ def survey(
             found.actions.append(Action(DROPPED, path, found.size, found.size, *gap, what))
     if not bases and (end := end_offset or least_end):
         repair.segments.append(_all_missing(repair, end))
-    _note_missing(repair, bases)
+    _note_missing(repair, bases, foretold)
     repair.removals += _unreadable(disk, repair.path, names, repair.segments)
     return repair
 
@@ -310,12 +320,13 @@ def _all_missing(repair: Repair, end: int) -> SegmentRepair:
     return found
 
 
-def _note_missing(repair: Repair, bases: list[int]) -> None:
+def _note_missing(repair: Repair, bases: list[int], foretold: Foretold | None) -> None:
     """Segments that the directory's own list has: of a compacted log, or before the first one that is there."""
     tp = parse_partition_name(repair.name)
     if tp is None or not repair.segments:
         return
-    for first, last in missing_segments(repair.disk, repair.directory, tp, bases):
+    missing = missing_segments(repair.disk, repair.directory, tp, bases)
+    for first, last in missing if foretold is None else foretold.missing(bases):
         if any(segment.loses(first, last) for segment in repair.segments):
             continue
         before = [segment for segment in repair.segments if segment.base_offset < first]

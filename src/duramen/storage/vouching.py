@@ -152,64 +152,6 @@ def checkpoint_of_stop(disk: Disk, path: str) -> DirectoryCheckpoint | None:
     return None if is_outdated(disk, path, checkpoint, journal) else checkpoint
 
 
-def synced_ends(disk: Disk, path: str, journal: JournalContents) -> dict[TopicPartition, int]:
-    """After a stop that was not clean: the offsets up to which logs must reach, since segments were synced so far.
-
-    By the last checkpoint, and by what the journal says of batches that bypassed it. Not those that were cut or deleted
-    since, and not where a newer topic has the name by now.
-    """
-    checkpoint = read_checkpoint(disk, path)
-    shorter = {
-        (entry.topic_id, entry.partition) for entry in journal.entries if entry.kind in (kinds.TRUNCATE, kinds.DELETE)
-    }
-    extents: dict[LogKey, int] = {}
-    for entry in journal.entries:
-        if entry.kind == kinds.EXTENT:
-            extents[entry.topic_id, entry.partition] = entry.next_offset
-    ends = {}
-    for key, point in checkpoint.logs.items() if checkpoint is not None else ():
-        content = read_file(disk, posixpath.join(path, str(point.tp), PARTITION_METADATA))
-        found = None if content is None else decode_partition_metadata(content)
-        if key not in shorter and found == topic_id_text(key[0]):
-            ends[point.tp] = max(point.recovery_point, extents.get(key, -1))
-    return ends
-
-
-class Unsynced(NamedTuple):
-    """What recovery decides of one log after a stop that was not clean: offsets from `start` on, but for `synced`.
-
-    synced: ranges of offsets (the second excluded) that bypassed the journal, and are nowhere else.
-    """
-
-    start: int
-    synced: tuple[tuple[int, int], ...] = ()
-
-    def has(self, first: int, last: int) -> bool:
-        """Whether these offsets are not synced: the journal may have them. last: -1 for all that follow."""
-        end = last + 1 if last >= first else 1 << 62
-        return first >= self.start and not any(low < end and first < high for low, high in self.synced)
-
-
-def unsynced(disk: Disk, path: str, name: str, journal: JournalContents) -> Unsynced | None:
-    """Of the partition directory `name`; None where nothing tells: without a checkpoint, or for a log of nobody's."""
-    checkpoint = read_checkpoint(disk, path)
-    tp = parse_partition_name(name)
-    content = read_file(disk, posixpath.join(path, name, PARTITION_METADATA))
-    text = None if content is None else decode_partition_metadata(content)
-    if checkpoint is None or tp is None or text is None:
-        return None
-    try:
-        key = topic_id_from_text(text), tp.partition
-    except ValueError:
-        return None
-    entries = [entry for entry in journal.entries if (entry.topic_id, entry.partition) == key]
-    point = checkpoint.logs.get(key)
-    if point is None and all(entry.kind != kinds.CREATE for entry in entries):
-        return None
-    synced = tuple((entry.offset, entry.next_offset) for entry in entries if entry.kind == kinds.EXTENT)
-    return Unsynced(0 if point is None else point.recovery_point, synced)
-
-
 def compare_identity(disk: Disk, path: str) -> tuple[MetaProperties | None, list[tuple[str, bool, str]]]:
     """Whose directory it is, and what is wrong with the files that say so; nothing is changed.
 

@@ -258,3 +258,86 @@ def test_what_a_power_cut_took_and_the_journal_has_is_neither_damage_nor_a_loss(
     assert read_all(log) == records
     directory.close(clean=True)
     assert findings(disk) == []
+
+
+@pytest.mark.parametrize("harm", ["a bit", "a sector in front, too", "cut", "removed", "rolled, cut", "garbage"])
+def test_after_a_kill_what_is_nowhere_but_in_the_segment_is_damage_as_the_start_finds_it(harm: str) -> None:
+    """What bypassed the journal was synced with its group. The next start does not replace it: it finds it damaged."""
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, PlainLogConfig())
+    log.assign_epoch(0)
+    append(log, b"first")
+    commit(directory)
+    checkpoint(directory)
+    append(log, b"small")
+    if harm in ("removed", "garbage"):
+        log.roll()
+    first, path, place = log.end_offset, log.active.path, log.active.size
+    append(log, b"v" * 9000)
+    commit(directory)
+    if harm in ("rolled, cut", "garbage"):
+        log.roll()
+    append(log, b"last")
+    commit(directory)
+    disk.kill()
+    disk.power_on()
+    content = disk.contents()[path]
+    if harm == "removed":
+        disk.remove(path)
+    elif harm == "garbage":
+        rewrite(disk, path, content + b"garbage")
+    elif "cut" in harm:
+        rewrite(disk, path, content[: place + 4000])
+    else:
+        disk.damage(path, place + 4000, 1)
+        if harm != "a bit":
+            disk.damage(path, place - 3, 1)  # of a batch that the journal has
+    found = [(finding.kind, finding.offset) for finding in findings(disk) if finding.kind == "damage"]
+    assert found == [("damage", 3 if harm == "garbage" else first)]
+    dropped = [action.first_offset for action in survey_directory(disk, "/data").actions if action.kind == DROPPED]
+    assert dropped, "there is nothing to repair, says the command, and the start says that there is"
+    directory = start(disk)
+    assert len(directory.offline) == 1
+    directory.close(clean=True)
+    apply(disk, survey_directory(disk, "/data"))
+    directory, log = opened(disk)
+    assert append(log, b"on") == 4
+    directory.close(clean=False)
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_after_a_kill_a_segment_that_is_gone_is_missed_before_the_start_misses_it(number: int) -> None:
+    disk = CrashDisk()
+    _, segments = filled(disk, clean=False)
+    path, _, base = segments[number]
+    disk.remove(path)
+    assert ("damage", base) in [(finding.kind, finding.offset) for finding in findings(disk)]
+    assert base in [action.first_offset for action in survey_directory(disk, "/data").actions]
+    directory = start(disk)
+    assert len(directory.offline) == 1
+    directory.close(clean=False)
+
+
+def test_a_log_that_is_younger_than_the_checkpoint_is_missed_after_a_kill_too() -> None:
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, PlainLogConfig())
+    log.assign_epoch(0)
+    append(log, b"v" * 9000)
+    commit(directory)
+    disk.kill()
+    disk.power_on()
+    disk.remove(log.active.path)
+    assert [finding.kind for finding in findings(disk) if finding.kind == "damage"] != []
+    assert [action.kind for action in survey_directory(disk, "/data").actions] == [DROPPED]
+    directory = start(disk)
+    assert len(directory.offline) == 1
+    directory.close(clean=False)
+
+
+def test_whose_directory_it_is_may_be_known_from_what_is_kept_of_it() -> None:
+    disk = CrashDisk()
+    filled(disk)
+    rewrite(disk, "/data/meta.properties", b"nothing")
+    assert survey_directory(disk, "/data").actions == []

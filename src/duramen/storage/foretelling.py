@@ -1,0 +1,154 @@
+"""What the next start makes of a directory that was not stopped cleanly, told without touching it.
+
+For `duramen log verify` and `repair`: what recovery writes anew or cuts off is no damage and no loss, however it looks.
+Everything else is: what bypassed the journal is nowhere but in its segment.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from duramen.model import TopicPartition, topic_id_from_text
+from duramen.ports import Disk
+from duramen.storage import kinds
+from duramen.storage.checkpoints import (
+    PARTITION_METADATA,
+    LogPoint,
+    decode_partition_metadata,
+    parse_partition_name,
+    read_checkpoint,
+    read_file,
+)
+from duramen.storage.journal_reader import JournalContents
+from duramen.storage.recovery_plan import LogKey, Plan, Point, Write, make_plans
+from duramen.storage.scan import crc_of
+from duramen.storage.segment import log_name
+from duramen.storage.segment_lists import Wanted
+from duramen.storage.vouching import is_outdated, read_vouched
+
+
+class Foretold(NamedTuple):
+    """Of one log. plan: what recovery goes by; wanted: the segments that have to be there behind it."""
+
+    plan: Plan
+    wanted: Wanted
+
+    def missing(self, present: Iterable[int]) -> list[tuple[int, int]]:
+        """First and last offset of each segment that is not there and that recovery does not make."""
+        plan = self.plan
+        there = {*present, *(base for base in plan.writes if plan.remakes(base))}
+        found = self.wanted.missing(sorted(there), plan.start)
+        for base, writes in plan.writes.items():
+            if writes and base not in there and base not in self.wanted.bases:
+                end = plan.end.offset if plan.end is not None else base + 1
+                following = min((each for each in (*there, *plan.writes) if each > base), default=end)
+                if following > plan.start:
+                    found.append((max(base, plan.start), following - 1))
+        return sorted(found)
+
+    def lost_extents(self, disk: Disk, directory: str) -> Iterator[tuple[str, Write]]:
+        """What bypassed the journal and is not in its segment any more: path of the segment, and its place. OSError."""
+        for base, writes in self.plan.writes.items():
+            path = posixpath.join(directory, log_name(base))
+            extents = [write for write in writes if write.extent]
+            if not extents or not disk.exists(path):
+                continue
+            file = disk.open(path)
+            try:
+                for write in extents:
+                    found = crc_of(file, write.position, write.position + write.length)
+                    if found < 0 or (write.crc is not None and found != write.crc):
+                        yield path, write
+            finally:
+                file.close()
+
+    def fills(self, base: int, size: int, first: int, last: int, present: Iterable[int]) -> bool:
+        """Whether recovery fills the gap of offsets first..last in or behind the bytes of a segment, or cuts there.
+
+        size: the byte from which these offsets are missing. present: the segments that are there, by base offset.
+        """
+        plan = self.plan
+        between = [each for each in plan.writes if first <= each <= last]
+        if between:
+            return all(map(plan.remakes, between))
+        kept, following = plan.kept_to, last + 1
+        is_dropped = following in present and kept is not None and (following, 0) >= kept.place
+        return is_dropped or plan.replaces(base, size)
+
+    @property
+    def remakes_all(self) -> bool:
+        """Whether recovery makes all of the log again where no segment is there."""
+        return self.plan.replaces(0, 0) and all(map(self.plan.remakes, self.plan.writes))
+
+
+def foretell(disk: Disk, path: str, journal: JournalContents) -> Mapping[LogKey, Foretold]:
+    """By log; nothing of those of which nobody knows where they end. OSError."""
+    checkpoint = read_checkpoint(disk, path)
+    if checkpoint is None or journal.generation < 0 or journal.damage is not None:
+        return {}
+    if is_outdated(disk, path, checkpoint, journal):
+        return {}
+    vouched = read_vouched(disk, path, checkpoint)
+    found = {}
+    for key, plan in make_plans(journal.entries, checkpoint.logs).items():
+        listed = () if vouched is None else vouched.segments.get(key, ())
+        if plan.end is not None and not plan.deleted:
+            wanted = Wanted(listed or _only(plan, checkpoint.logs.get(key)), plan.cut, tuple(plan.merged))
+            found[key] = Foretold(plan, wanted)
+    for name in disk.list_directory(path):
+        unknown = key_of_directory(disk, posixpath.join(path, name))
+        if unknown is not None and unknown not in checkpoint.logs and unknown not in found:
+            # It was only just being made: nobody was told of anything in it.
+            found[unknown] = Foretold(Plan(unknown, end=Point(0, 0, 0)), Wanted())
+    return found
+
+
+def _only(plan: Plan, point: LogPoint | None) -> tuple[int, ...]:
+    """The segment of a log that had no other, by its checkpoint, where that still counts; it may have been empty."""
+    if point is None or point.state is None or not point.position or plan.created or plan.truncated:
+        return ()
+    return (point.segment_base,)
+
+
+def key_of_directory(disk: Disk, path: str) -> LogKey | None:
+    """Whose partition directory it is, by its name and its metadata file; None where these do not tell. OSError."""
+    tp = parse_partition_name(posixpath.basename(path))
+    if tp is None:
+        return None
+    try:
+        content = read_file(disk, posixpath.join(path, PARTITION_METADATA))
+        text = None if content is None else decode_partition_metadata(content)
+        return None if text is None else (topic_id_from_text(text), tp.partition)
+    except (NotADirectoryError, ValueError):
+        return None
+
+
+def synced_ends(disk: Disk, path: str, journal: JournalContents) -> dict[TopicPartition, int]:
+    """After a stop that was not clean: the offsets up to which logs must reach, since segments were synced so far.
+
+    By the last checkpoint, and by what the journal says of batches that bypassed it, also of logs that are younger. Not
+    those that were cut or deleted since, and not where a newer topic has the name by now.
+    """
+    checkpoint = read_checkpoint(disk, path)
+    known = {} if checkpoint is None else checkpoint.logs
+    shorter = {
+        (entry.topic_id, entry.partition) for entry in journal.entries if entry.kind in (kinds.TRUNCATE, kinds.DELETE)
+    }
+    extents: dict[LogKey, int] = {}
+    for entry in journal.entries:
+        if entry.kind == kinds.EXTENT:
+            extents[entry.topic_id, entry.partition] = entry.next_offset
+    ends = {}
+    for name in disk.list_directory(path):
+        tp = parse_partition_name(name)
+        key = key_of_directory(disk, posixpath.join(path, name))
+        if tp is None or key is None or key in shorter:
+            continue
+        point = known.get(key)
+        if point is not None and point.tp == tp:
+            ends[tp] = max(point.recovery_point, extents.get(key, -1))
+        elif point is None and key in extents:
+            ends[tp] = extents[key]
+    return ends
