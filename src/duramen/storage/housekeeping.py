@@ -36,6 +36,7 @@ from duramen.storage.retention import (
 )
 from duramen.storage.seal import SealJob
 from duramen.storage.segment import SEAL, file_name
+from duramen.storage.syncing import writes_snapshot
 
 LOGS_AT_ONCE = 500
 """Logs looked at by one call; the others have their turn in the next ones."""
@@ -271,6 +272,9 @@ class Housekeeping:
     def _retain(self, log: Log, now_ms: int) -> list[Job]:
         """Journal a new log start where segments may go: when it is durable, and what they say of producers."""
         if log.cut is not None:
+            return []
+        if len(log.producers) and writes_snapshot(log):
+            self._retained.append(log)  # behind that checkpoint
             return []
         mark = self._high_watermark(log)
         if not self.holds and active_expired(log, now_ms, mark):

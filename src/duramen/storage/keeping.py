@@ -19,6 +19,8 @@ from duramen.storage.syncing import producer_files
 class KeepProducers:
     """Writes and syncs a producer snapshot at the end the log has when this is made; then `done(end)`, on the loop.
 
+    Not while a checkpoint is about to write the same files (`writes_snapshot`), which would not be synced then.
+
     A start reads it where the log ends no earlier: a power cut must not take records below that end from then on.
     """
 
@@ -31,6 +33,7 @@ class KeepProducers:
         self._files = producer_files(log)
         self._done = done
         self._failed = failed
+        log.keeping = self._offset
 
     def run(self) -> None:
         """All or nothing for each file; nothing where the log was cut meanwhile: a crash may come before `complete`."""
@@ -47,6 +50,7 @@ class KeepProducers:
     def complete(self) -> None:
         """The files stay until others like them are there. OSError."""
         log = self._log
+        self._end()
         if self._cuts != log.cuts:
             for suffix, _ in self._files:  # they speak of a history that was cut off
                 if log.disk.exists(self._path(suffix)):
@@ -58,5 +62,10 @@ class KeepProducers:
 
     def fail(self, error: BaseException) -> None:
         """The log was deleted meanwhile, there is no room, or the disk failed."""
+        self._end()
         if not isinstance(error, FileNotFoundError):
             self._failed(error)
+
+    def _end(self) -> None:
+        if self._log.keeping == self._offset:
+            self._log.keeping = -1

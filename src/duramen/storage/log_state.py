@@ -56,7 +56,8 @@ class LogState:
     stable storage; recovery_point: all below is in synced segments. snapshots: offsets of the producer snapshots,
     ascending; kept_snapshots: those of them that stay, because batches they speak of may be gone; cuts: how often the
     log was truncated; cut: what the last truncation has still to do to the files; stable: appends are journaled;
-    names_changed: file names are to be synced; syncs: see Chain.
+    names_changed: file names are to be synced; syncs: see Chain. keeping: offset of a snapshot that is being written to
+    stay, -1 for none: nobody else writes files of its names, which are not synced by whoever does.
     """
 
     active: Segment
@@ -75,6 +76,7 @@ class LogState:
         "end_offset",
         "epochs",
         "journal",
+        "keeping",
         "kept_snapshots",
         "names_changed",
         "path",
@@ -114,6 +116,7 @@ class LogState:
         self.segments: list[Segment] = []
         self.snapshots: tuple[int, ...] = ()
         self.kept_snapshots: tuple[int, ...] = ()
+        self.keeping = -1
         self.cuts = 0
         self.cut: Cut | None = None
         self.stable = True

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import posixpath
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -71,7 +72,7 @@ def collect(log: Log, *, final: bool, full: bool, synced: bool) -> Sidecars:
     stay = frozenset(segment.base_offset for segment in log.segments)
     if not synced:
         stay = stay.union(log.kept_snapshots)
-    if full and log.end_offset not in log.snapshots[-1:]:
+    if full and log.end_offset not in (*log.snapshots[-1:], log.keeping):
         snapshot = log.end_offset
         for suffix, data in producer_files(log):
             writes.append(Write(posixpath.join(log.path, file_name(snapshot, suffix)), 0, data, True))
@@ -100,7 +101,7 @@ def write(disk: Disk, sidecars: Sidecars, *, sync: bool, still_there: Callable[[
             file.close()
     for path in sidecars.removed:
         still_there()
-        if disk.exists(path):
+        with suppress(FileNotFoundError):  # a roll and a checkpoint may be at it at the same time
             disk.remove(path)
 
 
@@ -128,14 +129,22 @@ class Chain:
     """Jobs of one log. Each leaves to those before it what they took upon themselves: none counts behind a failed one.
 
     failed: with what; set on the thread of the job, and for good. lock: they write files of the same names, and a topic
-    that becomes stable is synced beside the lane of the others.
+    that becomes stable is synced beside the lane of the others. snapshot: offset of the last producer snapshot that one
+    of them was given to write.
     """
 
-    __slots__ = ("failed", "lock")
+    __slots__ = ("failed", "lock", "snapshot")
 
     def __init__(self) -> None:
         self.failed: OSError | None = None
+        self.snapshot = -1
         self.lock = Lock()
+
+
+def writes_snapshot(log: Log) -> bool:
+    """Whether a job that was taken writes a producer snapshot at the end the log has, or may still do so."""
+    offset = -1 if log.syncs is None else log.syncs.snapshot
+    return offset == log.end_offset and offset not in log.snapshots
 
 
 class LogSync:
@@ -172,6 +181,8 @@ class LogSync:
         if log.syncs is None:
             log.syncs = Chain()
         self._chain = log.syncs
+        if sidecars.snapshot >= 0:
+            self._chain.snapshot = sidecars.snapshot
         self._cuts = log.cuts
         self._disk = log.disk
         self._path = log.path
@@ -261,6 +272,8 @@ class LogSync:
 
     def apply(self) -> bool:
         """Account for what has become durable; False when the log was cut meanwhile, so that nothing is known."""
+        if self._chain.snapshot == self._sidecars.snapshot:
+            self._chain.snapshot = -1
         if self._cuts != self.log.cuts:
             self.log.active.drop_seal()  # it may speak of bytes that were cut off
             self._disown()

@@ -12,15 +12,20 @@ from test_cleaner import Bench as Compaction
 
 from duramen.errors import CorruptLogError
 from duramen.machines.contract import LogRecord
+from duramen.model import TopicPartition
 from duramen.partition.replay import Replay
 from duramen.ports import Disk
 from duramen.sim.disk import CrashDisk
+from duramen.sim.inode import Inode
 from duramen.storage.creation import NewLog
+from duramen.storage.directory import LogDirectory
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
+from duramen.storage.keeping import KeepProducers
 from duramen.storage.log import Log
+from duramen.storage.logconfig import PlainLogConfig
 from duramen.storage.reads import LogRead, Pending
 from duramen.storage.scan import scan
-from duramen.storage.segment import INDEX, TIME_INDEX
+from duramen.storage.segment import INDEX, PRODUCERS, SNAPSHOT, TIME_INDEX, file_name
 from duramen.wire.batch import build_batch, parse_header
 
 SWAPPED = "/data/compacted-0/00000000000000000000.log.swap"
@@ -68,6 +73,89 @@ def test_what_a_damaged_index_leaves_behind_its_entries_goes_at_the_start(tmp_pa
     file.close()
     bench.reopen(clean=False)
     assert size_of(bench.disk, path) == 0
+
+
+def producing(disk: CrashDisk) -> tuple[LogDirectory, Log]:
+    """A log of several segments, whose first one has the only batch of a producer; it is to be deleted."""
+    directory = start(disk)
+    log = directory.create_log(TopicPartition("first", 0), FIRST, PlainLogConfig(segment_bytes=1000))
+    log.assign_epoch(0)
+    for number in range(6):
+        identity = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0} if number == 0 else {}
+        batch = build_batch([(None, b"v" * 600, (), NOW)], base_offset=number, leader_epoch=0, **identity)
+        log.append(bytes(batch), parse_header(batch), NOW)
+        commit(directory)
+    return directory, log
+
+
+def kept(directory: LogDirectory, log: Log) -> list[KeepProducers]:
+    """The jobs of a look at retention that write down what is known of producers."""
+    directory.take_maintenance(NOW)
+    log.advance_start(4)
+    commit(directory)
+    return [job for job in directory.take_maintenance(NOW + 400_000) if isinstance(job, KeepProducers)]
+
+
+def test_what_is_kept_of_producers_is_not_written_over_by_a_roll_at_the_same_offset() -> None:
+    """The files of a roll are not synced: a power cut would have taken what nothing else says any more."""
+    disk = CrashDisk()
+    directory, log = producing(disk)
+    checkpoint(directory)
+    (job,) = kept(directory, log)
+    job.run()
+    log.roll()
+    job.complete()
+    for suffix in (PRODUCERS, SNAPSHOT):
+        node = disk.names.find(f"{log.path}/{file_name(log.end_offset, suffix)}")
+        assert isinstance(node, Inode)
+        assert node.clean
+    directory.close(clean=False)
+
+
+def test_what_is_to_be_kept_of_producers_waits_for_a_checkpoint_that_writes_the_same_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("duramen.storage.log.SNAPSHOT_BYTES", 0)
+    disk = CrashDisk()
+    directory, log = producing(disk)
+    round_of = directory.take_checkpoint(force=True)
+    assert round_of is not None
+    assert kept(directory, log) == []
+    round_of.run()
+    directory.complete_checkpoint(round_of)
+    jobs = [job for job in directory.take_maintenance(NOW + 400_000) if isinstance(job, KeepProducers)]
+    assert len(jobs) == 1
+    directory.close(clean=False)
+
+
+def test_a_producer_snapshot_that_a_roll_has_just_removed_is_none_that_a_checkpoint_fails_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both drop the same older ones, on two threads: the directory was fenced."""
+    monkeypatch.setattr("duramen.storage.log.SNAPSHOT_BYTES", 0)
+    disk = CrashDisk()
+    directory, log = producing(disk)
+    remove, removed = disk.remove, []
+
+    def late(path: str) -> None:
+        if path.endswith((PRODUCERS, SNAPSHOT)):
+            remove(path)  # by the other one
+            removed.append(path)
+        remove(path)
+
+    for size in (1, 2, 3):
+        append = build_batch([(None, b"v" * size, (), NOW)], base_offset=log.end_offset, leader_epoch=0)
+        log.append(bytes(append), parse_header(append), NOW)
+        commit(directory)
+        job = directory.take_checkpoint(force=True)
+        assert job is not None
+        with monkeypatch.context() as patched:
+            patched.setattr(disk, "remove", late)
+            job.run()
+        directory.complete_checkpoint(job)
+    assert removed
+    assert directory.journal.failed is None
+    directory.close(clean=True)
 
 
 def test_a_log_that_cannot_wake_takes_nothing_and_loses_nothing() -> None:
