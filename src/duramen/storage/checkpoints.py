@@ -34,6 +34,9 @@ PARTITION_METADATA: Final = "partition.metadata"
 
 MAX_FILE_BYTES: Final = 64 << 20
 """No checkpoint is larger; whatever claims to be is damaged."""
+MAX_SIDE_BYTES: Final = 2**31 - 1
+"""The same of a log's side files, which grow with its producers (60 to 190 bytes each) and its index entries."""
+_SIDES = (".producers", ".snapshot", ".index", ".timeindex", ".txnindex")
 
 
 def read_file(disk: Disk, path: str) -> bytes | None:
@@ -44,7 +47,7 @@ def read_file(disk: Disk, path: str) -> bytes | None:
         return None
     try:
         size = file.size()
-        if size > MAX_FILE_BYTES:
+        if size > (MAX_SIDE_BYTES if path.endswith(_SIDES) else MAX_FILE_BYTES):
             raise StorageError(f"{path}: {size} bytes is too large for this kind of file")
         return file.pread(size, 0)
     finally:

@@ -158,6 +158,24 @@ def test_a_producer_snapshot_that_a_roll_has_just_removed_is_none_that_a_checkpo
     directory.close(clean=True)
 
 
+def test_however_much_is_to_be_known_of_producers_the_next_start_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("duramen.storage.checkpoints.MAX_FILE_BYTES", 4096)
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, PlainLogConfig())
+    for number in range(100):
+        batch = build_batch(
+            [(None, b"v", (), NOW)], base_offset=number, producer_id=number, producer_epoch=0, base_sequence=0
+        )
+        log.append(bytes(batch), parse_header(batch), NOW)
+    commit(directory)
+    directory.close(clean=True)
+    directory = start(disk)
+    (log,) = directory.logs.values()
+    assert len(log.producers) == 100
+    directory.close(clean=False)
+
+
 def test_a_log_that_cannot_wake_takes_nothing_and_loses_nothing() -> None:
     disk, directory, _ = filled(300)
     directory.close(clean=True)
