@@ -140,6 +140,16 @@ class JournalContents:
                 "seed of its entries' checksums is lost; restore it from a copy"
             )
 
+    def sync(self) -> None:
+        """What was read is on stable storage from here on. OSError.
+
+        Before anything is done that relies on it: a kill leaves the last group written and perhaps not synced, and a
+        power cut during the recovery would take it, and leave what the recovery has cut.
+        """
+        if self.entries:
+            for part in self.parts:
+                part.file.sync()
+
     def close(self) -> None:
         """Close the part files."""
         for part in self.parts:

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from test_bounded_start import CONFIG, FIRST, checkpoint, commit, filled, more, start
 
-from duramen.sim.disk import Call, CrashDisk
+from duramen.sim.disk import Call, CrashDisk, NodeDied
 from duramen.storage.creation import NewLog
 from duramen.storage.directory import LogDirectory
 from duramen.storage.log import Log
@@ -207,3 +207,38 @@ def test_an_older_checkpoint_that_ends_later_does_not_leave_old_epochs() -> None
     directory.close(clean=True)
     stored = log.disk.contents()[f"{log.path}/leader-epoch-checkpoint"]  # type: ignore[attr-defined]
     assert stored == b"0\n3\n0 0\n1 10\n2 11\n"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_kill_left_of_the_journal_unsynced_is_synced_before_a_start_acts_upon_it(seed: int) -> None:
+    """A truncation was written and not synced. The start after the kill cut the log, and a power cut took the entry:
+
+    the next start missed what had been cut, and left the partition offline.
+    """
+    disk, directory, log = filled(6)
+    log.roll()
+    more(directory, log, 3)
+    commit(directory)
+    checkpoint(directory)
+    log.truncate_to(2)
+    group = directory.take_group()
+    assert group is not None
+    disk.kill_at = disk.calls + 2
+    with pytest.raises(NodeDied):
+        group.run()
+    disk.power_on()
+    call, died = 0, True
+    while died:
+        call += 1
+        copy = disk.copy(Random(seed * 1000 + call))
+        copy.torn = True
+        copy.cut_at = copy.calls + call
+        try:
+            start(copy).close(clean=False)
+            died = False
+        except NodeDied:
+            copy.power_on()
+            again = start(copy)
+            assert not again.offline, f"power failed in call {call}"
+            assert again.logs[FIRST, 0].end_offset in (2, 9)
+            again.close(clean=False)
