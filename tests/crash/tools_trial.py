@@ -27,9 +27,9 @@ from duramen.storage.journal_format import ENTRY_MAGIC, HEADER_BLOCK, decode_ent
 def harmed(how: str) -> Session:
     """A directory with a flipped bit, lost bytes and damaged side files, and the session that wrote it.
 
-    how: "unclean"; "journal", and the journal is damaged; "short", after a clean stop, and the last segment lost its
-    end; "middle", and it lost a batch; "gone", as "short", with another log all of whose segments are missing, and a
-    seal that is none; "again" as "short".
+    how: "unclean", with a batch that bypassed the journal and a partition that was just being made; "journal", and the
+    journal is damaged; "short", after a clean stop, and the last segment lost its end; "middle", and it lost a batch;
+    "gone", as "short", with another log all of whose segments are missing, and a seal that is none; "again" as "short".
     """
     session = Session(1, WatchedDisk())  # type: ignore[arg-type]
     filled(session)
@@ -42,6 +42,9 @@ def harmed(how: str) -> Session:
     if how in ("short", "middle", "gone", "again"):
         session.stop()
     else:
+        if how == "unclean":
+            session.put(1, 7000)
+            session.disk.inner.make_directories(f"{DATA}/topic9-0")  # type: ignore[attr-defined]
         for _ in range(4):
             session.put(1, 200)
             session.commit()

@@ -197,7 +197,7 @@ def verify_partition(
     _verify_snapshots(disk, path, report.findings)
     bases = segments_of(disk, path)
     if not bases:
-        made = synced == 0 or (synced is not None and content is None and _is_vacant(disk, path))
+        made = (synced is not None and content is None and _is_vacant(disk, path)) or synced == 0
         if foretold is not None:
             made = foretold.remakes_all
         report.findings.append(Finding("tail" if made else "damage", path, 0, 0, -1, "it has no segment"))

@@ -140,7 +140,7 @@ class JournalContents:
                 "seed of its entries' checksums is lost; restore it from a copy"
             )
 
-    def sync(self) -> None:
+    def make_durable(self) -> None:
         """What was read is on stable storage from here on. OSError.
 
         Before anything is done that relies on it: a kill leaves the last group written and perhaps not synced, and a
