@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 from duramen.config.inert import INERT_BROKER_SETTINGS, REMOVED
+from duramen.config.nearest import Nearest
 from duramen.config.segment_settings import SEGMENT_SETTINGS
 from duramen.config.served import SERVED_BROKER_SETTINGS
 from duramen.config.setting import Setting
@@ -39,32 +41,36 @@ def prefixed_reason(name: str) -> str:
 
 
 def broker_setting(name: str) -> Setting:
-    """The broker setting of this name; ConfigError that names the nearest one when there is none."""
+    """The broker setting of this name; ConfigError when there is none, with the nearest if one is near."""
     found = SETTINGS.get(name)
     if found is None:
-        raise _unknown(name, SETTINGS, "broker", "topic" if name in TOPIC else "")
+        raise _unknown(name, "broker", "topic" if name in TOPIC else "")
     return found
 
 
 def topic_setting(name: str) -> Setting:
-    """The topic setting of this name; ConfigError that names the nearest one when there is none."""
+    """The topic setting of this name; ConfigError when there is none, with the nearest if one is near."""
     found = TOPIC.get(name)
     if found is None:
-        raise _unknown(name, TOPIC, "topic", "broker" if name in SETTINGS else "")
+        raise _unknown(name, "topic", "broker" if name in SETTINGS else "")
     return found
 
 
-def _unknown(name: str, known: Mapping[str, Setting], scope: str, elsewhere: str) -> ConfigError:
+@cache
+def _names(scope: str) -> Nearest:
+    """Made when somebody first misspells one: it takes as long as a tenth of a start."""
+    return Nearest(TOPIC if scope == "topic" else SETTINGS)
+
+
+def _unknown(name: str, scope: str, elsewhere: str) -> ConfigError:
     if name in REMOVED:
         return ConfigError(f"unknown {scope} setting {name}: {REMOVED[name]}")
     message = f"unknown {scope} setting {name}"
     if elsewhere:
         related = _related(name, elsewhere)
         return ConfigError(f"{message}: it is a setting of a {elsewhere}" + (f"; use {related}" if related else ""))
-    import difflib
-
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-    return ConfigError(f"{message}; the nearest is {nearest[0]}")
+    nearest = _names(scope).to(name)
+    return ConfigError(message if nearest is None else f"{message}; the nearest is {nearest}")
 
 
 def _related(name: str, scope: str) -> str:

@@ -145,9 +145,10 @@ def alter_list(setting: Setting, current: str | None, operation: str, value: str
     present = [part.strip() for part in (current or "").split(",") if part.strip()]
     given = [part.strip() for part in value.split(",") if part.strip()]
     if operation == "append":
-        present.extend(part for part in dict.fromkeys(given) if part not in present)
-        return ",".join(present)
-    return ",".join(part for part in present if part not in given)
+        known = set(present)
+        return ",".join(present + [part for part in dict.fromkeys(given) if part not in known])
+    taken = set(given)
+    return ",".join(part for part in present if part not in taken)
 
 
 def _check_throttled(setting: Setting, replicas: Value) -> None:

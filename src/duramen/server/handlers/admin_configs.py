@@ -41,10 +41,8 @@ def handle_describe(request: Request) -> None:
             if CLUSTER_NAME in request.denied:
                 raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             entries = _entries(request, wanted.resource_type, wanted.resource_name)
-            names = wanted.configuration_keys
-            result.configs = [
-                _config(request, entry) for entry in entries if names is None or not names or entry.name in names
-            ]
+            names = set(wanted.configuration_keys or ())
+            result.configs = [_config(request, entry) for entry in entries if not names or entry.name in names]
         except KafkaError as error:
             result.error_code = int(error.code)
             result.error_message = error.message
