@@ -10,6 +10,8 @@ import codecs
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
+from operator import mul
+from struct import unpack
 from typing import TYPE_CHECKING, Any
 
 from duramen.config import BrokerConfig
@@ -22,6 +24,7 @@ from duramen.partition.host import Host
 
 if TYPE_CHECKING:
     from duramen.server.broker import Broker
+    from duramen.server.request import Request
 
 MAX_BATCH_BYTES = 8 << 20
 """Largest batch of coordinator records: the generation of a large group must fit in one."""
@@ -45,22 +48,62 @@ def group_error(error: DuramenError) -> ErrorCode:
 _utf_16 = codecs.getencoder("utf-16-be")
 """Here, for a codec is imported when it is first asked for, which takes a descriptor."""
 
+_CHUNK = 256
+_POWERS = tuple(pow(31, exponent, 1 << 32) for exponent in range(_CHUNK, -1, -1))
+
+LONGEST_KEPT = 256
+"""Characters of an id whose partition is remembered; longer ones are nobody's, and 16,384 of them would take 2 GB."""
+
+SLICE_CHARACTERS = 20_000
+"""Of ids that are looked for in one turn of the loop: a request brings up to `socket.request.max.bytes` of them."""
+
+
+MAX_SLICES = 1_000
+"""Of one request, which it keeps in memory until the last one: 20 million characters."""
+
+ID_CHARACTERS = 40
+"""What an id costs beside its characters, in characters."""
+
 
 def java_hash(text: str) -> int:
     """String.hashCode of the text's UTF-16 units, as an unsigned number."""
+    encoded, _ = _utf_16(text, "surrogatepass")
+    count = len(encoded) // 2
+    units = unpack(f">{count}H", encoded)
     value = 0
-    units, _ = _utf_16(text, "surrogatepass")
-    for index in range(0, len(units), 2):
-        value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
+    for start in range(0, count, _CHUNK):
+        chunk = units[start : start + _CHUNK]
+        powers = _POWERS[-len(chunk) - 1 :]
+        value = (value * powers[0] + sum(map(mul, chunk, powers[1:]))) & 0xFFFFFFFF
     return value
 
 
-@lru_cache(maxsize=16_384)
 def partition_for(group_id: str, partitions: int) -> int:
     """The partition of `__consumer_offsets` that holds a group (Kafka's partitionFor: abs(hash) mod count)."""
+    return (_kept if len(group_id) <= LONGEST_KEPT else _computed)(group_id, partitions)
+
+
+def _computed(group_id: str, partitions: int) -> int:
     value = java_hash(group_id)
     signed = value - (1 << 32) if value & 0x80000000 else value
     return (0 if signed == -(1 << 31) else abs(signed)) % partitions
+
+
+_kept = lru_cache(maxsize=16_384)(_computed)
+
+
+def slices(ids: Iterable[str]) -> Iterator[list[str]]:
+    """The ids, so many at a time as one turn of the loop may look for."""
+    some: list[str] = []
+    left = SLICE_CHARACTERS
+    for each in ids:
+        some.append(each)
+        left -= len(each) + ID_CHARACTERS
+        if left <= 0:
+            yield some
+            some, left = [], SLICE_CHARACTERS
+    if some:
+        yield some
 
 
 class Coordinators:
@@ -151,6 +194,21 @@ class Coordinators:
             self._hosts[index].submit(TopicsDeleted(tuple(gone)), lambda _: None)
 
     # ---- commands --------------------------------------------------------------------------------------------
+
+    def in_turns(self, request: Request, group_ids: Iterable[str], ask: Callable[[list[str]], None]) -> None:
+        """`ask` about the request's groups, so many at a time, with the loop free in between."""
+        waiting = deque(slices(group_ids))
+        if len(waiting) > MAX_SLICES:
+            request.drop_connection(f"ids of more than {MAX_SLICES * SLICE_CHARACTERS} characters in one request")
+            return
+
+        def go_on() -> None:
+            ask(waiting.popleft())
+            if waiting and not request.connection.closed:
+                self._broker.clock.call_soon(go_on)
+
+        if waiting:
+            go_on()
 
     def sharing(self, group_ids: Iterable[str]) -> list[list[str]]:
         """The groups, those of one machine together: who asks about many asks each machine once."""

@@ -234,8 +234,8 @@ def test_lists_are_filtered_by_state_and_type(coordinator: Coordinator) -> None:
     coordinator.stable(group="busy")
     assert [group.group_id for group in coordinator.ask(ListGroups())] == ["empty", "busy"]
     assert [g.group_id for g in coordinator.ask(ListGroups(frozenset({"stable"})))] == ["busy"]
-    assert [g.group_id for g in coordinator.ask(ListGroups(frozenset({"EMPTY", "Dead"})))] == ["empty"]
-    assert len(coordinator.ask(ListGroups(types=frozenset({"Classic"})))) == 2
+    assert [g.group_id for g in coordinator.ask(ListGroups(frozenset({"empty", "dead"})))] == ["empty"]
+    assert len(coordinator.ask(ListGroups(types=frozenset({"classic"})))) == 2
     assert coordinator.ask(ListGroups(types=frozenset({"consumer"}))) == []
 
 

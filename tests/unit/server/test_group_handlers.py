@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from duramen.machines.metadata.image import PartitionImage
 from duramen.model import OFFSETS_TOPIC, TopicPartition
 from duramen.partition.turns import Turns
 from duramen.server.authorizer import Resource
-from duramen.server.coordinators import Coordinators, java_hash, partition_for
+from duramen.server.coordinators import Coordinators, _kept, java_hash, partition_for
 from duramen.server.dispatch import TABLE
 from duramen.wire.messages import API
 
@@ -177,6 +178,19 @@ def broker() -> Broker:
 )
 def test_groups_are_hashed_as_java_does(text: str, number: int) -> None:
     assert java_hash(text) == number
+
+
+@pytest.mark.parametrize("length", [255, 256, 257, 512, 513, 5000])
+def test_long_names_are_hashed_as_java_does(length: int) -> None:
+    text = "".join(chr(33 + number * number % 1000) for number in range(length))
+    assert java_hash(text) == functools.reduce(lambda value, unit: (31 * value + ord(unit)) % 2**32, text, 0)
+
+
+def test_long_names_are_not_remembered() -> None:
+    """16,384 of them would take gigabytes, for as long as the node runs."""
+    before = _kept.cache_info().currsize
+    assert partition_for("x" * 30_000, 50) == java_hash("x" * 30_000) % 50
+    assert _kept.cache_info().currsize == before
 
 
 def test_partitions_are_found_as_kafka_finds_them() -> None:
@@ -497,7 +511,7 @@ def test_listing(broker: Broker, version: int) -> None:
     assert reply.error_code == 0
     assert {(group.group_id, group.protocol_type) for group in reply.groups} == {("g", "consumer"), ("simple", "")}
     if version >= 4:
-        assert [g.group_id for g in broker.ask(LIST, version, states_filter=["stable"]).groups] == ["g"]
+        assert [g.group_id for g in broker.ask(LIST, version, states_filter=["stAble"]).groups] == ["g"]
     if version >= 5:
         assert broker.ask(LIST, version, types_filter=["share"]).groups == []
         assert {group.group_type for group in reply.groups} == {"classic"}

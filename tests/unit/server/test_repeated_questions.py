@@ -98,3 +98,45 @@ def test_a_group_that_is_asked_for_twice_is_told_both_times_what_it_was_asked_fo
         ("g", []),
         ("g", []),
     ]
+
+
+@pytest.mark.parametrize("key", [9, 15, 42])
+def test_others_have_their_turn_between_many_groups(key: int) -> None:
+    """Ids of 90 MB took half a minute, in which nobody else was answered."""
+    server = InProcess()
+    line, other = server.connect(), server.connect()
+    line.create_topic("t")
+    line.call(10, 4, key_type=0, coordinator_keys=["g"])
+    names = [f"{number:03}" + "x" * 30_000 for number in range(20)]
+    if key == 9:
+        group = API[9].request.OffsetFetchRequestGroup
+        line.ask(9, 8, groups=[group(group_id=name, topics=None) for name in names])
+    else:
+        line.ask(key, 2, **{"groups" if key == 15 else "groups_names": names})
+    assert line.answer(key, 8 if key == 9 else 2) is None
+    other.ask(18, 0)
+    assert other.answer(18, 0) is not None, "before all are looked for"
+    server.run()
+    reply = line.answer(key, 8 if key == 9 else 2)
+    told = reply.results if key == 42 else reply.groups
+    assert [group.group_id for group in told] == names
+
+
+def test_ids_of_a_request_are_bounded() -> None:
+    """Those that wait for their turn are kept meanwhile."""
+    server = InProcess()
+    line = server.connect()
+    line.ask(15, 5, groups=[f"{number:04}" + "x" * 32_000 for number in range(1100)])
+    assert line.closed
+    assert "characters in one request" in str(server.events[-1][1]["reason"])
+
+
+def test_a_filter_is_read_once_for_all_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the fifty took a long one to pieces anew, which held the loop for seconds."""
+    server = InProcess()
+    line = server.connect()
+    line.call(10, 4, key_type=0, coordinator_keys=["g"])
+    everywhere, asked = Coordinators.submit_everywhere, []
+    monkeypatch.setattr(Coordinators, "submit_everywhere", lambda *given: asked.append(given[1]) or everywhere(*given))
+    line.call(16, 5, states_filter=["StAble", "EMPTY"], types_filter=["Classic"])
+    assert [(command.states, command.types) for command in asked] == [({"stable", "empty"}, {"classic"})]

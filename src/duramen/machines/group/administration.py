@@ -40,14 +40,12 @@ def describe(group_id: str, group: Group | None) -> GroupDescription:
 
 def list_groups(groups: Iterable[Group], command: ListGroups) -> list[ListedGroup]:
     """All groups that pass the filters (KIP-518, KIP-848)."""
-    states = {state.lower() for state in command.states}
-    types = {group_type.lower() for group_type in command.types}
-    if types and CLASSIC not in types:
+    if command.types and CLASSIC not in command.types:
         return []
     return [
         ListedGroup(group.id, group.protocol_type or "", group.state.value, CLASSIC)
         for group in groups
-        if not states or group.state.value.lower() in states
+        if not command.states or group.state.value.lower() in command.states
     ]
 
 

@@ -177,7 +177,7 @@ class GroupDescription(NamedTuple):
 
 
 class ListGroups(NamedTuple):
-    """Answer: list of ListedGroup. Filters are matched without regard to case; empty lets everything pass."""
+    """Answer: list of ListedGroup. Filters are in lower case and match any; empty lets everything pass."""
 
     states: frozenset[str] = frozenset()
     types: frozenset[str] = frozenset()

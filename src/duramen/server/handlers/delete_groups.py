@@ -29,8 +29,12 @@ def handle(request: Request) -> None:
 
     if not names:
         request.reply(DeleteGroupsResponse.new(results=[]))
-    for name in names:
-        if name in request.denied:
-            answered(name, [ErrorCode.GROUP_AUTHORIZATION_FAILED])
-        else:
-            request.broker.coordinators.submit(name, DeleteGroups((name,)), partial(answered, name))
+
+    def ask(some: list[str]) -> None:
+        for name in some:
+            if name in request.denied:
+                answered(name, [ErrorCode.GROUP_AUTHORIZATION_FAILED])
+            else:
+                request.broker.coordinators.submit(name, DeleteGroups((name,)), partial(answered, name))
+
+    request.broker.coordinators.in_turns(request, names, ask)

@@ -41,8 +41,12 @@ def handle(request: Request) -> None:
     denied = [name for name in names if name in request.denied]
     if denied or not names:
         answered(denied, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    for asked in coordinators.sharing(name for name in names if name not in request.denied):
-        coordinators.submit(asked[0], DescribeGroups(tuple(asked)), partial(answered, asked))
+
+    def ask(some: list[str]) -> None:
+        for asked in coordinators.sharing(some):
+            coordinators.submit(asked[0], DescribeGroups(tuple(asked)), partial(answered, asked))
+
+    coordinators.in_turns(request, [name for name in names if name not in request.denied], ask)
 
 
 def _describe(request: Request, name: str, answer: Any) -> Any:

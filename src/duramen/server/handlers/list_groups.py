@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 def handle(request: Request) -> None:
     """Ask every machine here; the first error is the reply's."""
     body = request.body
-    states = frozenset(body.states_filter) if request.version >= 4 else frozenset()
-    types = frozenset(body.types_filter) if request.version >= 5 else frozenset()
+    # Here, once: each of the machines would do it for a filter of any length.
+    states = frozenset(map(str.lower, body.states_filter)) if request.version >= 4 else frozenset()
+    types = frozenset(map(str.lower, body.types_filter)) if request.version >= 5 else frozenset()
 
     def answered(answers: list[Any]) -> None:
         error = ErrorCode.NONE

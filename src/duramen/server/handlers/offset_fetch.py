@@ -7,6 +7,7 @@ ids. What was never committed has offset -1 and no error.
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode
@@ -44,19 +45,25 @@ def handle(request: Request) -> None:
 
     if not wanted:
         request.reply(OffsetFetchResponse.new(groups=[]))
-    for number, (group_id, topics) in enumerate(wanted):
-        if group_id in request.denied:
-            answered(number, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-            continue
-        partitions = None
-        if topics is not None:
-            partitions = tuple(
-                (name, index)
-                for name, _, indexes in (_named(request, topic) for topic in topics)
-                if name is not None
-                for index in indexes
-            )
-        request.broker.coordinators.submit(group_id, FetchOffsets(group_id, partitions), partial(answered, number))
+    numbered = iter(enumerate(wanted))
+
+    def ask(some: list[str]) -> None:
+        for number, (group_id, topics) in islice(numbered, len(some)):
+            if group_id in request.denied:
+                answered(number, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+                continue
+            command = FetchOffsets(group_id, _positions(request, topics))
+            request.broker.coordinators.submit(group_id, command, partial(answered, number))
+
+    request.broker.coordinators.in_turns(request, [group_id for group_id, _ in wanted], ask)
+
+
+def _positions(request: Request, topics: Any) -> tuple[tuple[str, int], ...] | None:
+    """Those that are asked for; None: all."""
+    if topics is None:
+        return None
+    named = (_named(request, topic) for topic in topics)
+    return tuple((name, index) for name, _, indexes in named if name is not None for index in indexes)
 
 
 def _distinct(groups: list[Any]) -> list[tuple[str, Any]]:
