@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from duramen.errors import ErrorCode, KafkaError
+from duramen.machines.metadata.topics import MAX_NAME_LENGTH
 from duramen.model import NO_TOPIC_ID, TopicId
 from duramen.ports import Entropy
 
@@ -140,6 +141,9 @@ class FetchSessions:
             if session.targets.pop(key, None) is not None:
                 self._partitions -= 1
         for key, wanted in _wanted(body.topics, by_id):
+            if _is_long(key):
+                self._end(session.id)
+                raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "no topic has such a name")
             known = session.targets.get(key)
             if known is not None:
                 known.update(wanted)
@@ -154,7 +158,7 @@ class FetchSessions:
 
     def _create(self, targets: dict[Key, Target], by_id: bool, now: float) -> Session | None:
         """A new session, or None (the client then sends full requests) while no slot can be freed."""
-        if not targets or len(targets) > MAX_PARTITIONS_PER_SESSION or self._slots <= 0:
+        if not targets or len(targets) > MAX_PARTITIONS_PER_SESSION or self._slots <= 0 or any(map(_is_long, targets)):
             return None
         while len(self._sessions) >= self._slots or self._partitions + len(targets) > MAX_PARTITIONS:
             oldest = min(self._sessions.values(), key=lambda session: session.last_used)
@@ -169,6 +173,11 @@ class FetchSessions:
         self._sessions[session_id] = session
         self._partitions += len(targets)
         return session
+
+
+def _is_long(key: Key) -> bool:
+    """Whether no topic can have the name, which may be of 32 KB: sessions outlive their connections."""
+    return len(key.name) > MAX_NAME_LENGTH or not key.name.isascii()
 
 
 def _key(topic: Any, partition: int, by_id: bool) -> Key:

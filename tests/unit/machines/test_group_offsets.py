@@ -25,7 +25,7 @@ from duramen.machines.group import (
     records,
 )
 from duramen.machines.group.ages import MOST_SETS, Ages
-from duramen.machines.group.subscription import subscribed_topics
+from duramen.machines.group.subscription import MOST_TOPICS, subscribed_topics, topics_of_all
 from duramen.wire.records import consumer
 from duramen.wire.records import offsets as schema
 
@@ -460,3 +460,16 @@ def test_subscriptions_are_read_in_every_version(version: int) -> None:
 )  # fmt: skip
 def test_what_is_no_subscription_says_nothing(data: bytes) -> None:
     assert subscribed_topics(data) is None
+
+
+def test_subscriptions_of_more_topics_than_can_be_read_say_nothing() -> None:
+    """45 million names of no letters fit into a request, and everybody waited while they were read."""
+
+    def subscription(names: int) -> bytes:
+        return b"\0\0" + names.to_bytes(4, "big") + b"\0\0" * names
+
+    assert subscribed_topics(subscription(MOST_TOPICS)) == {""}
+    assert subscribed_topics(subscription(MOST_TOPICS + 1)) is None
+    half = subscription(MOST_TOPICS // 2)
+    assert topics_of_all([half, half]) == {""}
+    assert topics_of_all([half, half, subscription(1)]) is None

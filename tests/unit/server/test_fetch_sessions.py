@@ -54,6 +54,19 @@ def test_a_session_remembers_its_partitions() -> None:
     assert [t.key.name for t in third.targets] == ["b"]
 
 
+@pytest.mark.parametrize("name", ["x" * 250, "\U0001f600"])
+def test_no_session_keeps_a_name_that_no_topic_can_have(name: str) -> None:
+    """Sessions outlive their connections: names of 32 KB took 95 MB for each of a thousand sessions."""
+    sessions = FetchSessions(10, Counting())
+    plan = sessions.plan(request(0, 0, {"a": 1, name: 2}), 12, 0.0)
+    assert (plan.session, plan.session_id, len(plan.targets), len(sessions)) == (None, 0, 2, 0)
+    assert sessions.plan(request(0, 0, {"a": 1}), 12, 0.0).session_id == 1
+    with pytest.raises(KafkaError) as refused:
+        sessions.plan(request(1, 1, {name: 2}), 12, 0.0)
+    assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(sessions) == 0
+
+
 def test_a_partition_that_is_wanted_and_forgotten_at_once_is_forgotten() -> None:
     sessions = FetchSessions(10, Counting())
     sessions.plan(request(0, 0, {"a": 1, "b": 2}), 12, 0.0)

@@ -12,7 +12,7 @@ from typing import Final
 from duramen.errors import ErrorCode, KafkaError, check
 from duramen.machines.contract import NO_TICKET
 from duramen.machines.group.commands import Joined, JoinedMember, Protocols
-from duramen.machines.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from duramen.machines.group.subscription import CONSUMER_PROTOCOL_TYPE, topics_of_all
 
 
 class GroupState(Enum):
@@ -228,13 +228,7 @@ class Group:
             return frozenset()
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE or self.protocol is None:
             return None
-        found: set[str] = set()
-        for member in self.members.values():
-            topics = subscribed_topics(member.metadata(self.protocol))
-            if topics is None:
-                return None
-            found |= topics
-        return frozenset(found)
+        return topics_of_all(member.metadata(self.protocol) for member in self.members.values())
 
     def is_subscribed(self, topic: str) -> bool:
         """Whether members may be reading the topic; in doubt a group of consumers may."""

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from struct import unpack_from
 from typing import Final
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
+MOST_TOPICS: Final = 200_000
+"""Of all members' subscriptions, each counted: they are read while everybody waits, and a name takes two bytes or more."""
 
-def subscribed_topics(metadata: bytes) -> set[str] | None:
-    """The topics of a subscription of any version; None when the bytes are no subscription."""
+
+def topics_of_all(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    """The topics of all of these; None when that cannot be told, or takes too long to find out."""
+    found: set[str] = set()
+    left = MOST_TOPICS
+    for metadata in subscriptions:
+        topics = subscribed_topics(metadata, left)
+        if topics is None:
+            return None
+        found |= topics
+        left -= unpack_from(">i", metadata, 2)[0]
+    return frozenset(found)
+
+
+def subscribed_topics(metadata: bytes, most: int = MOST_TOPICS) -> set[str] | None:
+    """The topics of a subscription of any version; None when the bytes are no subscription, or one of more topics."""
     size = len(metadata)
     if size < 6:
         return None
     version, count = unpack_from(">hi", metadata)
     # Each name takes two bytes at least: a count beyond that is a lie and must not size anything.
-    if version < 0 or not 0 <= count <= (size - 6) // 2:
+    if version < 0 or not 0 <= count <= min((size - 6) // 2, most):
         return None
     position = 6
     topics: set[str] = set()
