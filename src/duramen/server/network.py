@@ -31,6 +31,10 @@ UNPROVEN_BYTES = 4096
 RECEIVE_TURN_BYTES = 2 * 1024 * 1024
 """What one connection may bring before the loop turns to the next one."""
 
+TURN_SECONDS = 0.02
+"""How long requests that a connection sent together are handled before the loop turns to the next one: a small request
+may ask for much."""
+
 KEPT_BY_REFERENCE_BYTES = 16 * 1024
 """Frames above this may be referred to after their request was handled, so their buffer is not written over."""
 
@@ -186,7 +190,7 @@ class Connection:
             held, self._held = self._held, None
             self._take_frames(held, len(held))
         budget = RECEIVE_TURN_BYTES
-        while budget > 0 and not self.closed and not self.muted:
+        while budget > 0 and not self.closed and not self.muted and self._held is None:
             if self._buffer is None and self._usual > SCRATCH_BYTES:
                 received, room = self._receive_size()
             elif self._buffer is None:
@@ -214,7 +218,8 @@ class Connection:
         """Handle the whole frames in view[:received] and set aside the rest."""
         receiver = self._receiver
         position = 0
-        while received - position >= 4 and not self.muted:
+        is_over = False
+        while received - position >= 4 and not self.muted and not is_over:
             (size,) = _SIZE.unpack_from(view, position)
             if not 0 < size <= receiver.max_frame_bytes:
                 _refuse_size(size, receiver)
@@ -226,9 +231,13 @@ class Connection:
             position += 4 + size
             if self.closed:
                 return
+            if position < received:
+                is_over = receiver.monotonic() - self.last_active > TURN_SECONDS
         left = received - position
-        if left and self.muted:
+        if left and (self.muted or is_over):
             self._held = memoryview(bytearray(view[position:received]))
+            if is_over and not self.muted:
+                receiver.call_soon(self._resume)
         elif left:
             (size,) = _SIZE.unpack_from(view, position) if left >= 4 else (0,)
             self._start_frame(4 + size, view[position:received])

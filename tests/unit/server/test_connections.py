@@ -164,6 +164,48 @@ def test_requests_behind_a_pause_wait_and_keep_their_order() -> None:
     assert wire.reader is not None
 
 
+def test_who_sends_expensive_requests_together_lets_others_have_their_turn() -> None:
+    """A small request may ask for much: 250 of them, sent at once, were one turn of the loop."""
+
+    def answer(asked: Asked) -> None:
+        server.now += 0.009  # what it took
+        asked.answer(bytes(asked.view[:4]))
+
+    server = Server(answer)
+    wire, connection = server.connect()
+    wire.arrived.append(frames(*(payload(number) for number in range(10))) + frames(payload(10))[:50])
+    turns = []
+    while len(server.asked) < 10:
+        before = len(server.asked)
+        if server.agenda:
+            server.agenda.pop(0)()
+        elif wire.reader is not None:
+            wire.reader()
+        turns.append(len(server.asked) - before)
+    assert turns == [3, 3, 3, 1]
+    assert not connection.muted
+    server.run()
+    server.deliver(wire, frames(payload(10))[50:])
+    server.run()
+    assert wire.sent == b"".join(struct.pack(">i", number) for number in range(11))
+
+
+def test_what_waits_for_its_turn_comes_before_what_arrives() -> None:
+    def answer(asked: Asked) -> None:
+        server.now += 0.03
+        asked.answer(bytes(asked.view[:4]))
+
+    server = Server(answer)
+    wire, _ = server.connect()
+    wire.arrived.append(frames(payload(0), payload(1), payload(2)))
+    assert wire.reader is not None
+    wire.reader()
+    assert len(server.asked) == 1
+    server.deliver(wire, frames(payload(3)))  # the poller is quicker than what was planned
+    server.run()
+    assert wire.sent == b"".join(struct.pack(">i", number) for number in range(4))
+
+
 def test_requests_without_a_reply_do_not_pause_the_connection_for_ever() -> None:
     server = Server()
     wire, _ = server.connect()

@@ -243,3 +243,12 @@ def test_a_batch_is_found_only_where_it_fills_the_message(data: bytes, position:
         ordinary = data[:position] + length + found.tobytes() + bytes(3)
         longer = data[:position] + bytes([size & 127 | 128, size >> 7]) + found.tobytes() + bytes(3)
         assert data in (ordinary, longer)
+
+
+def test_a_long_client_id_is_not_learnt() -> None:
+    """What is learnt stays: thousands of them, of 14 KB each, took hundreds of megabytes."""
+    side = Side(KnownProduces())
+    for client in ("c" * 300, "c" * 600):
+        side.send(bytes(produce_frame(9, client, "a", bytes(16), 0, -1, BATCHES[0])))
+    side.server.run()
+    assert [len(prefix) < 512 for known in side.known._known.values() for prefix in known] == [True]

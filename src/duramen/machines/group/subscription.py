@@ -9,7 +9,7 @@ from typing import Final
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 MOST_TOPICS: Final = 200_000
-"""Of all members' subscriptions, each counted: they are read while everybody waits, and a name takes two bytes or more."""
+"""Of all members together, each counted: they are read while everybody waits, and a name takes two bytes or more."""
 
 
 def topics_of_all(subscriptions: Iterable[bytes]) -> frozenset[str] | None:

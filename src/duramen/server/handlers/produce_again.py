@@ -34,6 +34,9 @@ TAIL_BYTES = 3
 LARGEST_FRAME = 1 << 14
 """Bytes. In these the batch's length takes at most two; for larger ones decoding is no burden."""
 
+LONGEST_PREFIX = 512
+"""Bytes. Client ids may be of 16 KB, and what is learnt stays."""
+
 MOST_PREFIXES = 4096
 """Kept of each version; a producer has one for each partition it writes to, producers of one client id share them."""
 
@@ -82,7 +85,7 @@ class KnownProduces:
         end = CLIENT_START + len(to.client_bytes) + BEFORE_TOPIC + topic + BEHIND_TOPIC
         prefix = view[PREFIX_START:end].tobytes()
         known = self._known.setdefault(version, {})
-        if topic > 127 or prefix in known:
+        if topic > 127 or len(prefix) > LONGEST_PREFIX or prefix in known:
             return
         parts = encode_request(request.row.api, version, request.correlation_id, client, request.body)
         if b"".join(parts)[SIZE_BYTES:] == view:  # type: ignore[arg-type]  # no spans in a request
