@@ -33,6 +33,7 @@ from duramen.cli.moments import Position, position_option
 from duramen.cli.output import note
 from duramen.cli.patience import Patience
 from duramen.cli.records import Headers, Incoming, to_full, to_json, to_key_value, to_value, unescape
+from duramen.cli.termination import ended_in_order
 from duramen.client import Cluster as Client
 from duramen.errors import DuramenError
 from duramen.swaps import GroupReader
@@ -246,12 +247,13 @@ def command(
     printing = partial(_print_all, show=show, follow=follow, count=count, patience=cluster.timeout)
     patience = Patience(math.inf if follow else cluster.timeout)
     try:
-        if group is None:
-            _alone(cluster, topic, partitions, start, settings, printing, patience, follow=follow)
-        elif cluster.is_plaintext:
-            _member(cluster, topic, group, start, settings, printing, patience)
-        else:
-            _secure_member(cluster, topic, group, start, settings, printing, patience)
+        with ended_in_order():
+            if group is None:
+                _alone(cluster, topic, partitions, start, settings, printing, patience, follow=follow)
+            elif cluster.is_plaintext:
+                _member(cluster, topic, group, start, settings, printing, patience)
+            else:
+                _secure_member(cluster, topic, group, start, settings, printing, patience)
     except KafkaException as error:
         raise failure(error, topic) from None
 

@@ -1,6 +1,6 @@
 """The `duramen` command: finds the command asked for, loads only that, and turns every failure into one line.
 
-Exit codes: 0 done, 1 the operation failed, 2 it was asked for wrongly, 130 interrupted.
+Exit codes: 0 done, 1 the operation failed, 2 it was asked for wrongly, 130 interrupted, 143 told to end (SIGTERM).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duramen.cli.output import printable, reason
+from duramen.cli.termination import code_of
 from duramen.errors import ConfigError, DuramenError
 from duramen.version import VERSION
 
@@ -137,12 +138,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except click.ClickException as mistake:
         return _refuse(mistake)
-    except click.Abort:
+    except click.Abort as interruption:
         # Click has ended the line that shows ^C.
-        return 130
-    except KeyboardInterrupt:
+        return code_of(interruption)
+    except KeyboardInterrupt as interruption:
         click.echo(err=True)
-        return 130
+        return code_of(interruption)
     except BrokenPipeError:
         return _reader_left()
     except ConfigError as error:

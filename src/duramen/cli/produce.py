@@ -29,6 +29,7 @@ from duramen.cli.connection import (
 from duramen.cli.output import Progress, human_bytes, note, pairs, plural, print_json
 from duramen.cli.records import Headers, Outgoing, from_json, from_line, from_object, unescape
 from duramen.cli.settings import topic_resource
+from duramen.cli.termination import Terminated
 
 EPILOG = """\b
 Examples:
@@ -79,34 +80,36 @@ _NO_TOPIC = frozenset({KafkaError.TOPIC_EXCEPTION, KafkaError.INVALID_REQUEST})
 
 
 class Interrupt:
-    """Ctrl-C that waits while the client library runs: an exception out of a delivery report would be lost in it."""
+    """Ctrl-C, or SIGTERM, that waits while the client library runs: an exception out of a report is lost in it."""
 
     def __init__(self) -> None:
         self._sheltered = False
-        self._wanted = False
+        self._wanted: type[KeyboardInterrupt] | None = None
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
-        """SIGINT comes here inside of this; raises KeyboardInterrupt where it is no longer sheltered."""
-        before = signal.signal(signal.SIGINT, self._arrived)
+        """The signals come here inside of this; raises KeyboardInterrupt where it is no longer sheltered."""
+        before = [(number, signal.signal(number, self._arrived)) for number in (signal.SIGINT, signal.SIGTERM)]
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, before)
+            for number, handler in before:
+                signal.signal(number, handler)
 
-    def _arrived(self, *_: object) -> None:
+    def _arrived(self, number: int, _: object) -> None:
+        wanted = Terminated if number == signal.SIGTERM else KeyboardInterrupt
         if not self._sheltered:
-            raise KeyboardInterrupt
-        self._wanted = True
+            raise wanted
+        self._wanted = wanted
 
     def __enter__(self) -> None:
         self._sheltered = True
 
     def __exit__(self, *_: object) -> None:
         self._sheltered = False
-        if self._wanted:
-            self._wanted = False
-            raise KeyboardInterrupt
+        if self._wanted is not None:
+            wanted, self._wanted = self._wanted, None
+            raise wanted
 
 
 class Delivery:
