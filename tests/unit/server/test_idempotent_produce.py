@@ -93,3 +93,40 @@ def test_half_of_an_identity_is_no_identity(version: int) -> None:
 
     assert init(-1, -1) == init(5, 3) == (0, True, 0)
     assert init(5, -1) == init(-1, 5) == (ErrorCode.INVALID_REQUEST, False, -1)
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_some_refusals_tell_where_the_log_starts_as_kafkas_do(batches: int) -> None:
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t")
+    line.create_topic("keyed", cleanup_policy="compact,delete")
+    line.create_topic("safe", min_insync_replicas="2")
+    produce, remove = API[0].request, API[21].request
+    for topic in ("t", "keyed"):
+        for number in range(3):
+            batch = build_batch([(b"k", b"v", (), NOW)], producer_id=7, producer_epoch=3, base_sequence=number)
+            assert line.produce_batch(topic, batch).error_code == 0
+        partition = remove.DeleteRecordsPartition(partition_index=0, offset=2)
+        line.call(21, 2, topics=[remove.DeleteRecordsTopic(name=topic, partitions=[partition])], timeout_ms=1000)
+
+    def refused(topic: str, batch: bytearray) -> tuple[int, int]:
+        data = [produce.PartitionProduceData(index=index, records=bytes(batch)) for index in range(batches)]
+        named = produce.TopicProduceData(name=topic, partition_data=data)
+        answers = line.call(0, 9, acks=-1, timeout_ms=1000, topic_data=[named]).responses[0].partition_responses
+        assert [answer.log_start_offset for answer in answers[1:]] == [-1] * (batches - 1), "there is no such partition"
+        return answers[0].error_code, answers[0].log_start_offset
+
+    def row(key: bytes | None = b"k", time: int = NOW) -> list[tuple[bytes | None, bytes, tuple[()], int]]:
+        return [(key, b"v", (), time)]
+
+    gap = build_batch(row(), producer_id=7, producer_epoch=3, base_sequence=9)
+    old = build_batch(row(), producer_id=7, producer_epoch=2, base_sequence=3)
+    damaged = build_batch(row())
+    damaged[-1] ^= 1
+    assert refused("t", gap) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 2)
+    assert refused("t", old) == (ErrorCode.INVALID_PRODUCER_EPOCH, 2)
+    assert refused("t", build_batch(row(time=NOW + 10**9))) == (ErrorCode.INVALID_TIMESTAMP, 2)
+    assert refused("keyed", build_batch(row(key=None))) == (ErrorCode.INVALID_RECORD, 2)
+    assert refused("safe", build_batch(row())) == (ErrorCode.NOT_ENOUGH_REPLICAS, 0)
+    assert refused("t", damaged) == (ErrorCode.CORRUPT_MESSAGE, -1)

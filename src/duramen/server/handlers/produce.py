@@ -24,6 +24,15 @@ from duramen.wire.messages.produce import ProduceResponse
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 UNKNOWN_OUTCOME = "not acknowledged in time; the outcome is unknown"
+_TOLD_WITH_LOG_START = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
+)
+"""Refusals with which Kafka tells where the log starts; a producer sees whether what it lost is only deleted."""
 _PartitionResponse = ProduceResponse.PartitionProduceResponse
 _TopicResponse = ProduceResponse.TopicProduceResponse
 _RecordError = ProduceResponse.BatchIndexAndErrorMessage
@@ -87,16 +96,24 @@ class ProduceRequest(Request):
             self.complete((template.reply(self.correlation_id, *result),))
         else:
             assert isinstance(result, KafkaError)
-            self.refuse(to.topic_name, to.topic_id, to.index, to.acks, result)
+            self.refuse(to.topic_name, to.topic_id, to.index, to.acks, result, to.partition)
 
-    def refuse(self, topic_name: str, topic_id: bytes, index: int, acks: int, error: KafkaError) -> None:
+    def refuse(
+        self,
+        topic_name: str,
+        topic_id: bytes,
+        index: int,
+        acks: int,
+        error: KafkaError,
+        partition: Partition | None = None,
+    ) -> None:
         """Answer for the only batch that it was not appended, or that its outcome is not known."""
         if acks == 0:
             self.drop_connection(f"a produce with acks=0 failed: {error.message}")
             self.reply_nothing()
             return
         entry = _PartitionResponse(index=index)
-        fill_error(entry, error)
+        fill_error(entry, error, partition)
         topic = _TopicResponse(name=topic_name, topic_id=topic_id, partition_responses=[entry])
         self.reply(ProduceResponse.new(responses=[topic]))
 
@@ -118,13 +135,13 @@ class ProduceCall:
         self.failed: str | None = None
         self.response = ProduceResponse.new(responses=[])
 
-    def settle(self, number: int, result: Appended | KafkaError) -> None:
+    def settle(self, number: int, result: Appended | KafkaError, partition: Partition | None = None) -> None:
         """One partition has its answer; late answers after a timeout change nothing."""
         entry = self.open.pop(number, None)
         if entry is None:
             return
         if isinstance(result, KafkaError):
-            self.failed = fill_error(entry, result)
+            self.failed = fill_error(entry, result, partition)
         else:
             entry.base_offset = result.base_offset
             entry.log_append_time_ms = result.append_time_ms
@@ -151,19 +168,22 @@ class ProduceCall:
 class _Done:
     """The callback of one partition's append."""
 
-    __slots__ = ("_call", "_number")
+    __slots__ = ("_call", "_number", "_partition")
 
-    def __init__(self, call: ProduceCall, number: int) -> None:
+    def __init__(self, call: ProduceCall, number: int, partition: Partition) -> None:
         self._call = call
         self._number = number
+        self._partition = partition
 
     def __call__(self, result: Appended | KafkaError) -> None:
-        self._call.settle(self._number, result)
+        self._call.settle(self._number, result, self._partition)
 
 
-def fill_error(entry: Any, error: KafkaError) -> str:
-    """Write a refusal into a partition's response; returns its text."""
+def fill_error(entry: Any, error: KafkaError, partition: Partition | None = None) -> str:
+    """Write a refusal, the partition's if it is one, into a partition's response; returns its text."""
     entry.error_code = int(error.code)
+    if partition is not None and (error.code in _TOLD_WITH_LOG_START or isinstance(error, RecordsRefusedError)):
+        entry.log_start_offset = partition.log_start_offset
     entry.base_offset = -1
     entry.error_message = error.message
     if isinstance(error, RecordsRefusedError):
@@ -228,7 +248,7 @@ def _handle_many(request: ProduceRequest) -> None:
     broker.outstanding[call] = None
     broker.cold_reads.busy_at = request.started
     for place, partition, view in work:
-        partition.append(view, call.acks, now, _Done(call, place))
+        partition.append(view, call.acks, now, _Done(call, place, partition))
 
 
 def _refusal(body: Any) -> KafkaError | None:
