@@ -17,8 +17,8 @@ SINK_SETTINGS = (
         "duramen.sink.staging.retention.ms",
         "long",
         "86400000",
-        "How long records that a sink staged and did not commit are kept. Committed ones are kept until they are where "
-        "they belong.",
+        "How long records that a sink staged and did not commit are kept, from the last ones of their batch on. "
+        "Committed ones are kept until they are where they belong.",
         unit="ms",
         low=60_000,
     ),

@@ -353,6 +353,22 @@ def test_a_move_makes_nothing_younger_and_an_old_piece_is_swept_all_the_same(wor
     assert world.replayed(world.compacted()).sinks == world.machine.sinks
 
 
+def test_a_batch_that_is_still_being_staged_keeps_what_it_staged_long_ago(world: World) -> None:
+    epoch = world.claim().epoch
+    handles: list[int] = []
+    for _ in range(4):  # a batch whose tasks take three times as long as staged records are kept
+        handles += world.stage(epoch, 0, (T, 0))
+        world.now += DAY - 1
+        world.clean()
+    assert sorted(world.machine.sinks["s"].staged) == handles
+    other = world.stage(epoch, 1, (T, 0))  # another batch, which keeps none of this one
+    world.now += 1
+    world.clean()
+    assert list(world.machine.sinks["s"].staged) == other
+    assert world.commit(epoch, 0, *handles) is ErrorCode.RESOURCE_NOT_FOUND
+    assert world.replayed(world.compacted()).sinks == world.machine.sinks
+
+
 def test_an_abort_lets_go_what_it_names_and_nothing_of_a_commit(world: World) -> None:
     epoch = world.claim().epoch
     a, b, c = world.stage(epoch, 0, (T, 0), (T, 1), (T, 2))

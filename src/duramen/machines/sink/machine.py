@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Final
 
 from duramen.errors import ErrorCode, KafkaError
@@ -346,9 +347,9 @@ class SinkMachine:
         found = [LogRecord(key, None) for key, _ in zip(self._garbage, range(SLICE_RECORDS), strict=False)]
         limit = now - self.settings.staging_retention_ms
         for sink in self.sinks.values():
-            for handle, staged in sink.staged.items():
-                if len(found) < SLICE_RECORDS and staged.staged_ms <= limit:
-                    found.append(LogRecord(records.staged_key(sink.id, handle), None))
+            if (room := SLICE_RECORDS - len(found)) > 0:
+                given_up = islice(sink.given_up(limit), room)
+                found += [LogRecord(records.staged_key(sink.id, handle), None) for handle in given_up]
             if len(found) < SLICE_RECORDS and self._is_over(sink, now):
                 gone = records.tombstones(sink)  # all together: half a sink would be taken for a young one
                 found += gone if len(found) + len(gone) <= MAX_REMOVED else []
@@ -420,7 +421,8 @@ def _shares(sink: Sink, command: CommitStaged) -> list[Share]:
             raise KafkaError(
                 ErrorCode.RESOURCE_NOT_FOUND,
                 f"sink {sink.id}: handle {handle} is not staged for batch {command.batch_id} (any more: it waits for "
-                "its commit for duramen.sink.staging.retention.ms); nothing was committed",
+                "its commit for duramen.sink.staging.retention.ms, from the last one of its batch on); nothing was "
+                "committed",
             )
         chosen.append((staged.first_offset, staged.parts))
     found = gathered(chosen)

@@ -128,6 +128,13 @@ class Sink:
             self.staged_parts -= len(staged.parts)
         return staged
 
+    def given_up(self, limit_ms: int) -> Iterator[int]:
+        """Handles of batches for which nothing was staged since then. A batch whose tasks still come has its first ones
+        for as long as it takes: their commit is yet to come, and without them it would be made in vain, each time."""
+        old = [(handle, staged.batch_id) for handle, staged in self.staged.items() if staged.staged_ms <= limit_ms]
+        going_on = {staged.batch_id for staged in self.staged.values() if staged.staged_ms > limit_ms} if old else set()
+        return (handle for handle, batch_id in old if batch_id not in going_on)
+
     def unfinished(self) -> Iterator[Commit]:
         """Committed batches whose staging is still needed, oldest first."""
         return (commit for _, commit in sorted(self.commits.items()) if commit.state == COMMITTED)
