@@ -15,6 +15,7 @@ from duramen.pipelines.cluster import Node
 from duramen.pipelines.connector import DuramenConnector, chooses_topics, cuts_of
 from duramen.pipelines.declaration import Pipeline, TableStep
 from duramen.pipelines.layout import StepFolder, committed, committed_ids
+from duramen.pipelines.logic import at_a_glance
 from duramen.pipelines.reading import open_table
 
 
@@ -26,7 +27,10 @@ from duramen.pipelines.reading import open_table
 @pipeline_argument
 @json_option
 def status_command(pipeline: Pipeline, as_json: bool) -> None:
-    """Show every step: which version is current, which others there are, and what the last batch did."""
+    """Show every step: which version is current, which others there are, and what the last batch did.
+
+    The state is "ready", or what of the file a run would stumble over: code, source, table or schema changed.
+    """
     tell_if_elsewhere(pipeline)
     rows = [_status(pipeline, name) for name in pipeline.steps]
     if as_json:
@@ -54,7 +58,7 @@ def _status(pipeline: Pipeline, name: str) -> dict[str, Any]:
     version = folder.version(current)
     progress, about = version.progress() or {}, version.about()
     reprocessing = folder.reprocessing() or {}
-    state = "never run" if about is None else "code changed" if about["fingerprint"] != step.fingerprint else "ready"
+    state = at_a_glance(step, about)
     # A swap that was killed behind its point has noted nothing.
     if reprocessing.get("phase") in {"building", "built"} and reprocessing["version"] != current:
         state = f"{reprocessing['version']} {reprocessing['phase']}"

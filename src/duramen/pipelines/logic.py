@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from duramen.pipelines.declaration import Step, Topic
+from duramen.pipelines.declaration import Step, TableStep, Topic
 
 
 def noted(step: Step) -> dict[str, Any]:
@@ -33,6 +33,34 @@ def other_logic(step: Step, about: Mapping[str, Any] | None) -> str | None:
     if about.get("fingerprint") != step.fingerprint:
         return "was made by other logic than the code has now"
     return _other_source(step.source, about.get("source") or _of_older(about))
+
+
+def form_of(step: Step) -> dict[str, Any] | None:
+    """How the step's table is kept; None where it has none."""
+    return step.form if isinstance(step, TableStep) else None
+
+
+def made_as(step: Step, about: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """How a version's table is kept, or as `form_of` where its folder does not tell."""
+    found: dict[str, Any] | None = (about or {}).get("table")
+    return found or form_of(step)
+
+
+def at_a_glance(step: Step, about: Mapping[str, Any] | None) -> str:
+    """How a version stands to the code, in two words: "ready", or what a run would stumble over.
+
+    Without Spark, who alone can read a schema: whether a run goes on where that is another one, it has to find out.
+    """
+    if about is None:
+        return "never run"
+    if about.get("fingerprint") != step.fingerprint:
+        return "code changed"
+    now, before = step.source, about.get("source") or _of_older(about)
+    if (before.get("topic", now.name), before.get("key", now.key)) != (now.name, now.key):
+        return "source changed"
+    if made_as(step, about) != form_of(step):
+        return "table changed"
+    return "ready" if before.get("schema", now.schema) == now.schema else "schema changed"
 
 
 def _of_older(about: Mapping[str, Any]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ from duramen.pipelines.layout import (
     query_id,
     unfinished,
 )
-from duramen.pipelines.logic import noted, other_logic
+from duramen.pipelines.logic import form_of, made_as, noted, other_logic
 from duramen.pipelines.offsets import Offsets
 from duramen.pipelines.progress import Progress, Written, progress_of
 from duramen.pipelines.store import Commit, Store
@@ -244,11 +244,10 @@ class Queries:
                 f"{plan.step.name} {plan.version.name} {other}: "
                 "`duramen spark reprocess` builds it anew beside the old one; --accept-change goes on with mixed rows"
             )
-        form = plan.step.form if isinstance(plan.step, TableStep) else None
-        made_as = (about or {}).get("table") or form
-        if made_as != form:
+        form, made = form_of(plan.step), made_as(plan.step, about)
+        if made != form:
             raise ConfigError(
-                f"{plan.step.name} {plan.version.name} was made with {_shown(made_as)}, not {_shown(form)}: "
+                f"{plan.step.name} {plan.version.name} was made with {_shown(made)}, not {_shown(form)}: "
                 "`duramen spark reprocess` builds it anew beside the old one"
             )
         first = (about or {}).get("first_generation", plan.reading.generation)

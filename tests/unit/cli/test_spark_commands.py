@@ -15,10 +15,13 @@ from py4j import java_gateway
 from duramen import pipelines
 from duramen.cli import spark_run, spark_status
 from duramen.cli.main import main
+from duramen.cli.spark_pipeline import load
 from duramen.cli.spark_run import DryRunner, tell_if_away
 from duramen.errors import DeadlineError
 from duramen.pipelines.connector import DuramenConnector
+from duramen.pipelines.declaration import TableStep
 from duramen.pipelines.layout import Current, StepFolder
+from duramen.pipelines.logic import noted
 from duramen.pipelines.offsets import Offsets
 from duramen.swaps import Cut
 
@@ -171,6 +174,33 @@ def test_a_swap_that_was_killed_behind_its_point_is_no_version_that_waits(
         assert main(["spark", "status", str(file), "--folder", str(tmp_path), "--json"]) == 0
         (row,) = json.loads(capsys.readouterr().out)
         assert (row["current"], row["state"]) == (current, state)
+
+
+def test_a_version_that_run_would_refuse_is_not_called_ready(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the function is the same, and what it reads, or how its table is kept, is not."""
+    monkeypatch.setattr("sys.path", sys.path.copy())
+    file, version = tmp_path / "typo.py", StepFolder(tmp_path, "aircraft").version("v1")
+    file.write_text(PIPELINE)
+    step = load(file).step("aircraft")
+    assert isinstance(step, TableStep)
+    made = {**noted(step), "table": step.form}
+    was = made["source"]
+    for about, state in (
+        (made, "ready"),
+        ({"fingerprint": step.fingerprint}, "ready"),  # an older release noted no more
+        ({**made, "fingerprint": "other"}, "code changed"),
+        ({}, "code changed"),
+        ({**made, "source": {**was, "topic": "flights"}}, "source changed"),
+        ({**made, "source": {**was, "key": "id"}}, "source changed"),
+        ({**made, "source": {**was, "schema": "carrier int"}}, "schema changed"),
+        ({**made, "table": {**step.form, "store": "parquet"}}, "table changed"),
+    ):
+        version.describe(about)
+        assert main(["spark", "status", str(file), "--folder", str(tmp_path), "--json"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        assert row["state"] == state, about
 
 
 def test_a_dry_run_plans_without_the_node_what_was_read_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
