@@ -30,6 +30,7 @@ from duramen.spark.admission import by_bytes, by_offsets, byte_shares
 from duramen.spark.data_loss import IS_GONE, lost, replaced
 from duramen.spark.offset_ranges import GONE, OffsetRanges
 from duramen.spark.options import STREAM, parse
+from duramen.spark.planner_process import end_quietly_when_hung_up
 from duramen.spark.planning import Split, identified, splits
 from duramen.spark.positions import Positions, first_from_json, from_json, ids_from_json, to_json
 from duramen.spark.sizes import layout
@@ -46,6 +47,7 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One streaming query. Copies of it travel to the tasks; the one on the driver keeps a connection."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        end_quietly_when_hung_up()
         self._options = parse(given, STREAM)
         self._settings = settings(self._options)
         self._schema = arrow_schema(schema, self._options)
