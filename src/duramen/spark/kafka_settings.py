@@ -31,6 +31,28 @@ _NO_GROUP = "the source takes part in no consumer group"
 _NO_POLL = "batches are fetched whole; there is no poll loop"
 _COLUMNS = "keys and values are binary columns; decode them with DataFrame operations"
 _NO_METRICS = "no Java client runs, so it has no metrics to report"
+_RESTS = "the client chooses its rests"
+_BUFFERS = "the system sizes socket buffers"
+
+INERT: Final = {
+    "retry.backoff.ms": _RESTS,
+    "retry.backoff.max.ms": _RESTS,
+    "reconnect.backoff.ms": _RESTS,
+    "reconnect.backoff.max.ms": _RESTS,
+    "connections.max.idle.ms": "connections end with the task that opened them",
+    "socket.connection.setup.timeout.ms": "a node has five seconds to take a connection, and is left for another one",
+    "socket.connection.setup.timeout.max.ms": "a node has five seconds to take a connection",
+    "metadata.max.age.ms": "metadata is asked for at each planning",
+    "metadata.max.idle.ms": "metadata is asked for at each planning",
+    "metadata.recovery.strategy": "the nodes to ask first are asked again where no other answers",
+    "metadata.recovery.rebootstrap.trigger.ms": "the nodes to ask first are asked again where no other answers",
+    "client.dns.lookup": "all addresses of a name are tried",
+    "receive.buffer.bytes": _BUFFERS,
+    "send.buffer.bytes": _BUFFERS,
+    "enable.metrics.push": _NO_METRICS,
+    "security.providers": "no Java client runs, so it has no providers",
+}
+"""Settings of Kafka's consumer and producer alike that have nothing to act on, by name; why."""
 
 KAFKA_SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("bootstrap.servers", meaning="the nodes to ask first, as host:port,host:port"),
@@ -68,19 +90,10 @@ KAFKA_SETTINGS: Final[tuple[Setting, ...]] = (
     *(Setting(name, inert=_NO_GROUP) for name in ("session.timeout.ms", "heartbeat.interval.ms")),
     *(Setting(name, inert=_NO_GROUP) for name in ("partition.assignment.strategy", "auto.commit.interval.ms")),
     *(Setting(name, inert=_NO_POLL) for name in ("max.poll.records", "max.poll.interval.ms")),
-    Setting("retry.backoff.ms", inert="the client chooses its rests"),
-    Setting("retry.backoff.max.ms", inert="the client chooses its rests"),
-    Setting("reconnect.backoff.ms", inert="the client chooses its rests"),
-    Setting("reconnect.backoff.max.ms", inert="the client chooses its rests"),
-    Setting("connections.max.idle.ms", inert="connections end with the task that opened them"),
-    Setting("metadata.max.age.ms", inert="metadata is asked for at each planning"),
-    Setting("metadata.max.idle.ms", inert="metadata is asked for at each planning"),
+    *(Setting(name, inert=reason) for name, reason in INERT.items()),
     Setting("exclude.internal.topics", inert="subscribePattern never matches internal topics"),
     Setting("allow.auto.create.topics", inert="reading never creates a topic"),
-    Setting("client.dns.lookup", inert="all addresses of a name are tried"),
     Setting("client.rack", inert="reads go to the leader"),
-    Setting("receive.buffer.bytes", inert="the system sizes socket buffers"),
-    Setting("send.buffer.bytes", inert="the system sizes socket buffers"),
 )
 
 REFUSED_PREFIXES: Final = {

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from duramen.spark.kafka_settings import INERT_PREFIXES, KAFKA_SETTINGS, REFUSED_PREFIXES
 from duramen.spark.options import BATCH, OPTIONS, STREAM
+from duramen.spark.sink_options import INERT as INERT_IN_SINK
+from duramen.spark.sink_options import INERT_PREFIXES as INERT_IN_SINK_PREFIXES
 from duramen.spark.sink_options import OPTIONS as SINK_OPTIONS
 from duramen.spark.sink_options import REFUSED
 from duramen.spark.sink_options import REFUSED_PREFIXES as REFUSED_BY_SINK
@@ -35,6 +37,10 @@ def sink_lines() -> Iterator[str]:
         yield f"| `{name}` | refused | {reason} |"
     for prefix, reason in REFUSED_BY_SINK.items():
         yield f"| `{prefix}*` | refused | {reason} |"
+    for name, reason in INERT_IN_SINK.items():
+        yield f"| `{name}` | no effect | {reason} |"
+    for prefix, reason in INERT_IN_SINK_PREFIXES.items():
+        yield f"| `{prefix}*` | no effect | {reason} |"
 
 
 def source_lines() -> Iterator[str]:

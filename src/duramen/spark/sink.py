@@ -24,7 +24,7 @@ from duramen.model import topic_id_text
 from duramen.spark.sink_calls import CLAIM, Claim, SinkCalls, SupersededError
 from duramen.spark.sink_delivery import Appending, Staging
 from duramen.spark.sink_identity import TaskIdentity, batch_plan, checkpoint_query_id, current_task, driver_run_id
-from duramen.spark.sink_options import EXACTLY_ONCE, SinkOptions, parse
+from duramen.spark.sink_options import EXACTLY_ONCE, SinkOptions, parse, why_inert
 from duramen.spark.sink_points import AFTER_COMMIT, BEFORE_ABORT, BEFORE_COMMIT, CLAIMED, TASK_DONE, Points
 from duramen.spark.sink_rows import check_schema
 from duramen.spark.sink_task import TaskPlan, TaskWriter
@@ -345,6 +345,9 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     if overwrite:
         raise ConfigError('save mode overwrite is not possible: a log is only appended to; use mode("append")')
     parsed = parse(options)
+    for name in options:
+        if reason := why_inert(name.lower()):
+            _log.warning("option %s has no effect: %s", name, reason)
     check_schema(schema, parsed.topic)
     sink = BatchSink(parsed, points)
     sink.prepare()

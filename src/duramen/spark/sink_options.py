@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from duramen.errors import ConfigError
+from duramen.spark.kafka_settings import INERT as INERT_EVERYWHERE
+from duramen.spark.kafka_settings import INERT_PREFIXES as METRICS
 from duramen.spark.kafka_settings import REFUSED_PREFIXES as SECURITY
 from duramen.spark.option_types import INT_MAX, MOST
 from duramen.wire.compression import NAMES as CODECS
@@ -49,6 +51,7 @@ OPTIONS: Final = (
     SinkOption("kafka.linger.ms", "`0`", "any value holds: a task never waits for more rows"),
     SinkOption("kafka.acks", "`all`", "nothing else: rows are written when they are durable"),
     SinkOption("kafka.enable.idempotence", "`true`", "nothing else"),
+    SinkOption("kafka.partitioner.ignore.keys", "`false`", "nothing else: rows of one key meet in one partition"),
     SinkOption("kafka.security.protocol", "`PLAINTEXT`", "nothing else yet"),
 )
 
@@ -64,7 +67,24 @@ REFUSED: Final = {
     "kafka.max.in.flight.requests.per.connection": "a task waits for each answer",
     "kafka.max.request.size": "the topic's max.message.bytes bounds a record",
     "kafka.interceptor.classes": "there is no Java code to load",
+    "kafka.transaction.timeout.ms": "what is staged waits for its commit for duramen.sink.staging.retention.ms",
+    "kafka.transaction.two.phase.commit.enable": "a batch is committed by the staged commit, see the option delivery",
 }
+_LEVEL: Final = "each codec has the level that is Kafka's default"
+_STICKY: Final = "rows without a key go to all partitions in turn"
+INERT: Final = {
+    "kafka.buffer.memory": "a task holds 16 MiB of rows and 32 MiB of batches",
+    "kafka.max.block.ms": "a task waits until kafka.delivery.timeout.ms",
+    "kafka.compression.gzip.level": _LEVEL,
+    "kafka.compression.lz4.level": _LEVEL,
+    "kafka.compression.zstd.level": _LEVEL,
+    "kafka.partitioner.adaptive.partitioning.enable": _STICKY,
+    "kafka.partitioner.availability.timeout.ms": _STICKY,
+    **{f"kafka.{name}": reason for name, reason in INERT_EVERYWHERE.items()},
+}
+"""Settings of Kafka's producer that change nothing here, by name in lower case; why. A stream plans each micro-batch
+anew, so only `df.write` warns of them."""
+INERT_PREFIXES: Final = {f"kafka.{prefix}": reason for prefix, reason in METRICS.items()}
 REFUSED_PREFIXES: Final = {f"kafka.{prefix}": reason for prefix, reason in SECURITY.items()}
 
 
@@ -94,7 +114,7 @@ def parse(given: Mapping[str, str]) -> SinkOptions:
         reasons = [REFUSED.get(name), *(why for prefix, why in REFUSED_PREFIXES.items() if name.startswith(prefix))]
         for reason in filter(None, reasons):
             raise ConfigError(f"option {name} is not supported by the sink: {reason}")
-        if name not in NAMES:
+        if name not in NAMES and not why_inert(name):
             raise ConfigError(f"unknown option {name} for writing; there are {', '.join(sorted(NAMES.values()))}")
     _check_fixed(options)
     bootstrap = options.get("kafka.bootstrap.servers") or options.get("bootstrap.servers")
@@ -118,10 +138,17 @@ def parse(given: Mapping[str, str]) -> SinkOptions:
     )
 
 
+def why_inert(name: str) -> str:
+    """Why an option, by its name in lower case, has no effect; nothing where it has one, or is none."""
+    by_prefix = (why for prefix, why in INERT_PREFIXES.items() if name.startswith(prefix))
+    return INERT.get(name) or next(by_prefix, "")
+
+
 def _check_fixed(options: Mapping[str, str]) -> None:
     """Options that have one possible value here."""
     _choice(options, "kafka.acks", "all", ("all", "-1"), why="rows are written when they are durable, not before")
     _choice(options, "kafka.enable.idempotence", "true", ("true",), why="a batch that is sent again is not doubled")
+    _choice(options, "kafka.partitioner.ignore.keys", "false", ("false",), why="a key decides where its rows go")
     _choice(options, "kafka.security.protocol", "PLAINTEXT", ("PLAINTEXT",), why="the client speaks no other yet")
     _choice(options, "includeheaders", "true", ("true", "false"))
     _number(options, "kafka.linger.ms", 0, low=0)  # a task never waits for more rows, which is within any limit

@@ -87,10 +87,67 @@ def test_what_the_sink_cannot_honour_is_refused_by_name_with_the_reason(name: st
         sink_options.parse({**SERVERS, name: "x"})
 
 
+# Kafka 4's `ConsumerConfig` and `ProducerConfig`, without the few that are for brokers' and Streams' own use.
+OF_CONSUMERS = """
+allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter auto.offset.reset bootstrap.servers
+check.crcs client.dns.lookup client.id client.rack connections.max.idle.ms default.api.timeout.ms enable.auto.commit
+enable.metrics.push exclude.internal.topics fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id group.instance.id
+group.protocol group.remote.assignor heartbeat.interval.ms interceptor.classes isolation.level key.deserializer
+max.partition.fetch.bytes max.poll.interval.ms max.poll.records metadata.max.age.ms
+metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters metrics.num.samples
+metrics.recording.level metrics.sample.window.ms partition.assignment.strategy receive.buffer.bytes
+reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retry.backoff.max.ms retry.backoff.ms sasl.mechanism
+security.protocol security.providers send.buffer.bytes session.timeout.ms socket.connection.setup.timeout.max.ms
+socket.connection.setup.timeout.ms ssl.protocol value.deserializer
+"""
+OF_PRODUCERS = """
+acks auto.include.jmx.reporter batch.size bootstrap.servers buffer.memory client.dns.lookup client.id
+compression.gzip.level compression.lz4.level compression.type compression.zstd.level connections.max.idle.ms
+delivery.timeout.ms enable.idempotence enable.metrics.push interceptor.classes key.serializer linger.ms max.block.ms
+max.in.flight.requests.per.connection max.request.size metadata.max.age.ms metadata.max.idle.ms
+metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters metrics.num.samples
+metrics.recording.level metrics.sample.window.ms partitioner.adaptive.partitioning.enable
+partitioner.availability.timeout.ms partitioner.class partitioner.ignore.keys receive.buffer.bytes
+reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retries retry.backoff.max.ms retry.backoff.ms
+sasl.mechanism security.protocol security.providers send.buffer.bytes socket.connection.setup.timeout.max.ms
+socket.connection.setup.timeout.ms ssl.protocol transaction.timeout.ms transaction.two.phase.commit.enable
+transactional.id value.serializer
+"""
+
+
+@pytest.mark.parametrize(
+    ("take", "names"), [(lambda given: parse(given, BATCH), OF_CONSUMERS), (sink_options.parse, OF_PRODUCERS)]
+)
+def test_every_setting_of_kafkas_java_client_is_known(take: Any, names: str) -> None:
+    """A job that set `kafka.buffer.memory` or `kafka.max.block.ms` could not be ported by changing the format."""
+    for name in names.split():
+        assert "unknown" not in said_of(take, f"kafka.{name}")
+
+
+def said_of(take: Any, setting: str) -> str:
+    """What an error says that names the setting; nothing where it is taken."""
+    try:
+        take({**SERVERS, setting: "7"})
+    except ConfigError as refusal:
+        return str(refusal) if setting in str(refusal) else f"of an unknown setting: {refusal}"
+    return ""
+
+
+def test_keys_decide_where_rows_go() -> None:
+    assert sink_options.parse({**SERVERS, "kafka.partitioner.ignore.keys": "False"})
+    with pytest.raises(ConfigError, match=r"ignore\.keys=true is not possible.*a key decides"):
+        sink_options.parse({**SERVERS, "kafka.partitioner.ignore.keys": "true"})
+
+
 @pytest.mark.parametrize("option", [option.name for option in sink_options.OPTIONS])
 def test_every_option_of_the_sink_is_known(option: str) -> None:
     taken = {"delivery": "at-least-once", "compression": "gzip", "kafka.compression.type": "gzip", "kafka.acks": "-1"}
-    taken |= {"includeHeaders": "false", "kafka.enable.idempotence": "true", "kafka.security.protocol": "plaintext"}
+    taken |= {
+        "includeHeaders": "false",
+        "kafka.partitioner.ignore.keys": "false",
+        "kafka.enable.idempotence": "true",
+        "kafka.security.protocol": "plaintext",
+    }
     sink_options.parse({**SERVERS, option: taken.get(option, "7")})
     with pytest.raises(ConfigError, match="unknown option"):
         sink_options.parse({**SERVERS, f"{option}x": "7"})

@@ -573,6 +573,7 @@ def test_every_option_of_the_table_is_taken(lab: Lab) -> None:
         "kafka.acks": "all", "kafka.enable.idempotence": "true", "kafka.compression.type": "lz4",
         "kafka.batch.size": "1000", "kafka.linger.ms": "5", "kafka.request.timeout.ms": "1000",
         "kafka.delivery.timeout.ms": "2000", "kafka.security.protocol": "PLAINTEXT",
+        "kafka.partitioner.ignore.keys": "false",
     }  # fmt: skip
     given: dict[str, str] = {name: values.get(name, "1") for name in NAMES.values()}
     parsed = parse(given)
