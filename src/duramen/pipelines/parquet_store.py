@@ -37,9 +37,13 @@ class ParquetStore(Store):
 
     def __init__(self, folder: Path, shape: Shape, schema: pa.Schema) -> None:
         super().__init__(folder, shape, schema)
-        if self._manifest() is None:
+        manifest = self._manifest()
+        if manifest is None:
             make_folder(folder / "data")
             make_folder(folder / "versions")
+        if manifest is None or (manifest["commit"] is None and self.stored_schema(folder) != self.schema):
+            # A table from now on, for who opens it before the first batch, which may be long in coming.
+            write_json(folder / "manifest.json", self._document(None, {}, {}))
         elif (found := self.stored_schema(folder)) != self.schema:
             raise ConfigError(f"{folder} holds {columns(found)}, not {columns(self.schema)}; build it anew: reprocess")
 
@@ -56,6 +60,15 @@ class ParquetStore(Store):
         found: dict[str, Any] | None = read_json(self.folder / name)
         return found
 
+    def _document(self, commit: Commit | None, sinks: dict[str, int], buckets: dict[str, list[str]]) -> dict[str, Any]:
+        """A manifest. commit: None before the first one."""
+        return {
+            "commit": None if commit is None else commit.to_json(),
+            "sinks": sinks,
+            "buckets": buckets,
+            "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
+        }
+
     def commits(self) -> list[Commit]:
         last = self.last()
         if last is None:
@@ -69,7 +82,7 @@ class ParquetStore(Store):
 
     def last(self) -> Commit | None:
         manifest = self._manifest()
-        return None if manifest is None else Commit.from_json(manifest["commit"])
+        return None if manifest is None or manifest["commit"] is None else Commit.from_json(manifest["commit"])
 
     def applied(self, sink: str) -> int:
         manifest = self._manifest()
@@ -82,6 +95,10 @@ class ParquetStore(Store):
         return [str(self.folder / "data" / name) for names in manifest["buckets"].values() for name in names]
 
     def _stored(self, version: int | None) -> pa.Table:
+        last = self.last()
+        if version is not None and (last is None or version > last.version):
+            # One whose commit never came may have its manifest.
+            raise ConfigError(f"{self.folder} has no version {version}")
         while True:
             manifest = self._manifest(version)
             if manifest is None and version in self._archived():
@@ -109,12 +126,8 @@ class ParquetStore(Store):
             files = pool.map(lambda each: self._files(each, buckets.get(each[0], []), commit), self._by_bucket(changes))
             buckets = buckets | dict(files)
         sync(self.folder / "data")
-        document = {
-            "commit": commit.to_json(),
-            "sinks": remembered(manifest["sinks"] if manifest else {}, commit.sink, commit.batch),
-            "buckets": buckets,
-            "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
-        }
+        sinks = remembered(manifest["sinks"] if manifest else {}, commit.sink, commit.batch)
+        document = self._document(commit, sinks, buckets)
         write_json(self.folder / "versions" / f"{commit.version:012}.json", document)
         write_json(self.folder / "manifest.json", document)
 

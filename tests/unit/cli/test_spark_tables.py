@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -76,6 +77,14 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         return code, said.out + said.err
 
     return ask
+
+
+def test_a_table_without_a_batch_is_no_error(asked, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    shutil.rmtree(tmp_path / "tables")
+    ParquetStore(tmp_path / "tables" / "aircraft" / "v1" / "table", Shape(("tail",)), OWN)
+    assert asked("status")[0] == 0
+    code, said = asked("trace", "aircraft", "--record", "flights-0@0")
+    assert (code, "aircraft holds nothing yet: `duramen spark run` fills it" in said) == (1, True)
 
 
 def test_what_became_of_a_record(asked) -> None:  # type: ignore[no-untyped-def]

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from duramen.errors import ConfigError, StorageError
-from duramen.pipelines import delta_rewrite, delta_store
+from duramen.pipelines import delta_rewrite, delta_store, parquet_store
 from duramen.pipelines.changelog import TRACE, ChangelogError
 from duramen.pipelines.declaration import DEFAULT_RETENTION
 from duramen.pipelines.delta_store import DeltaStore
@@ -363,6 +363,43 @@ def test_keys_may_be_bytes_that_are_no_text(kind: str, tmp_path: Path) -> None:
     for batch, key in enumerate([b"\xff\xfe", b"\xff", b"\xff\xfe"]):
         put(store, batch, k=key)
     assert {row["k"]: row["n"] for row in store.rows().to_pylist()} == {b"\xff": 1, b"\xff\xfe": 2}
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_table_without_a_batch_is_a_table(kind: str, tmp_path: Path) -> None:
+    """Of an empty topic, or when the run was killed before the first one. `status`, `trace` and `reprocess` open it."""
+    shape = Shape(("k",))
+    made = STORES[kind](tmp_path, shape, PLAIN)
+    for store in (made, STORES[kind].reopen(tmp_path, shape)):
+        assert (store.last(), store.commits(), store.files(), store.rows().num_rows) == (None, [], [], 0)
+        assert (list(store.changes()), store.applied("query"), store.schema) == ([], -1, made.schema)
+        with pytest.raises(ConfigError, match="has no version 0"):
+            store.rows(0)
+    assert put(STORES[kind].reopen(tmp_path, shape), 0) is not None
+    assert made.rows()["k"].to_pylist() == ["k0"]
+
+
+def test_a_version_whose_commit_never_came_has_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its manifest may be there by its number; the batch comes again, and may be another one then."""
+    store = ParquetStore(tmp_path, Shape(("k",)), PLAIN)
+    put(store, 0)
+    written = parquet_store.write_json
+
+    def killed(path: Path, value: object) -> None:
+        if path.name == "manifest.json":
+            raise KeyboardInterrupt
+        written(path, value)
+
+    monkeypatch.setattr(parquet_store, "write_json", killed)
+    with pytest.raises(KeyboardInterrupt):
+        put(store, 1)
+    monkeypatch.undo()
+    again = ParquetStore.reopen(tmp_path, Shape(("k",)))
+    assert [commit.version for commit in again.commits()] == [0]
+    with pytest.raises(ConfigError, match="has no version 1"):
+        again.rows(1)
+    assert put(again, 1, n=7) is not None
+    assert sorted(again.rows(1)["n"].to_pylist()) == [0, 7]
 
 
 @pytest.mark.timeout(60)
