@@ -79,13 +79,15 @@ def lines(report: Report) -> list[str]:
     found.append(f"  only in {report.new}  {diff.only_new:,}")
     for name, sign in (("only_old", "-"), ("only_new", "+")):
         found += [f"    {sign} {_row(row)}" for row in diff.samples[name]]
-    found += [f"    ~ {_row(row)}" for row in diff.samples["differing"]]
+    found += [f"    ~ {_row(row, changed=True)}" for row in diff.samples["differing"]]
     return found
 
 
-def _row(row: dict[str, Any]) -> str:
+def _row(row: dict[str, Any], *, changed: bool = False) -> str:
+    """A sample in a line. changed: what is no key of it is a pair, old and new."""
+
     def shown(value: Any) -> str:
-        return f"{value[0]} → {value[1]}" if isinstance(value, list) and len(value) == 2 else str(value)
+        return f"{value[0]} → {value[1]}" if changed and isinstance(value, list) else str(value)
 
     return "  ".join(f"{name}={shown(value)}" for name, value in row.items() if not name.startswith("_"))
 
@@ -106,7 +108,9 @@ def swap_command(pipeline: Pipeline, step: str, version: str, allow_behind: int,
     A run lets go of the step meanwhile and goes on in the new version. Where the new version lags behind a run that
     never rests, `reprocess --swap` does both in one.
     """
-    took = Reprocessing(pipeline, step).swap(version, allow_behind)
+    work = Reprocessing(pipeline, step)
+    work.folder.version(version)  # refuses what is no version's name
+    took = work.swap(version, allow_behind)
     _switched(pipeline, step, version, took, as_json)
 
 

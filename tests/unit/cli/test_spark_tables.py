@@ -13,12 +13,15 @@ import pytest
 from duramen import pipelines
 from duramen.cli import spark_trace
 from duramen.cli.main import main
+from duramen.cli.spark_reprocess import lines
 from duramen.cli.spark_status import _ago
 from duramen.errors import ConfigError
 from duramen.model import topic_id_text
+from duramen.pipelines.difference import Difference
 from duramen.pipelines.layout import StepFolder
 from duramen.pipelines.offsets import Cause, Offsets
 from duramen.pipelines.parquet_store import ParquetStore
+from duramen.pipelines.reprocess import Report
 from duramen.pipelines.store import Shape
 
 PIPELINE = """
@@ -145,6 +148,27 @@ def test_what_is_printed_fits_eighty_columns(asked) -> None:  # type: ignore[no-
     assert "offsets      flights=0:5" in said
     assert _ago(None) is None
     assert str(_ago("2020-01-01T00:00:00+00:00")).endswith(" ago")
+
+
+def test_a_list_of_two_is_no_change(tmp_path: Path) -> None:
+    """In a report rows that only one version has were shown as if such a column of theirs had changed."""
+    samples = {
+        "only_old": [{"tail": "N1", "legs": ["IAH", "SFO"]}],
+        "only_new": [],
+        "differing": [{"tail": "N2", "legs": [["IAH", "SFO"], None], "delay": [1, 2]}],
+    }
+    told = lines(Report("aircraft", "v1", "v2", 0, Difference(2, 1, 1, 0, 1, samples)))
+    assert told[-2:] == [
+        "    - tail=N1  legs=['IAH', 'SFO']",
+        "    ~ tail=N2  legs=['IAH', 'SFO'] → None  delay=1 → 2",
+    ]
+
+
+def test_a_name_that_no_version_can_have_is_refused_as_such(asked) -> None:  # type: ignore[no-untyped-def]
+    """One was told to build it first."""
+    for name in ("../v2", "hold"):
+        code, said = asked("swap", "aircraft", name)
+        assert (code, "a version's name is made of letters" in said) == (2, True)
 
 
 def test_rows_are_found_by_columns_of_any_kind_of_single_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
