@@ -55,6 +55,9 @@ BATCH_BYTES = "64m"
 Say = Callable[[str], None]
 Mark = Callable[[str], None]
 _T = TypeVar("_T")
+_OURS = ("duramen.", "pyspark.errors.")
+"""Errors that speak for themselves, without their names."""
+_RAISED = re.compile(r"[A-Za-z_][\w.]*: \S")
 _DEEPER, _COLOURS = "↳ ", re.compile("\x1b\\[[0-9;]*m")
 """How Delta's library begins the lines of what lies behind an error, and what it puts around that."""
 
@@ -505,14 +508,21 @@ def may_pass(failure: BaseException) -> bool:
     return any(sign in text for sign in (*signs, *more, *busy))
 
 
+def _ends_a_traceback(lines: Sequence[str], at: int) -> bool:
+    """Whether the line is what a Python traceback ends with, the error: its name need not end so."""
+    of_a_frame = any(line.startswith('  File "') for line in lines[max(0, at - 3) : at])
+    return of_a_frame and _RAISED.match(lines[at]) is not None
+
+
 def reason(failure: PySparkException | BaseException) -> str:
     """The cause at the bottom of Spark's error, in one line."""
-    lines = [line.strip() for line in _COLOURS.sub("", _told(failure)).splitlines() if line.strip()]
+    told = [line for line in _COLOURS.sub("", _told(failure)).splitlines() if line.strip()]
+    lines = [line.strip() for line in told]
     for at, line in reversed(list(enumerate(lines))):
         if "Py4JJavaError: " in line:  # which tells the number of an object
             continue
-        if line.startswith("duramen.") or "Error: " in line.split("(")[0]:
-            found = line.partition(": ")[2] if line.startswith("duramen.") else line.removeprefix("Caused by: ")
+        if line.startswith(_OURS) or "Error: " in line.split("(")[0] or _ends_a_traceback(told, at):
+            found = line.partition(": ")[2] if line.startswith(_OURS) else line.removeprefix("Caused by: ")
             deeper = takewhile(lambda each: each.startswith(_DEEPER), lines[at + 1 :])
             return ": ".join([found, *(each.removeprefix(_DEEPER) for each in deeper)])[:500]
     for line in reversed(lines):

@@ -45,3 +45,56 @@ def test_an_error_of_delta_is_told_with_what_lies_behind_it() -> None:
     told = "OSError: Generic LocalFileSystem error: Unable to copy data to file: No space left"
     assert reason(RuntimeError(f"Traceback\n{said}\tat org.apache.spark.api.python\n")) == told
     assert reason(RuntimeError("x\nCaused by: java.io.IOError: No space left")) == "java.io.IOError: No space left"
+
+
+PYTHON = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "queries.py", line 304, in fold
+    found = rows.toArrow()
+            ^^^^^^^^^^^^^^
+  File "captured.py", line 285, in unwrap_spark_exception
+    raise converted from None
+{raised}
+
+=== Streaming Query ===
+Identifier: tour.aircraft.v1 [id = 4294f25c, runId = bf83ca57]
+
+Logical Plan:
+~WriteToMicroBatchDataSourceV1 ForeachBatchSink
++- ~Project [tail#22, carrier#23]
+   +- ~StreamingDataSourceV2ScanRelation[key#0, value#1] duramen
+
+py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "queries.py", line 304, in fold
+    found = rows.toArrow()
+            ^^^^^^^^^^^^^^
+  File "captured.py", line 285, in unwrap_spark_exception
+    raise converted from None
+{raised}
+
+\tat py4j.Protocol.getReturnValue(Protocol.java:476)
+"""
+
+
+WORKER = """pyspark.errors.exceptions.captured.PythonException: An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "tour.py", line 18, in f
+    raise Refused("no")
+tour.Refused: no"""
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (
+            "pyspark.errors.exceptions.captured.SparkRuntimeException: [USER_RAISED_EXCEPTION] t-0@0: it does not fit",
+            "[USER_RAISED_EXCEPTION] t-0@0: it does not fit",
+        ),
+        (
+            WORKER,
+            "tour.Refused: no",
+        ),
+    ],
+)
+def test_what_a_tables_batch_raises_is_told_by_its_words(raised: str, told: str) -> None:
+    """A value that does not fit was told as "An exception was raised by the Python Proxy", without its record."""
+    assert reason(RuntimeError(PYTHON.format(raised=raised))) == told
