@@ -353,10 +353,8 @@ class Connection:
         if outbox.waits:
             outbox.weigh()
         elif outbox.size and not self._sending:
-            if pending:
-                self._receiver.send_last(self)  # what else this turn has for it goes with it
-            else:
-                self.flush()
+            # What else this turn of the loop has for it goes with it.
+            self._receiver.send_last(self) if pending else self.flush()
         if self.is_backed_up:
             self.mute("backlog")
         elif self.muted:
