@@ -23,7 +23,7 @@ from duramen.server.network import Connection, Receiver
 from duramen.server.request import Request
 from duramen.wire.frame import API_VERSIONS
 from duramen.wire.messages import API
-from duramen.wire.runtime import skip_tags
+from duramen.wire.runtime import HEADER_TAGS, skip_tags
 
 if TYPE_CHECKING:
     from duramen.server.broker import Broker
@@ -36,8 +36,8 @@ HEADER_BYTES = HEADER.size
 REFUSED_PRODUCE_VERSIONS = (0, 1, 2)
 SMALL_BYTES = 256 * 1024
 MAX_ELEMENTS = 250_000
-"""Of all arrays of a request above SMALL_BYTES; a fetch session has at most 100,000 partitions. A frame full of the
-smallest elements would take minutes of the loop, and gigabytes."""
+"""Of all arrays of a request above SMALL_BYTES, its unknown tagged fields counted; a fetch session has at most 100,000
+partitions. A frame full of the smallest elements would take minutes of the loop, and gigabytes."""
 
 BUFFER_CAP_BYTES = 512 * 1024 * 1024
 IDLE_CHECK_SECONDS = 5.0
@@ -218,7 +218,7 @@ class Door:
             if client != connection.client_bytes:
                 connection.know_client(client, length)
             if version >= row.flexible_from:
-                position = position + 1 if view[position] == 0 else skip_tags(view, position)
+                position = position + 1 if view[position] == 0 else skip_tags(view, position, HEADER_TAGS)
             request = row.request_class(broker, connection, row, version, correlation_id)
             connection.expect(request)
             # Bytes behind the message are ignored, as Kafka does: librdkafka sends some (Metadata v11 and up).

@@ -48,7 +48,7 @@ def compile_decoder(root: Struct, classes: Classes, version: int, flexible: bool
 
 
 def compile_bounded(root: Struct, classes: Classes, version: int, flexible: bool) -> BoundedDecoder:
-    """The same for (buffer, position, most): DecodeError where all arrays together have more elements than `most`."""
+    """The same for (buffer, position, most): DecodeError where arrays and unknown tagged fields have more elements."""
     source = Source({**_RUNTIME, **classes.namespace})
     _DecoderWriter(root, classes, version, flexible, source, bounded=True).write()
     return source.function("decode", f"{root.name} v{version} bounded decode")
@@ -206,10 +206,7 @@ class _DecoderWriter:
         out.line(f"raise bad_length({path!r}, {count}, end - p)")
         out.close()
         if self._bounded:
-            out.line(f"left -= {count}")
-            out.open("if left < 0:")
-            out.line(f"raise too_many({path!r}, -left)")
-            out.close()
+            self._count_off(count, path)
         if isinstance(kind.element, Scalar) and kind.element is not UUID:
             code = kind.element.code
             small = out.fresh("s")
@@ -223,6 +220,12 @@ class _DecoderWriter:
             self._loop(kind.element, count, target, path)
         if nullable:
             out.close()
+
+    def _count_off(self, count: str, path: str) -> None:
+        self._out.line(f"left -= {count}")
+        self._out.open("if left < 0:")
+        self._out.line(f"raise too_many({path!r}, -left)")
+        self._out.close()
 
     def _loop(self, element: Scalar | Text | Struct, count: str, target: str, path: str) -> None:
         out = self._out
@@ -260,6 +263,9 @@ class _DecoderWriter:
         self._fixed("B", 1, count)
         self._flush()
         out.open(f"if {count}:")
+        if self._bounded:
+            out.line(f"{count}, _ = read_uvarint(buf, p - 1)")
+            self._count_off(f"max({count} - {len(fields)}, 0)" if fields else count, f"the tagged fields of {path}")
         if not fields:
             out.line("p = skip_tags(buf, p - 1)")
             out.close()

@@ -14,6 +14,10 @@ MISSING: Final = object()
 LONGEST_STRING: Final = 32767
 """Bytes; Kafka refuses longer strings also where the length field could say more."""
 
+MOST_TAGS: Final = 1 << 32
+HEADER_TAGS: Final = 1_000
+"""A request's header has none so far; each one costs half a microsecond, and fits into two bytes."""
+
 SMALL: Final = 9
 """Arrays of numbers up to this length (excluded) have their packing ready."""
 
@@ -63,10 +67,12 @@ def long_string_length(length: int) -> bytes:
     return uvarint(length)
 
 
-def skip_tags(buffer: memoryview | bytes, position: int) -> int:
-    """Position behind a section of tagged fields nobody asked for."""
+def skip_tags(buffer: memoryview | bytes, position: int, most: int = MOST_TAGS) -> int:
+    """Position behind a section of tagged fields nobody asked for; DecodeError for more than `most`."""
     count, position = read_uvarint(buffer, position)
     end = len(buffer)
+    if count > most:
+        raise too_many("the tagged fields", count - most)
     if count * 2 > end - position:
         raise bad_length("tagged fields", count, end - position)
     for _ in range(count):

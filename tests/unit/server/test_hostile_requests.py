@@ -21,6 +21,7 @@ from duramen.wire.batch import build_batch
 from duramen.wire.errors import EncodeError
 from duramen.wire.frame import encode_request
 from duramen.wire.messages import API
+from duramen.wire.runtime import uvarint
 from duramen.wire.types import BOOL, FLOAT64, UUID, Array, Blob, Field, Struct, Text
 
 REQUESTS = int(os.environ.get("DURAMEN_HOSTILE_REQUESTS", "2000"))
@@ -193,3 +194,29 @@ def test_so_is_a_produce_request_of_an_old_version() -> None:
     server.run()
     assert line.closed
     assert "elements more than" in str(server.events[-1][1]["reason"])
+
+
+@pytest.mark.parametrize(("key", "version"), [(18, 3), (1, 12)])
+def test_tagged_fields_count_as_elements(key: int, version: int) -> None:
+    """Fifty million of them fit into a request, and everybody waited a minute while they were skipped."""
+    server = InProcess()
+    body = {"client_software_name": "s", "client_software_version": "1"} if key == 18 else {"session_epoch": -1}
+    parts = encode_request(API[key], version, 1, "c", API[key].request.new(**body))
+    plain = b"".join(map(bytes, parts))[4:]  # type: ignore[arg-type]
+    header_end = 10 + len("c")
+
+    def answered(in_header: int, in_body: int) -> bool:
+        line = server.connect()
+        header, rest = plain[:header_end], plain[header_end + 1 : -1]
+        payload = header + tags(in_header) + rest + tags(in_body)
+        line._arrived += struct.pack(">i", len(payload)) + payload
+        server.run()
+        return not line.closed
+
+    def tags(count: int) -> bytes:
+        return uvarint(count) + b"\x63\0" * count
+
+    assert answered(1000, 1000)
+    assert answered(0, MAX_ELEMENTS)
+    assert not answered(0, MAX_ELEMENTS + 10), "some are known"
+    assert not answered(1001, 0)
