@@ -169,7 +169,7 @@ class PastCache:
         count = self.count
         return count is None or count(descriptor, offset, length) >= pages(offset, length)
 
-    def absent(self, descriptor: int, offset: int, length: int) -> bool:
+    def nonresident(self, descriptor: int, offset: int, length: int) -> bool:
         """Whether none of these bytes is in memory, as far as the system can tell; False where it cannot tell."""
         count = self.count
         return count is not None and count(descriptor, offset, length) == 0

@@ -38,7 +38,7 @@ class File(Protocol):
     def resident(self, offset: int, length: int) -> bool:
         """Whether all these bytes are in memory, as far as the system can tell; True where it cannot tell at all."""
 
-    def absent(self, offset: int, length: int) -> bool:
+    def nonresident(self, offset: int, length: int) -> bool:
         """Whether none of these bytes is in memory, as far as the system can tell; False where it cannot tell."""
 
     def read_cold(self, buffer: memoryview, offset: int, *, settled: bool = False) -> int:

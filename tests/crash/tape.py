@@ -405,7 +405,7 @@ class TapeFile:
         """See ports.File."""
         return True
 
-    def absent(self, offset: int, length: int) -> bool:
+    def nonresident(self, offset: int, length: int) -> bool:
         """See ports.File."""
         return False
 

@@ -16,7 +16,7 @@ from duramen.ports import Buffer, File, Space
 
 CALLER = 3
 """Frames from `calling_site` through `Watch.met` and the port's method up to whoever called that."""
-HINTS = frozenset({"drop_cache", "resident", "absent", "cache_bytes", "descriptor_limit"})
+HINTS = frozenset({"drop_cache", "resident", "nonresident", "cache_bytes", "descriptor_limit"})
 """Methods that tell or ask something the answer to which changes no result: the port lets no error of theirs out."""
 
 
@@ -192,10 +192,10 @@ class WatchedFile:
         self._watch.met("resident", self.path)
         return not self._disk.cold and self._inner.resident(offset, length)
 
-    def absent(self, offset: int, length: int) -> bool:
+    def nonresident(self, offset: int, length: int) -> bool:
         """See ports.File."""
-        self._watch.met("absent", self.path)
-        return self._disk.cold or self._inner.absent(offset, length)
+        self._watch.met("nonresident", self.path)
+        return self._disk.cold or self._inner.nonresident(offset, length)
 
     def read_cold(self, buffer: memoryview, offset: int, *, settled: bool = False) -> int:
         """See ports.File."""

@@ -36,6 +36,11 @@ MOST_QUEUED = 30_000
 """Records that the producer holds: what it is left with when it stops has to find room, too."""
 
 
+PATIENCE_SECONDS = 30.0
+LOOK_EVERY = 1000
+"""Records."""
+
+
 class Brim:
     """One node on such a volume, and what its one producer was told."""
 
@@ -76,8 +81,12 @@ class Brim:
         )
 
     def _flood(self, producer: Producer, seconds: float) -> None:
+        """For so long; on a busy machine until the disk is full, or has not become so for PATIENCE_SECONDS."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        patience = end + (0 if self.times_full() else PATIENCE_SECONDS)
+        while (now := time.monotonic()) < end or now < patience:
+            if now >= end and self.sent % LOOK_EVERY == 0 and self.times_full():
+                return
             value = b"%010d" % self.sent + bytes(self.random.randrange(200, 1400))
             partition = self.random.randrange(PARTITIONS)
             try:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duramen.cli.output import printable, reason
-from duramen.cli.termination import code_of
 from duramen.errors import ConfigError, DuramenError
 from duramen.version import VERSION
 
@@ -138,12 +137,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except click.ClickException as mistake:
         return _refuse(mistake)
-    except click.Abort as interruption:
+    except click.Abort:
         # Click has ended the line that shows ^C.
-        return code_of(interruption)
-    except KeyboardInterrupt as interruption:
+        return 130
+    except KeyboardInterrupt:
         click.echo(err=True)
-        return code_of(interruption)
+        return 130
     except BrokenPipeError:
         return _reader_left()
     except ConfigError as error:

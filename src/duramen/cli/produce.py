@@ -29,7 +29,7 @@ from duramen.cli.connection import (
 from duramen.cli.output import Progress, human_bytes, note, pairs, plural, print_json
 from duramen.cli.records import Headers, Outgoing, from_json, from_line, from_object, unescape
 from duramen.cli.settings import topic_resource
-from duramen.cli.termination import Terminated
+from duramen.cli.termination import Terminated, quiet_end
 
 EPILOG = """\b
 Examples:
@@ -292,9 +292,13 @@ def command(
             finally:
                 # What was read before an interruption or a bad line is still delivered; a second Ctrl-C gives it up.
                 _flush(producer, delivery, interrupt)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
         left = f"; {len(producer):,} more may or may not be" if len(producer) else ""
-        note(f"\ninterrupted: {plural(delivery.records, 'record')} written{left}")
+        told = f"interrupted: {plural(delivery.records, 'record')} written{left}"
+        if isinstance(interruption, Terminated):
+            note(told)
+            raise quiet_end() from None
+        note(f"\n{told}")
         raise
     except click.ClickException as mistake:
         raise click.ClickException(f"{mistake.message} {sentence(delivery.told)}") from None

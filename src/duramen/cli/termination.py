@@ -7,11 +7,16 @@ import signal
 import threading
 from collections.abc import Iterator
 
+import click
+
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came."""
+    """SIGTERM came. A command turns it into `quiet_end`: nobody typed ^C, so there is no line of it to be ended."""
 
-    CODE = 143
+
+def quiet_end() -> click.exceptions.Exit:
+    """What ends a command with the exit code of who was terminated: 128 and the signal's number."""
+    return click.exceptions.Exit(128 + signal.SIGTERM)
 
 
 def _end(*_: object) -> None:
@@ -20,18 +25,14 @@ def _end(*_: object) -> None:
 
 @contextlib.contextmanager
 def ended_in_order() -> Iterator[None]:
-    """Inside of this SIGTERM raises Terminated: a member leaves its group, what was read is written and told."""
+    """Inside of this SIGTERM raises Terminated, outside it is the command's end: a member leaves its group before."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals go elsewhere
         return
     before = signal.signal(signal.SIGTERM, _end)
     try:
         yield
+    except Terminated:
+        raise quiet_end() from None
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def code_of(interruption: BaseException) -> int:
-    """The exit code of who was interrupted: 128 and the signal's number."""
-    causes = (interruption, interruption.__cause__, interruption.__context__)
-    return Terminated.CODE if any(isinstance(cause, Terminated) for cause in causes) else 130

@@ -406,9 +406,9 @@ class CrashFile:
         """See ports.File."""
         return self._inode.is_resident(offset, length)
 
-    def absent(self, offset: int, length: int) -> bool:
+    def nonresident(self, offset: int, length: int) -> bool:
         """See ports.File."""
-        return self._inode.is_absent(offset, length)
+        return self._inode.is_nonresident(offset, length)
 
     def read_cold(self, buffer: memoryview, offset: int, *, settled: bool = False) -> int:
         """See ports.File: what is in memory without waiting, the rest as a read and a drop."""

@@ -74,7 +74,7 @@ class Inode:
             return True
         return not any(page in self.cold for page in range(offset // PAGE, (offset + length - 1) // PAGE + 1))
 
-    def is_absent(self, offset: int, length: int) -> bool:
+    def is_nonresident(self, offset: int, length: int) -> bool:
         """Whether no page of this range is in memory."""
         return all(page in self.cold for page in range(offset // PAGE, (offset + length - 1) // PAGE + 1))
 

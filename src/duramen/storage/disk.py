@@ -114,8 +114,8 @@ class RealFile:
     def resident(self, offset: int, length: int) -> bool:
         return self._disk.resident(self.fileno(), offset, length)
 
-    def absent(self, offset: int, length: int) -> bool:
-        return self._disk.absent(self.fileno(), offset, length)
+    def nonresident(self, offset: int, length: int) -> bool:
+        return self._disk.nonresident(self.fileno(), offset, length)
 
     def read_cold(self, buffer: memoryview, offset: int, *, settled: bool = False) -> int:
         read = self._disk.read_settled if settled else self._disk.read_past

@@ -179,7 +179,7 @@ class HotWindow:
         if not self.covers(segment, start, stop, dropped=True):
             raise WouldBlockError
         blocks = range(start // BLOCK_BYTES, -(-around // BLOCK_BYTES))
-        if file.absent(start, around - start):  # as old data is: the question block by block would hold the loop
+        if file.nonresident(start, around - start):  # as old data is: the question block by block would hold the loop
             absent: Sequence[int] = blocks
         else:
             absent = [block for block in blocks if not _is_resident(file, block, start, around)]

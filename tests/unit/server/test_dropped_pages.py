@@ -123,18 +123,18 @@ def test_of_what_is_gone_altogether_the_loop_asks_once(served: InProcess, monkey
     file = segment(served).open_file()
     file.drop_cache(0, file.size())
     asked: list[int] = []
-    resident, absent = CrashFile.resident, CrashFile.absent
+    resident, nonresident = CrashFile.resident, CrashFile.nonresident
 
     def count_resident(self: CrashFile, offset: int, length: int) -> bool:
         asked.append(length)
         return resident(self, offset, length)
 
-    def count_absent(self: CrashFile, offset: int, length: int) -> bool:
+    def count_nonresident(self: CrashFile, offset: int, length: int) -> bool:
         asked.append(length)
-        return absent(self, offset, length)
+        return nonresident(self, offset, length)
 
     monkeypatch.setattr(CrashFile, "resident", count_resident)
-    monkeypatch.setattr(CrashFile, "absent", count_absent)
+    monkeypatch.setattr(CrashFile, "nonresident", count_nonresident)
     line = served.connect()
     assert offsets(line, 0, 5 * RECORD) == list(range(5))
     assert 0 < len(asked) < 10, asked

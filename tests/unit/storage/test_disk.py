@@ -385,17 +385,17 @@ def test_what_is_in_memory_is_resident(tmp_path: Path, ask: str) -> None:
     file.sync()
     for offset, length in ((0, 1), (0, 300_000), (4095, 2), (299_999, 1)):
         assert file.resident(offset, length)
-        assert not file.absent(offset, length)
+        assert not file.nonresident(offset, length)
     if evicted(file, 300_000):
         for offset, length in ((0, 1), (0, 300_000), (4095, 2), (299_999, 1)):
             assert not file.resident(offset, length)
-            assert file.absent(offset, length)
+            assert file.nonresident(offset, length)
         file.pread(1, 299_999)
         assert file.resident(299_999, 1)
-        assert not file.absent(0, 300_000)
+        assert not file.nonresident(0, 300_000)
     disk.count = None
     assert file.resident(0, 300_000)  # nothing can be asked
-    assert not file.absent(0, 300_000)
+    assert not file.nonresident(0, 300_000)
     file.close()
 
 
