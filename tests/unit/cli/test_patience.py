@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -15,10 +16,9 @@ from duramen.errors import DeadlineError, NetworkError
 
 @pytest.fixture(autouse=True)
 def passed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds that were slept, on a clock of its own."""
+    """Seconds that were slept, on a clock of its own: other threads of the process keep theirs."""
     slept: list[float] = []
-    monkeypatch.setattr(patience.time, "sleep", slept.append)
-    monkeypatch.setattr(patience.time, "monotonic", lambda: sum(slept))
+    monkeypatch.setattr(patience, "time", SimpleNamespace(sleep=slept.append, monotonic=lambda: sum(slept)))
     return slept
 
 
