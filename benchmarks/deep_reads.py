@@ -4,7 +4,8 @@ A producer and a tailing consumer work at a steady rate; in every other round a 
 its beginning, as fast as it gets it: by Fetch from the broker, or with `--reader storage` as Spark's tasks do, from the
 files and past the broker. The answer is the ratio of the tail's p99 with that reader and without it, and how much of
 the tail's log and of the old one is in memory before and after. The same ratio stands beside it for a process that
-takes as much processor time as that reading did and has nothing to do with the node: what sharing the machine costs.
+reads the same files as fast, takes as much processor time as that reading did, and has nothing to do with the node:
+what sharing the machine costs.
 
 python -m benchmarks.deep_reads [--reader fetch|storage] [--rounds N] [--seconds S] [--rate R] [--gib G] [--only MODE]
                                 [--kafka] [--data-dir DIR] [--small]
@@ -44,6 +45,7 @@ from duramen.page_cache import PAGE_BYTES, count_call
 MIB = 1 << 20
 GIB = 1 << 30
 AIMS: dict[Durability, float] = {"page-cache": 1.3, "fsync": 2.0}
+HALVES = ("alone", "beside", "beside_bystander")
 LEAST = {"rounds": 7, "gib": 4.0, "samples": 20_000}
 """Below these a run is not kept as a result."""
 
@@ -213,17 +215,18 @@ def back_fill(options: Any, broker: BrokerProcess, topic: str, seconds: float) -
 
 def tail(broker: BrokerProcess, topic: str, options: argparse.Namespace) -> Sample:
     """One measurement of the tail: each record carries the moment it was due."""
-    before = broker.cpu_seconds()
+    before, stolen = broker.cpu_seconds(), machine.stolen_seconds()
     sample = clients.raw(
         "tail", broker.port, options.seconds + 60, topic=topic, rate=options.rate, size=100, seconds=options.seconds
     )
     sample["broker_cpu_s"] = round(broker.cpu_seconds() - before, 4)
+    sample["stolen_s"] = round(machine.stolen_seconds() - stolen, 2)
     return sample
 
 
 def one_round(broker: BrokerProcess, old: OldLog, topics: tuple[str, str], options: Any, number: int) -> Sample:
-    """The tail alone, then beside the back-filling reader, both on a settled disk and a log just proved cold; then
-    beside a process that takes as much processor time as that reading did."""
+    """The tail alone, then beside the back-filling reader, then beside a process that reads as much from the same files
+    and takes as much processor time as that reading did: on a settled disk and a log just proved cold."""
     tailed, deep = topics
     old.chill(number)
     machine.settle_disk(broker.directory)
@@ -242,8 +245,11 @@ def one_round(broker: BrokerProcess, old: OldLog, topics: tuple[str, str], optio
     cached_after = old.cached_bytes()
     taken = read.get("client_cpu_s", read.get("processor_s", 0.0)) / read["seconds"]
     taken += max(0.0, beside["broker_cpu_s"] - alone["broker_cpu_s"]) / options.seconds
+    rate = read["bytes"] / read["seconds"]
+    old.chill(number)
     machine.settle_disk(broker.directory)
-    with Program("bystander", "computing", [f"{taken:.4f}"], seconds) as bystander:
+    words = [f"{taken:.4f}", f"{rate:.0f}", *map(str, old.paths)]
+    with Program("bystander", "computing", words, seconds) as bystander:
         neighbour = tail(broker, tailed, options)
     return {
         "alone": alone,
@@ -255,7 +261,7 @@ def one_round(broker: BrokerProcess, old: OldLog, topics: tuple[str, str], optio
         "ratio_p99": beside["p99_us"] / alone["p99_us"],
         "ratio_p50": beside["p50_us"] / alone["p50_us"],
         "backfill": read,
-        "backfill_mb_s": round(read["bytes"] / read["seconds"] / 1e6, 1),
+        "backfill_mb_s": round(rate / 1e6, 1),
         "cold": cold,
         "cached_during_bytes": cached,
         "cached_after_bytes": cached_after,
@@ -277,6 +283,7 @@ def measure(side: Side, durability: Durability, old: OldLog, deep: str, options:
             f"  {durability} {number or 'warm-up'}: p99 {found['alone']['p99_us'] / 1e3:.2f} → "
             f"{found['beside']['p99_us'] / 1e3:.2f} ms ({found['ratio_p99']:.2f}×), p50 {found['ratio_p50']:.2f}×, "
             f"beside a bystander of {found['reading_took_of_a_core']:.1%} {found['ratio_p99_bystander']:.2f}×, "
+            f"stolen by the host {' / '.join(format(found[half]['stolen_s'] * 1e3, '.0f') for half in HALVES)} ms, "
             f"back-fill {found['backfill_mb_s']:.0f} MB/s, old log in memory "
             f"{found['cached_during_bytes'] / MIB:.0f} → {found['cached_after_bytes'] / MIB:.0f} MiB, "
             f"tail's log {_share(found['tail_log_before'])} → {_share(found['tail_log_after'])}"
@@ -363,6 +370,10 @@ def report(facts: dict[str, Any], modes: dict[str, Any], options: Any, reporter:
             "p99_alone_ms": row.theirs,
             "median_ratio_p99": row.ratio,
             "median_ratio_p99_bystander": statistics.median(entry["ratio_p99_bystander"] for entry in rounds),
+            "stolen_ms_per_s": {
+                half: statistics.median(entry[half]["stolen_s"] for entry in rounds) / options.seconds * 1e3
+                for half in HALVES
+            },
             "reading_took_of_a_core": statistics.median(entry["reading_took_of_a_core"] for entry in rounds),
             "median_ratio_p50": statistics.median(entry["ratio_p50"] for entry in rounds),
             "aim": row.aim,
@@ -384,8 +395,10 @@ def report(facts: dict[str, Any], modes: dict[str, Any], options: Any, reporter:
         )
         figures = facts["figures"][durability]
         reporter.note(
-            f"beside a process that only takes as much processor time ({figures['reading_took_of_a_core']:.1%} of a "
-            f"core): {figures['median_ratio_p99_bystander']:.2f}"
+            f"beside a process that only reads as much from the disk and takes as much processor time "
+            f"({figures['reading_took_of_a_core']:.1%} of a core): {figures['median_ratio_p99_bystander']:.2f}; "
+            "milliseconds a second that the host gave the machine no time: "
+            + ", ".join(f"{half.replace('_', ' a ')} {taken:.1f}" for half, taken in figures["stolen_ms_per_s"].items())
         )
     if "fsync" in modes:
         reporter.note("fsync: back-fill and the journal's syncs share one disk.")

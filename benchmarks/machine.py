@@ -82,6 +82,15 @@ def versions() -> dict[str, str]:
     return found
 
 
+def stolen_seconds() -> float:
+    """Of all processors since they were started: how long they had work, and their host gave them no time."""
+    try:
+        words = Path("/proc/stat").read_text().partition("\n")[0].split()
+    except OSError:
+        return 0.0
+    return int(words[8]) / os.sysconf("SC_CLK_TCK") if len(words) > 8 else 0.0
+
+
 def fdatasync_ms(directory: Path, rounds: int = 200, size: int = 16384, limit_seconds: float = 5.0) -> dict[str, float]:
     """What the disk itself takes to make an append of `size` bytes durable: p50 and p99 in milliseconds."""
     path = directory / "fdatasync.probe"

@@ -204,6 +204,10 @@ class Transport(Protocol):
     def send(self, parts: Sequence[Part]) -> int:
         """Send as much as the socket takes of the parts' concatenation; returns bytes taken (0: would block)."""
 
+    def pace(self, bytes_per_second: int) -> bool:
+        """Let what `send` takes from now on leave at this rate at most (0: as fast as it can). False: the system cannot
+        do that, and nothing has changed."""
+
     def set_reader(self, callback: Callable[[], None] | None) -> None:
         """Call back whenever there is something to read; None stops that (how a connection is muted)."""
 

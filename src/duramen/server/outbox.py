@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 SLOW_PIECE_BYTES = 64 * 1024
 """What a connection that is held back sends at a time."""
 
+PACED_PIECE_BYTES = 128 * 1024
+"""The same where the system keeps the pace: what a turn of the loop hands over to it."""
+
 SLOW_CREDIT_SECONDS = 0.01
 """How far behind the clock it may be: what came too late by the timers' inaccuracy is made up for."""
 
@@ -29,6 +32,7 @@ class Outbox:
         "_due",
         "_go_on",
         "_held_bytes",
+        "_paced",
         "_rate",
         "_receiver",
         "_transport",
@@ -45,6 +49,8 @@ class Outbox:
         self._receiver = receiver
         self._go_on = go_on
         self._rate = 0.0
+        self._paced = False
+        """The system keeps the pace, the last one that it was told."""
         self._due = 0.0
         self.parts: list[Part] = []
         self.size = 0
@@ -58,7 +64,12 @@ class Outbox:
     def send(self) -> None:
         """Send what the socket takes. OSError: the connection is gone."""
         rate = self._rate
-        sent = self._transport.send(first_bytes(self.parts, SLOW_PIECE_BYTES) if rate else self.parts)
+        if rate:
+            sent = self._transport.send(first_bytes(self.parts, PACED_PIECE_BYTES if self._paced else SLOW_PIECE_BYTES))
+        else:
+            if self._paced:
+                self._paced = not self._transport.pace(0)
+            sent = self._transport.send(self.parts)
         self._receiver.bytes_out += sent
         self.size -= sent
         if self.size == 0:
@@ -75,15 +86,20 @@ class Outbox:
         self._let_go(memory_of(gone[: self._weighed]))
         self._weighed = max(0, self._weighed - len(gone))
         self.weigh()
-        if rate and sent:
+        if rate and sent and not self._paced:
             self._wait_until_due(sent)
         elif not self.waits:
             self.waits = True
-            self._transport.set_writer(self._go_on)
+            self._transport.set_writer(self._go_on_last if self._paced else self._go_on)
 
     def slow_down(self, bytes_per_second: float) -> None:
         """Until everything is sent: small pieces, at this rate, so that others hardly feel them; 0: as ever."""
         self._rate = bytes_per_second
+        if bytes_per_second:
+            self._paced = self._transport.pace(int(bytes_per_second))
+
+    def _go_on_last(self) -> None:
+        self._receiver.call_last(self._go_on)
 
     def _wait_until_due(self, sent: int) -> None:
         now = self._receiver.monotonic()

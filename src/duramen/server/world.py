@@ -42,6 +42,12 @@ SHORT_BYTES = 64 * 1024
 ALONE_SECONDS = 1.0
 """How long after the last short reply the long ones still make room for the next."""
 
+SO_MAX_PACING_RATE = 47
+"""As in Linux's <asm-generic/socket.h>; Python has no name for it."""
+
+UNPACED = -1
+MOST_PACE = (1 << 31) - 1
+
 SWITCH_SECONDS = 0.0001
 """How long a thread may keep the interpreter to itself once the loop wants it back. CPython's own 5 ms, paid whenever a
 call into the kernel returns while another thread computes, would be most of a request's latency."""
@@ -233,6 +239,16 @@ class SocketTransport:
                 raise _ended(span)
             done += sent
         return done
+
+    def pace(self, bytes_per_second: int) -> bool:
+        if sys.platform != "linux":
+            return False
+        rate = min(bytes_per_second, MOST_PACE) if bytes_per_second > 0 else UNPACED
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, rate)
+        except OSError:
+            return False
+        return True
 
     def set_reader(self, callback: Callable[[], None] | None) -> None:
         self._loop.set_reader(self._fd, callback)

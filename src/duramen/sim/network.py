@@ -125,6 +125,7 @@ class SimTransport:
         self._in_flight = 0
         self._capacity = self._network.random.randint(*self._network.conditions.pipe_bytes)
         self._last_arrival = 0.0
+        self._pace = 0
         self._ended = False
         self._error: OSError | None = None
         self._reader: Callable[[], None] | None = None
@@ -226,6 +227,14 @@ class SimTransport:
             self._carry(data)
         return len(data)
 
+    def pace(self, bytes_per_second: int) -> bool:
+        """See ports.Transport. Every other pipe, by its capacity, is of a system that can."""
+        self._check()
+        if self._capacity % 2:
+            return False
+        self._pace = bytes_per_second
+        return True
+
     def set_reader(self, callback: Callable[[], None] | None) -> None:
         """See ports.Transport."""
         self._reader = callback
@@ -260,14 +269,18 @@ class SimTransport:
             if stop > start:
                 piece = bytes(data[start:stop])
                 other._in_flight += len(piece)
-                self._later(other, lambda piece=piece: other._take(piece))  # type: ignore[misc]
+                seconds = len(piece) / self._pace if self._pace else 1e-9
+                self._later(other, lambda piece=piece: other._take(piece), behind=seconds)  # type: ignore[misc]
                 start = stop
 
-    def _later(self, end: SimTransport, callback: Callable[[], None], *, in_order: bool = True) -> None:
-        """Let something arrive at one end after a delay, behind everything sent there before."""
-        time = self._network.loop.now + self._network.delay()
+    def _later(
+        self, end: SimTransport, callback: Callable[[], None], *, in_order: bool = True, behind: float = 1e-9
+    ) -> None:
+        """Let something arrive at one end after a delay, so long behind everything sent there before."""
+        now = self._network.loop.now
+        time = now + self._network.delay()
         if in_order:
-            time = end._last_arrival = max(time, end._last_arrival + 1e-9)
+            time = end._last_arrival = max(time, max(now, end._last_arrival) + behind)
         self._network.loop.at(time, end._port.process, callback)
 
     def _take(self, piece: bytes) -> None:

@@ -57,12 +57,14 @@ def aborted_between(segments: Sequence[Segment], first: int, last: int) -> list[
 class Reader:
     """The reading side of one log."""
 
-    __slots__ = ("_hot", "_opened", "_positions", "notices")
+    __slots__ = ("_hot", "_likely", "_opened", "_positions", "notices")
 
     def __init__(self, hot: HotWindow) -> None:
         self._hot = hot
         self._positions: dict[int, int] = {}
         self._opened: tuple[Segment, ...] = ()
+        self._likely = 0
+        """Bytes of a batch, by the last one that was read from the disk: the next one is probably of that size."""
         self.notices: tuple[CorruptLogError, ...] = ()
         """Damage that a read met and got around; whoever tells of it empties this."""
 
@@ -284,6 +286,7 @@ class Reader:
         plan = ReadPlan(
             file, segment.path, segment.flushed, segment.base_offset, segment.next_offset, seal, index_file,
             segment.index_entries, hint, offset, bound, room, first, settled=segment.sealed and not active,
+            likely=self._likely,
         )  # fmt: skip
         checked_in = self._checked_in(segment, file, offset)
         pending = Pending(plan, self._hot.buffers, checked_in, recent=recent, follows=start is not None)
@@ -315,6 +318,7 @@ class Reader:
                 return False
             if self._hot.generation != generation:
                 return False  # the log may have been cut meanwhile, and other bytes lie there by now
+            self._likely = found.last_size
             end = found.position + len(found.data)
             if found.next_offset < segment.next_offset:
                 self.remember(found.next_offset, end)

@@ -30,6 +30,8 @@ class ColdRead(NamedTuple):
     data: memoryview
     next_offset: int
     position: int
+    last_size: int = 0
+    """Bytes of the last batch."""
 
 
 class ReadPlan(NamedTuple):
@@ -54,6 +56,8 @@ class ReadPlan(NamedTuple):
     """Most bytes that are read at once, a single batch of more aside."""
     settled: bool = False
     """Nobody writes the file any more, and it is on the disk."""
+    likely: int = 0
+    """Bytes that its first batch probably has: less would be read twice."""
 
 
 class Pending:
@@ -98,6 +102,7 @@ class Pending:
         stays: what it brings stays in memory, where the next who reads it finds it.
         """
         self._stays = self.recent or stays
+        most = max(most, self.plan.likely)
         self.plan = self.plan._replace(piece=min(self.plan.piece, most))
         self.size = min(self.size, most)
 
@@ -231,6 +236,7 @@ def _collect(
         data = _fetch_checked(plan, fetch, position, position + first.size)
     limit = max(min(plan.max_bytes, plan.piece), first.size)
     taken, next_offset = _leap(plan, read_index, data, position, min(limit, len(data)))
+    last_size = 0
     while taken + HEADER_SIZE <= len(data):
         header = _header(plan, data, taken, position + taken)
         if header.base_offset >= plan.end_offset or taken + header.size > min(limit, len(data)):
@@ -246,7 +252,8 @@ def _collect(
             )
         taken += header.size
         next_offset = header.next_offset
-    return ColdRead(data[:taken], next_offset, position)
+        last_size = header.size
+    return ColdRead(data[:taken], next_offset, position, last_size)
 
 
 def _leap(plan: ReadPlan, read_index: ReadIndex, data: memoryview, position: int, limit: int) -> tuple[int, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from partition_world import Bench, joined, plain
 
@@ -228,6 +230,26 @@ def taken(bench: Bench, offset: int, *, stays: bool) -> tuple[Pending, int]:
     assert (span is not None) == stays
     assert span is None or span.file.pread(span.length, span.position) == data
     return part, brought
+
+
+def test_a_batch_larger_than_may_be_read_at_once_is_read_once_where_the_last_one_tells_its_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("duramen.storage.hot_window.RECENT_BYTES", 0)
+    bench = Bench(CrashDisk())
+    for number in range(4):
+        bench.produce(plain(Random(number).randbytes(300_000)))
+    evict(bench)
+    brought = []
+    for offset in range(4):
+        (part,) = bench.partition.read(offset, 1 << 20, 0).parts
+        assert isinstance(part, Pending)
+        part.limit(200_000)
+        found = part.run()
+        assert (found.next_offset, len(found.data) // 300_000) == (offset + 1, 1)
+        brought.append(part.complete())
+    assert brought[0] > 500_000, "of the first one nothing was known"
+    assert all(300_000 <= size < 300_000 + 2 * BLOCK_BYTES for size in brought[1:])
 
 
 def test_what_may_stay_is_in_memory_for_the_next_reader(monkeypatch: pytest.MonkeyPatch) -> None:

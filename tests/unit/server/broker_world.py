@@ -83,6 +83,9 @@ class Line:
         self._received += data
         return len(data)
 
+    def pace(self, bytes_per_second: int) -> bool:
+        return False
+
     def set_reader(self, callback: Callable[[], None] | None) -> None:
         self._reader = callback
 

@@ -15,7 +15,7 @@ from duramen.server.network import (
     Connection,
     Receiver,
 )
-from duramen.server.outbox import SLOW_PIECE_BYTES
+from duramen.server.outbox import PACED_PIECE_BYTES, SLOW_PIECE_BYTES
 from duramen.server.unread import MOST_UNSENT_BYTES
 
 
@@ -32,6 +32,8 @@ class Wire:
         self.reader: Callable[[], None] | None = None
         self.writer: Callable[[], None] | None = None
         self.closed = False
+        self.paces: list[int] | None = None
+        """What it was told, where its system can keep a pace."""
 
     def recv_into(self, view: memoryview) -> int:
         if not self.arrived:
@@ -49,6 +51,12 @@ class Wire:
         self.takes -= len(data)
         self.sent += data
         return len(data)
+
+    def pace(self, bytes_per_second: int) -> bool:
+        if self.paces is None:
+            return False
+        self.paces.append(bytes_per_second)
+        return True
 
     def set_reader(self, callback: Callable[[], None] | None) -> None:
         self.reader = callback
@@ -360,6 +368,47 @@ def test_a_connection_that_is_slowed_down_sends_small_pieces_at_its_rate() -> No
     server.deliver(wire, frames(b"x"))
     assert len(wire.sent) == 1_000_000, "only until everything was sent"
     assert not server.timers
+
+
+def test_where_the_system_keeps_the_pace_it_is_handed_larger_pieces_at_the_end_of_each_turn() -> None:
+    server = Server(lambda asked: asked.answer(b"s"))
+    wire, connection = server.connect()
+    wire.paces = []
+    connection.outbox.slow_down(1 << 20)
+    server.auto = lambda asked: asked.answer(b"a" * 100_000, b"b" * 400_000)
+    server.deliver(wire, frames(b"x"))
+    pieces = [len(wire.sent)]
+    while len(wire.sent) < 500_000:
+        assert wire.writer is not None
+        assert not server.timers
+        wire.writer()
+        assert len(wire.sent) == sum(pieces), "others come first"
+        server.run()
+        pieces.append(len(wire.sent) - sum(pieces))
+    assert pieces[:-1] == [PACED_PIECE_BYTES] * 3
+    assert wire.writer is None
+    assert wire.sent == b"a" * 100_000 + b"b" * 400_000
+    assert wire.paces == [1 << 20]
+    server.auto = lambda asked: asked.answer(b"c" * 500_000)
+    server.deliver(wire, frames(b"x"))
+    server.deliver(wire, frames(b"x"))
+    assert len(wire.sent) == 1_500_000, "at once"
+    assert wire.paces == [1 << 20, 0], "it is lifted with the next reply, once"
+
+
+def test_a_pace_that_is_lifted_while_pieces_wait_holds_for_none_of_them() -> None:
+    server = Server(lambda asked: asked.answer(b"a" * 500_000))
+    wire, connection = server.connect()
+    wire.paces = []
+    connection.outbox.slow_down(1 << 20)
+    server.deliver(wire, frames(b"x"))
+    connection.outbox.slow_down(0)
+    assert wire.writer is not None
+    wire.writer()
+    server.run()
+    assert wire.paces == [1 << 20, 0]
+    assert len(wire.sent) == 500_000
+    assert wire.writer is None
 
 
 def test_a_slow_connection_waits_for_its_peer_too_and_ends_like_others() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +118,31 @@ def test_accepted_connections_have_the_send_buffer_that_was_asked_for(wanted: in
     finally:
         executor.close()
         loop.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps a pace for us")
+def test_the_system_keeps_a_pace_until_it_is_told_otherwise() -> None:
+    loop, world, executor = real_world()
+    accepted: list[Any] = []
+    took = []
+    try:
+        listener = world.network.listen("127.0.0.1", 0, accepted.append)
+        with socket.create_connection((listener.host, listener.port), timeout=10) as client:
+            while not accepted:
+                loop.turn()
+            for pace in (4 << 20, 0):
+                assert accepted[0].pace(pace)
+                began = time.monotonic()
+                sent = got = 0
+                while got < 1 << 20:
+                    sent += accepted[0].send([bytes((1 << 20) - sent)]) if sent < 1 << 20 else 0
+                    got += len(client.recv(1 << 20))
+                took.append(time.monotonic() - began)
+            accepted[0].close()
+            assert not accepted[0].pace(1), "it is closed"
+        listener.close()
+    finally:
+        executor.close()
+        loop.close()
+    assert took[0] > 0.15, "a quarter of a second for a megabyte, less what leaves before the first round trip"
+    assert took[1] < took[0]

@@ -228,6 +228,25 @@ class TestNetwork:
         drain(loop)
         assert transport.send([b"x"]) == 0
 
+    def test_every_other_system_keeps_a_pace(self) -> None:
+        took = {}
+        for capacity in (100_000, 100_001):
+            loop, server, client = ports(1, pipe_bytes=(capacity, capacity), partial=0.0)
+            accepted: list[Transport] = []
+            server.listen("h", 9092, accepted.append)
+            caller = Caller(client.connect("h", 9092), b"")
+            drain(loop)
+            can = accepted[0].pace(10_000)
+            assert can == (capacity == 100_000)
+            accepted[0].send([bytes(50_000)])
+            began = loop.now
+            while len(caller.got) < 50_000:
+                loop.step()
+            took[can] = loop.now - began
+            assert accepted[0].pace(0) == can
+        assert took[True] > 4.9
+        assert took[False] < 0.1
+
     def test_a_span_is_read_from_its_file(self) -> None:
         disk = CrashDisk()
         file = disk.open("/f", create=True, write=True)
