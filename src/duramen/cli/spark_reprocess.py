@@ -74,9 +74,12 @@ def lines(report: Report) -> list[str]:
     diff = report.difference
     found.append(f"  rows        {diff.old_rows:,} → {diff.new_rows:,}")
     found.append(f"  equal       {diff.same:,}")
-    found.append(f"  differing   {diff.differing:,}")
+    columns = ", ".join(f"{name} {count:,}" for name, count in diff.changed_columns.items())
+    found.append(f"  differing   {diff.differing:,}" + (f" ({columns})" if columns else ""))
     found.append(f"  only in {report.old}  {diff.only_old:,}")
     found.append(f"  only in {report.new}  {diff.only_new:,}")
+    for version, names in ((report.old, diff.columns_only_old), (report.new, diff.columns_only_new)):
+        found += [f"  columns only in {version}  {', '.join(names)}"] if names else []
     for name, sign in (("only_old", "-"), ("only_new", "+")):
         found += [f"    {sign} {_row(row)}" for row in diff.samples[name]]
     found += [f"    ~ {_row(row, changed=True)}" for row in diff.samples["differing"]]

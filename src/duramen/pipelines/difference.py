@@ -16,7 +16,11 @@ SAMPLES = 5
 
 class Difference(NamedTuple):
     """Old against new. Samples are rows as mappings, whose values JSON has; of a key that differs, the columns that do:
-    (old, new)."""
+    (old, new).
+
+    changed_columns: column -> keys whose rows differ in it, of the columns that both have. What only one of them has is
+    named in columns_only_old and columns_only_new, and does not make rows differ.
+    """
 
     old_rows: int
     new_rows: int
@@ -24,6 +28,9 @@ class Difference(NamedTuple):
     only_new: int
     differing: int
     samples: dict[str, list[dict[str, Any]]]
+    changed_columns: dict[str, int]
+    columns_only_old: list[str]
+    columns_only_new: list[str]
 
     @property
     def same(self) -> int:
@@ -35,20 +42,21 @@ def compare(old: pa.Table, new: pa.Table, old_keys: tuple[str, ...], new_keys: t
     """Of two tables, or two histories, which have no keys. By other keys, or of other types, no row is the same."""
     if old_keys != new_keys or any(old.schema.field(key).type != new.schema.field(key).type for key in old_keys):
         samples = {"only_old": _sample(old), "only_new": _sample(new), "differing": []}
-        return Difference(old.num_rows, new.num_rows, old.num_rows, new.num_rows, 0, samples)
+        _, *apart = _columns(old, new, ())
+        return Difference(old.num_rows, new.num_rows, old.num_rows, new.num_rows, 0, samples, {}, *apart)
     return difference(old, new, old_keys) if old_keys else compare_histories(old, new)
 
 
 def difference(old: pa.Table, new: pa.Table, keys: tuple[str, ...]) -> Difference:
-    """Of two tables with the keys `keys`. Which record a row came from does not count; a column only one has does."""
+    """Of two tables with the keys `keys`. Which record a row came from does not count."""
     ours = old.select(list(keys)).append_column("#old", pa.array(np.arange(old.num_rows)))
     theirs = new.select(list(keys)).append_column("#new", pa.array(np.arange(new.num_rows)))
     pairs = ours.join(theirs, keys=list(keys), join_type="full outer")
     both = pairs.filter(pc.and_(pc.is_valid(pairs["#old"]), pc.is_valid(pairs["#new"])))
     left = old.take(both["#old"])
     right = new.take(both["#new"])
-    columns = [n for n in dict.fromkeys([*old.column_names, *new.column_names]) if n not in (*keys, *TRACE.names)]
-    differs = {name: _differs(left, right, name) for name in columns}
+    columns, columns_only_old, columns_only_new = _columns(old, new, keys)
+    differs = {name: _differs(left[name], right[name]) for name in columns}
     any_differs = np.zeros(both.num_rows, dtype=bool)
     for mask in differs.values():
         any_differs |= mask
@@ -58,7 +66,7 @@ def difference(old: pa.Table, new: pa.Table, keys: tuple[str, ...]) -> Differenc
     for index in np.flatnonzero(any_differs)[:SAMPLES]:
         at = int(index)
         sample = {key: plain(left[key][at]) for key in keys}
-        sample |= {n: [_value(left, n, at), _value(right, n, at)] for n, mask in differs.items() if mask[at]}
+        sample |= {n: [plain(left[n][at]), plain(right[n][at])] for n, mask in differs.items() if mask[at]}
         changed.append(sample)
     return Difference(
         old_rows=old.num_rows,
@@ -71,6 +79,19 @@ def difference(old: pa.Table, new: pa.Table, keys: tuple[str, ...]) -> Differenc
             "only_new": _sample(only_new),
             "differing": changed,
         },
+        changed_columns={name: count for name, mask in differs.items() if (count := int(mask.sum()))},
+        columns_only_old=columns_only_old,
+        columns_only_new=columns_only_new,
+    )
+
+
+def _columns(old: pa.Table, new: pa.Table, keys: tuple[str, ...]) -> tuple[list[str], list[str], list[str]]:
+    """The columns that hold something of the rows' own: of both, of the old only, of the new only."""
+    ours, theirs = ([n for n in rows.column_names if n not in (*keys, *TRACE.names)] for rows in (old, new))
+    return (
+        [name for name in ours if name in theirs],
+        [name for name in ours if name not in theirs],
+        [name for name in theirs if name not in ours],
     )
 
 
@@ -92,10 +113,7 @@ def _numbered(rows: pa.Table) -> pa.Table:
     return rows.append_column("nth", pa.array(nth, pa.int64()))
 
 
-def _differs(left: pa.Table, right: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    if name not in left.column_names or name not in right.column_names:
-        return np.ones(left.num_rows, dtype=bool)
-    ours, theirs = left[name], right[name]
+def _differs(ours: pa.ChunkedArray, theirs: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
     if ours.type != theirs.type or pa.types.is_nested(ours.type):
         found = [a != b for a, b in zip(map(as_python, ours), map(as_python, theirs), strict=True)]
         return np.array(found, dtype=bool)
@@ -111,7 +129,3 @@ def _sample(rows: pa.Table) -> list[dict[str, Any]]:
     return [
         {name: plain(rows[name][index]) for name in rows.column_names} for index in range(min(rows.num_rows, SAMPLES))
     ]
-
-
-def _value(rows: pa.Table, name: str, at: int) -> Any:
-    return plain(rows[name][at]) if name in rows.column_names else None

@@ -157,11 +157,19 @@ def test_a_list_of_two_is_no_change(tmp_path: Path) -> None:
         "only_new": [],
         "differing": [{"tail": "N2", "legs": [["IAH", "SFO"], None], "delay": [1, 2]}],
     }
-    told = lines(Report("aircraft", "v1", "v2", 0, Difference(2, 1, 1, 0, 1, samples)))
+    told = lines(Report("aircraft", "v1", "v2", 0, Difference(2, 1, 1, 0, 1, samples, {}, [], [])))
     assert told[-2:] == [
         "    - tail=N1  legs=['IAH', 'SFO']",
         "    ~ tail=N2  legs=['IAH', 'SFO'] → None  delay=1 → 2",
     ]
+
+
+def test_a_report_names_the_columns_that_differ_and_those_of_one_version_only() -> None:
+    samples: dict[str, list[dict[str, object]]] = {"only_old": [], "only_new": [], "differing": []}
+    difference = Difference(2000, 2000, 0, 0, 1500, samples, {"delay": 1500, "legs": 2}, [], ["seats", "wind"])
+    told = lines(Report("aircraft", "v1", "v2", 0, difference))
+    assert "  differing   1,500 (delay 1,500, legs 2)" in told
+    assert told[-1] == "  columns only in v2  seats, wind"
 
 
 def test_a_name_that_no_version_can_have_is_refused_as_such(asked) -> None:  # type: ignore[no-untyped-def]

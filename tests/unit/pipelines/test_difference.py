@@ -52,11 +52,27 @@ def test_a_number_that_is_none_is_no_difference() -> None:
     assert sorted(row["key"] for row in difference(old, new, ("key",)).samples["differing"]) == ["b", "c"]
 
 
-def test_a_column_that_only_one_has_differs_everywhere() -> None:
-    old = table(a=1, b=2)
-    found = difference(old, old.append_column("more", pa.array([1, 2])), ("key",))
-    assert found.differing == 2
-    assert found.samples["differing"][0] == {"key": "a", "more": [None, 1]}
+@pytest.mark.parametrize("keys", [("key",), ()])
+def test_a_column_that_only_one_has_is_named_and_makes_no_row_differ(keys: tuple[str, ...]) -> None:
+    """Every row differed, and which ones also differ in what both have could not be seen."""
+    old, new = table(a=1, b=2), table(a=1, b=3)
+    found = compare(old, new.append_column("more", pa.array([1, 2])), keys, keys)
+    assert (found.differing, found.same, found.changed_columns) == (1, 1, {"value": 1})
+    assert (found.columns_only_old, found.columns_only_new) == ([], ["more"])
+    assert found.samples["differing"][0]["value"] == [2, 3]
+    back = compare(old.append_column("more", pa.array([1, 2])), new, keys, keys)
+    assert (back.differing, back.columns_only_old, back.columns_only_new) == (1, ["more"], [])
+
+
+def test_it_is_told_in_which_columns_keys_differ() -> None:
+    old = table(a=1, b=2, c=3).append_column("x", pa.array([1, 2, 3]))
+    new = table(a=2, b=3, c=3).append_column("x", pa.array([1, 3, 3]))
+    assert difference(old, new, ("key",)).changed_columns == {"value": 2, "x": 1}
+
+
+def test_tables_of_other_keys_have_columns_apart_too() -> None:
+    found = compare(table(a=1), table(a=1).append_column("more", pa.array([1])), ("key",), ("more",))
+    assert (found.same, found.changed_columns, found.columns_only_new) == (0, {}, ["more"])
 
 
 def test_histories_compare_record_by_record() -> None:

@@ -74,7 +74,8 @@ def test_a_version_is_read_as_what_it_was_made(what: str, tmp_path: Path) -> Non
     assert report.behind == 0
     assert report.difference is not None
     same = what in {"another store", "ordered", "an aggregate"}
-    assert (report.difference.only_old, report.difference.differing) == ((0, 2) if same else (2, 0))
+    assert (report.difference.only_old, report.difference.same) == ((0, 2) if same else (2, 0))
+    assert "leg" in report.difference.columns_only_new
     assert report.difference.new_rows == len(pipelines.open_table(pipeline, "aircraft", "v2").rows())
     assert any("rows        2 →" in line for line in lines(report))
 
