@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING, Any
 
 from duramen.config import TopicConfig
@@ -14,6 +15,7 @@ from duramen.storage.recovery_plan import LogKey
 
 if TYPE_CHECKING:
     from duramen.partition.store import Store
+    from duramen.storage.directory import LogDirectory
 
 Wanted = tuple[TopicPartition, TopicId, TopicConfig]
 """A partition to be made."""
@@ -23,24 +25,51 @@ Created = Callable[[Mapping[LogKey, BaseException]], None]
 
 
 def create_partitions(store: Store, wanted: list[Wanted], done: Created) -> None:
-    """Make new partitions off the loop, where the fewest are and there is room, then open them; `done(unmade)`.
+    """Make new partitions off the loop, each where the fewest are and there is room, then open them; `done(unmade)`.
 
     One call at a time. A failing disk fences the directory: after a failed sync nothing on it is certain. A full one
-    has none of them afterwards.
+    has none of its share afterwards.
     """
     new = [NewLog(*each) for each in wanted]
+    configs = {log.key: config for log, (_, _, config) in zip(new, wanted, strict=True)}
+    shares = _spread(store, new)
+    if not shares:
+        _refuse(store, new, StorageError("no log directory takes writes"), done)
+    waiting = len(shares)
+    all_unmade: dict[LogKey, BaseException] = {}
+
+    def finished(unmade: Mapping[LogKey, BaseException]) -> None:
+        nonlocal waiting
+        all_unmade.update(unmade)
+        waiting -= 1
+        if not waiting:
+            done(all_unmade)
+
+    for directory, share in shares:
+        _create(store, directory, share, configs, finished)
+
+
+def _spread(store: Store, new: list[NewLog]) -> list[tuple[LogDirectory, list[NewLog]]]:
+    """Which directory gets which: none while another has room and fewer logs. Those that take no writes get none."""
     writable = [directory for directory in store.directories if directory.journal.failed is None]
+    counts = [(store.room.lacking(each) is not None, len(each.logs), number) for number, each in enumerate(writable)]
+    shares: list[list[NewLog]] = [[] for _ in writable]
+    heapify(counts)
+    for log in new if counts else ():
+        lacking, count, number = counts[0]
+        shares[number].append(log)
+        heapreplace(counts, (lacking, count + 1, number))
+    return [(directory, share) for directory, share in zip(writable, shares, strict=True) if share]
+
+
+def _create(
+    store: Store, directory: LogDirectory, new: list[NewLog], configs: Mapping[LogKey, TopicConfig], done: Created
+) -> None:
     try:
-        if not writable:
-            raise StorageError("no log directory takes writes")
-        directory = min(writable, key=lambda each: (store.room.lacking(each) is not None, len(each.logs)))
         job = directory.take_creation(new)
     except (OSError, StorageError) as error:
-        none = dict.fromkeys((each.key for each in new), error)
-        # Not from here: the next partitions are asked for, and refused, and so on.
-        store.submit("checkpoint", _nothing, lambda result, failure: done(none))
+        _refuse(store, new, error, done)
         return
-    configs = {log.key: config for log, (_, _, config) in zip(new, wanted, strict=True)}
 
     def created(_: Any, error: BaseException | None) -> None:
         unmade: dict[LogKey, BaseException] = dict(job.refused)
@@ -64,6 +93,12 @@ def create_partitions(store: Store, wanted: list[Wanted], done: Created) -> None
     # Behind all syncs of segments: one may be under way for a log that is deleted by now, and it writes files by the
     # name that the log had. A new log of that name would get them.
     store.submit("checkpoint", job.run, created)
+
+
+def _refuse(store: Store, new: list[NewLog], error: Exception, done: Created) -> None:
+    """None of them is made. Not told from here: the next partitions are asked for, and refused, and so on."""
+    unmade = dict.fromkeys((each.key for each in new), error)
+    store.submit("checkpoint", _nothing, lambda result, failure: done(unmade))
 
 
 def _nothing() -> None:

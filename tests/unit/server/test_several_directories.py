@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.unit.server.broker_world import InProcess
 
@@ -52,6 +54,55 @@ def test_partitions_of_a_directory_that_is_not_open_are_offline_until_it_is_back
     assert not absent(server)
     for topic in TOPICS:
         assert line.produce(topic, b"4").base_offset == (2 if topic in offline else 4)
+
+
+def of_topic(server: InProcess, topic: str) -> list[int]:
+    """How many partitions of it each directory has."""
+    own = server.broker.catalog.image.topics[topic].id
+    return [sum(key[0] == own for key in each.logs) for each in server.broker.store.directories]
+
+
+def create(server: InProcess, topic: str, partitions: int) -> int:
+    request = API[19].request.CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1)
+    code: int = server.connect().call(19, 7, topics=[request], timeout_ms=1000).topics[0].error_code
+    return code
+
+
+def test_a_topic_is_spread_over_the_directories() -> None:
+    """As Kafka's is; all of it came into the one that had the fewest, and had no more than that disk's speed."""
+    server = InProcess(log_dirs="/a,/b,/c")
+    before = [len(each.logs) for each in server.broker.store.directories]
+    assert create(server, "wide", 8) == 0
+    assert sum(of_topic(server, "wide")) == 8
+    after = [len(each.logs) for each in server.broker.store.directories]
+    assert max(after) - min(after) <= 1, f"{before} → {after}"
+    more = API[37].request.CreatePartitionsTopic(name="wide", count=11, assignments=None)
+    told = server.connect().call(37, 3, topics=[more], timeout_ms=1000, validate_only=False)
+    assert told.results[0].error_code == 0
+    assert max(of_topic(server, "wide")) <= 4
+    for partition in range(11):
+        assert server.broker.partition("wide", partition) is not None
+
+
+def test_what_one_directory_refuses_is_not_lost_in_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = InProcess(log_dirs="/a,/b,/c")
+    directory = server.broker.store.directories[1]
+
+    def refuse(new: Any) -> Any:
+        raise StorageError("not here")
+
+    monkeypatch.setattr(directory, "take_creation", refuse)
+    assert create(server, "wide", 9) == ErrorCode.KAFKA_STORAGE_ERROR
+    monkeypatch.undo()
+    assert absent(server) == {"wide"}
+    again = InProcess(stopped(server), log_dirs="/a,/b,/c")
+    assert not absent(again), "what could not be made then is made by the next start"
+    assert sum(of_topic(again, "wide")) == 9
+    for _ in range(100):
+        again.broker.catalog.new_uuid()  # each server of this world counts its ids from the first
+    assert create(again, "other", 9) == 0
+    after = [len(each.logs) for each in again.broker.store.directories]
+    assert max(after) - min(after) <= 1
 
 
 def test_a_directory_that_is_lost_is_forgotten_with_the_last_topic_that_was_in_it() -> None:
