@@ -206,7 +206,7 @@ class Transport(Protocol):
 
     def pace(self, bytes_per_second: int) -> bool:
         """Let what `send` takes from now on leave at this rate at most (0: as fast as it can). False: the system cannot
-        do that, and nothing has changed."""
+        do that, or the connection is closed, and nothing has changed."""
 
     def set_reader(self, callback: Callable[[], None] | None) -> None:
         """Call back whenever there is something to read; None stops that (how a connection is muted)."""

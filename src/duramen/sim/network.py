@@ -229,8 +229,7 @@ class SimTransport:
 
     def pace(self, bytes_per_second: int) -> bool:
         """See ports.Transport. Every other pipe, by its capacity, is of a system that can."""
-        self._check()
-        if self._capacity % 2:
+        if self.closed or self._capacity % 2:
             return False
         self._pace = bytes_per_second
         return True

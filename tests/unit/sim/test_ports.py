@@ -244,6 +244,8 @@ class TestNetwork:
                 loop.step()
             took[can] = loop.now - began
             assert accepted[0].pace(0) == can
+            accepted[0].close()
+            assert not accepted[0].pace(1), "as a closed socket's"
         assert took[True] > 4.9
         assert took[False] < 0.1
 
