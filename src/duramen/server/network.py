@@ -310,7 +310,7 @@ class Connection:
     # ---- muting ----------------------------------------------------------------------------------------------
 
     def mute(self, reason: str) -> None:
-        """Take no more requests until every reason is gone: "throttle", "backlog", "memory", "cold"."""
+        """Take no more requests until every reason is gone: "throttle", "backlog", "memory", "cold", "large"."""
         if not self.muted and not self.closed:
             self.transport.set_reader(None)
         self.muted.add(reason)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from duramen.ports import Part
@@ -60,15 +62,52 @@ class Request:
         """Answer with a message object of the API's response."""
         if self.parts is not None or self.connection.closed:
             return
-        api = self.row.api
         try:
-            body = api.response.encode_parts(response, self.version)
-            parts = frame_response(api, self.version, self.correlation_id, body)
+            parts = self._framed(response)
         except Exception as error:  # noqa: BLE001 replies come from callbacks: one that fails must not stop the others
-            self.broker.report_bug("reply-failed", error, api=api.name, version=self.version)
-            self.connection.close(f"internal error: {error!r}")
+            self._fail(error)
             return
         self.complete(parts)
+
+    def reply_in_turns(self, work: Generator[None, None, Any]) -> None:
+        """Answer with the message object that `work` returns: a step of it in each turn of the loop, encoded off it.
+
+        For what else would hold the loop for milliseconds. One such answer is made at a time, and until it is made its
+        client's next requests wait: what it is made of takes far more memory than the reply.
+        """
+        connection = self.connection
+
+        def encoded(parts: list[Part] | None, error: BaseException | None) -> None:
+            if error is not None:
+                self._fail(error)
+            elif parts is not None and not connection.closed:
+                self.complete(parts)
+            connection.unmute("large")
+
+        def go_on() -> bool:
+            if connection.closed:
+                return True
+            try:
+                next(work)
+            except StopIteration as end:
+                self.broker.world.executor.submit("replies", partial(self._framed, end.value), encoded)
+                return True
+            except Exception as error:  # noqa: BLE001 as above
+                self._fail(error)
+                return True
+            return False
+
+        connection.mute("large")
+        self.broker.large_replies.add(go_on)
+
+    def _framed(self, response: Any) -> list[Part]:
+        """The reply's frame; any thread."""
+        api = self.row.api
+        return frame_response(api, self.version, self.correlation_id, api.response.encode_parts(response, self.version))
+
+    def _fail(self, error: BaseException) -> None:
+        self.broker.report_bug("reply-failed", error, api=self.row.api.name, version=self.version)
+        self.connection.close(f"internal error: {error!r}")
 
     def reply_nothing(self) -> None:
         """The request has no reply (Produce with acks=0)."""

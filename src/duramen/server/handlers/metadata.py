@@ -7,6 +7,7 @@ then waits for the creation instead of telling the client to ask again. v10 topi
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 TOPIC_OPERATIONS = (3, 4, 5, 6, 7, 8, 10, 11)
 CLUSTER_OPERATIONS = (5, 7, 8, 9, 10, 11, 12)
 NOT_ASKED = -(2**31)
+
+STEP = 100
+"""Topics and partitions that are described at a time: a millisecond. Of more the reply is made in turns of the loop."""
+
+Steps = Generator[None, None, Any]
+"""The way to a message object: what it returns. Each step takes about as long as the others."""
 
 
 def operations_bits(request: Request, resource: Resource, name: str) -> int:
@@ -67,17 +74,62 @@ def handle(request: Request) -> None:
 
 
 def _reply(request: Request, everything: bool, failures: dict[str, ErrorCode]) -> None:
+    work = _response(request, everything, failures)
+    if _is_large(request, everything):
+        request.reply_in_turns(work)
+    else:
+        request.reply(_at_once(work))
+
+
+def _is_large(request: Request, everything: bool) -> bool:
+    """Whether the reply takes more than a step to make."""
+    image = request.broker.image
+    if everything:
+        return len(image.topics) + image.partition_count > STEP
+    count = len(request.body.topics)
+    for wanted in request.body.topics:
+        if count > STEP:
+            break
+        topic = image.topics.get(wanted.name) or image.topics_by_id.get(wanted.topic_id)
+        count += len(topic.partitions) if topic is not None else 0
+    return count > STEP
+
+
+def _at_once(work: Steps) -> Any:
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value
+
+
+def _response(request: Request, everything: bool, failures: dict[str, ErrorCode]) -> Steps:
+    """The reply, by steps of about STEP topics and partitions."""
     body = request.body
     broker = request.broker
     image = broker.image
     topics = []
+    done = 0
     if everything:
-        denied = broker.deny_topics(request, image.names())
-        topics = [_topic(request, image.topics[name]) for name in image.names() if name not in denied]
+        names = list(image.names())  # some may come and go between the steps
+        denied = broker.deny_topics(request, names)
+        for name in names:
+            topic = image.topic(name)
+            if topic is not None and name not in denied:
+                topics.append((yield from _topic(request, topic)))
+                done += 1 + len(topic.partitions)
+                if done >= STEP:
+                    done = 0
+                    yield
     else:
         # Once each: the request may repeat a name for three bytes, the reply for thousands.
         distinct = {(topic.name, topic.topic_id): topic for topic in body.topics}
-        topics = [_wanted_topic(request, topic, failures) for topic in distinct.values()]
+        for wanted in distinct.values():
+            topics.append((yield from _wanted_topic(request, wanted, failures)))
+            done += 1 + len(topics[-1].partitions)
+            if done >= STEP:
+                done = 0
+                yield
     response = MetadataResponse.new(
         brokers=[
             MetadataResponse.MetadataResponseBroker(node_id=node, host=host, port=port, rack=rack)
@@ -89,10 +141,10 @@ def _reply(request: Request, everything: bool, failures: dict[str, ErrorCode]) -
     )
     if 8 <= request.version <= 10 and body.include_cluster_authorized_operations:
         response.cluster_authorized_operations = operations_bits(request, Resource.CLUSTER, "kafka-cluster")
-    request.reply(response)
+    return response
 
 
-def _wanted_topic(request: Request, wanted: Any, failures: dict[str, ErrorCode]) -> Any:
+def _wanted_topic(request: Request, wanted: Any, failures: dict[str, ErrorCode]) -> Steps:
     image = request.broker.image
     if request.version < 12 and (wanted.name is None or wanted.topic_id != NO_TOPIC_ID):
         return _refused(wanted.name or "", wanted.topic_id, ErrorCode.INVALID_REQUEST)
@@ -102,7 +154,7 @@ def _wanted_topic(request: Request, wanted: Any, failures: dict[str, ErrorCode])
         if request.broker.deny_topics(request, [image_topic.name]):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return _refused(None if by_id else wanted.name, wanted.topic_id, code)
-        return _topic(request, image_topic)
+        return (yield from _topic(request, image_topic))
     if by_id:
         return _refused(None if request.version >= 12 else "", wanted.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
     if wanted.name in request.denied:
@@ -124,13 +176,16 @@ def _error_here(request: Request, topic: TopicImage, index: int, partition: Part
     return ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def _topic(request: Request, topic: TopicImage) -> Any:
+def _topic(request: Request, topic: TopicImage) -> Steps:
     version = request.version
     response = MetadataResponse.MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[
+        name=topic.name, topic_id=topic.id, is_internal=topic.name in INTERNAL_TOPICS, partitions=[]
+    )
+    partitions = topic.partitions
+    for start in range(0, len(partitions), STEP):
+        if start:
+            yield
+        response.partitions += [
             MetadataResponse.MetadataResponsePartition(
                 error_code=int(_error_here(request, topic, index, partition)),
                 partition_index=index,
@@ -140,9 +195,8 @@ def _topic(request: Request, topic: TopicImage) -> Any:
                 isr_nodes=list(partition.isr),
                 offline_replicas=request.broker.offline_replicas(topic.name, index, partition),
             )
-            for index, partition in enumerate(topic.partitions)
-        ],
-    )
+            for index, partition in enumerate(partitions[start : start + STEP], start)
+        ]
     if version >= 8 and request.body.include_topic_authorized_operations:
         response.topic_authorized_operations = operations_bits(request, Resource.TOPIC, topic.name)
     return response
