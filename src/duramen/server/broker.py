@@ -107,7 +107,7 @@ class Broker:
         self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"), world.entropy)
         self.segments = SegmentAccess(world, config)
         self.large_replies = Turns(self.clock)
-        """See Request.reply_in_turns."""
+        """See Request.reply_in_steps."""
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
         self.auto_create_topics = config.boolean("auto.create.topics.enable")
         self.catalog = Catalog(world, self.store, config, self.node_id, self.report)

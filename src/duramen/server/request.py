@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 
 NO_REPLY: tuple[Part, ...] = ()
 
+STEP = 100
+"""Topics, partitions or the like in a step of a large reply: a millisecond."""
+
+Steps = Generator[None, None, Any]
+"""The way to a message object, which it returns, by steps of about STEP entries."""
+
 
 class Request:
     """A decoded request. `reply` may be called at once or any time later; connections keep the order."""
@@ -69,13 +75,18 @@ class Request:
             return
         self.complete(parts)
 
-    def reply_in_turns(self, work: Generator[None, None, Any]) -> None:
-        """Answer with the message object that `work` returns: a step of it in each turn of the loop, encoded off it.
+    def reply_in_steps(self, work: Steps) -> None:
+        """Answer with the message object that `work` returns, after one step at once or more of them a turn each.
 
-        For what else would hold the loop for milliseconds. One such answer is made at a time, and until it is made its
-        client's next requests wait: what it is made of takes far more memory than the reply.
+        For what else may hold the loop for milliseconds. A reply of several steps is encoded off the loop. One of these
+        is made at a time, and until it is made its client's next requests wait: what it is made of takes more memory.
         """
         connection = self.connection
+        try:
+            next(work)
+        except StopIteration as end:
+            self.reply(end.value)
+            return
 
         def encoded(parts: list[Part] | None, error: BaseException | None) -> None:
             if error is not None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.server.broker_world import InProcess, Line
 
-from duramen.server.handlers import metadata
+from duramen.server.handlers import admin_configs, describe_log_dirs, metadata
 from duramen.wire.messages import API
 
 METADATA = 3
@@ -17,7 +17,8 @@ ALL = {"topics": None, "allow_auto_topic_creation": False}
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> InProcess:
     """Thirteen topics of 1 to 40 partitions."""
-    monkeypatch.setattr(metadata, "STEP", 7)
+    for handler in (metadata, describe_log_dirs, admin_configs):
+        monkeypatch.setattr(handler, "STEP", 7)
     server = InProcess(num_partitions="3")
     line = server.connect()
     request = API[19].request
@@ -51,6 +52,31 @@ def test_a_reply_in_turns_says_what_one_at_once_says(
     assert len(in_turns[0].topics) == 13
     monkeypatch.setattr(metadata, "STEP", 1 << 30)
     assert [line.call(METADATA, version, **fields) for fields in wanted] == in_turns
+
+
+def test_directories_and_settings_are_described_in_turns_too(
+    server: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line, other = server.connect(), server.connect()
+    resource = API[32].request.DescribeConfigsResource
+    asked: list[tuple[int, int, dict[str, Any]]] = [
+        (35, 4, {"topics": None}),
+        (32, 4, {"resources": [resource(resource_type=2, resource_name=f"t{number:02}") for number in range(14)]}),
+    ]
+    found = []
+    for key, version, fields in asked:
+        line.ask(key, version, **fields)
+        turn(server)
+        other.ask(METADATA, 12, **{**ALL, "topics": named("t00")})
+        assert other.answer(METADATA, 12).topics
+        assert line.answer(key, version) is None
+        server.run()
+        found.append(line.answer(key, version))
+    for handler in (describe_log_dirs, admin_configs):
+        monkeypatch.setattr(handler, "STEP", 1 << 30)
+    assert [line.call(key, version, **fields) for key, version, fields in asked] == found
+    assert len(found[0].results[0].topics) == 13
+    assert [result.error_code for result in found[1].results] == [0] * 13 + [3]
 
 
 def test_others_are_answered_while_it_is_made(server: InProcess) -> None:

@@ -15,6 +15,7 @@ from duramen.machines.metadata.commands import ConfigChange, ConfigOperation, Op
 from duramen.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from duramen.machines.metadata.topics import name_problem
 from duramen.server.authorizer import CLUSTER_NAME
+from duramen.server.request import STEP, Steps
 from duramen.wire.messages.alter_configs import AlterConfigsResponse
 from duramen.wire.messages.describe_configs import DescribeConfigsResponse
 from duramen.wire.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
@@ -30,7 +31,12 @@ GROUP_RESOURCE = 32
 
 def handle_describe(request: Request) -> None:
     """Settings of topics and brokers. Versions 1-4 (v3 adds types and documentation)."""
+    request.reply_in_steps(_descriptions(request))
+
+
+def _descriptions(request: Request) -> Steps:
     results = []
+    done = 0
     # Once each: the request may repeat a resource for five bytes, the reply for thousands.
     distinct = {(wanted.resource_type, wanted.resource_name): wanted for wanted in request.body.resources}
     for wanted in distinct.values():
@@ -47,7 +53,11 @@ def handle_describe(request: Request) -> None:
             result.error_code = int(error.code)
             result.error_message = error.message
         results.append(result)
-    request.reply(DescribeConfigsResponse.new(results=results))
+        done += 1 + len(result.configs)
+        if done >= STEP:
+            done = 0
+            yield
+    return DescribeConfigsResponse.new(results=results)
 
 
 def _entries(request: Request, resource_type: int, name: str) -> list[ConfigEntry]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from duramen.errors import ErrorCode
 from duramen.model import METADATA_TOPIC
 from duramen.server.authorizer import CLUSTER_NAME
+from duramen.server.request import STEP, Steps
 from duramen.wire.messages.describe_log_dirs import DescribeLogDirsResponse
 
 if TYPE_CHECKING:
@@ -20,18 +21,23 @@ if TYPE_CHECKING:
 
 def handle(request: Request) -> None:
     """Sizes in bytes per partition; KAFKA_STORAGE_ERROR and no partitions for a directory that failed."""
-    broker = request.broker
     if CLUSTER_NAME in request.denied:
         request.reply(DescribeLogDirsResponse.new(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), results=[]))
         return
+    request.reply_in_steps(_response(request))
+
+
+def _response(request: Request) -> Steps:
     asked = None
     if request.body.topics is not None:
         asked = {(topic.topic, index) for topic in request.body.topics for index in topic.partitions}
-    results = [_describe(request, directory, asked) for directory in broker.store.directories]
-    request.reply(DescribeLogDirsResponse.new(results=results))
+    results = []
+    for directory in request.broker.store.directories:
+        results.append((yield from _describe(request, directory, asked)))
+    return DescribeLogDirsResponse.new(results=results)
 
 
-def _describe(request: Request, directory: LogDirectory, asked: set[tuple[str, int]] | None) -> Any:
+def _describe(request: Request, directory: LogDirectory, asked: set[tuple[str, int]] | None) -> Steps:
     result = DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=directory.path, topics=[])
     space = None
     if directory.journal.failed is None:
@@ -41,7 +47,9 @@ def _describe(request: Request, directory: LogDirectory, asked: set[tuple[str, i
         result.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
         return result
     topics: dict[str, Any] = {}
-    for log in sorted(directory.logs.values(), key=lambda log: log.tp):
+    for number, log in enumerate(sorted(directory.logs.values(), key=lambda log: log.tp), 1):
+        if number % STEP == 0:
+            yield
         tp = log.tp
         if tp.topic == METADATA_TOPIC or (asked is not None and tuple(tp) not in asked):
             continue

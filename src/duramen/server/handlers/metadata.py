@@ -7,7 +7,6 @@ then waits for the creation instead of telling the client to ask again. v10 topi
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode
@@ -16,6 +15,7 @@ from duramen.machines.metadata.image import PartitionImage, TopicImage
 from duramen.machines.metadata.topics import name_problem
 from duramen.model import INTERNAL_TOPICS, NO_TOPIC_ID
 from duramen.server.authorizer import Operation, Resource
+from duramen.server.request import STEP, Steps
 from duramen.wire.messages.describe_topic_partitions import DescribeTopicPartitionsResponse
 from duramen.wire.messages.metadata import MetadataResponse
 
@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 TOPIC_OPERATIONS = (3, 4, 5, 6, 7, 8, 10, 11)
 CLUSTER_OPERATIONS = (5, 7, 8, 9, 10, 11, 12)
 NOT_ASKED = -(2**31)
-
-STEP = 100
-"""Topics and partitions that are described at a time: a millisecond. Of more the reply is made in turns of the loop."""
-
-Steps = Generator[None, None, Any]
-"""The way to a message object: what it returns. Each step takes about as long as the others."""
 
 
 def operations_bits(request: Request, resource: Resource, name: str) -> int:
@@ -56,7 +50,7 @@ def handle(request: Request) -> None:
             if absent and name not in missing and name_problem(name) is None:
                 missing[name] = None
     if not missing:
-        _reply(request, everything, {})
+        request.reply_in_steps(_response(request, everything, {}))
         return
 
     def created(results: list[TopicCreated] | DuramenError) -> None:
@@ -67,44 +61,14 @@ def handle(request: Request) -> None:
             for result in results:
                 if result.result.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                     failures[result.name] = result.result.error
-        _reply(request, everything, failures)
+        request.reply_in_steps(_response(request, everything, failures))
 
     catalog = request.broker.catalog
     catalog.create([catalog.new_topic(name) for name in missing], created)
 
 
-def _reply(request: Request, everything: bool, failures: dict[str, ErrorCode]) -> None:
-    work = _response(request, everything, failures)
-    if _is_large(request, everything):
-        request.reply_in_turns(work)
-    else:
-        request.reply(_at_once(work))
-
-
-def _is_large(request: Request, everything: bool) -> bool:
-    """Whether the reply takes more than a step to make."""
-    image = request.broker.image
-    if everything:
-        return len(image.topics) + image.partition_count > STEP
-    count = len(request.body.topics)
-    for wanted in request.body.topics:
-        if count > STEP:
-            break
-        topic = image.topics.get(wanted.name) or image.topics_by_id.get(wanted.topic_id)
-        count += len(topic.partitions) if topic is not None else 0
-    return count > STEP
-
-
-def _at_once(work: Steps) -> Any:
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            return end.value
-
-
 def _response(request: Request, everything: bool, failures: dict[str, ErrorCode]) -> Steps:
-    """The reply, by steps of about STEP topics and partitions."""
+    """What was asked for, each topic once."""
     body = request.body
     broker = request.broker
     image = broker.image
