@@ -13,6 +13,7 @@ import posixpath
 import re
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.crash.lives_steps import Steps
@@ -20,7 +21,7 @@ from tests.crash.promises import LogPromise, LogView, check_directory, require
 from tests.crash.session import DATA, open_directory
 
 from duramen.errors import StorageError
-from duramen.sim.disk import NodeDied, PowerCut
+from duramen.sim.disk import CrashDisk, NodeDied, PowerCut
 from duramen.storage.checkpoints import CHECKPOINT, LEADER_EPOCHS, replace_file
 from duramen.storage.log import Log
 from duramen.wire.batch import parse_header
@@ -69,8 +70,8 @@ class Ending(NamedTuple):
 class Life(Steps):
     """One life. tampered: whether small files are taken away or put back between its generations."""
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
+    def __init__(self, seed: int, disk: Callable[..., CrashDisk] = CrashDisk) -> None:
+        super().__init__(seed, disk)
         self.seed = seed
         self.tampered = seed % 2 == 0
         self._older: dict[str, list[bytes]] = {}
@@ -137,9 +138,9 @@ class Life(Steps):
             self.end_group()
         while self.round is not None:
             self.go_on_with_checkpoint()
-        while self.jobs or self.ran is not None:
+        while self.jobs or self.ran:
             self.go_on_with_maintenance()
-        if self.cleaning_job is not None:
+        while self.cleaning_job is not None:
             self.go_on_with_compaction()
         if self.directory.journal.failed is not None:
             self.disk.kill()  # what was under way has failed, and a fenced directory is not stopped cleanly

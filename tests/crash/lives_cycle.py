@@ -29,9 +29,9 @@ class Cycle(Session):
 
     disk: CrashDisk  # type: ignore[assignment] # one that crashes by itself needs no tape
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, disk: Callable[..., CrashDisk] = CrashDisk) -> None:
         self.dice = Random(seed * 7919 + 1)
-        super().__init__(seed, CrashDisk(Random(seed), torn=self.dice.random() < 0.7))  # type: ignore[arg-type]
+        super().__init__(seed, disk(Random(seed), torn=self.dice.random() < 0.7))  # type: ignore[arg-type]
         self.trace: list[str] = []
         self.met: Counter[str] = Counter()
         self.next_topic = 1
@@ -43,7 +43,7 @@ class Cycle(Session):
         self.group: Group | None = None
         self.round: tuple[Checkpoint, bool] | None = None
         self.jobs: list[Job] = []
-        self.ran: tuple[Job, Exception | None] | None = None
+        self.ran: list[tuple[Job, Exception | None]] = []
         self.cleaning: Cleaning | None = None
         self.cleaning_job: Callable[[], object] | None = None
         self.leases: list[Lease] = []
@@ -51,6 +51,16 @@ class Cycle(Session):
 
     def mark(self) -> None:
         """There is no tape."""
+
+    def has_run(self, lane: str, work: Callable[[], object]) -> bool:
+        """Do a job that another thread does; False: a part of it, and it is to be asked for again. What it raises."""
+        work()
+        return True
+
+    @property
+    def is_faulty(self) -> bool:
+        """Whether the disk may have been at fault for an error that was just met."""
+        return self.disk.fault is not None
 
     def take_group(self) -> None:
         """What is queued becomes a group; others go on meanwhile."""
@@ -63,7 +73,8 @@ class Cycle(Session):
         if group is None:
             return
         try:
-            group.run()
+            if not self.has_run("journal", group.run):
+                return
         except NoRoomError:
             return  # it is tried again
         except OSError as error:
@@ -90,15 +101,16 @@ class Cycle(Session):
             self.round = None if job is None else (job, False)
             return
         job, has_run = self.round
-        self.round = None
         if not has_run:
             try:
-                job.run()
+                has_run = self.has_run("checkpoint", job.run)
             except OSError as error:
+                self.round = None
                 self.directory.fail_checkpoint(job, error)
                 raise
-            self.round = job, True
+            self.round = job, has_run
             return
+        self.round = None
         self.directory.complete_checkpoint(job)
         for log, sync, _ in job.syncs:
             promise = self.promises[log.topic_id]
@@ -113,33 +125,42 @@ class Cycle(Session):
 
     def go_on_with_maintenance(self) -> None:
         """Take what is due, run the first job, or account for it."""
-        if self.ran is not None:
-            job, error = self.ran
-            self.ran = None
-            self.jobs.pop(0)
-            if error is None:
-                job.complete()
-                self.met[f"maintenance: {type(job).__name__}"] += 1
-            else:
-                job.fail(error)
+        if self.ran:
+            self.account_for_maintenance()
         elif self.jobs:
-            job = self.jobs[0]
-            try:
-                job.run()
-            except (OSError, DuramenError) as raised:
-                self.ran = job, raised
-            else:
-                self.ran = job, None
+            self.run_maintenance()
         else:
-            self._take_maintenance()
+            self.take_maintenance()
 
-    def _take_maintenance(self) -> None:
+    def account_for_maintenance(self) -> None:
+        """Of the first job that has run."""
+        job, error = self.ran.pop(0)
+        if error is None:
+            job.complete()
+            self.met[f"maintenance: {type(job).__name__}"] += 1
+        else:
+            job.fail(error)
+
+    def run_maintenance(self) -> None:
+        """Its first job that has not run."""
+        job = self.jobs[0]
+        failed = None
+        try:
+            if not self.has_run("housekeeping", job.run):
+                return
+        except (OSError, DuramenError) as error:
+            failed = error
+        self.jobs.pop(0)
+        self.ran.append((job, failed))
+
+    def take_maintenance(self) -> None:
+        """What is due."""
         asked = {log: self.promises[log.topic_id].start_asked for log in self.directory.logs.values()}
         for log in asked:
             promise = self.promises[log.topic_id]
             promise.start_asked = max(promise.start_asked, log.end_offset)
         self.now += 1
-        self.jobs = list(self.directory.take_maintenance(self.now))
+        self.jobs += self.directory.take_maintenance(self.now)
         for log in self.directory.logs.values():
             promise = self.promises[log.topic_id]
             before = 0 if promise.cut_asked is None else asked[log]
@@ -159,11 +180,12 @@ class Cycle(Session):
         if self.cleaning_job is None:
             self.cleaning_job = self.cleaning.take(self.now)
         else:
-            job, self.cleaning_job = self.cleaning_job, None
             try:
-                job()
+                if not self.has_run("cleaner", self.cleaning_job):
+                    return
             except (OSError, DuramenError) as error:
                 self.cleaning.fail(error)
+            self.cleaning_job = None
         if self.cleaning.over:
             self.cleaning = self.cleaning_job = None
             self.met["compactions"] += 1

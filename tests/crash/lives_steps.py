@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
 from random import Random
 from typing import cast
 
@@ -22,29 +21,75 @@ SIZES = (90, 200, 600, 1500, 2900)
 LARGE = (*SIZES, 7000, 20_000)
 """The largest go to the segments at once (SETTINGS.bypass_bytes)."""
 PRODUCERS = (3, 5)
+STEPS: dict[str, int] = {
+    "make_topic": 1,
+    "delete_topic": 1,
+    "change_durability": 1,
+    "change_retention": 1,
+    "raise_epoch": 1,
+    "append": 4,
+    "append_some": 5,
+    "cut_end": 1,
+    "raise_start": 1,
+    "roll": 1,
+    "read_back": 1,
+    "lease": 1,
+    "look_up_time": 1,
+    "take_group": 2,
+    "end_group": 2,
+    "commit_some": 6,
+    "go_on_with_checkpoint": 2,
+    "checkpoint_some": 3,
+    "keep_house_some": 3,
+    "compact_some": 3,
+    "break_or_mend_disk": 1,
+}
+"""How often each is drawn, by the name of its method."""
 FAULTS = ("no space", "some no space", "no files", "failing sync")
 
 
 class Steps(Cycle):
-    """The directory of one life, and what can be done to it."""
+    """The directory of one life, and what can be done to it. weights: as STEPS."""
+
+    weights = STEPS
 
     def steps(self, count: int) -> bool:
         """So many steps, drawn; False when the directory was fenced on the way."""
-        names, weights = list(STEPS), list(STEPS.values())
+        names, weights = list(self.weights), list(self.weights.values())
         for _ in range(count):
             step = self.dice.choices(names, weights)[0]
-            self.trace.append(step.__name__)
+            self.trace.append(step)
             try:
-                step(self)
+                getattr(self, step)()
             except (KafkaError, StorageError, OSError) as error:
                 self.trace.append(f"  {error!r}"[:160])
                 if self.directory.journal.failed is not None:
                     self.met["fenced"] += 1
+                    self.require_soundness()
                     return False
-                told = isinstance(error, (KafkaError, NoRoomError)) or self.disk.fault is not None
+                told = isinstance(error, (KafkaError, NoRoomError)) or self.is_faulty
                 if isinstance(error, CorruptLogError) or not told:
                     raise
+        self.require_soundness()
         return True
+
+    def require_soundness(self) -> None:
+        """Where the disk had no fault since the start, the engine has met none; a refusal may fence (see below)."""
+        directory = self.directory
+        failed = directory.journal.failed
+        if self.faults == self.faults_before:
+            require(failed is None or isinstance(failed, KafkaError), f"fenced for nothing: {failed!r}")
+            require(not directory.cleaner.uncleanable, f"not compacted: {directory.cleaner.uncleanable}")
+
+    @property
+    def faults(self) -> int:
+        """How many errors the disk has had."""
+        return sum(self.met[f"fault: {kind}"] for kind in FAULTS)
+
+    def nothing_under_way(self) -> None:
+        """As after a start."""
+        super().nothing_under_way()
+        self.faults_before = self.faults
 
     def _some(self, *, compacted: bool | None = None) -> tuple[Log, LogPromise] | None:
         """A log that nobody wants to delete."""
@@ -279,29 +324,3 @@ def fault_of(kind: str, call: Call, random: Random) -> OSError | None:
     if call.operation == "rename" and random.random() < 0.9:
         return None
     return OSError(errno.ENOSPC, "no space", call.path)
-
-
-STEPS: dict[Callable[[Steps], None], int] = {
-    Steps.make_topic: 1,
-    Steps.delete_topic: 1,
-    Steps.change_durability: 1,
-    Steps.change_retention: 1,
-    Steps.raise_epoch: 1,
-    Steps.append: 4,
-    Steps.append_some: 5,
-    Steps.cut_end: 1,
-    Steps.raise_start: 1,
-    Steps.roll: 1,
-    Steps.read_back: 1,
-    Steps.lease: 1,
-    Steps.look_up_time: 1,
-    Steps.take_group: 2,
-    Steps.end_group: 2,
-    Steps.commit_some: 6,
-    Steps.go_on_with_checkpoint: 2,
-    Steps.checkpoint_some: 3,
-    Steps.keep_house_some: 3,
-    Steps.compact_some: 3,
-    Steps.break_or_mend_disk: 1,
-}
-"""How often each is drawn."""
