@@ -111,7 +111,8 @@ class ScrubJob:
 
     def _compare(self, piece: Piece, file: File, seal: Seal) -> None:
         start: int | None = None
-        end = min(piece.end, seal.length)
+        # Whole blocks: the piece may be of a segment that ended elsewhere, before a compaction.
+        end = min(-(-piece.end // BLOCK_BYTES) * BLOCK_BYTES, seal.length)
         for position in range(piece.start, end, _READ_BYTES):
             data = read_neutral(file, min(_READ_BYTES, end - position), position)
             for inside in range(0, len(data), BLOCK_BYTES):

@@ -14,7 +14,14 @@ from duramen.storage.damage import Damage
 from duramen.storage.directory import LogDirectory
 from duramen.storage.log import Log
 from duramen.storage.logconfig import PlainLogConfig
-from duramen.storage.scrub_progress import NO_KEY, Progress, decode_progress, encode_progress, read_progress
+from duramen.storage.scrub_progress import (
+    NO_KEY,
+    Progress,
+    decode_progress,
+    encode_progress,
+    read_progress,
+    write_progress,
+)
 from duramen.storage.scrubbing import FIRST_SCRUB_DELAY_MS
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
@@ -181,6 +188,22 @@ def test_what_was_found_is_looked_at_first_after_a_restart_and_told_only_if_it_s
         log.detach_before(log.start_offset)
         assert len(directory.known_damage()) == 2, "damage in a segment that retention took is none any more"
         directory.close(clean=False)
+
+
+def test_a_place_that_ends_within_a_block_is_no_damage_of_a_segment_that_is_longer_now() -> None:
+    """A compaction had put a longer one in place when the job ran, and the node died soon after that: the beginning of
+    a block was held to the sum of all of it, and every start from then on told of damage."""
+    disk, directory, log = filled()
+    segment = log.segments[1]
+    place = Damage(segment.path, 0, segment.size - 2, -1, -1, "the bytes differ from the seal")
+    write_progress(disk, directory.path, Progress(START_MS, 0, NO_KEY, 0, 0), [place])
+    assert segment.sealed
+    directory.close(clean=False)
+    directory = start(disk, SCRUBBED)
+    scrub(directory, START_MS)
+    assert directory.scrubber.bytes > segment.size
+    assert directory.findings.count == 0
+    directory.close(clean=False)
 
 
 def test_it_can_be_turned_off() -> None:
