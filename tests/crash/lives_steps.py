@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 from random import Random
 from typing import cast
 
@@ -51,7 +52,7 @@ FAULTS = ("no space", "some no space", "no files", "failing sync")
 class Steps(Cycle):
     """The directory of one life, and what can be done to it. weights: as STEPS."""
 
-    weights = STEPS
+    weights: Mapping[str, int] = STEPS
 
     def steps(self, count: int) -> bool:
         """So many steps, drawn; False when the directory was fenced on the way."""

@@ -2,6 +2,7 @@
 
     python -m tests.crash.lives_sweep [--lives 4000] [--first-seed 1] [--workers 2] [--minutes M]
     python -m tests.crash.lives_sweep --seed 7        # one life, with all its steps
+    python -m tests.crash.lives_sweep --interleaved   # their jobs interleaved at every disk call (interleaved.py)
 
 The exit status is 1 when a promise was broken.
 """
@@ -13,9 +14,11 @@ import multiprocessing
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from tests.crash import interleaved
 from tests.crash.lives import SMALL_FILES, Ending, live
 from tests.crash.lives_steps import FAULTS
 
@@ -61,10 +64,27 @@ PROGRESS_SECONDS = 10
 SHOWN = 20
 
 
+class Kind(NamedTuple):
+    """What lives are lived. covered: what has to be met in many of them; again: how to see one, but for its seed."""
+
+    live: Callable[[int], Ending]
+    covered: tuple[str, ...]
+    again: str
+
+
+WHOLE = Kind(live, COVERED, "make crash-lives SEED=")
+"""Each job from its beginning to its end."""
+INTERLEAVED = Kind(
+    interleaved.live, (*COVERED, *interleaved.COVERED, *interleaved.RARE), "make crash-lives INTERLEAVED=1 SEED="
+)
+"""Jobs interleaved at every disk call."""
+
+
 @dataclass(slots=True)
 class Lives:
     """What lives came to. ended: how many in which way; met: how often something was, by name; broken: those lives."""
 
+    kind: Kind = WHOLE
     ended: Counter[str] = field(default_factory=Counter)
     met: Counter[str] = field(default_factory=Counter)
     broken: list[Ending] = field(default_factory=list)
@@ -79,18 +99,17 @@ class Lives:
     @property
     def missing(self) -> list[str]:
         """What was never met, and should be."""
-        return [name for name in COVERED if not self.met[name]]
+        return [name for name in self.kind.covered if not self.met[name]]
 
 
-def gather(endings: Iterable[Ending], count: int, minutes: float = float("inf")) -> Lives:
+def gather(lives: Lives, endings: Iterable[Ending], count: int, minutes: float = float("inf")) -> None:
     """Count endings until all are there or the time is over; after a second, then now and then, tell how far it is."""
     began = time.monotonic()
     due = began + 1
-    lives = Lives()
     for ending in endings:
         lives.add(ending)
         if ending.violation:
-            print(f"{ending.violation}\n    make crash-lives SEED={ending.seed}", flush=True)
+            print(f"{ending.violation}\n    {lives.kind.again}{ending.seed}", flush=True)
         now = time.monotonic()
         if now >= due:
             due = now + PROGRESS_SECONDS
@@ -100,17 +119,16 @@ def gather(endings: Iterable[Ending], count: int, minutes: float = float("inf"))
             )
         if now - began > 60 * minutes:
             break
-    return lives
 
 
 def report(lives: Lives, seconds: float) -> None:
     """How they ended, what was met, and each violation with the way to see it alone."""
-    for name in sorted({*COVERED, *lives.met}):
+    for name in sorted({*lives.kind.covered, *lives.met}):
         print(f"{name:50}{lives.met[name]:>12,}{'' if lives.met[name] else '  never'}")
     ended = ", ".join(f"{count:,} {how}" for how, count in sorted(lives.ended.items()))
     print(f"{lives.ended.total():,} lives ({ended}), {len(lives.broken):,} violations, {seconds:.0f} s")
     for ending in lives.broken[:SHOWN]:
-        print(f"  {ending.violation}\n    make crash-lives SEED={ending.seed}")
+        print(f"  {ending.violation}\n    {lives.kind.again}{ending.seed}")
 
 
 def show(ending: Ending) -> None:
@@ -122,11 +140,12 @@ def show(ending: Ending) -> None:
         print(f"{ending.where}\n{ending.violation}")
 
 
-def sweep(seeds: range, workers: int, minutes: float = float("inf")) -> Lives:
+def sweep(kind: Kind, seeds: range, workers: int, minutes: float = float("inf")) -> Lives:
     """The lives of these seeds, on so many processes."""
     began = time.monotonic()
+    lives = Lives(kind)
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        lives = gather(pool.imap_unordered(live, seeds, chunksize=4), len(seeds), minutes)
+        gather(lives, pool.imap_unordered(kind.live, seeds, chunksize=4), len(seeds), minutes)
     report(lives, time.monotonic() - began)
     return lives
 
@@ -139,13 +158,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--interleaved", action="store_true")
     arguments = parser.parse_args()
+    kind = INTERLEAVED if arguments.interleaved else WHOLE
     if arguments.seed is not None:
-        ending = live(arguments.seed)
+        ending = kind.live(arguments.seed)
         show(ending)
         return 1 if ending.violation else 0
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.lives)
-    return 1 if sweep(seeds, arguments.workers, arguments.minutes).broken else 0
+    return 1 if sweep(kind, seeds, arguments.workers, arguments.minutes).broken else 0
 
 
 if __name__ == "__main__":
