@@ -414,7 +414,9 @@ class CrashFile:
         """See ports.File: what is in memory without waiting, the rest as a read and a drop."""
         length = max(0, min(len(buffer), len(self._inode.cache) - offset))
         if self.pread_nowait(buffer[:length], offset) != length:
-            buffer[:length] = self.pread(length, offset)
+            data = self.pread(length, offset)  # less, where the file was cut meanwhile
+            length = len(data)
+            buffer[:length] = data
             self.drop_cache(offset, length)
         return length
 

@@ -11,6 +11,7 @@ import pytest
 from duramen.errors import DirectoryLockedError
 from duramen.ports import Disk, File
 from duramen.sim.disk import Call, CrashDisk, Killed, PowerCut
+from duramen.sim.inode import Inode
 
 
 def durable_file(disk: CrashDisk, path: str, content: bytes) -> File:
@@ -278,6 +279,26 @@ def test_the_cache_is_cold_after_a_reboot_and_after_a_drop() -> None:
     assert file.pread_nowait(memoryview(buffer), 100) == 9900
     file.drop_cache(0, 8192)
     assert file.pread_nowait(memoryview(buffer), 0) == -1
+
+
+def test_a_cold_read_of_a_file_that_is_cut_meanwhile_brings_what_is_left() -> None:
+    disk = CrashDisk()
+    with closing(disk.open("/f", create=True, write=True)) as file:
+        file.pwritev([b"x" * 5000], 0)
+        file.sync()
+        file.drop_cache(0, 8192)
+
+        def cut(call: Call) -> float:
+            if call.operation == "pread":
+                node = disk.names.find("/f")
+                assert isinstance(node, Inode)
+                node.truncate(100)
+            return 0.0
+
+        disk.latency = cut
+        buffer = memoryview(bytearray(5000))
+        assert file.read_cold(buffer, 0) == 100
+        assert bytes(buffer) == b"x" * 100 + bytes(4900)
 
 
 def test_bad_calls_get_the_errors_of_a_kernel() -> None:
