@@ -21,26 +21,30 @@ from unittest.mock import patch
 from tests.crash.lives import Ending, Life
 from tests.crash.lives_steps import STEPS
 from tests.crash.promises import LogPromise, require
-from tests.crash.session import NOW
+from tests.crash.session import NOW, small, topic_id
 from tests.crash.stepping import STRIDES, Job, SteppedDisk, Turns, stepped
 
 from duramen.errors import CorruptLogError, DuramenError
+from duramen.model import TopicPartition
 from duramen.ports import FileSpan
 from duramen.sim.disk import NodeDied
 from duramen.sim.inode import PAGE
+from duramen.storage.creation import NewLog
 from duramen.storage.log import Log
+from duramen.storage.no_room import NoRoomError
 from duramen.storage.reads import Pending
 from duramen.storage.scrubbing import FIRST_SCRUB_DELAY_MS, ScrubJob
 from duramen.storage.times import Timestamped
 from duramen.wire.batch import batches, parse_header
 
-LANES = ("checkpoint", "cleaner", "cold", "housekeeping", "journal", "lookups", "scrub")
-"""What `Executor.submit` knows of the storage engine's; of "cold" several run at once."""
+LANES = ("checkpoint", "cleaner", "cold", "creation", "flush", "housekeeping", "journal", "lookups", "scrub")
+"""What jobs there are. Of "cold" and "lookups" several run at once; creations, flushes and checkpoints take turns."""
 COVERED = (
     *(f"mixed: {lane}" for lane in LANES),
     "cold reads",
     "died amid several jobs",
     "scrubs",
+    "syncs of the page cache",
     "times looked up beside",
 )
 """What has to be met in a dozen lives, by the names of `Ending.met`. mixed: jobs between whose calls others were."""
@@ -57,6 +61,7 @@ WEIGHTS = {
     "read_cold": 4,
     "look_up_time_beside": 2,
     "scrub": 2,
+    "sync_page_cache": 3,
 }
 """How often each step is drawn."""
 READS = 4
@@ -73,8 +78,20 @@ class Read(NamedTuple):
     end: Callable[[], None]
 
 
-class Interleaved(Life):
-    """One life. turns: who goes on. lanes: their jobs under way, or over and not yet accounted for. reads: as many."""
+class Ahead(NamedTuple):
+    """A job on the lane of checkpoints that is none. failed: what becomes of an error of the disk; it may raise it."""
+
+    lane: str
+    run: Callable[[], None]
+    done: Callable[[], None]
+    failed: Callable[[OSError], None]
+
+
+class Stepped(Life):
+    """A life whose jobs go on in steps. turns: who goes on. lanes: jobs under way, or over and not yet accounted for.
+
+    ahead: a job on the lane of checkpoints. excused: the last error was of a job that may have met a fault.
+    """
 
     def __init__(self, seed: int, turns: Turns, weights: Mapping[str, int]) -> None:
         self.turns = turns
@@ -88,9 +105,7 @@ class Interleaved(Life):
         """As after a start."""
         super().nothing_under_way()
         self.lanes: dict[str, Job] = {}
-        self.reads: list[Read] = []
-        self.scrubbing: ScrubJob | None = None
-        self.scrub_ms = NOW
+        self.ahead: Ahead | None = None
 
     # ---- jobs
 
@@ -123,8 +138,13 @@ class Interleaved(Life):
         was_faulty = self.disk.fault is not None
         super().break_or_mend_disk()
         if was_faulty:
-            for job in (*self.lanes.values(), *(read.job for read in self.reads)):
+            for job in self.unaccounted:
                 job.tainted = True
+
+    @property
+    def unaccounted(self) -> list[Job]:
+        """All jobs that are under way, or over and nobody has heard of it."""
+        return list(self.lanes.values())
 
     def go_on(self) -> None:
         """Some job."""
@@ -159,14 +179,109 @@ class Interleaved(Life):
         else:
             super().go_on_with_maintenance()
 
-    def make_topic(self) -> None:
-        """On the lane of checkpoints, and so behind what is under way there: that goes by the names of old logs."""
-        job = self.lanes.get("checkpoint")
-        if job is not None:
-            job.finish()
-        super().make_topic()
+    # ---- the lane of checkpoints
 
-    # ---- readers
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a checkpoint's job is on the lane, and has not run to its end."""
+        return self.round is not None and not self.round[1]
+
+    def go_on_with_checkpoint(self) -> None:
+        """Jobs of the lane run in the order in which they were taken, and are accounted for in it."""
+        if self.ahead is not None and (self.is_waiting or self.dice.random() < 0.5):
+            self._go_on_ahead(self.ahead)
+        else:
+            super().go_on_with_checkpoint()
+
+    def _go_on_ahead(self, ahead: Ahead) -> None:
+        failed = None
+        try:
+            if not self.has_run(ahead.lane, ahead.run):
+                return
+        except OSError as error:
+            failed = error
+        self.ahead = None
+        if self.round is not None and not self.is_waiting:
+            super().go_on_with_checkpoint()
+        if failed is None:
+            ahead.done()
+        else:
+            ahead.failed(failed)
+
+    def make_topic(self) -> None:
+        """One at a time, on the lane of checkpoints: what is under way there goes by the names of old logs."""
+        if self.ahead is None and not self.is_waiting:
+            super().make_topic()
+
+    def create(self, number: int, *, stable: bool = True, compacted: bool = False, name: str = "") -> None:  # type: ignore[override]
+        """Begin to make a topic: its files are made behind the syncs of others that had its name."""
+        tp = TopicPartition(name, 0)
+        promise = self.promises[topic_id(number)] = LogPromise(tp, stable, compacted)
+        config = small(stable=stable, compacted=compacted, segment_bytes=self.segment_bytes)
+        creation = self.directory.take_creation([NewLog(tp, topic_id(number), config)])
+        for problem in creation.refused.values():
+            raise problem
+
+        def created() -> None:
+            promise.created = True
+
+        def done() -> None:
+            try:
+                self.directory.complete_creation(creation)
+            finally:
+                promise.delete_asked = (topic_id(number), 0) not in self.directory.logs
+            self._later(created)
+            self.epoch(number, 1)
+
+        def failed(error: OSError) -> None:
+            promise.delete_asked = True
+            if not isinstance(error, NoRoomError):
+                self.directory.journal.fail(None, error)
+            raise error
+
+        self.ahead = Ahead("creation", creation.run, done, failed)
+
+    def sync_page_cache(self) -> None:
+        """Begin to sync a log that is not journaled, as `flush.messages` asks for, or go on."""
+        some = self._some(compacted=False)
+        if self.ahead is not None or self.is_waiting:
+            self.go_on_with_checkpoint()
+        elif some is not None and not some[0].stable and (sync := some[0].take_sync()) is not None:
+            log = some[0]
+
+            def is_gone() -> bool:
+                return self.directory.logs.get((log.topic_id, 0)) is not log
+
+            def done() -> None:
+                if not is_gone():
+                    log.complete_sync(sync)
+                    self.note_sync(log, sync)
+                    self.met["syncs of the page cache"] += 1
+
+            def failed(error: OSError) -> None:
+                if not is_gone() and isinstance(error, NoRoomError):
+                    sync.give_back()
+                elif not is_gone():
+                    self.directory.journal.fail(None, error)
+                    raise error
+
+            self.ahead = Ahead("flush", sync.run, done, failed)
+
+
+class Interleaved(Stepped):
+    """With those who only read. reads: theirs; scrubbing: the scrubber's, by a clock of its own."""
+
+    def nothing_under_way(self) -> None:
+        """As after a start."""
+        super().nothing_under_way()
+        self.reads: list[Read] = []
+        self.scrubbing: ScrubJob | None = None
+        self.scrub_ms = NOW
+
+    @property
+    def unaccounted(self) -> list[Job]:
+        """Theirs, too."""
+        return [*super().unaccounted, *(read.job for read in self.reads)]
 
     def _begin_read(self, lane: str, work: Callable[[], object], log: Log, end: Callable[[], None]) -> None:
         self.reads.append(Read(self.turns.begin(lane, work), log, log.cuts, self.faults, end))
@@ -297,6 +412,8 @@ class Interleaved(Life):
                 self._end_read(read)
             while self.scrubbing is not None:
                 self.scrub()
+            while self.ahead is not None:
+                self._go_on_ahead(self.ahead)
             super()._stop()
         except OSError:
             if not self.is_faulty:

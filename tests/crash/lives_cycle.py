@@ -18,7 +18,9 @@ from duramen.storage.cleaner import Cleaning
 from duramen.storage.housekeeping import Job
 from duramen.storage.journal import Group
 from duramen.storage.leases import Lease
+from duramen.storage.log import Log
 from duramen.storage.no_room import NoRoomError
+from duramen.storage.syncing import LogSync
 
 
 class Cycle(Session):
@@ -113,10 +115,14 @@ class Cycle(Session):
         self.round = None
         self.directory.complete_checkpoint(job)
         for log, sync, _ in job.syncs:
-            promise = self.promises[log.topic_id]
-            if not promise.cuts_asked and not log.stable:  # behind a cut the job may speak of what was cut off
-                promise.synced_end = max(promise.synced_end, min(sync.end_offset, log.end_offset))
+            self.note_sync(log, sync)
         self.met["checkpoints"] += job.files is not None
+
+    def note_sync(self, log: Log, sync: LogSync) -> None:
+        """What a sync promises of a page-cache log."""
+        promise = self.promises[log.topic_id]
+        if not promise.cuts_asked and not log.stable:  # behind a cut the job may speak of what was cut off
+            promise.synced_end = max(promise.synced_end, min(sync.end_offset, log.end_offset))
 
     def checkpoint_some(self) -> None:
         """Some parts of checkpoints."""
