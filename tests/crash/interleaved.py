@@ -51,9 +51,18 @@ COVERED = (
 RARE = (*(f"died amid: {lane}" for lane in LANES), "reads that a cut or a deletion came before")
 """What has to be met in a few hundred. died amid: jobs that had made a call, and were not over."""
 SNAPSHOT_BYTES = (0, 4000, 16 << 20)
-"""After so many bytes a checkpoint writes down what is known of producers; a life has one of these."""
+"""After so many bytes a checkpoint writes down what is known of producers. A life has one of these."""
+SLICE_LOGS = (1, 8)
+"""So many logs has a job of a checkpoint; a life has one of these, and one of each of the following."""
+SETTINGS = {
+    "hot_window_bytes": (3000, 30_000, -1),
+    "journal_max_entries": (300, 250_000),
+    "dirty_max_bytes": (10_000, 64 << 20),
+    "scrub_interval_ms": (1,),
+}
 WEIGHTS = {
     **STEPS,
+    "make_topic": 3,
     "take_group": 4,
     "end_group": 8,
     "go_on_with_checkpoint": 8,
@@ -98,8 +107,7 @@ class Stepped(Life):
         self.weights = weights
         self.excused = False
         super().__init__(seed, partial(SteppedDisk, turns))
-        window = self.dice.choice((3000, 30_000, -1))
-        self.settings = self.settings._replace(hot_window_bytes=window, scrub_interval_ms=1)
+        self.settings = self.settings._replace(**{name: self.dice.choice(some) for name, some in SETTINGS.items()})
 
     def nothing_under_way(self) -> None:
         """As after a start."""
@@ -434,7 +442,8 @@ def live(seed: int, weights: Mapping[str, int] = WEIGHTS) -> Ending:
     """The life of a seed. weights: how often each step is drawn."""
     random = Random(seed * 6011 + 3)
     snapshot_bytes = patch("duramen.storage.log.SNAPSHOT_BYTES", random.choice(SNAPSHOT_BYTES))
-    with stepped(random) as turns, snapshot_bytes:
+    slice_logs = patch("duramen.storage.directory.SLICE_LOGS", random.choice(SLICE_LOGS))
+    with stepped(random) as turns, snapshot_bytes, slice_logs:
         life = Interleaved(seed, turns, weights)
         violation = where = ""
         how = "broken"

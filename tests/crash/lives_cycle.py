@@ -119,9 +119,12 @@ class Cycle(Session):
         self.met["checkpoints"] += job.files is not None
 
     def note_sync(self, log: Log, sync: LogSync) -> None:
-        """What a sync promises of a page-cache log."""
+        """What a sync promises of a page-cache log, once the journal says that it is one.
+
+        Behind a cut nothing: the job may speak of what was cut off.
+        """
         promise = self.promises[log.topic_id]
-        if not promise.cuts_asked and not log.stable:  # behind a cut the job may speak of what was cut off
+        if not promise.cuts_asked and not log.stable and self.directory.journal.knows(log):
             promise.synced_end = max(promise.synced_end, min(sync.end_offset, log.end_offset))
 
     def checkpoint_some(self) -> None:
