@@ -34,6 +34,12 @@ def test_every_promise_is_kept_while_jobs_are_interleaved() -> None:
     assert lives.missing == []
 
 
+def test_a_cut_beside_a_sync_leaves_no_sums_of_what_was_cut_off() -> None:
+    """The job that grew the seal of the active segment ended after a cut and a roll: what it had written of a segment
+    that was made anew stayed, for only the seal of the one that was active by then was dropped."""
+    assert live(200_974).violation == ""
+
+
 def test_a_seed_decides_who_makes_which_disk_call() -> None:
     """Each with its checksum of all calls, as the last line of its trace."""
     first, again = live(3), live(3)

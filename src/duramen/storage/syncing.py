@@ -262,6 +262,8 @@ class LogSync:
             sync.run()
         for segment, file, size, sums in self._growing:
             self._still_there()
+            if self._cuts != self.log.cuts:
+                break  # a segment of that name may have other bytes by now
             grow(self._disk, file, segment.path_of(SEALING), size, sums, sync=self._full)
         if self._names_changed or self._sidecars.epochs is not None or (self._full and self._growing):
             self._disk.sync_directory(self._path)
@@ -313,3 +315,8 @@ class LogSync:
         for segment, _, _ in self._sidecars.index_counts:
             if segment.index is not None and segment.times is not None:
                 segment.index.written = segment.times.written = 0
+        for growing in self._growing if log.path == self._path else ():
+            base = growing.segment.base_offset  # of a segment that need not be the active one any more, nor be there
+            segment = next((each for each in log.segments if each.base_offset == base), growing.segment)
+            if not segment.sealed:
+                segment.drop_seal()
