@@ -24,6 +24,7 @@ from duramen.wire.checksum import crc32c
 from duramen.wire.seal import Seal
 
 REMEMBERED_POSITIONS = 64
+EXPECTED_BATCHES = 8
 OPEN_CLOSED_SEGMENTS = 4
 """Files of closed segments that one log keeps open."""
 
@@ -54,6 +55,13 @@ def aborted_between(segments: Sequence[Segment], first: int, last: int) -> list[
     return found
 
 
+def _keep(known: dict[int, int], offset: int, value: int, most: int) -> None:
+    """Know one more, and no longer the one that was learned first if there are more than `most`."""
+    known[offset] = value
+    if len(known) > most:
+        del known[next(iter(known))]
+
+
 class Reader:
     """The reading side of one log."""
 
@@ -63,17 +71,14 @@ class Reader:
         self._hot = hot
         self._positions: dict[int, int] = {}
         self._opened: tuple[Segment, ...] = ()
-        self._likely = 0
-        """Bytes of a batch, by the last one that was read from the disk: the next one is probably of that size."""
+        self._likely: dict[int, int] = {}
+        """Where reads from the disk ended -> bytes of their last batch: the one behind it probably has as many."""
         self.notices: tuple[CorruptLogError, ...] = ()
         """Damage that a read met and got around; whoever tells of it empties this."""
 
     def remember(self, offset: int, position: int) -> None:
         """The batch that starts (or will start) with `offset` is at `position` of its segment."""
-        positions = self._positions
-        positions[offset] = position
-        if len(positions) > REMEMBERED_POSITIONS:
-            del positions[next(iter(positions))]
+        _keep(self._positions, offset, position, REMEMBERED_POSITIONS)
 
     @property
     def files(self) -> OpenFiles:
@@ -83,6 +88,7 @@ class Reader:
     def forget(self) -> None:
         """Positions no longer hold: the log was cut."""
         self._positions = {}
+        self._likely.clear()
 
     def cutting(self, segments: Sequence[Segment], offset: int) -> None:
         """The log is about to be cut at `offset`: what is known of its last segments no longer holds."""
@@ -286,7 +292,7 @@ class Reader:
         plan = ReadPlan(
             file, segment.path, segment.flushed, segment.base_offset, segment.next_offset, seal, index_file,
             segment.index_entries, hint, offset, bound, room, first, settled=segment.sealed and not active,
-            likely=self._likely,
+            likely=self._likely.get(offset, 0),
         )  # fmt: skip
         checked_in = self._checked_in(segment, file, offset)
         pending = Pending(plan, self._hot.buffers, checked_in, recent=recent, follows=start is not None)
@@ -318,7 +324,7 @@ class Reader:
                 return False
             if self._hot.generation != generation:
                 return False  # the log may have been cut meanwhile, and other bytes lie there by now
-            self._likely = found.last_size
+            _keep(self._likely, found.next_offset, found.last_size, EXPECTED_BATCHES)
             end = found.position + len(found.data)
             if found.next_offset < segment.next_offset:
                 self.remember(found.next_offset, end)

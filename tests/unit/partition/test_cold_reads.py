@@ -250,6 +250,11 @@ def test_a_batch_larger_than_may_be_read_at_once_is_read_once_where_the_last_one
         brought.append(part.complete())
     assert brought[0] > 500_000, "of the first one nothing was known"
     assert all(300_000 <= size < 300_000 + 2 * BLOCK_BYTES for size in brought[1:])
+    evict(bench)
+    (part,) = bench.partition.read(0, 1 << 20, 0).parts
+    assert isinstance(part, Pending)
+    part.limit(200_000)
+    assert part.size == 200_000, "what is known of one place bounds nothing at another"
 
 
 def test_what_may_stay_is_in_memory_for_the_next_reader(monkeypatch: pytest.MonkeyPatch) -> None:
