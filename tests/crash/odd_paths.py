@@ -26,6 +26,7 @@ from duramen.storage.checkpoints import (
 )
 from duramen.storage.creation import Creation, NewLog
 from duramen.storage.directory import DirectorySettings
+from duramen.storage.housekeeping import Job
 from duramen.storage.keeping import KeepProducers
 from duramen.storage.no_room import NoRoomError
 from duramen.storage.outline import Outline
@@ -488,7 +489,7 @@ def deleted_beside_a_group(run: Session) -> None:
 
 
 def overtaken_checkpoint(run: Session) -> None:
-    """A truncation comes while a checkpoint's job is under way: what the job wrote of the old end is taken back."""
+    """A truncation comes while a checkpoint's job is under way: what the job wrote of the old end goes with that."""
     filled(run)
     run.put(1, 900, producer=4)
     run.commit()
@@ -503,10 +504,10 @@ def overtaken_checkpoint(run: Session) -> None:
         run.directory.fail_checkpoint(job, error)
         raise
     run.directory.complete_checkpoint(job)
+    run.commit()
     log = run.log(1)
     assert end not in log.snapshots
     assert not run.disk.exists(f"{log.path}/{end:020}.snapshot")
-    run.commit()
     run.put(1, 400)
     run.put(1, 700, producer=9)
     run.commit()
@@ -525,10 +526,10 @@ def overtaken_producers(run: Session) -> None:
     run.log(1).config.retention_ms = 1000  # type: ignore[attr-defined]
     run.promises[topic_id(1)].start_asked = end
     run.mark()
-    jobs: list[KeepProducers] = []
+    jobs: list[Job] = []
     for now_ms in (NOW + 100_000, NOW + 1_000_000):  # again where there was no room for the next segment
-        if not jobs:
-            jobs = [job for job in run.directory.take_maintenance(now_ms) if isinstance(job, KeepProducers)]
+        if not any(isinstance(job, KeepProducers) for job in jobs):
+            jobs += run.directory.take_maintenance(now_ms)
     assert jobs
     for job in jobs:
         try:
@@ -539,8 +540,8 @@ def overtaken_producers(run: Session) -> None:
     run.truncate(1, end - 1)
     for job in jobs:
         job.complete()
-    assert not run.disk.exists(f"{run.log(1).path}/{end:020}.snapshot")
     run.commit()
+    assert not run.disk.exists(f"{run.log(1).path}/{end:020}.snapshot")
     run.put(1, 400)
     run.commit()
 

@@ -51,6 +51,7 @@ FORGOTTEN: list[tuple[str, str, Callable[[str], bool]]] = [
     ("recovery", "the sync of what recovery wrote", syncs(".log")),
     ("clean_stop", "the segments' sync at a clean stop", syncs(".log")),
     ("creation_and_deletion", "the sync of new names", name_syncs),
+    ("cut_into_what_is_sealed", "the sync of the names beside a file that was cut", name_syncs),
     ("recycle", "every sync of names", name_syncs),
     ("repair_journal", "the sync of what must not be used again", syncs("duramen-forgone")),
     ("topics", "the sync of a new topic's names", name_syncs),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from unittest.mock import patch
 
 import pytest
 from tests.crash.lives import live
+from tests.crash.lives_steps import STEPS, Steps
 from tests.crash.lives_sweep import Lives
 
 from duramen.sim.disk import CrashDisk, CrashFile
@@ -43,7 +44,9 @@ def without_syncs_of_names() -> AbstractContextManager[object]:
     return patch.object(CrashDisk, "sync_directory", lambda disk, path: None)
 
 
-def start_that_stays_behind_a_cut() -> AbstractContextManager[object]:
+@contextmanager
+def start_that_stays_behind_a_cut() -> Iterator[None]:
+    """In lives with many cuts and starts: of the ordinary ones one in some hundreds would find it."""
     truncate = Plan._truncate
 
     def forgetful(plan: Plan, point: Point) -> None:
@@ -51,7 +54,9 @@ def start_that_stays_behind_a_cut() -> AbstractContextManager[object]:
         truncate(plan, point)
         plan.start = start
 
-    return patch.object(Plan, "_truncate", forgetful)
+    weights = {**STEPS, "cut_end": 12, "raise_start": 12}
+    with patch.object(Plan, "_truncate", forgetful), patch.object(Steps, "weights", weights):
+        yield
 
 
 PLANTED: dict[str, Callable[[], AbstractContextManager[object]]] = {

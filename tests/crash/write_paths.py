@@ -182,6 +182,32 @@ def truncation(run: Session) -> None:
     run.commit()
 
 
+def cut_into_what_is_sealed(run: Session) -> None:
+    """A truncation ends in bytes that a checkpoint has summed up, and an extent takes the place of those behind it;
+
+    another one in a sealed segment, which is closed again where it was cut.
+    """
+    run.segment_bytes = 24 * KIB
+    _two_topics(run)
+    for number in (1, 2):
+        for _ in range(3):
+            run.put(number, 2000)
+    run.commit()
+    run.log(2).roll()
+    run.checkpoint()
+    run.keep_house(NOW)
+    run.begin()
+    run.truncate(1, 1)
+    run.truncate(2, 2)
+    run.commit()
+    run.put(1, 6500)
+    run.log(2).roll()
+    run.commit()
+    run.put(2, 300)
+    run.commit()
+    run.checkpoint()
+
+
 def creation_and_deletion(run: Session) -> None:
     """Topics come and go, and come again under their old name."""
     _two_topics(run)
@@ -291,6 +317,7 @@ STORAGE_PATHS: dict[str, Callable[[Session], None]] = {
         retention,
         compaction,
         truncation,
+        cut_into_what_is_sealed,
         creation_and_deletion,
         first_start,
         clean_stop,

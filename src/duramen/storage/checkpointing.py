@@ -150,11 +150,6 @@ class Checkpointer:
         return self._round is not None
 
     @property
-    def is_busy(self) -> bool:
-        """Whether a job of a round is with its lane."""
-        return self._job is not None
-
-    @property
     def dirty_bytes(self) -> int:
         """Bytes in segments, rolled ones too, that wait for their sync."""
         waiting = () if self._round is None else self._round.waiting

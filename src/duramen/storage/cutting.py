@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from duramen.errors import CorruptLogError
+from duramen.errors import CorruptLogError, check
 from duramen.storage.file_sync import to_sync
 from duramen.storage.loading import drop_snapshots_beyond, load_producers
 from duramen.storage.producers import AbortedTransaction
@@ -76,7 +76,11 @@ def cut_memory(log: Log, offset: int) -> Cut:
 
 
 def cut_files(log: Log, cut: Cut) -> None:
-    """Bring the files to where `cut_memory` left the log; the caller has them synced. OSError."""
+    """Bring the files to where `cut_memory` left the log; the caller has them synced. OSError.
+
+    Not while there are `writers`: what they know from before would appear behind the cut.
+    """
+    check(not log.writers, "a truncation waits for whoever writes beside the log")
     for segment in reversed(cut.removed):
         segment.forget()  # somebody may be about to seal it, or send from it
         for suffix in SUFFIXES:
@@ -126,14 +130,20 @@ class Truncations:
         """Cut the files of truncations whose entries are durable; the next group syncs them before all else.
 
         So what the journal has of a log behind a truncation was written over a file that ends there on the disk, too.
-        Not while a checkpoint's job has the files. OSError: the directory is fenced.
+        Not of a log beside which a job writes (`LogState.writers`). OSError: the directory is fenced.
         """
-        if not self._waiting or self._checkpointer.is_busy or self._journal.failed is not None:
+        if not self._waiting or self._journal.failed is not None:
             return
         durable = self._journal.durable_lsn
-        due = [key for lsn, key in self._waiting if lsn <= durable]
-        self._waiting = [each for each in self._waiting if each[0] > durable]
-        for log in (self._logs[key] for key in due if key in self._logs):
+        waiting, due = [], []
+        for lsn, key in self._waiting:
+            log = self._logs.get(key)
+            if lsn > durable or (log is not None and log.writers):
+                waiting.append((lsn, key))
+            elif log is not None:
+                due.append(log)
+        self._waiting = waiting
+        for log in due:
             try:
                 log.complete_cut()
             except OSError as error:

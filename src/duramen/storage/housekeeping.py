@@ -108,6 +108,7 @@ class SealSegment:
 
         Where there is no room, and where the log was cut meanwhile, it is tried again.
         """
+        self.log.writers.pop(self.job, None)
         if isinstance(error, NoRoomError) or self.job.overtaken:
             self.pending.discard((self.log, self.job.base_offset))
         if isinstance(error, CorruptLogError):

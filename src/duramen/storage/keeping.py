@@ -36,7 +36,8 @@ class KeepProducers:
         log.keeping = self._offset
 
     def run(self) -> None:
-        """All or nothing for each file; nothing where the log was cut meanwhile: a crash may come before `complete`."""
+        """All or nothing for each file; nothing where the log was cut meanwhile."""
+        self._log.writers[self] = None  # first: what cuts the files looks for this behind the count of cuts
         if self._cuts != self._log.cuts:
             return
         with opening():
@@ -48,17 +49,11 @@ class KeepProducers:
         return posixpath.join(self._log.path, file_name(self._offset, suffix))
 
     def complete(self) -> None:
-        """The files stay until others like them are there. OSError."""
-        log = self._log
+        """The files stay until others like them are there; where the log was cut meanwhile they go with its end."""
         self._end()
-        if self._cuts != log.cuts:
-            for suffix, _ in self._files:  # they speak of a history that was cut off
-                if log.disk.exists(self._path(suffix)):
-                    log.disk.remove(self._path(suffix))
-                    log.names_changed = True
-            return
-        log.keep_snapshot(self._offset)
-        self._done(self._offset)
+        if self._cuts == self._log.cuts:
+            self._log.keep_snapshot(self._offset)
+            self._done(self._offset)
 
     def fail(self, error: BaseException) -> None:
         """The log was deleted meanwhile, there is no room, or the disk failed."""
@@ -67,5 +62,6 @@ class KeepProducers:
             self._failed(error)
 
     def _end(self) -> None:
+        self._log.writers.pop(self, None)
         if self._log.keeping == self._offset:
             self._log.keeping = -1

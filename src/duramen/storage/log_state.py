@@ -54,10 +54,11 @@ class LogState:
 
     start_offset: first offset readers may ask for; end_offset: the next to be assigned; durable_end: all below is on
     stable storage; recovery_point: all below is in synced segments. snapshots: offsets of the producer snapshots,
-    ascending; kept_snapshots: those of them that stay, because batches they speak of may be gone; cuts: how often the
-    log was truncated; cut: what the last truncation has still to do to the files; stable: appends are journaled;
-    names_changed: file names are to be synced; syncs: see Chain. keeping: offset of a snapshot that is being written to
-    stay, -1 for none: nobody else writes files of its names, which are not synced by whoever does.
+    ascending; kept_snapshots: those that stay, because batches they speak of may be gone; cuts: how often the log was
+    truncated; cut: what the last truncation has still to do to the files, when there are no writers: jobs that write
+    beside the segments, until accounted for. stable: appends are journaled; names_changed: file names are to be synced;
+    syncs: see Chain. keeping: offset of a snapshot that is being written to stay, -1 for none: nobody else writes files
+    of its names, which are not synced by whoever does.
     """
 
     active: Segment
@@ -89,6 +90,7 @@ class LogState:
         "syncs",
         "topic_id",
         "tp",
+        "writers",
     )
 
     def __init__(
@@ -117,6 +119,7 @@ class LogState:
         self.snapshots: tuple[int, ...] = ()
         self.kept_snapshots: tuple[int, ...] = ()
         self.keeping = -1
+        self.writers: dict[object, None] = {}
         self.cuts = 0
         self.cut: Cut | None = None
         self.stable = True
@@ -338,12 +341,11 @@ class LogState:
 
     def complete_seal(self, job: SealJob) -> None:
         """The seal is on disk: reads of that segment check against it from now on."""
+        self.writers.pop(job, None)
         for segment in self.segments:
-            if segment.base_offset != job.base_offset:
-                continue
-            if segment is self.active or not job.is_of(segment):
-                segment.drop_seal()  # a truncation overtook the job: it speaks of bytes that were cut off
-            else:
+            if job.is_of(segment):
                 segment.sealed = True
                 segment.seal = None
                 segment.release_files()
+            elif segment.base_offset == job.base_offset:
+                segment.drop_seal()  # a truncation overtook the job

@@ -228,6 +228,7 @@ class SealedLog(Protocol):
     disk: Disk
     path: str
     cuts: int
+    writers: dict[object, None]
 
 
 class SealJob:
@@ -268,8 +269,9 @@ class SealJob:
     def run(self) -> None:
         """Checksum the segment and make the sidecar durable. NoRoomError, OSError, CorruptLogError.
 
-        Nothing where it was overtaken: a crash may come before what it has written is taken away.
+        Nothing where it was overtaken: the segment may be cut behind this.
         """
+        self._log.writers[self] = None  # first: what cuts the files looks for this behind the count of cuts
         if not self.overtaken:
             with opening():
                 self.result = self._seal()

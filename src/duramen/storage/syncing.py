@@ -206,6 +206,7 @@ class LogSync:
         self._stored = False
         log.names_changed = False
         log.epochs.changed = False
+        log.writers[self] = None
 
     def run(self) -> None:
         """Write the sidecars, sync the segments in order, then the names. OSError; after a NoRoomError `give_back`.
@@ -262,8 +263,6 @@ class LogSync:
             sync.run()
         for segment, file, size, sums in self._growing:
             self._still_there()
-            if self._cuts != self.log.cuts:
-                break  # a segment of that name may have other bytes by now
             grow(self._disk, file, segment.path_of(SEALING), size, sums, sync=self._full)
         if self._names_changed or self._sidecars.epochs is not None or (self._full and self._growing):
             self._disk.sync_directory(self._path)
@@ -273,12 +272,14 @@ class LogSync:
             raise FileNotFoundError(errno.ENOENT, "the log was deleted", self._path)
 
     def apply(self) -> bool:
-        """Account for what has become durable; False when the log was cut meanwhile, so that nothing is known."""
+        """Account for what has become durable; False when the log was cut meanwhile, so that nothing is known.
+
+        Its files are cut behind this, and what was written beside them of the old history goes with that.
+        """
+        del self.log.writers[self]
         if self._chain.snapshot == self._sidecars.snapshot:
             self._chain.snapshot = -1
         if self._cuts != self.log.cuts:
-            self.log.active.drop_seal()  # it may speak of bytes that were cut off
-            self._disown()
             return False
         for growing in self._growing:
             growing.segment.seal = None
@@ -292,6 +293,7 @@ class LogSync:
 
     def give_back(self) -> None:
         """A sidecar found no room, no sync has failed: the next job has everything to do that this one had."""
+        del self.log.writers[self]
         self.log.syncs = None  # those that were taken before this fail, too, and give back what they have
         self.log.names_changed = self.log.names_changed or self._names_changed
         self.log.epochs.changed = self.log.epochs.changed or self._sidecars.epochs is not None
@@ -301,22 +303,3 @@ class LogSync:
             self.log.names_changed = True  # or there would be no next job
             for segment, _, size in self._segments:
                 segment.synced = max(segment.synced, size)
-
-    def _disown(self) -> None:
-        """What the job wrote of a history that was cut meanwhile: the snapshot goes, indexes come anew. OSError."""
-        log = self.log
-        if self._sidecars.snapshot >= 0 and log.path == self._path:
-            for suffix in (SNAPSHOT, PRODUCERS):
-                path = posixpath.join(self._path, file_name(self._sidecars.snapshot, suffix))
-                if self._disk.exists(path):
-                    self._disk.remove(path)
-            log.snapshots = tuple(offset for offset in log.snapshots if offset != self._sidecars.snapshot)
-            log.names_changed = True
-        for segment, _, _ in self._sidecars.index_counts:
-            if segment.index is not None and segment.times is not None:
-                segment.index.written = segment.times.written = 0
-        for growing in self._growing if log.path == self._path else ():
-            base = growing.segment.base_offset  # of a segment that need not be the active one any more, nor be there
-            segment = next((each for each in log.segments if each.base_offset == base), growing.segment)
-            if not segment.sealed:
-                segment.drop_seal()

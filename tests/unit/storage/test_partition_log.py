@@ -238,10 +238,10 @@ def test_a_sync_that_a_cut_overtook_counts_for_nothing(bench: Bench) -> None:
     assert job is not None
     assert (job.end_offset, job.segment_base, job.position) == (10, 0, bench.log.active.size)
     job.run()
-    bench.truncate(5)
-    bench.fill(5)
+    bench.log.truncate_to(5)
     bench.log.complete_sync(job)
     assert bench.log.recovery_point == 0
+    bench.log.complete_cut()
 
 
 def test_a_sync_that_a_cut_overtook_leaves_nothing_of_the_old_history(bench: Bench) -> None:
@@ -249,11 +249,12 @@ def test_a_sync_that_a_cut_overtook_leaves_nothing_of_the_old_history(bench: Ben
         bench.append(b"old" * 40, producer_id=7, producer_epoch=0, base_sequence=number)
     job = bench.log.take_sync(full=True)
     assert job is not None
-    bench.truncate(5)
+    bench.log.truncate_to(5)
     job.run()
+    bench.log.complete_sync(job)
+    bench.log.complete_cut()
     for _ in range(8):
         bench.append(b"new" * 40, producer_id=8, producer_epoch=0, base_sequence=bench.log.end_offset - 5)
-    bench.log.complete_sync(job)
     assert bench.log.snapshots == ()
     assert not [name for name in os.listdir(bench.path) if name.endswith((".snapshot", ".producers"))]
     bench.sync()

@@ -1,0 +1,109 @@
+"""Truncations of an open log while others write beside its segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from test_overlaps import NOW, after, begun, checkpoint, commit, run_all
+
+from duramen.sim.disk import Call
+from duramen.storage.checkpointing import Checkpoint
+from duramen.storage.directory import LogDirectory
+from duramen.storage.housekeeping import SealSegment
+from duramen.storage.keeping import KeepProducers
+from duramen.storage.log import Log
+from duramen.storage.logconfig import PlainLogConfig
+from duramen.storage.seal import SEALING
+from duramen.storage.segment import PRODUCERS, SEAL
+from duramen.wire.batch import build_batch, parse_header
+from reading import stored_batches
+
+SIZES = {7: 300, 8: 700}
+"""Of a batch of each producer."""
+
+
+class Expiring(PlainLogConfig):
+    """Only the active segment stays."""
+
+    cleanup_policy = frozenset({"delete"})
+    retention_bytes = 0
+
+
+def put(directory: LogDirectory, log: Log, producer: int, count: int = 1) -> None:
+    """Batches of one record; a producer numbers by offset."""
+    for _ in range(count):
+        known = log.producers.get(producer)
+        batch = build_batch(
+            [(None, bytes(SIZES[producer]), [], NOW)],
+            base_offset=log.end_offset, leader_epoch=0,
+            producer_id=producer, producer_epoch=0, base_sequence=known.last_sequence + 1 if known else 0,
+        )  # fmt: skip
+        log.append(batch, parse_header(batch), NOW)
+    directory.flush()
+
+
+def job_that_writes(suffix: str, directory: LogDirectory, log: Log) -> tuple[Callable[[], object], Callable[[], None]]:
+    """What it runs, and what accounts for it."""
+    if suffix == SEALING:
+        sync = log.take_sync()
+        assert sync is not None
+        return sync.run, partial(log.complete_sync, sync)
+    log.roll()
+    put(directory, log, 7)
+    commit(directory)
+    checkpoint(directory)
+    kind = SealSegment if suffix == SEAL else KeepProducers
+    jobs = directory.take_maintenance(NOW + 1)
+    (job,) = (job for job in jobs if isinstance(job, kind))
+    run_all([other for other in jobs if other is not job])
+    return job.run, job.complete
+
+
+def go_on(directory: LogDirectory, log: Log, *, rolls: bool) -> Checkpoint:
+    """More batches than were cut off; the checkpoint has run and is not accounted for."""
+    put(directory, log, 8, 5)
+    if rolls:
+        log.roll()
+        put(directory, log, 8)
+    commit(directory)
+    job = directory.take_checkpoint(force=True)
+    assert job is not None
+    job.run()
+    return job
+
+
+@pytest.mark.parametrize("suffix", [SEALING, SEAL, PRODUCERS])
+def test_a_truncation_waits_for_whoever_writes_beside_the_log(suffix: str) -> None:
+    """The files were cut while a sync or a seal was under way, which wrote behind that what it knew from before, and
+    was undone when it was accounted for. A checkpoint that came between made it durable, or went on from its sums.
+    """
+    config = Expiring if suffix == PRODUCERS else PlainLogConfig
+    disk, directory, log = begun(config("page-cache", segment_bytes=1 << 20))
+    put(directory, log, 7, 3)
+    commit(directory)
+    run, complete = job_that_writes(suffix, directory, log)
+
+    def cut(call: Call) -> None:
+        if call.operation == "rename" and f"{suffix}.tmp" in call.path and not log.cuts:
+            log.truncate_to(1)
+            commit(directory)
+
+    disk.fault = cut
+    run()
+    disk.fault = None
+    assert log.cuts == 1
+    rolls = suffix == SEAL  # else a start would make it anew
+    ahead = go_on(directory, log, rolls=rolls) if log.cut is None else None
+    for path in disk.contents():
+        disk.open(path, write=True).sync()  # as the kernel does sooner or later
+    complete()
+    commit(directory)
+    directory.complete_checkpoint(ahead or go_on(directory, log, rolls=rolls))
+    commit(directory)
+    end = log.end_offset
+    log = after(disk, "power_cut")
+    assert [header.base_offset for header, _ in stored_batches(log, log.start_offset, end, 1 << 20)][-1] == end - 1
+    known = [log.producers.get(producer) for producer in SIZES]
+    assert [None if each is None else each.last_offset for each in known] == [0, end - 1]
