@@ -5,8 +5,8 @@
 As in `lives.py` a seed decides everything. There a group of the journal, a checkpoint, a compaction's piece or a job of
 maintenance runs from its beginning to its end; here each goes on a few disk calls at a time (`stepping.py`), so that
 appends, rolls, truncations, deletions and other jobs come between any two of them, and a death in the midst of several.
-So do reads of old data, the scrubber and look-ups of times, which are jobs too. The last line of a life is a checksum
-of all its disk calls and of who made them.
+So do reads of old data, the scrubber and look-ups of times, which are jobs too. The volume is full now and then
+(`crowded.py`). The last line of a life is a checksum of all its disk calls and of who made them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from random import Random
 from typing import NamedTuple
 from unittest.mock import patch
 
-from tests.crash.lives import Ending, Life
+from tests.crash.crowded import RESERVES, Crowded
+from tests.crash.lives import Ending
 from tests.crash.lives_steps import STEPS
 from tests.crash.promises import LogPromise, require
 from tests.crash.session import NOW, small, topic_id
@@ -29,6 +30,7 @@ from duramen.model import TopicPartition
 from duramen.ports import FileSpan
 from duramen.sim.disk import NodeDied
 from duramen.sim.inode import PAGE
+from duramen.storage.cleaner import Cleaning
 from duramen.storage.creation import NewLog
 from duramen.storage.log import Log
 from duramen.storage.no_room import NoRoomError
@@ -43,12 +45,22 @@ COVERED = (
     *(f"mixed: {lane}" for lane in LANES),
     "cold reads",
     "died amid several jobs",
+    "reserves made",
     "scrubs",
     "syncs of the page cache",
     "times looked up beside",
+    "volumes filled",
 )
 """What has to be met in a dozen lives, by the names of `Ending.met`. mixed: jobs between whose calls others were."""
-RARE = (*(f"died amid: {lane}" for lane in LANES), "reads that a cut or a deletion came before")
+RARE = (
+    *(f"died amid: {lane}" for lane in LANES),
+    "compactions side by side",
+    "reads that a cut or a deletion came before",
+    "reserves given up",
+    "reserves given up for a group",
+    "room found again",
+    "starts without room",
+)
 """What has to be met in a few hundred. died amid: jobs that had made a call, and were not over."""
 SNAPSHOT_BYTES = (0, 4000, 16 << 20)
 """After so many bytes a checkpoint writes down what is known of producers. A life has one of these."""
@@ -57,6 +69,7 @@ SLICE_LOGS = (1, 8)
 SETTINGS = {
     "hot_window_bytes": (3000, 30_000, -1),
     "journal_max_entries": (300, 250_000),
+    "reserve_bytes": RESERVES,
     "dirty_max_bytes": (10_000, 64 << 20),
     "scrub_interval_ms": (1,),
 }
@@ -71,8 +84,11 @@ WEIGHTS = {
     "look_up_time_beside": 2,
     "scrub": 2,
     "sync_page_cache": 3,
+    "fill_disk": 1,
 }
 """How often each step is drawn."""
+CLEANERS = 2
+"""Lanes of compaction (`log.cleaner.threads`)."""
 READS = 4
 """So many cold reads and look-ups are under way at most."""
 
@@ -96,7 +112,7 @@ class Ahead(NamedTuple):
     failed: Callable[[OSError], None]
 
 
-class Stepped(Life):
+class Stepped(Crowded):
     """A life whose jobs go on in steps. turns: who goes on. lanes: jobs under way, or over and not yet accounted for.
 
     ahead: a job on the lane of checkpoints. excused: the last error was of a job that may have met a fault.
@@ -113,6 +129,8 @@ class Stepped(Life):
         """As after a start."""
         super().nothing_under_way()
         self.lanes: dict[str, Job] = {}
+        self.cleaners: list[tuple[Cleaning | None, Callable[[], object] | None]] = [(None, None)] * CLEANERS
+        self.cleaner = 0
         self.ahead: Ahead | None = None
 
     # ---- jobs
@@ -122,10 +140,11 @@ class Stepped(Life):
         self.excused = False
         if self.dice.random() < 0.3:
             self.turns.go_on()
-        job = self.lanes.get(lane) or self.lanes.setdefault(lane, self.turns.begin(lane, work))
+        number = f"{lane} {self.cleaner}" if lane == "cleaner" else lane
+        job = self.lanes.get(number) or self.lanes.setdefault(number, self.turns.begin(lane, work))
         if not job.advance(self.dice.choice(STRIDES)):
             return False
-        del self.lanes[lane]
+        del self.lanes[number]
         self._has_ended(job)
         return True
 
@@ -144,10 +163,16 @@ class Stepped(Life):
     def break_or_mend_disk(self) -> None:
         """A job that is under way may have met what is mended now."""
         was_faulty = self.disk.fault is not None
+        no_room = self.directory.journal.no_room
         super().break_or_mend_disk()
+        self.directory.journal.no_room = no_room  # until a checkpoint has found some
         if was_faulty:
-            for job in self.unaccounted:
-                job.tainted = True
+            self.mended()
+
+    def mended(self) -> None:
+        """What is under way may have met what was."""
+        for job in self.unaccounted:
+            job.tainted = True
 
     @property
     def unaccounted(self) -> list[Job]:
@@ -177,6 +202,20 @@ class Stepped(Life):
         """See commit_some."""
         super().compact_some()
         super().compact_some()
+
+    def go_on_with_compaction(self) -> None:
+        """Of one of the lanes."""
+        self._compact(self.dice.randrange(CLEANERS))
+
+    def _compact(self, lane: int) -> None:
+        self.cleaner = lane
+        self.cleaning, self.cleaning_job = self.cleaners[lane]
+        try:
+            super().go_on_with_compaction()
+        finally:
+            self.cleaners[lane] = self.cleaning, self.cleaning_job
+            self.cleaning = self.cleaning_job = None
+        self.met["compactions side by side"] += all(job is not None for _, job in self.cleaners)
 
     def go_on_with_maintenance(self) -> None:
         """The lane does not wait for the loop, nor the loop, which looks once a second, for the lane."""
@@ -422,6 +461,9 @@ class Interleaved(Stepped):
                 self.scrub()
             while self.ahead is not None:
                 self._go_on_ahead(self.ahead)
+            for lane in range(CLEANERS):
+                while self.cleaners[lane][1] is not None:
+                    self._compact(lane)
             super()._stop()
         except OSError:
             if not self.is_faulty:

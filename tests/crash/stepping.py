@@ -227,11 +227,18 @@ class Turns:
 
 
 class SteppedDisk(CrashDisk):
-    """A disk at whose calls jobs stop."""
+    """A disk at whose calls jobs stop. lacked: how often something did not fit."""
 
     def __init__(self, turns: Turns, random: Random, *, torn: bool) -> None:
         super().__init__(random, torn=torn)
         self._turns = turns
+        self.lacked = 0
+
+    def grow(self, path: str, length: int) -> int:
+        """See CrashDisk."""
+        room = super().grow(path, length)
+        self.lacked += room < length
+        return room
 
     def enter(self, operation: str, path: str, length: int = 0) -> None:
         """Others go on before the call."""
