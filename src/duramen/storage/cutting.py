@@ -126,6 +126,12 @@ class Truncations:
         self._checkpointer.cut(key, offset, segment_base, position)
         self._waiting.append((self._journal.last_lsn, key))
 
+    def nobody_writes(self) -> None:
+        """No job is running any more: what is not accounted for holds no truncation up."""
+        for _, key in self._waiting:
+            if key in self._logs:
+                self._logs[key].writers.clear()
+
     def carry_out(self) -> None:
         """Cut the files of truncations whose entries are durable; the next group syncs them before all else.
 

@@ -367,6 +367,7 @@ class LogDirectory(DirectoryLogs):
         try:
             if self.journal.no_room is not None or not self.reserve.fits():
                 self.reserve.give_up()
+            self._truncations.nobody_writes()
             while (group := self.take_group()) is not None:
                 group.run()
                 self.journal.complete(group)

@@ -276,7 +276,7 @@ class LogSync:
 
         Its files are cut behind this, and what was written beside them of the old history goes with that.
         """
-        del self.log.writers[self]
+        self.log.writers.pop(self, None)
         if self._chain.snapshot == self._sidecars.snapshot:
             self._chain.snapshot = -1
         if self._cuts != self.log.cuts:
@@ -293,7 +293,7 @@ class LogSync:
 
     def give_back(self) -> None:
         """A sidecar found no room, no sync has failed: the next job has everything to do that this one had."""
-        del self.log.writers[self]
+        self.log.writers.pop(self, None)
         self.log.syncs = None  # those that were taken before this fail, too, and give back what they have
         self.log.names_changed = self.log.names_changed or self._names_changed
         self.log.epochs.changed = self.log.epochs.changed or self._sidecars.epochs is not None

@@ -107,3 +107,18 @@ def test_a_truncation_waits_for_whoever_writes_beside_the_log(suffix: str) -> No
     assert [header.base_offset for header, _ in stored_batches(log, log.start_offset, end, 1 << 20)][-1] == end - 1
     known = [log.producers.get(producer) for producer in SIZES]
     assert [None if each is None else each.last_offset for each in known] == [0, end - 1]
+
+
+def test_a_clean_stop_cuts_what_a_job_held_up() -> None:
+    """Nobody had accounted for it, and the next start found what had been cut off."""
+    disk, directory, log = begun()
+    put(directory, log, 7, 3)
+    commit(directory)
+    run, _ = job_that_writes(SEALING, directory, log)
+    run()
+    log.truncate_to(1)
+    commit(directory)
+    assert log.cut is not None
+    directory.close(clean=True)
+    log = after(disk, "kill")
+    assert log.end_offset == 1
