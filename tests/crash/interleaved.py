@@ -25,7 +25,7 @@ from tests.crash.promises import LogPromise, require
 from tests.crash.session import NOW, small, topic_id
 from tests.crash.stepping import STRIDES, Job, SteppedDisk, Turns, stepped
 
-from duramen.errors import CorruptLogError, DuramenError
+from duramen.errors import CorruptLogError, DuramenError, KafkaError
 from duramen.model import TopicPartition
 from duramen.ports import FileSpan
 from duramen.sim.disk import NodeDied
@@ -465,7 +465,7 @@ class Interleaved(Stepped):
                 while self.cleaners[lane][1] is not None:
                     self._compact(lane)
             super()._stop()
-        except OSError:
+        except (OSError, KafkaError):
             if not self.is_faulty:
                 raise
             self.disk.kill()

@@ -62,8 +62,8 @@ def cut_memory(log: Log, offset: int) -> Cut:
     log.end_offset = active.next_offset
     kept = [entry for entry in aborted if entry.last_offset < log.end_offset]
     log.epochs.truncate_from_end(log.end_offset)
-    snapshots = log.snapshots
-    log.snapshots = tuple(each for each in snapshots if each <= log.end_offset)
+    snapshots = log.snapshots  # without one that a start believed, and that is to be written again
+    log.snapshots = tuple(each for each in sorted({*snapshots, *log.kept_snapshots}) if each <= log.end_offset)
     load_producers(log)
     log.snapshots = snapshots
     active.take_aborted(kept)

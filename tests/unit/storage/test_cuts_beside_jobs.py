@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from test_overlaps import NOW, after, begun, checkpoint, commit, run_all
+from test_overlaps import NOW, after, begun, checkpoint, commit, run_all, start
 
 from duramen.sim.disk import Call
 from duramen.storage.checkpointing import Checkpoint
@@ -122,3 +122,30 @@ def test_a_clean_stop_cuts_what_a_job_held_up() -> None:
     directory.close(clean=True)
     log = after(disk, "kill")
     assert log.end_offset == 1
+
+
+def test_producers_whose_batches_retention_took_are_known_behind_a_truncation() -> None:
+    """A start after a crash has the next stop write the snapshot at the end again, and a truncation did not look there.
+
+    What it read was older: a producer that sent its last batch again would have had it stored twice.
+    """
+    disk, directory, log = begun(Expiring(segment_bytes=1 << 20))
+    put(directory, log, 7, 3)
+    log.roll()
+    commit(directory)
+    checkpoint(directory)
+    for _ in range(3):
+        run_all(directory.take_maintenance(NOW + 1))
+        commit(directory)
+    assert log.start_offset == 3
+    disk.kill()
+    disk.power_on()
+    directory = start(disk)
+    (log,) = directory.logs.values()
+    put(directory, log, 8, 2)
+    commit(directory)
+    log.truncate_to(4)
+    commit(directory)
+    known = log.producers.get(7)
+    assert known is not None
+    assert known.last_offset == 2
