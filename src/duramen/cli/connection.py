@@ -42,8 +42,11 @@ _REMEDIES = {
     "GROUP_SUBSCRIBED_TO_TOPIC": "the group has members that read this topic; stop them first",
     "INVALID_REPLICATION_FACTOR": "there are fewer nodes than copies asked for; leave --replication-factor out",
     "OFFSET_OUT_OF_RANGE": "the offset lies outside of the log; `duramen topic describe` shows its ends",
-    "_MSG_TIMED_OUT": "no acknowledgement in time; is the node still running, and are as many copies in sync as the "
-    "topic's min.insync.replicas? --timeout waits longer",
+    "_MSG_TIMED_OUT": "no acknowledgement in time; `duramen status` says whether the node is there and has room; "
+    "or fewer copies are in sync than the topic's min.insync.replicas. --timeout waits longer",
+    "COORDINATOR_LOAD_IN_PROGRESS": "the node still reads what the groups committed; ask again in a moment",
+    "NOT_COORDINATOR": "nobody runs this group: its partition of __consumer_offsets is damaged or offline, or the disk "
+    "is full; `duramen status` says which",
     "_TIMED_OUT": "no answer in time; is the node busy? --timeout waits longer",
     "_TIMED_OUT_QUEUE": "no answer in time; is the node busy? --timeout waits longer",
     "REQUEST_TIMED_OUT": "no answer in time; is the node busy? --timeout waits longer",

@@ -34,13 +34,14 @@ class TopicStatus(NamedTuple):
 
 
 class Status(NamedTuple):
-    """What one look at the cluster found."""
+    """What one look at the cluster found. groups_trouble: why there are no groups in it, although there may be some."""
 
     cluster_id: str
     controller: int
     nodes: list[str]
     topics: list[TopicStatus]
     groups: list[tuple[str, str, int, int | None]]
+    groups_trouble: str | None
     damage: list[damage.NodeDamage]
     taken: float
 
@@ -70,15 +71,25 @@ def look(cluster: Cluster, admin: AdminClient, before: Status | None) -> Status:
         records = ends - sum(first for first, _ in partitions)
         topics.append(TopicStatus(name, total, records, ends, rate, total - len(partitions)))
     nodes = sorted(told.nodes, key=lambda node: node.id)
+    groups, trouble = _groups(cluster, admin)
     return Status(
         told.cluster_id or "",
         told.controller.id if told.controller else -1,
         [f"{node.id} ({node.host}:{node.port})" for node in nodes],
         topics,
-        group_rows(cluster, admin),
+        groups,
+        trouble,
         damage.ask_nodes(cluster, [(node.id, node.host, node.port) for node in nodes]),
         taken,
     )
+
+
+def _groups(cluster: Cluster, admin: AdminClient) -> tuple[list[tuple[str, str, int, int | None]], str | None]:
+    """The groups, or why they cannot be told: whoever looks for what is wrong has to see the rest all the same."""
+    try:
+        return group_rows(cluster, admin), None
+    except click.ClickException as error:
+        return [], error.message
 
 
 @click.command(epilog=EPILOG)
@@ -101,9 +112,10 @@ def command(cluster: Cluster, once: bool, interval: float, as_json: bool) -> Non
 def _headline(status: Status) -> str:
     nodes = ", ".join(status.nodes)
     records = plural(sum(topic.records for topic in status.topics), "record")
+    groups = plural(len(status.groups), "group") if status.groups_trouble is None else status.groups_trouble
     return (
         f"cluster {status.cluster_id or '?'}, controller {status.controller}, nodes {nodes}\n"
-        f"{plural(len(status.topics), 'topic')}, {records}, {plural(len(status.groups), 'group')}"
+        f"{plural(len(status.topics), 'topic')}, {records}, {groups}"
     )
 
 
@@ -139,6 +151,7 @@ def _as_json(status: Status) -> dict[str, Any]:
             for t in status.topics
         ],
         "groups": [dict(zip(_GROUP_HEADINGS, group, strict=True)) for group in status.groups],
+        "groups_trouble": status.groups_trouble,
         "damage": [damage.as_json(node) for node in status.damage],
     }
 

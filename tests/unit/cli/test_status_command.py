@@ -1,0 +1,28 @@
+"""`duramen status` where a part of it cannot be told."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import click
+import pytest
+
+from duramen.cli import status
+
+
+def test_groups_that_cannot_be_listed_hide_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While a node reads what its groups committed nobody can list them; its damage and its topics are known."""
+
+    def refuse(*_: object) -> NoReturn:
+        raise click.ClickException("cannot list groups: ask again.")
+
+    monkeypatch.setattr(status, "group_rows", refuse)
+    nobody: Any = None
+    groups, trouble = status._groups(nobody, nobody)
+    found = status.Status("c", 1, ["1 (a:1)"], [], groups, trouble, [], 0.0)
+    assert status._as_json(found)["groups"] == []
+    assert status._as_json(found)["groups_trouble"] == "cannot list groups: ask again."
+    status._print(found)
+    assert capsys.readouterr().out.endswith("0 topics, 0 records, cannot list groups: ask again.\n")
