@@ -1,4 +1,4 @@
-"""A partition whose file was cut while the node was stopped: each command says so at once; the rest is served."""
+"""A partition whose file was damaged while the node was stopped: each command says so at once; the rest is served."""
 
 from __future__ import annotations
 
@@ -57,6 +57,46 @@ def test_every_command_says_so(tmp_path: Path) -> None:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             assert f'duramen_offline_partitions{{directory="{node.data}"}} 1.0' in answer.read().decode()
         assert run("topic", "delete", "short", "--yes")[0] == 0
+        assert node.stop() == 0, node.log()
+    finally:
+        node.kill()
+
+
+@only_duramen
+def test_damage_in_the_log_of_one_group_leaves_the_others(tmp_path: Path) -> None:
+    """That of `__consumer_offsets` was answered "loading" for ever, to whoever listed groups and to `status`."""
+    node = Served(tmp_path, {"offsets.topic.num.partitions": "4"})
+
+    def run(*words: str, given: str = "") -> tuple[int, str, str]:
+        environment = {**os.environ, "DURAMEN_BOOTSTRAP": node.bootstrap}
+        done = subprocess.run(
+            [DURAMEN, *words], env=environment, input=given, capture_output=True, text=True, timeout=30, check=False
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    node.start()
+    try:
+        assert run("produce", "t", given="one\ntwo\n")[0] == 0
+        for group in ("g", "h"):  # in partitions 3 and 0
+            assert run("consume", "t", "--group", group)[:2] == (0, "one\ntwo\n")
+        assert node.stop() == 0, node.log()
+        log = node.data / "__consumer_offsets-3" / "00000000000000000000.log"
+        content = bytearray(log.read_bytes())
+        content[70] ^= 4
+        log.write_bytes(content)
+        node.start()
+        code, out, err = run("status", "--json")
+        assert (code, err) == (0, "")
+        status = json.loads(out)
+        assert [group["group"] for group in status["groups"]] == ["h"]
+        assert status["groups_trouble"] is None
+        ((directory,),) = (each["directories"] for each in status["damage"])
+        assert [(each["topic"], each["partition"]) for each in directory["damage"]] == [("__consumer_offsets", 3)]
+        assert [each["group"] for each in json.loads(run("group", "list", "--json")[1])] == ["h"]
+        code, out, err = run("group", "describe", "g")
+        assert (code, out, err.count("\n"), "`duramen status`" in err) == (1, "", 1, True), err
+        assert run("group", "describe", "h")[0] == 0
+        assert node.log().count("coordinator-load-failed") == 1
         assert node.stop() == 0, node.log()
     finally:
         node.kill()

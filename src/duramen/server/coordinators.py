@@ -1,7 +1,7 @@
 """Which coordinator a group has here, and the hosts that run them: one per partition of `__consumer_offsets`.
 
 The topic is created when somebody first asks for a coordinator. A partition's host replays it when this node begins to
-lead it; until that is done its groups are told COORDINATOR_LOAD_IN_PROGRESS.
+lead it; until that is done its groups are told COORDINATOR_LOAD_IN_PROGRESS, and NOT_COORDINATOR where it fails.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from struct import unpack
 from typing import TYPE_CHECKING, Any
 
 from duramen.config import BrokerConfig
-from duramen.errors import ClosedError, DuramenError, ErrorCode, KafkaError
+from duramen.errors import ClosedError, CorruptLogError, DuramenError, ErrorCode, KafkaError
 from duramen.machines.group.commands import TopicsDeleted
 from duramen.machines.group.machine import GroupMachine
 from duramen.machines.group.settings import GroupSettings
@@ -29,20 +29,24 @@ if TYPE_CHECKING:
 MAX_BATCH_BYTES = 8 << 20
 """Largest batch of coordinator records: the generation of a large group must fit in one."""
 
-_APPEND_ERRORS = {
+RELOAD_SECONDS = 10.0
+"""From a replay that failed to the next one: each reads the partition up to where it is damaged."""
+
+_HOST_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.CORRUPT_MESSAGE: ErrorCode.NOT_COORDINATOR,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""What a failed append means to a group member, as Kafka's group coordinator has it."""
+"""What a failed append or replay means to a group member, as Kafka's group coordinator has it."""
 
 
 def group_error(error: DuramenError) -> ErrorCode:
     """The code a group API answers with when its host refused or failed."""
-    return _APPEND_ERRORS.get(error.code, error.code)
+    return _HOST_ERRORS.get(error.code, error.code)
 
 
 _utf_16 = codecs.getencoder("utf-16-be")
@@ -113,6 +117,8 @@ class Coordinators:
         self._broker = broker
         self._hosts: dict[int, Host] = {}
         self._machines: dict[int, GroupMachine] = {}
+        self._load_again: dict[int, float] = {}
+        """When (monotonic seconds) a partition whose replay failed may have another one."""
         self._creating: list[Callable[[ErrorCode], None]] = []
         self._gone: list[tuple[str, TopicId]] = []
         """Deleted topics whose offsets no host was asked to remove yet."""
@@ -156,7 +162,9 @@ class Coordinators:
     def _host(self, index: int) -> Host | None:
         """The host of a partition, which may still be loading; None when this node does not lead it."""
         host = self._hosts.get(index)
-        if host is not None and host.failed is None:
+        if host is not None and (
+            host.failed is None or self._broker.clock.monotonic() < self._load_again.get(index, 0)
+        ):
             return host
         partition = self._broker.store.partitions.get(TopicPartition(OFFSETS_TOPIC, index))
         if partition is None or not partition.replication.is_leader or partition.closed:
@@ -182,6 +190,9 @@ class Coordinators:
         if isinstance(error, ClosedError):
             return  # the node stops
         if error is not None:
+            self._load_again[index] = self._broker.clock.monotonic() + RELOAD_SECONDS
+            if isinstance(error, CorruptLogError):
+                self._broker.store.found_damage(TopicPartition(OFFSETS_TOPIC, index), error)
             self._broker.report("coordinator-load-failed", partition=index, error=error)
             return
         image = self._broker.image
@@ -307,5 +318,6 @@ class Coordinators:
         """End every host."""
         hosts, self._hosts = self._hosts, {}
         self._machines = {}
+        self._load_again = {}
         for host in hosts.values():
             host.close()

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from duramen.config import BrokerConfig
-from duramen.errors import ClosedError, DuramenError, ErrorCode, KafkaError
+from duramen.errors import ClosedError, CorruptLogError, DuramenError, ErrorCode, KafkaError
 from duramen.machines.contract import LogRecord
 from duramen.machines.sink import SinkMachine, SinkSettings
 from duramen.machines.sink.commands import COMMITTED, FinishCommit, ShareDone, TopicsDeleted
@@ -183,6 +183,8 @@ class Sinks:
         if isinstance(error, ClosedError):
             return  # the node stops
         if error is not None:
+            if isinstance(error, CorruptLogError):
+                self._broker.store.found_damage(TopicPartition(SINK_STATE_TOPIC, index), error)
             self._broker.report("coordinator-load-failed", topic=SINK_STATE_TOPIC, partition=index, error=error)
             return
         coordinator = self._coordinators[index]

@@ -6,10 +6,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests.unit.server.broker_world import NOW, InProcess
 
 from duramen.errors import ErrorCode
+from duramen.model import TopicPartition
 from duramen.server.exposition import BrokerCollector
 from duramen.sim.disk import CrashDisk
+from duramen.wire.messages import API
 
-DESCRIBE_DAMAGE, DESCRIBE_LOG_DIRS = 10020, 35
+LIST_OFFSETS, DESCRIBE_DAMAGE, DESCRIBE_LOG_DIRS = 2, 10020, 35
 
 
 def node(disk: CrashDisk) -> InProcess:
@@ -72,6 +74,30 @@ def test_a_flipped_bit_in_a_finished_segment_reaches_the_operator() -> None:
     (directory,) = again.connect().call(DESCRIBE_DAMAGE, 0).directories
     assert [each.path for each in directory.damage] == [sealed[1].path], "known again long before the next round"
     assert directory.scrub_rounds == 0
+
+
+def test_what_a_look_up_by_time_meets_is_told_like_what_a_read_meets() -> None:
+    disk = CrashDisk()
+    server = node(disk)
+    line = server.connect()
+    line.create_topic("t", segment_bytes=str(1 << 20))
+    for _ in range(4):
+        assert line.produce("t", b"v" * 400_000).error_code == 0
+    server.pass_ms(70_000)  # a checkpoint, then seals
+    path = server.broker.store.partitions[TopicPartition("t", 0)].log.segments[0].path
+    disk.kill()
+    disk.power_on()
+    disk.damage(path, 5000)
+    again = node(disk)
+    line = again.connect()
+    request = API[LIST_OFFSETS].request
+    partition = request.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=0)
+    asked = [request.ListOffsetsTopic(name="t", partitions=[partition])]
+    (answer,) = line.call(LIST_OFFSETS, 9, replica_id=-1, isolation_level=0, topics=asked).topics
+    assert answer.partitions[0].error_code == ErrorCode.CORRUPT_MESSAGE
+    (directory,) = line.call(DESCRIBE_DAMAGE, 0).directories
+    assert [(each.topic, each.path) for each in directory.damage] == [("t", path)]
+    assert [fields["path"] for event, fields in again.events if event == "damage"] == [path]
 
 
 def test_a_failed_directory_is_told_with_its_reason() -> None:

@@ -18,7 +18,7 @@ from duramen.machines.metadata.image import PartitionImage
 from duramen.model import OFFSETS_TOPIC, TopicPartition
 from duramen.partition.turns import Turns
 from duramen.server.authorizer import Resource
-from duramen.server.coordinators import Coordinators, _kept, java_hash, partition_for
+from duramen.server.coordinators import RELOAD_SECONDS, Coordinators, _kept, java_hash, partition_for
 from duramen.server.dispatch import TABLE
 from duramen.wire.messages import API
 
@@ -549,6 +549,31 @@ def test_a_failed_log_sends_members_to_look_for_another_coordinator(broker: Brok
     for partition in broker.store.partitions.values():
         partition.refuse = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
     assert broker.commit(**known) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_damaged_log_hides_no_groups_of_the_others_and_is_not_read_again_at_every_question(broker: Broker) -> None:
+    """ListGroups would say "loading" for ever, which clients try again, and each of their tries was one more replay."""
+    for group_id in ("g", "h"):
+        broker.commit(group_id=group_id)
+    log = broker.partition(OFFSETS_TOPIC, partition_for("g", 4))
+    log.damage()
+    broker.coordinators.close()
+    broker.coordinators = Coordinators(broker)  # type: ignore[arg-type]
+    broker.coordinators.load_all()
+    broker.clock.advance(0)
+    assert broker.events == ["coordinator-load-failed"]
+    for _ in range(5):
+        listed = broker.ask(LIST, 5)
+        assert (listed.error_code, [group.group_id for group in listed.groups]) == (0, ["h"])
+        assert broker.commit(group_id="g") == ErrorCode.NOT_COORDINATOR
+        assert broker.ask(DESCRIBE, 5, groups=["g"]).groups[0].error_code == ErrorCode.NOT_COORDINATOR
+        broker.clock.advance(1)
+    assert broker.events == ["coordinator-load-failed"]
+    log.damage()  # the same bit: it was the reading that went wrong
+    broker.clock.advance(int(1000 * RELOAD_SECONDS))
+    assert broker.ask(LIST, 5).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert [group.group_id for group in broker.ask(LIST, 5).groups] == ["h", "g"]
+    assert broker.commit(group_id="g") == 0
 
 
 def test_settings_change_under_running_groups(broker: Broker) -> None:

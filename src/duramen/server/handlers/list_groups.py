@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def handle(request: Request) -> None:
-    """Ask every machine here; the first error is the reply's."""
+    """Ask every machine here; the first error is the reply's. As in Kafka, what nobody coordinates is not listed."""
     body = request.body
     # Here, once: each of the machines would do it for a filter of any length.
     states = frozenset(map(str.lower, body.states_filter)) if request.version >= 4 else frozenset()
@@ -26,7 +26,9 @@ def handle(request: Request) -> None:
         groups = []
         for answer in answers:
             if isinstance(answer, DuramenError):
-                error = group_error(answer) if error is ErrorCode.NONE else error
+                code = group_error(answer)
+                if error is ErrorCode.NONE and code is not ErrorCode.NOT_COORDINATOR:
+                    error = code
                 continue
             groups += answer
         if CLUSTER_NAME in request.denied:

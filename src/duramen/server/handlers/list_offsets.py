@@ -10,7 +10,8 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
+from duramen.errors import CorruptLogError, DuramenError, ErrorCode, KafkaError, StorageError
+from duramen.model import TopicPartition
 from duramen.partition.positions import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -100,7 +101,7 @@ class _Lookups:
                 job = lookup(partition, wanted.asked.timestamp, request.body.isolation_level, wanted.start)
                 begun.append((wanted, job))
             except (KafkaError, OSError, StorageError) as error:
-                _refuse(wanted.entry, error)
+                self._failed(wanted, error)
         if not begun:
             request.reply(self._response)
             return
@@ -116,13 +117,19 @@ class _Lookups:
         for number, (wanted, job) in enumerate(begun):
             result = error if results is None else results[number]
             if isinstance(result, BaseException):
-                _refuse(wanted.entry, result)
+                self._failed(wanted, result)
             elif result is not None:
                 _fill(self._request, wanted.entry, Found(*result))
             elif job.rest >= 0:
                 self._waiting.append(wanted._replace(start=job.rest))
         begun.clear()
         self.go_on()
+
+    def _failed(self, wanted: _Wanted, error: BaseException) -> None:
+        if isinstance(error, CorruptLogError):
+            place = TopicPartition(wanted.topic, wanted.asked.partition_index)
+            self._request.broker.store.found_damage(place, error)
+        _refuse(wanted.entry, error)
 
 
 def _run(job: TimeLookup) -> Timestamped | Exception | None:
