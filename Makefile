@@ -79,7 +79,8 @@ define install
 	@test -n "$(PYTHON)" || { echo "Duramen needs Python 3.11 or newer: none found on PATH. make <target> PYTHON=..."; exit 1; }
 	@echo "setting up $(VENV) $(1) ($$($(PYTHON) --version)) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) install --editable '$(2)'
+	@# A dot every two seconds: it takes a minute, and pip says nothing while it unpacks.
+	@while sleep 2; do printf .; done & dots=$$!; $(PIP) install --editable '$(2)'; code=$$?; kill $$dots; echo; exit $$code
 	@# Where PYTHONDONTWRITEBYTECODE is set, every start would compile the package anew.
 	@$(BIN)/python -m compileall -q src/duramen
 endef

@@ -106,9 +106,9 @@ class Partition:
         self.replication = Replication(node_id)
         self._submit = submit
         self._on_touched = on_touched
-        self._waiting: deque[tuple[int, int, Done, Appended]] = deque()
+        self._waiting: deque[tuple[int, int, Done, Appended]] | None = None  # an empty deque has 600 bytes
         self._watchers: dict[Callable[[], None], Callable[[KafkaError], None] | None] = {}
-        self._queued: deque[Callable[[], None]] = deque()
+        self._queued: list[Callable[[], None]] = []
         self.refusals = refusals
         self._rewriting = False
         self.most_queued = MAX_QUEUED_BEHIND_REWRITE
@@ -236,6 +236,8 @@ class Partition:
     def _park(self, end: int, acks: int, done: Done, answer: Appended) -> None:
         if acks == 0 or end <= self.replication.high_watermark:
             done(answer)
+        elif self._waiting is None:
+            self._waiting = deque(((end, acks, done, answer),))
         else:
             self._waiting.append((end, acks, done, answer))
 
@@ -270,7 +272,7 @@ class Partition:
             elif result is not None:
                 self._finish_rewrite(memoryview(result), acks, now_ms, done)
             while self._queued and not self._rewriting:
-                self._queued.popleft()()
+                self._queued.pop(0)()
 
         self._submit("rewriting", lambda: rewrite(copy, config, now_ms), finish)
 
@@ -294,10 +296,13 @@ class Partition:
         waiting = self._waiting
         high = self.replication.high_watermark
         self.log.producers.committed(high)
-        too_few = self._too_few_in_sync() if waiting else None
-        while waiting and waiting[0][0] <= high:
-            _, acks, done, answer = waiting.popleft()
-            done(too_few if too_few is not None and acks == -1 else answer)
+        if waiting is not None:
+            too_few = self._too_few_in_sync()
+            while waiting and waiting[0][0] <= high:
+                _, acks, done, answer = waiting.popleft()
+                done(too_few if too_few is not None and acks == -1 else answer)
+            if not waiting and self._waiting is waiting:
+                self._waiting = None
         for callback in tuple(self._watchers):
             callback()
 
@@ -311,8 +316,8 @@ class Partition:
 
     def fail(self, error: KafkaError) -> None:
         """Answer everything that waits with `error` (the disk failed, the topic went away) and wake readers."""
-        waiting, self._waiting = self._waiting, deque()
-        for _, _, done, _ in waiting:
+        waiting, self._waiting = self._waiting, None
+        for _, _, done, _ in waiting or ():
             done(error)
         for callback, on_failed in list(self._watchers.items()):
             callback() if on_failed is None or self.closed else on_failed(error)

@@ -23,6 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from duramen.ports import Timer, World
+from duramen.server.agenda import after_others
 from duramen.server.unread import UnreadReplies
 from duramen.storage.hot_window import Recall
 
@@ -225,10 +226,16 @@ class ColdReads:
 
     def _on_due(self) -> None:
         self._timer = None
-        self._start()
+        after_others(self._clock, self._start)
 
     def _run(self, lane: str, waiting: _Waiting, free: Callable[[], None]) -> None:
         size = waiting.limit(self.reply_bytes(waiting.connection, recent=waiting.recent))
+
+        def arrived(result: Any, error: BaseException | None) -> None:
+            if waiting.recent:
+                finished(result, error)
+            else:
+                after_others(self._clock, partial(finished, result, error))
 
         def finished(result: Any, error: BaseException | None) -> None:
             free()
@@ -239,7 +246,7 @@ class ColdReads:
                 self._start()
 
         self._unread.take(size)
-        self._executor.submit(lane, waiting.work, finished)
+        self._executor.submit(lane, waiting.work, arrived)
 
     def recall(self, recalls: Sequence[Recall]) -> None:
         """Bring back what somebody will probably read next. Nobody waits for it, and errors are for who reads it."""

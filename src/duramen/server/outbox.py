@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from duramen.ports import FileSpan, Part, Transport
+from duramen.server.agenda import after_others
 from duramen.server.unread import memory_of
 from duramen.wire.frame import part_size
 
@@ -99,7 +100,7 @@ class Outbox:
             self._paced = self._transport.pace(int(bytes_per_second))
 
     def _go_on_last(self) -> None:
-        self._receiver.call_last(self._go_on)
+        after_others(self._receiver, self._go_on)
 
     def _wait_until_due(self, sent: int) -> None:
         now = self._receiver.monotonic()
@@ -110,11 +111,7 @@ class Outbox:
         self._receiver.call_later(max(self._due - now, 0.0), self._is_due)
 
     def _is_due(self) -> None:
-        """Others come first: what this turn of the loop has for them is sent before."""
-        self._receiver.call_soon(self._let_others)
-
-    def _let_others(self) -> None:
-        self._receiver.call_last(self._take_turn)
+        after_others(self._receiver, self._take_turn)
 
     def _take_turn(self) -> None:
         self.waits = False

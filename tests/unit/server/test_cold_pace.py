@@ -80,8 +80,11 @@ class Pace:
         self._run()
 
     def _run(self) -> None:
-        while self.lanes.step():
-            pass
+        """What is ready, until nothing is."""
+        ready = self.clock.ready
+        while ready or self.lanes.step():
+            if ready:
+                ready.pop(0)()
 
     @property
     def names(self) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from duramen.server.agenda import after_others
 from duramen.server.loop import MANY_CANCELLED, Loop
 from duramen.server.world import LoopClock, ThreadExecutor
 
@@ -51,6 +52,27 @@ def test_what_a_turn_left_to_do_runs_last_and_sees_all_of_it(loop: Loop) -> None
         assert seen[-1] == "last of all"
         loop.turn()
         assert seen[-1] == "in the next turn"
+        loop.set_reader(near.fileno(), None)
+
+
+def test_what_old_data_leads_to_is_behind_readers_that_the_turn_wakes(loop: Loop) -> None:
+    near, far = socket.socketpair()
+    seen: list[str] = []
+    with near, far:
+
+        def commit() -> None:
+            seen.append("commit")
+            loop.call_last(lambda: seen.append("woken reader"))
+
+        def readable() -> None:
+            near.recv(10)
+            loop.call_soon(commit)
+
+        loop.set_reader(near.fileno(), readable)
+        loop.call_from_thread(lambda: after_others(loop, lambda: seen.append("old data")))
+        far.send(b"bytes")
+        loop.turn()
+        assert seen == ["commit", "woken reader", "old data"]
         loop.set_reader(near.fileno(), None)
 
 
