@@ -74,3 +74,7 @@ class Replication:
     def in_sync_error(self, min_in_sync: int) -> ErrorCode | None:
         """NOT_ENOUGH_REPLICAS while fewer replicas are in sync than `min.insync.replicas` asks for."""
         return ErrorCode.NOT_ENOUGH_REPLICAS if len(self.isr) < min_in_sync else None
+
+    def in_sync_error_when_stored(self, min_in_sync: int) -> ErrorCode | None:
+        """The same of a write that is in the log: replicas fell out of sync, or more were asked for, behind it."""
+        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if len(self.isr) < min_in_sync else None

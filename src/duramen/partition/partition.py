@@ -297,7 +297,8 @@ class Partition:
         high = self.replication.high_watermark
         self.log.producers.committed(high)
         if waiting is not None:
-            too_few = self._too_few_in_sync()
+            code = self.replication.in_sync_error_when_stored(self.config.min_insync_replicas)
+            too_few = None if code is None else KafkaError(code, f"{self.tp}: stored, but too few replicas are in sync")
             while waiting and waiting[0][0] <= high:
                 _, acks, done, answer = waiting.popleft()
                 done(too_few if too_few is not None and acks == -1 else answer)
@@ -305,14 +306,6 @@ class Partition:
                 self._waiting = None
         for callback in tuple(self._watchers):
             callback()
-
-    def _too_few_in_sync(self) -> KafkaError | None:
-        """What acks=all is told when replicas fell out of sync, or more were asked for, behind the append."""
-        asked, found = self.config.min_insync_replicas, len(self.replication.isr)
-        if found >= asked:
-            return None
-        text = f"{self.tp}: stored, but {found} in-sync replicas, min.insync.replicas={asked}"
-        return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, text)
 
     def fail(self, error: KafkaError) -> None:
         """Answer everything that waits with `error` (the disk failed, the topic went away) and wake readers."""

@@ -63,3 +63,5 @@ def test_an_epoch_is_never_led_twice() -> None:
 def test_too_few_in_sync_replicas_refuse_writes() -> None:
     assert leader().in_sync_error(1) is None
     assert leader().in_sync_error(2) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert leader().in_sync_error_when_stored(1) is None
+    assert leader().in_sync_error_when_stored(2) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
