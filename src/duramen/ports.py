@@ -175,7 +175,7 @@ class Executor(Protocol):
         Work of one lane runs one after the other, in order; lanes run side by side. Lanes in use: "journal" (group
         commit), "checkpoint" (segment syncs, rolls), "cold" (reads that miss the cache), "housekeeping" (deletion,
         retention), "scrub" (re-reading sealed segments), "lookups" (offsets by time), "rewriting" (batches that must be
-        decoded).
+        decoded), "large" (decoding of large requests, encoding of large replies).
         """
 
     def together(self, work: Sequence[Callable[[], Any]]) -> list[Any]:

@@ -30,6 +30,7 @@ from duramen.server.dispatch import advertised
 from duramen.server.door import Door
 from duramen.server.fetch_sessions import FetchSessions
 from duramen.server.handlers.produce_reply import ProduceReplies
+from duramen.server.large_work import LargeWork
 from duramen.server.metrics import Metrics
 from duramen.server.producer_ids import ProducerIdSource
 from duramen.server.relocation import RelocationRules
@@ -106,8 +107,7 @@ class Broker:
         self.store.room.on_change = self._directory_full
         self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"), world.entropy)
         self.segments = SegmentAccess(world, config)
-        self.large_replies = Turns(self.clock)
-        """See Request.reply_in_steps."""
+        self.large_work = LargeWork(self.clock, world.executor)
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
         self.auto_create_topics = config.boolean("auto.create.topics.enable")
         self.catalog = Catalog(world, self.store, config, self.node_id, self.report)

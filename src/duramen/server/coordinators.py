@@ -61,11 +61,10 @@ LONGEST_KEPT = 256
 SLICE_CHARACTERS = 20_000
 """Of ids that are looked for in one turn of the loop: a request brings up to `socket.request.max.bytes` of them."""
 
+MOST_CHARACTERS = 20_000_000
+"""Of one request, which keeps them in memory until the last one."""
 
-MAX_SLICES = 1_000
-"""Of one request, which it keeps in memory until the last one: 20 million characters."""
-
-ID_CHARACTERS = 40
+ID_CHARACTERS = 100
 """What an id costs beside its characters, in characters."""
 
 
@@ -206,20 +205,21 @@ class Coordinators:
 
     # ---- commands --------------------------------------------------------------------------------------------
 
-    def in_turns(self, request: Request, group_ids: Iterable[str], ask: Callable[[list[str]], None]) -> None:
+    def in_turns(self, request: Request, group_ids: list[str], ask: Callable[[list[str]], None]) -> None:
         """`ask` about the request's groups, so many at a time, with the loop free in between."""
-        waiting = deque(slices(group_ids))
-        if len(waiting) > MAX_SLICES:
-            request.drop_connection(f"ids of more than {MAX_SLICES * SLICE_CHARACTERS} characters in one request")
+        if sum(map(len, group_ids)) + ID_CHARACTERS * len(group_ids) > MOST_CHARACTERS:
+            request.drop_connection(f"ids of more than {MOST_CHARACTERS} characters in one request")
             return
+        waiting = slices(group_ids)
 
         def go_on() -> None:
-            ask(waiting.popleft())
-            if waiting and not request.connection.closed:
-                self._broker.clock.call_soon(go_on)
+            some = next(waiting, None)
+            if some is not None:
+                ask(some)
+                if not request.connection.closed:
+                    self._broker.clock.call_soon(go_on)
 
-        if waiting:
-            go_on()
+        go_on()
 
     def sharing(self, group_ids: Iterable[str]) -> list[list[str]]:
         """The groups, those of one machine together: who asks about many asks each machine once."""

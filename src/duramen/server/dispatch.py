@@ -48,11 +48,21 @@ from duramen.server.handlers import (
     sync_group,
     update_features,
 )
-from duramen.server.request import Request
+from duramen.server.request import LargeRequest, Request
 from duramen.wire.messages import API, ApiMessage
 from duramen.wire.schema import Message
 
 PRODUCE_ADVERTISED_FROM = 0
+
+MAX_ELEMENTS = 250_000
+"""Of all arrays of a request above SMALL_BYTES (door.py), its unknown tagged fields counted; a fetch session has at
+most 100,000 partitions. A frame full of the smallest elements would take minutes, and gigabytes."""
+
+MAX_ELEMENTS_OF_ONE_DECISION = 20_000
+"""The same where a machine decides about all of them at once. Kafka refuses more than 10,000 changes in one request."""
+
+ONE_DECISION = frozenset({11, 13, 14, 19, 20, 33, 37, 43, 44, 57, 10001, 10002, 10004})
+"""Those APIs."""
 
 
 class Row(NamedTuple):
@@ -69,9 +79,16 @@ class Row(NamedTuple):
     """First version whose header has tagged fields; beyond every version when there is none."""
     request: Message
     request_class: type[Request]
+    large_class: type[Request]
+    """Of requests above SMALL_BYTES, as what follows."""
+    handle_large: Callable[[Request], None]
+    most: int
+    """Elements."""
 
 
 NEVER_FLEXIBLE = 1 << 15
+LARGE: dict[int, Callable[[Request], None]] = {0: produce.handle_large, 1: fetch.handle_large}
+"""Handlers of those above SMALL_BYTES, where they are others."""
 
 
 def _row(
@@ -85,7 +102,8 @@ def _row(
     flexible = NEVER_FLEXIBLE if api.flexible_from is None else api.flexible_from
     return Row(
         api, handle, operation, resource, names, api.min_version, api.max_version, flexible, api.request,
-        produce.ProduceRequest if key == 0 else Request,
+        produce.ProduceRequest if key == 0 else Request, produce.ProduceRequest if key == 0 else LargeRequest,
+        LARGE.get(key, handle), MAX_ELEMENTS_OF_ONE_DECISION if key in ONE_DECISION else MAX_ELEMENTS,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ at worst that client's connection.
 
 from __future__ import annotations
 
+from functools import partial
 from struct import Struct, pack, unpack_from
 from typing import TYPE_CHECKING
 
@@ -18,9 +19,11 @@ from duramen.server.dispatch import TABLE, Row
 from duramen.server.handlers import api_versions
 from duramen.server.handlers.produce import ProduceRequest
 from duramen.server.handlers.produce_again import KnownProduces
+from duramen.server.large_work import Work
 from duramen.server.metrics import NO_API
 from duramen.server.network import Connection, Receiver
 from duramen.server.request import Request
+from duramen.wire.errors import TooManyElementsError
 from duramen.wire.frame import API_VERSIONS
 from duramen.wire.messages import API
 from duramen.wire.runtime import HEADER_TAGS, skip_tags
@@ -34,10 +37,12 @@ HEADER = Struct(">hhih")
 """Key, version, correlation id and the length of the client id."""
 HEADER_BYTES = HEADER.size
 REFUSED_PRODUCE_VERSIONS = (0, 1, 2)
-SMALL_BYTES = 256 * 1024
-MAX_ELEMENTS = 250_000
-"""Of all arrays of a request above SMALL_BYTES, its unknown tagged fields counted; a fetch session has at most 100,000
-partitions. A frame full of the smallest elements would take minutes of the loop, and gigabytes."""
+SMALL_BYTES = 32 * 1024
+"""Requests up to here are decoded at once: milliseconds when they are full of the smallest elements. Not below
+KEPT_BY_REFERENCE_BYTES."""
+
+MAX_ELEMENTS_AT_ONCE = 2_000
+"""Of a Produce request above SMALL_BYTES, whose bytes are usually those of records: two milliseconds."""
 
 BUFFER_CAP_BYTES = 512 * 1024 * 1024
 IDLE_CHECK_SECONDS = 5.0
@@ -219,13 +224,16 @@ class Door:
                 connection.know_client(client, length)
             if version >= row.flexible_from:
                 position = position + 1 if view[position] == 0 else skip_tags(view, position, HEADER_TAGS)
-            request = row.request_class(broker, connection, row, version, correlation_id)
+            is_small = len(view) <= SMALL_BYTES
+            make = row.request_class if is_small else row.large_class
+            request = make(broker, connection, row, version, correlation_id)
             connection.expect(request)
             # Bytes behind the message are ignored, as Kafka does: librdkafka sends some (Metadata v11 and up).
-            if len(view) <= SMALL_BYTES:
+            if is_small:
                 request.body, _ = row.request.decode_from(view, version, position)
-            else:
-                request.body, _ = row.request.decode_bounded(view, version, position, MAX_ELEMENTS)
+            elif not self._decoded_at_once(request, view, position):
+                broker.large_work.add(connection, self._take_large(request, view, position))
+                return
             if type(broker.authorizer) is not AllowAll:
                 request.denied = self._denied(request, row)
             row.handle(request)
@@ -238,6 +246,28 @@ class Door:
             broker.metrics.error(key if key in TABLE else NO_API)
             broker.report_bug("request-failed", error, api=key, peer=connection.transport.peer)
             connection.close(f"internal error: {error!r}")
+
+    def _decoded_at_once(self, request: Request, view: memoryview, position: int) -> bool:
+        """Whether a large request was decoded here: a Produce of few batches."""
+        if request.row.api.key != PRODUCE:
+            return False
+        try:
+            request.body, _ = request.row.request.decode_bounded(view, request.version, position, MAX_ELEMENTS_AT_ONCE)
+        except TooManyElementsError:
+            return False
+        return True
+
+    def _take_large(self, request: Request, view: memoryview, position: int) -> Work:
+        """Decode beside the loop and handle the request; what its handler does in steps comes next."""
+        row = request.row
+        try:
+            request.body, _ = yield partial(row.request.bounded_decoder(request.version), view, position, row.most)
+            del view
+            if type(self._broker.authorizer) is not AllowAll:
+                request.denied = self._denied(request, row)
+            row.handle_large(request)
+        except Exception as error:  # noqa: BLE001 as above
+            request.fail(error)
 
     def _denied(self, request: Request, row: Row) -> frozenset[str]:
         if row.resource is Resource.NONE:
@@ -272,7 +302,7 @@ class Door:
         body = b"\xff\xff" + bytes(view[10 + max(length, 0) :])
         request = Request(self._broker, connection, TABLE[PRODUCE], version, correlation_id)
         connection.expect(request)
-        decoded, _ = API[PRODUCE].request.decode_bounded(body, 3, 0, MAX_ELEMENTS)
+        decoded, _ = API[PRODUCE].request.decode_bounded(body, 3, 0, MAX_ELEMENTS_AT_ONCE)
         if decoded.acks == 0:
             request.drop_connection(f"Produce v{version} with acks=0 cannot be told that it is not supported")
             return

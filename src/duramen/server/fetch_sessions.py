@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.metadata.topics import MAX_NAME_LENGTH
 from duramen.model import NO_TOPIC_ID, TopicId
 from duramen.ports import Entropy
+from duramen.server.request import STEP, Steps
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -27,6 +29,9 @@ class Key(NamedTuple):
     topic_id: TopicId
     name: str
     partition: int
+
+
+NO_KEYS: set[Key] = set()
 
 
 class Target:
@@ -104,14 +109,39 @@ class FetchSessions:
     def plan(self, body: Any, version: int, now: float) -> FetchPlan:
         """Resolve a request to partitions; KafkaError with a session's error code when it does not fit."""
         by_id = version >= 13
-        if body.session_epoch == FINAL_EPOCH:
-            self._end(body.session_id)
-            return FetchPlan(list(_targets(body, by_id).values()), None, NO_SESSION, False)
-        if body.session_epoch == INITIAL_EPOCH:
-            self._end(body.session_id)
-            targets = _targets(body, by_id)
-            session = self._create(targets, by_id, now)
-            return FetchPlan(list(targets.values()), session, session.id if session else NO_SESSION, False)
+        if body.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            targets = {key: Target(key, wanted) for key, wanted in _wanted(body.topics, by_id)}
+            return self._plan_full(body, by_id, targets, now)
+        session = self._session(body, by_id)
+        self._update(session, _wanted(body.topics, by_id), self._forget(session, body, by_id))
+        return self._plan_incremental(session, now)
+
+    def plan_in_steps(self, body: Any, version: int, now: float) -> Steps:
+        """The same for a request of many partitions."""
+        by_id = version >= 13
+        wanted = _wanted(body.topics, by_id)
+        if body.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            targets: dict[Key, Target] = {}
+            for key, each in wanted:
+                targets[key] = Target(key, each)
+                if len(targets) % STEP == 0:
+                    yield
+            return self._plan_full(body, by_id, targets, now)
+        session = self._session(body, by_id)
+        forgotten = self._forget(session, body, by_id)
+        while some := list(islice(wanted, STEP)):
+            self._update(session, some, forgotten)
+            yield
+            if self._session(body, by_id) is not session:
+                raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        return self._plan_incremental(session, now)
+
+    def _plan_full(self, body: Any, by_id: bool, targets: dict[Key, Target], now: float) -> FetchPlan:
+        self._end(body.session_id)
+        session = None if body.session_epoch == FINAL_EPOCH else self._create(targets, by_id, now)
+        return FetchPlan(list(targets.values()), session, session.id if session else NO_SESSION, False)
+
+    def _session(self, body: Any, by_id: bool) -> Session:
         session = self._sessions.get(body.session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -119,7 +149,9 @@ class FetchSessions:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != by_id:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        self._update(session, body, by_id)
+        return session
+
+    def _plan_incremental(self, session: Session, now: float) -> FetchPlan:
         if not session.targets:
             # Everything was forgotten: so is the session.
             self._end(session.id)
@@ -133,14 +165,19 @@ class FetchSessions:
         if session is not None:
             self._partitions -= len(session.targets)
 
-    def _update(self, session: Session, body: Any, by_id: bool) -> None:
+    def _forget(self, session: Session, body: Any, by_id: bool) -> set[Key]:
+        if not body.forgotten_topics_data:
+            return NO_KEYS
         forgotten = {
             _key(topic, partition, by_id) for topic in body.forgotten_topics_data for partition in topic.partitions
         }
         for key in forgotten:
             if session.targets.pop(key, None) is not None:
                 self._partitions -= 1
-        for key, wanted in _wanted(body.topics, by_id):
+        return forgotten
+
+    def _update(self, session: Session, partitions: Iterable[tuple[Key, Any]], forgotten: set[Key]) -> None:
+        for key, wanted in partitions:
             if _is_long(key):
                 self._end(session.id)
                 raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "no topic has such a name")
@@ -184,11 +221,7 @@ def _key(topic: Any, partition: int, by_id: bool) -> Key:
     return Key(topic.topic_id, "", partition) if by_id else Key(NO_TOPIC_ID, topic.topic, partition)
 
 
-def _wanted(topics: Iterable[Any], by_id: bool) -> Iterable[tuple[Key, Any]]:
+def _wanted(topics: Iterable[Any], by_id: bool) -> Iterator[tuple[Key, Any]]:
     for topic in topics:
         for wanted in topic.partitions:
             yield _key(topic, wanted.partition, by_id), wanted
-
-
-def _targets(body: Any, by_id: bool) -> dict[Key, Target]:
-    return {key: Target(key, wanted) for key, wanted in _wanted(body.topics, by_id)}

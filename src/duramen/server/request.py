@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from duramen.errors import DuramenError
 from duramen.ports import Part
 from duramen.server.authorizer import NOBODY
 from duramen.wire.frame import frame_response
@@ -13,15 +14,16 @@ from duramen.wire.frame import frame_response
 if TYPE_CHECKING:
     from duramen.server.broker import Broker
     from duramen.server.dispatch import Row
+    from duramen.server.large_work import Work
     from duramen.server.network import Connection
 
 NO_REPLY: tuple[Part, ...] = ()
 
 STEP = 100
-"""Topics, partitions or the like in a step of a large reply: a millisecond."""
+"""Topics, partitions or the like in a step of what is done for a large request or reply: a millisecond."""
 
 Steps = Generator[None, None, Any]
-"""The way to a message object, which it returns, by steps of about STEP entries."""
+"""The way to what it returns, often a message object, by steps of about STEP entries."""
 
 
 class Request:
@@ -71,54 +73,66 @@ class Request:
         try:
             parts = self._framed(response)
         except Exception as error:  # noqa: BLE001 replies come from callbacks: one that fails must not stop the others
-            self._fail(error)
+            self._fail_to_reply(error)
             return
         self.complete(parts)
 
     def reply_in_steps(self, work: Steps) -> None:
-        """Answer with the message object that `work` returns, after one step at once or more of them a turn each.
+        """Answer with the message object that `work` returns: at once if that takes one step, else when it is done as
+        LargeWork, and encoded beside the loop."""
+        if self._first_step(work, self.reply):
+            self.broker.large_work.add(self.connection, self._rest(work, None))
 
-        For what else may hold the loop for milliseconds. A reply of several steps is encoded off the loop. One of these
-        is made at a time, and until it is made its client's next requests wait: what it is made of takes more memory.
+    def in_steps(self, work: Steps, then: Callable[[Any], None]) -> None:
+        """`then` with what `work` returns: at once if that takes one step, else when it is done as LargeWork.
+
+        What this client sends behind the request is not handled before `then` has been called.
         """
-        connection = self.connection
+        if self._first_step(work, then):
+            self.broker.large_work.add(self.connection, self._rest(work, then))
+
+    def _first_step(self, work: Steps, then: Callable[[Any], None]) -> bool:
+        """Whether there are more."""
         try:
             next(work)
         except StopIteration as end:
-            self.reply(end.value)
-            return
-
-        def encoded(parts: list[Part] | None, error: BaseException | None) -> None:
-            if error is not None:
-                self._fail(error)
-            elif parts is not None and not connection.closed:
-                self.complete(parts)
-            connection.unmute("large")
-
-        def go_on() -> bool:
-            if connection.closed:
-                return True
-            try:
-                next(work)
-            except StopIteration as end:
-                self.broker.world.executor.submit("replies", partial(self._framed, end.value), encoded)
-                return True
-            except Exception as error:  # noqa: BLE001 as above
-                self._fail(error)
-                return True
+            then(end.value)
             return False
+        return True
 
-        connection.mute("large")
-        self.broker.large_replies.add(go_on)
+    def _rest(self, work: Steps, then: Callable[[Any], None] | None) -> Work:
+        try:
+            result = yield from work
+            if then is not None:
+                then(result)
+                return
+        except Exception as error:  # noqa: BLE001 as in the door
+            self.fail(error)
+            return
+        try:
+            parts = yield partial(self._framed, result)
+            self.complete(parts)
+        except Exception as error:  # noqa: BLE001 as above
+            self._fail_to_reply(error)
 
     def _framed(self, response: Any) -> list[Part]:
         """The reply's frame; any thread."""
         api = self.row.api
         return frame_response(api, self.version, self.correlation_id, api.response.encode_parts(response, self.version))
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail_to_reply(self, error: BaseException) -> None:
         self.broker.report_bug("reply-failed", error, api=self.row.api.name, version=self.version)
         self.connection.close(f"internal error: {error!r}")
+
+    def fail(self, error: BaseException) -> None:
+        """What is wrong with the request ends its connection; so does a bug, which is reported."""
+        broker, connection = self.broker, self.connection
+        broker.metrics.error(self.row.api.key)
+        if isinstance(error, DuramenError | IndexError):
+            connection.close(str(error))
+            return
+        broker.report_bug("request-failed", error, api=self.row.api.key, peer=connection.transport.peer)
+        connection.close(f"internal error: {error!r}")
 
     def reply_nothing(self) -> None:
         """The request has no reply (Produce with acks=0)."""
@@ -135,3 +149,19 @@ class Request:
     def drop_connection(self, reason: str) -> None:
         """The only honest answer is to hang up (Kafka does so where a reply could not say what is wrong)."""
         self.connection.close(reason)
+
+
+class LargeRequest(Request):
+    """One whose frame is large, and so may be its reply."""
+
+    __slots__ = ()
+
+    def reply(self, response: Any) -> None:
+        """As for others, but encoded beside the loop."""
+        if self.parts is None and not self.connection.closed:
+            self.broker.large_work.add(self.connection, self._rest(_made(response), None))
+
+
+def _made(response: Any) -> Steps:
+    yield from ()
+    return response

@@ -11,6 +11,10 @@ class DecodeError(DuramenError):
     code = ErrorCode.INVALID_REQUEST
 
 
+class TooManyElementsError(DecodeError):
+    """The arrays of a message have more elements than were asked for."""
+
+
 class EncodeError(DuramenError):
     """A message holds a value that its schema does not allow, for instance null in a field that is never null."""
 

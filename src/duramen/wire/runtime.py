@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 
 from duramen.errors import BugError
 from duramen.ports import Part
-from duramen.wire.errors import DecodeError, EncodeError
+from duramen.wire.errors import DecodeError, EncodeError, TooManyElementsError
 
 MISSING: Final = object()
 """Default of constructor arguments that each object gets a fresh list for."""
@@ -86,7 +86,7 @@ def skip_tags(buffer: memoryview | bytes, position: int, most: int = MOST_TAGS) 
 
 def too_many(path: str, over: int) -> DecodeError:
     """The error for more elements in all arrays of a message than may be."""
-    return DecodeError(f"{path} and the arrays before it have {over} elements more than a message may have")
+    return TooManyElementsError(f"{path} and the arrays before it have {over} elements more than a message may have")
 
 
 def bad_length(path: str, length: int, remaining: int) -> DecodeError:

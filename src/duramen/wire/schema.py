@@ -79,12 +79,16 @@ class Message:
 
         An element takes two bytes of a message, and a hundred times that of memory and time.
         """
+        return self.bounded_decoder(version)(buffer, position, most)
+
+    def bounded_decoder(self, version: int) -> BoundedDecoder:
+        """What `decode_bounded` calls with (buffer, position, most); any thread may then do so."""
         decoder = self._bounded.get(version)
         if decoder is None:
             self._check_version(version)
             decoder = compile_bounded(self.struct, self.classes, version, self.is_flexible(version))
             self._bounded[version] = decoder
-        return decoder(buffer, position, most)
+        return decoder
 
     def encode(self, value: Any, version: int) -> bytes:
         """The message as bytes, records included; EncodeError if they are on disk (use `encode_parts`)."""

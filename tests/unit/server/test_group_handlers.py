@@ -20,6 +20,8 @@ from duramen.partition.turns import Turns
 from duramen.server.authorizer import Resource
 from duramen.server.coordinators import RELOAD_SECONDS, Coordinators, _kept, java_hash, partition_for
 from duramen.server.dispatch import TABLE
+from duramen.server.large_work import LargeWork
+from duramen.server.request import Request
 from duramen.wire.messages import API
 
 COMMIT, FETCH, FIND, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST, DELETE, OFFSET_DELETE = (
@@ -30,6 +32,31 @@ TOPIC_ID = b"t" * 16
 
 def versions(key: int) -> range:
     return range(TABLE[key].lowest, TABLE[key].highest + 1)
+
+
+class Asked(Request):
+    """A request whose replies pass through their codec."""
+
+    replies: list[bytes]
+
+    def reply(self, response: Any) -> None:
+        self.replies.append(self.row.api.response.encode(response, self.version))
+
+
+class Inline:
+    """The Executor port; what it is given is done at once."""
+
+    def submit(self, lane: str, work: Any, done: Any) -> None:
+        done(work(), None)
+
+    def together(self, work: Any) -> list[Any]:
+        return [each() for each in work]
+
+
+class FakeConnection(SimpleNamespace):
+    """A connection, by identity."""
+
+    __hash__ = object.__hash__
 
 
 class Broker:
@@ -57,6 +84,7 @@ class Broker:
         self.denied: dict[Resource, set[str]] = {}
         self.events: list[str] = []
         self.loads = Turns(self.clock)
+        self.large_work = LargeWork(self.clock, Inline())
         self.coordinators = Coordinators(self)  # type: ignore[arg-type]
 
     def random_bytes(self, length: int) -> bytes:
@@ -101,18 +129,21 @@ class Broker:
         body = api.request.decode(api.request.encode(api.request.new(**fields), version), version)
         denied = frozenset(row.names(body)) & frozenset(self.denied.get(row.resource, ()))
         transport = SimpleNamespace(peer="10.0.0.7:5555")
-        replies: list[Any] = []
-        request = SimpleNamespace(
-            body=body,
-            version=version,
-            broker=self,
-            row=row,
+        replies: list[bytes] = []
+        connection: Any = FakeConnection(
+            listener="PLAINTEXT",
+            principal="User:x",
+            transport=transport,
             client_id="client",
-            denied=denied,
-            connection=SimpleNamespace(listener="PLAINTEXT", principal="User:x", transport=transport),
-            reply=lambda message: replies.append(api.response.encode(message, version)),
+            last_active=0.0,
+            closed=False,
+            mute=lambda reason: None,
+            unmute=lambda reason: None,
         )
-        row.handle(request)  # type: ignore[arg-type]
+        request = Asked(self, connection, row, version, 1)  # type: ignore[arg-type]
+        request.body, request.denied = body, denied
+        request.replies = replies
+        row.handle(request)
         self.clock.advance(0)
         assert len(replies) <= 1
         return api.response.decode(replies[0], version) if replies else None

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 from tests.unit.server.broker_world import NOW, InProcess, Line
 
-from duramen.server.dispatch import TABLE, Row
-from duramen.server.door import MAX_ELEMENTS
+from duramen.server.dispatch import MAX_ELEMENTS, TABLE, Row
 from duramen.wire.batch import build_batch
 from duramen.wire.errors import EncodeError
 from duramen.wire.frame import encode_request

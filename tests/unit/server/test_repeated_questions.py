@@ -127,6 +127,7 @@ def test_ids_of_a_request_are_bounded() -> None:
     server = InProcess()
     line = server.connect()
     line.ask(15, 5, groups=[f"{number:04}" + "x" * 32_000 for number in range(1100)])
+    server.run()
     assert line.closed
     assert "characters in one request" in str(server.events[-1][1]["reason"])
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.group.commands import DeleteGroups
 from duramen.server.coordinators import group_error
+from duramen.server.request import STEP, Steps
 from duramen.wire.messages.delete_groups import DeleteGroupsResponse
 
 if TYPE_CHECKING:
@@ -22,10 +23,7 @@ def handle(request: Request) -> None:
     def answered(name: str, answer: Any) -> None:
         codes[name] = group_error(answer) if isinstance(answer, DuramenError) else answer[0]
         if len(codes) == len(names):
-            results = [
-                DeleteGroupsResponse.DeletableGroupResult(group_id=name, error_code=int(codes[name])) for name in names
-            ]
-            request.reply(DeleteGroupsResponse.new(results=results))
+            request.reply_in_steps(_response(names, codes))
 
     if not names:
         request.reply(DeleteGroupsResponse.new(results=[]))
@@ -38,3 +36,12 @@ def handle(request: Request) -> None:
                 request.broker.coordinators.submit(name, DeleteGroups((name,)), partial(answered, name))
 
     request.broker.coordinators.in_turns(request, names, ask)
+
+
+def _response(names: list[str], codes: dict[str, ErrorCode]) -> Steps:
+    results = []
+    for number, name in enumerate(names, 1):
+        if number % STEP == 0:
+            yield
+        results.append(DeleteGroupsResponse.DeletableGroupResult(group_id=name, error_code=int(codes[name])))
+    return DeleteGroupsResponse.new(results=results)

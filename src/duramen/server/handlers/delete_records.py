@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import INTERNAL_TOPICS
 from duramen.partition.positions import delete_records
+from duramen.server.request import STEP, Steps
 from duramen.wire.messages.delete_records import DeleteRecordsResponse
 
 if TYPE_CHECKING:
@@ -33,7 +34,15 @@ class _Call:
 def handle(request: Request) -> None:
     """Move every start, reply when all of them are durable."""
     call = _Call(request)
+    request.in_steps(_delete_all(request, call), lambda _: call.settled())
+
+
+def _delete_all(request: Request, call: _Call) -> Steps:
+    done = 0
     for topic in request.body.topics:
+        done += 1
+        if done % STEP == 0:
+            yield
         entries: list[Any] = []
         call.response.topics.append(DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=entries))
         for wanted in topic.partitions:
@@ -45,7 +54,9 @@ def handle(request: Request) -> None:
                 _delete(request, topic.name, wanted, entry, call)
             except KafkaError as error:
                 entry.error_code = int(error.code)
-    call.settled()
+            done += 1
+            if done % STEP == 0:
+                yield
 
 
 class _Synced:

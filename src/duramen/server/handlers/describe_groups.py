@@ -12,6 +12,7 @@ from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.group.commands import DescribeGroups, GroupDescription
 from duramen.server.authorizer import Operation, Resource
 from duramen.server.coordinators import group_error
+from duramen.server.request import STEP, Steps
 from duramen.wire.messages.describe_groups import DescribeGroupsResponse
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def handle(request: Request) -> None:
         for number, name in enumerate(asked):
             described[name] = _describe(request, name, answer[number] if isinstance(answer, list) else answer)
         if len(described) == len(names):
-            request.reply(DescribeGroupsResponse.new(groups=[described[name] for name in names]))
+            request.reply_in_steps(_response([described[name] for name in names]))
 
     coordinators = request.broker.coordinators
     denied = [name for name in names if name in request.denied]
@@ -47,6 +48,12 @@ def handle(request: Request) -> None:
             coordinators.submit(asked[0], DescribeGroups(tuple(asked)), partial(answered, asked))
 
     coordinators.in_turns(request, [name for name in names if name not in request.denied], ask)
+
+
+def _response(groups: list[Any]) -> Steps:
+    if len(groups) > STEP:
+        yield  # they are there, but encoding them takes as long as making them
+    return DescribeGroupsResponse.new(groups=groups)
 
 
 def _describe(request: Request, name: str, answer: Any) -> Any:

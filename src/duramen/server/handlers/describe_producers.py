@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode
+from duramen.server.request import STEP, Steps
 from duramen.wire.messages.describe_producers import DescribeProducersResponse
 
 if TYPE_CHECKING:
@@ -13,16 +14,31 @@ if TYPE_CHECKING:
 
 def handle(request: Request) -> None:
     """Last sequence, timestamp and open transaction of each producer, per partition."""
+    request.reply_in_steps(_response(request))
+
+
+def _response(request: Request) -> Steps:
     topics = []
+    done = 0
     told: dict[str, set[int]] = {}
     for topic in request.body.topics:
         # Once each: the request may repeat a partition for four bytes, the reply for thousands.
         before = told.setdefault(topic.name, set())
         indexes = [index for index in dict.fromkeys(topic.partition_indexes) if index not in before]
         before.update(indexes)
-        partitions = [_partition(request, topic.name, index) for index in indexes]
+        partitions = []
+        for index in indexes:
+            partitions.append(_partition(request, topic.name, index))
+            done += 1 + len(partitions[-1].active_producers)
+            if done >= STEP:
+                done = 0
+                yield
+        done += 1
+        if done >= STEP:
+            done = 0
+            yield
         topics.append(DescribeProducersResponse.TopicResponse(name=topic.name, partitions=partitions))
-    request.reply(DescribeProducersResponse.new(topics=topics))
+    return DescribeProducersResponse.new(topics=topics)
 
 
 def _partition(request: Request, name: str, index: int) -> Any:

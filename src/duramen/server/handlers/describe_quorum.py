@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from duramen.errors import ErrorCode
 from duramen.model import METADATA_TOPIC
 from duramen.server.authorizer import CLUSTER_NAME
+from duramen.server.request import STEP, Steps
 from duramen.wire.messages.describe_quorum import DescribeQuorumResponse
 
 if TYPE_CHECKING:
@@ -18,7 +19,15 @@ def handle(request: Request) -> None:
     if CLUSTER_NAME in request.denied:
         request.reply(DescribeQuorumResponse.new(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), topics=[]))
         return
-    topics = [_topic(request, topic) for topic in request.body.topics]
+    request.reply_in_steps(_response(request))
+
+
+def _response(request: Request) -> Steps:
+    topics = []
+    for number, topic in enumerate(request.body.topics, 1):
+        topics.append((yield from _topic(request, topic)))
+        if number % STEP == 0:
+            yield
     broker = request.broker
     nodes = [
         DescribeQuorumResponse.Node(
@@ -32,15 +41,17 @@ def handle(request: Request) -> None:
     response = DescribeQuorumResponse.new(topics=topics)
     if request.version >= 2:
         response.nodes = nodes
-    request.reply(response)
+    return response
 
 
-def _topic(request: Request, wanted: Any) -> Any:
+def _topic(request: Request, wanted: Any) -> Steps:
     # Both the request and the response have structs of these names; the response's are filled by attribute.
     Topic = DescribeQuorumResponse.TopicData  # noqa: N806
     Partition = DescribeQuorumResponse.PartitionData  # noqa: N806
     entries = []
-    for partition in wanted.partitions:
+    for number, partition in enumerate(wanted.partitions, 1):
+        if number % STEP == 0:
+            yield
         index = partition.partition_index
         if wanted.topic_name != METADATA_TOPIC or index != 0:
             entries.append(

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.model import topic_id_from_text
 from duramen.partition.partition import READ_COMMITTED, Partition
+from duramen.server.request import STEP, Steps
 from duramen.storage.outline import Outline
 from duramen.wire.messages.describe_segments import DescribeSegmentsResponse
 from duramen.wire.messages.extend_segment_lease import ExtendSegmentLeaseResponse
@@ -30,15 +32,32 @@ _Entry = DescribeSegmentsResponse.IndexEntry
 
 def handle(request: Request) -> None:
     """Outline every partition, under one lease over all of them if the caller wants one."""
-    body = request.body
-    plan = _Plan(request, max(1, min(body.max_entries, MOST_ENTRIES)))
+    plan = _Plan(request, max(1, min(request.body.max_entries, MOST_ENTRIES)))
+    request.in_steps(_outlined(request, plan), partial(_look_up, request, plan))
+
+
+def _outlined(request: Request, plan: _Plan) -> Steps:
+    """What the reply says of the topics, but for what is still to be looked up."""
     topics = []
-    for topic in body.topics:
-        entries = [plan.take(topic.name, wanted) for wanted in topic.partitions]
+    done = 0
+    for topic in request.body.topics:
+        entries = []
+        for wanted in topic.partitions:
+            entries.append(plan.take(topic.name, wanted))
+            done += 1
+            if done % STEP == 0:
+                yield
+        done += 1
+        if done % STEP == 0:
+            yield
         known = request.broker.image.topic(topic.name)
         topic_id = bytes(16) if known is None else known.id
         topics.append(DescribeSegmentsResponse.TopicSegments(name=topic.name, topic_id=topic_id, partitions=entries))
-    lease_id, lease_ms = plan.lease(body.lease_ms)
+    return topics
+
+
+def _look_up(request: Request, plan: _Plan, topics: list[Any]) -> None:
+    lease_id, lease_ms = plan.lease(request.body.lease_ms)
     response = DescribeSegmentsResponse.new(
         lease_id=lease_id, lease_ms=lease_ms, directories=plan.directories(), topics=topics
     )
@@ -162,12 +181,18 @@ def _described(outline: Outline) -> Iterator[Any]:
 
 def handle_lease(request: Request) -> None:
     """Extend leases, or end them (`lease_ms` 0). Whoever knows a lease's id, 63 random bits, may do so."""
+    request.reply_in_steps(_extended(request))
+
+
+def _extended(request: Request) -> Steps:
     body = request.body
     answers = []
-    for lease_id in body.lease_ids:
+    for number, lease_id in enumerate(body.lease_ids, 1):
+        if number % STEP == 0:
+            yield
         granted = request.broker.segments.extend(lease_id, body.lease_ms)
         code = ErrorCode.RESOURCE_NOT_FOUND if granted is None else ErrorCode.NONE
         answers.append(
             ExtendSegmentLeaseResponse.ExtendedLease(lease_id=lease_id, error_code=int(code), lease_ms=granted or 0)
         )
-    request.reply(ExtendSegmentLeaseResponse.new(leases=answers))
+    return ExtendSegmentLeaseResponse.new(leases=answers)

@@ -10,6 +10,7 @@ v15 replica state · v16 leader hints (KIP-951) · v17 directory id · v18 follo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from duramen.partition.partition import READ_COMMITTED, Partition, Read
 from duramen.partition.positions import epoch_end
 from duramen.ports import Buffer, Part, Timer
 from duramen.server.fetch_sessions import FetchPlan, Target
+from duramen.server.request import STEP, Steps
 from duramen.storage.read_buffers import SPAN_BYTES
 from duramen.storage.reads import Pending
 from duramen.wire.frame import part_size
@@ -33,6 +35,9 @@ _PartitionData = FetchResponse.PartitionData
 _Topic = FetchResponse.FetchableTopicResponse
 _Aborted = FetchResponse.AbortedTransaction
 NOTHING = b""
+
+MANY = 1_000
+"""Partitions of one request: more are read in steps."""
 
 MAX_PARKED_PARTITIONS = 1_000_000
 """Of all requests that wait; some 300 bytes each. Beyond it they are answered with what there is."""
@@ -64,7 +69,11 @@ class Answer:
     @property
     def is_cold(self) -> bool:
         """Whether some of its bytes are still to be read, off the loop."""
-        return self.read is not None and any(type(part) is Pending for part in self.read.parts)
+        if self.read is not None:
+            for part in self.read.parts:
+                if type(part) is Pending:
+                    return True
+        return False
 
     @property
     def is_recent(self) -> bool:
@@ -81,6 +90,23 @@ class Answer:
         """Its records wait for the next request."""
         self.data.records = NOTHING
         self.read = None
+
+
+class Found:
+    """What was read for a request, partition by partition."""
+
+    __slots__ = ("answers", "cold", "full", "size", "urgent")
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self.full: list[Answer] = []
+        """Those with records, of many mostly few."""
+        self.size = 0
+        """Bytes of records."""
+        self.cold = 0
+        """Those of them that are still to be read, off the loop."""
+        self.urgent = False
+        """Whether something must be told at once."""
 
 
 class FetchCall:
@@ -106,12 +132,12 @@ class FetchCall:
     def start(self) -> None:
         """Answer at once if there is enough, else park."""
         body = self.request.body
-        answers, size, urgent = self._read_all()
+        found = self._read_all()
         broker = self.request.broker
         count = len(self.plan.targets)
         may_wait = body.max_wait_ms > 0 and 0 < count <= MAX_PARKED_PARTITIONS - broker.parked_partitions
-        if urgent or size >= self._enough or not may_wait:
-            self._answer(answers)
+        if found.urgent or found.size >= self._enough or not may_wait:
+            self._answer(found)
             return
         self._parked = count
         broker.parked_partitions += count
@@ -137,15 +163,15 @@ class FetchCall:
         self.waking = False
         if self.done:
             return
-        answers, size, urgent = self._read_all()
-        if urgent or size >= self._enough or any(partition.closed for partition in self.watched):
-            self._answer(answers)
+        found = self._read_all()
+        if found.urgent or found.size >= self._enough or any(partition.closed for partition in self.watched):
+            self._answer(found)
 
     def expire(self) -> None:
         """`max_wait_ms` passed: answer with what there is."""
         self.timer = None
         if not self.done:
-            self._answer(self._read_all()[0])
+            self._answer(self._read_all())
 
     def abandon(self) -> None:
         """The connection ended."""
@@ -172,12 +198,15 @@ class FetchCall:
             return self.request.broker.partition_by_id(key.topic_id, key.partition)
         return self.request.broker.partition(key.name, key.partition)
 
-    def _read_all(self) -> tuple[list[Answer], int, bool]:
-        """(answers, bytes found, whether something must be told at once)."""
-        total = cold = 0
-        urgent = False
-        answers = []
-        for target in self.plan.targets:
+    def _read_all(self) -> Found:
+        found = Found()
+        self._read_some(self.plan.targets, found)
+        return found
+
+    def _read_some(self, targets: list[Target], found: Found) -> None:
+        """Add what there is for these."""
+        answers, total, cold = found.answers, found.size, found.cold
+        for target in targets:
             answer = self._read_one(target, self._most - total, at_least_one=total == 0)
             if answer.read is not None and answer.is_cold:
                 cold += answer.read.size
@@ -185,12 +214,13 @@ class FetchCall:
                 most = request.broker.cold_reads.reply_bytes(request.connection, recent=answer.is_recent)
                 if cold > most and cold > answer.read.size:
                     answer.leave_out()
-            if answer.read is not None:
+            if answer.read is not None and answer.read.size:
                 total += answer.read.size
+                found.full.append(answer)
             if answer.data.error_code or answer.data.diverging_epoch.end_offset >= 0:
-                urgent = True
+                found.urgent = True
             answers.append(answer)
-        return answers, total, urgent
+        found.size, found.cold = total, cold
 
     def _read_one(self, target: Target, budget: int, *, at_least_one: bool) -> Answer:
         data = _PartitionData(
@@ -268,20 +298,22 @@ class FetchCall:
 
     # ---- answering -------------------------------------------------------------------------------------------
 
-    def _answer(self, answers: list[Answer]) -> None:
+    def _answer(self, found: Found) -> None:
         self._unpark()
         connection = self.request.connection
-        cold = [answer for answer in answers if answer.is_cold]
+        cold = [answer for answer in found.full if answer.is_cold]
         if connection.is_backed_up or "cold" in connection.muted:
             # Cold bytes are memory until they are sent: one such reply at a time for a connection. Of several requests
             # that were parked the others bring nothing of the kind; and none brings more than its client takes.
-            for answer in answers if connection.is_backed_up else cold:
+            for answer in found.full if connection.is_backed_up else cold:
                 answer.leave_out()
             cold = []
         if not cold:
-            if any(answer.read is not None and answer.read.size and not answer.read.is_old for answer in answers):
-                self.request.broker.cold_reads.served(connection)
-            self._send(answers)
+            for answer in found.full:
+                if answer.read is not None and not answer.read.is_old:
+                    self.request.broker.cold_reads.served(connection)
+                    break
+            self._send(found)
             return
 
         pending = [part for answer in cold if answer.read for part in answer.read.parts if isinstance(part, Pending)]
@@ -311,7 +343,7 @@ class FetchCall:
                 cold_reads.pay(connection, brought)
                 rate, throttle_ms = cold_reads.leaving(connection, brought)
                 connection.outbox.slow_down(rate)
-            self._send(answers, throttle_ms)
+            self._send(found, throttle_ms)
             connection.unmute("cold")
 
         cold_reads.submit(connection, limit, partial(_read_cold, cold), warmed, recent=recent)
@@ -324,19 +356,26 @@ class FetchCall:
         if answer.is_cold:
             answer.leave_out()
 
-    def _send(self, answers: list[Answer], throttle_ms: int = 0) -> None:
+    def _send(self, found: Found, throttle_ms: int = 0) -> None:
+        topics: dict[Any, Any] = {}
+        brought = self._gather(found.answers, topics)
+        self.request.reply(self._response(topics, throttle_ms))
+        if brought >= SPAN_BYTES:
+            self.request.broker.clock.call_soon(partial(self._look_ahead, found.full))
+
+    def _gather(self, answers: list[Answer], by_topic: dict[Any, Any]) -> int:
+        """Put what is to be told into the topics of the reply; bytes of records in it."""
         session = self.plan.session
-        by_topic: dict[Any, Any] = {}
-        found = 0
+        brought = 0
         for answer in answers:
             key = answer.target.key
             size = blob_size(answer.data.records)
-            found += size
+            brought += size
             partition = self._partition(answer.target) if size else None  # of a thousand partitions few bring anything
             if partition is not None:
                 partition.bytes_out += size
             if session is not None:
-                changed = self._changed(answer)
+                changed = _changed(answer)
                 answer.target.told_high_watermark = answer.data.high_watermark
                 answer.target.told_log_start = answer.data.log_start_offset
                 if answer.read is not None and answer.read.size:
@@ -348,13 +387,12 @@ class FetchCall:
                 topic = _Topic(topic=key.name, topic_id=key.topic_id, partitions=[])
                 by_topic[(key.topic_id, key.name)] = topic
             topic.partitions.append(answer.data)
-        self.request.reply(
-            FetchResponse.new(
-                throttle_time_ms=throttle_ms, session_id=self.plan.session_id, responses=list(by_topic.values())
-            )
+        return brought
+
+    def _response(self, topics: dict[Any, Any], throttle_ms: int) -> Any:
+        return FetchResponse.new(
+            throttle_time_ms=throttle_ms, session_id=self.plan.session_id, responses=list(topics.values())
         )
-        if found >= SPAN_BYTES:
-            self.request.broker.clock.call_soon(partial(self._look_ahead, answers))
 
     def _look_ahead(self, answers: list[Answer]) -> None:
         """While the client takes the reply: have in memory what it will ask for next, where the machine took it out."""
@@ -369,19 +407,94 @@ class FetchCall:
                     recalls.append(partition.log.read_ahead(read.next_offset, read.size))
         self.request.broker.cold_reads.recall([recall for recall in recalls if recall is not None])
 
-    def _changed(self, answer: Answer) -> bool:
-        """Whether an incremental reply has to mention this partition."""
-        data, target = answer.data, answer.target
-        if data.error_code:
-            # An error is repeated every time until the client stops asking.
-            target.told_high_watermark = -1
-            return True
-        return bool(
-            (answer.read is not None and answer.read.size)
-            or data.diverging_epoch.end_offset >= 0
-            or data.high_watermark != target.told_high_watermark
-            or data.log_start_offset != target.told_log_start
-        )
+
+def _changed(answer: Answer) -> bool:
+    """Whether an incremental reply has to mention this partition."""
+    data, target = answer.data, answer.target
+    if data.error_code:
+        # An error is repeated every time until the client stops asking.
+        target.told_high_watermark = -1
+        return True
+    return bool(
+        (answer.read is not None and answer.read.size)
+        or data.diverging_epoch.end_offset >= 0
+        or data.high_watermark != target.told_high_watermark
+        or data.log_start_offset != target.told_log_start
+    )
+
+
+class LargeFetchCall(FetchCall):
+    """One of many partitions: they are read, and the reply is put together, in steps."""
+
+    __slots__ = ("_again", "_found", "_then")
+
+    def __init__(self, request: Request, plan: FetchPlan) -> None:
+        super().__init__(request, plan)
+        self._found = Found()
+        self._then: Callable[[], None] | None = None
+        """What is done with what is being read; None while nothing is."""
+        self._again = False
+        """Whether more may have come since it was read."""
+
+    def start(self) -> None:
+        self._read(self._started)
+
+    def retry(self) -> None:
+        self.waking = False
+        if self._then is not None:
+            self._again = True
+        elif not self.done:
+            self._read(super().retry)
+
+    def expire(self) -> None:
+        if self._then is not None:
+            self._then = super().expire
+        elif not self.done:
+            self._read(super().expire)
+
+    def _started(self) -> None:
+        super().start()
+        self._again = True  # nobody was watched meanwhile
+
+    def _read(self, then: Callable[[], None]) -> None:
+        self._then = then
+        self._again = False
+        self.request.in_steps(self._reading(), self._was_read)
+
+    def _reading(self) -> Steps:
+        found = Found()
+        targets = self.plan.targets
+        for start in range(0, len(targets), STEP):
+            if start:
+                yield
+            self._read_some(targets[start : start + STEP], found)
+        return found
+
+    def _was_read(self, found: Found) -> None:
+        self._found = found
+        then, self._then = self._then, None
+        if then is not None and not self.done:
+            then()
+        self._found = Found()
+        if self._again and not self.done:
+            self.wake()
+
+    def _read_all(self) -> Found:
+        return self._found
+
+    def _send(self, found: Found, throttle_ms: int = 0) -> None:
+        self.request.reply_in_steps(self._replying(found, throttle_ms))
+
+    def _replying(self, found: Found, throttle_ms: int) -> Steps:
+        topics: dict[Any, Any] = {}
+        brought = 0
+        for start in range(0, len(found.answers), STEP):
+            if start:
+                yield
+            brought += self._gather(found.answers[start : start + STEP], topics)
+        if brought >= SPAN_BYTES:
+            self.request.broker.clock.call_soon(partial(self._look_ahead, found.full))
+        return self._response(topics, throttle_ms)
 
 
 def _read_cold(cold: list[Answer]) -> list[tuple[Answer, BaseException]]:
@@ -416,5 +529,30 @@ def handle(request: Request) -> None:
     except KafkaError as error:
         request.reply(FetchResponse.new(error_code=int(error.code), session_id=0, responses=[]))
         return
+    _start(request, plan)
+
+
+def handle_large(request: Request) -> None:
+    """The same for a request that names many partitions."""
+    broker = request.broker
+    work = broker.fetch_sessions.plan_in_steps(request.body, request.version, broker.clock.monotonic())
+    request.in_steps(_planned(work), partial(_start_or_refuse, request))
+
+
+def _planned(work: Steps) -> Steps:
+    try:
+        return (yield from work)
+    except KafkaError as error:
+        return error
+
+
+def _start_or_refuse(request: Request, plan: FetchPlan | KafkaError) -> None:
+    if isinstance(plan, KafkaError):
+        request.reply(FetchResponse.new(error_code=int(plan.code), session_id=0, responses=[]))
+    else:
+        _start(request, plan)
+
+
+def _start(request: Request, plan: FetchPlan) -> None:
     request.body.topics = request.body.forgotten_topics_data = ()  # the plan has them; a request may wait for long
-    FetchCall(request, plan).start()
+    (FetchCall if len(plan.targets) <= MANY else LargeFetchCall)(request, plan).start()

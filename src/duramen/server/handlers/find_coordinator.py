@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode
 from duramen.server.authorizer import Operation, Resource
+from duramen.server.request import STEP, Steps
 from duramen.wire.messages.find_coordinator import FindCoordinatorResponse
 
 if TYPE_CHECKING:
@@ -47,25 +48,26 @@ def handle(request: Request) -> None:
 
 
 def _reply(request: Request, keys: list[str], codes: dict[str, ErrorCode]) -> None:
+    request.reply_in_steps(_response(request, keys, codes))
+
+
+def _response(request: Request, keys: list[str], codes: dict[str, ErrorCode]) -> Steps:
     node = next(iter(request.broker.endpoints(request.connection.listener)), None)
-    entries = []
-    for key in keys:
+    coordinators = []
+    for number, key in enumerate(keys, 1):
+        if number % STEP == 0:
+            yield
         code = codes[key]
         if code is ErrorCode.NONE and node is None:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         place: dict[str, Any] = {"node_id": -1, "host": "", "port": -1}
         if code is ErrorCode.NONE and node is not None:
             place = {"node_id": node[0], "host": node[1], "port": node[2]}
-        entries.append((key, code, place))
-    if request.version >= FIRST_BATCHED_VERSION:
-        coordinators = [
-            FindCoordinatorResponse.Coordinator(key=key, error_code=int(code), error_message=_message(code), **place)
-            for key, code, place in entries
-        ]
-        request.reply(FindCoordinatorResponse.new(coordinators=coordinators))
-    else:
-        _, code, place = entries[0]
-        request.reply(FindCoordinatorResponse.new(error_code=int(code), error_message=_message(code), **place))
+        told = {"error_code": int(code), "error_message": _message(code), **place}
+        if request.version < FIRST_BATCHED_VERSION:
+            return FindCoordinatorResponse.new(**told)
+        coordinators.append(FindCoordinatorResponse.Coordinator(key=key, **told))
+    return FindCoordinatorResponse.new(coordinators=coordinators)
 
 
 def _message(code: ErrorCode) -> str | None:

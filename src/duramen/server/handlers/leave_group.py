@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.group.commands import LeaveGroup, Leaver
 from duramen.server.coordinators import group_error
+from duramen.server.request import STEP, Steps
 from duramen.wire.messages.leave_group import LeaveGroupResponse
 
 if TYPE_CHECKING:
@@ -40,14 +41,17 @@ def _reply(request: Request, leavers: tuple[Leaver, ...], code: ErrorCode, codes
         only = codes[0] if code is ErrorCode.NONE and codes else code
         request.reply(LeaveGroupResponse.new(error_code=int(only)))
         return
-    request.reply(
-        LeaveGroupResponse.new(
-            error_code=int(code),
-            members=[
-                LeaveGroupResponse.MemberResponse(
-                    member_id=leaver.member_id, group_instance_id=leaver.instance_id, error_code=int(error)
-                )
-                for leaver, error in zip(leavers, codes, strict=False)
-            ],
+    request.reply_in_steps(_response(leavers, code, codes))
+
+
+def _response(leavers: tuple[Leaver, ...], code: ErrorCode, codes: list[ErrorCode]) -> Steps:
+    members = []
+    for number, (leaver, error) in enumerate(zip(leavers, codes, strict=False), 1):
+        if number % STEP == 0:
+            yield
+        members.append(
+            LeaveGroupResponse.MemberResponse(
+                member_id=leaver.member_id, group_instance_id=leaver.instance_id, error_code=int(error)
+            )
         )
-    )
+    return LeaveGroupResponse.new(error_code=int(code), members=members)

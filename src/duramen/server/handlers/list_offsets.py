@@ -24,6 +24,7 @@ from duramen.partition.positions import (
     list_offset,
     lookup,
 )
+from duramen.server.request import STEP, Steps
 from duramen.storage.times import TimeLookup, Timestamped
 from duramen.wire.messages.list_offsets import ListOffsetsResponse
 
@@ -47,16 +48,34 @@ _PartitionResponse = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 def handle(request: Request) -> None:
     """Look up every partition; each fails alone."""
+    request.in_steps(_entries(request), _Lookups.go_on)
+
+
+def _entries(request: Request) -> Steps:
+    """What needs no look-up, and the look-ups that are to be made for the rest."""
     seen: dict[tuple[str, int], int] = {}
+    done = 0
     for topic in request.body.topics:
+        done += 1
+        if done % STEP == 0:
+            yield
         for wanted in topic.partitions:
             key = (topic.name, wanted.partition_index)
             seen[key] = seen.get(key, 0) + 1
+            done += 1
+            if done % STEP == 0:
+                yield
     topics = []
     lookups: deque[_Wanted] = deque()
     for topic in request.body.topics:
         entries = []
+        done += 1
+        if done % STEP == 0:
+            yield
         for wanted in topic.partitions:
+            done += 1
+            if done % STEP == 0:
+                yield
             entry = _PartitionResponse(partition_index=wanted.partition_index)
             entries.append(entry)
             try:
@@ -70,7 +89,7 @@ def handle(request: Request) -> None:
             except (KafkaError, OSError, StorageError) as error:
                 _refuse(entry, error)
         topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=entries))
-    _Lookups(request, ListOffsetsResponse.new(topics=topics), lookups).go_on()
+    return _Lookups(request, ListOffsetsResponse.new(topics=topics), lookups)
 
 
 class _Wanted(NamedTuple):

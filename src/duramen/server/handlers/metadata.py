@@ -178,11 +178,18 @@ def handle_describe_partitions(request: Request) -> None:
             _refuse_cursor(request, names)
             return
         names = [name for name in names if name >= cursor_topic]
+    request.reply_in_steps(_page(request, names, cursor_topic, cursor_partition))
+
+
+def _page(request: Request, names: list[str], cursor_topic: str, cursor_partition: int) -> Steps:
+    body = request.body
     left = min(max(body.response_partition_limit, 1), request.broker.config.integer("max.request.partition.size.limit"))
     topics: list[Any] = []
     cursor = None
-    for name in names:
-        topic = image.topic(name)
+    for number, name in enumerate(names, 1):
+        if number % STEP == 0:
+            yield
+        topic = request.broker.image.topic(name)
         if topic is None or request.broker.deny_topics(request, [name]):
             if body.topics:
                 topics.append(_undescribed(request, name, topic))
@@ -197,7 +204,7 @@ def handle_describe_partitions(request: Request) -> None:
         if first + len(page) < len(topic.partitions):
             cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=first + len(page))
             break
-    request.reply(DescribeTopicPartitionsResponse.new(topics=topics, next_cursor=cursor))
+    return DescribeTopicPartitionsResponse.new(topics=topics, next_cursor=cursor)
 
 
 def _refuse_cursor(request: Request, names: list[str]) -> None:

@@ -1,5 +1,7 @@
 """OffsetCommit: a group's positions, answered when they are on stable storage. Versions 2-10.
 
+Each partition of a large commit has its own answer, and a crash or a rebalance may leave some of it.
+
 v2-4 retention time · v6 leader epoch (KIP-320) · v7 static members · v9 member epoch, and GROUP_ID_NOT_FOUND instead of
 ILLEGAL_GENERATION for members of a group that is gone · v10 topic ids (KIP-848)
 """
@@ -12,6 +14,7 @@ from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.group.commands import CommitOffsets, NewOffset
 from duramen.server.authorizer import Operation, Resource
 from duramen.server.coordinators import group_error
+from duramen.server.request import STEP, Steps
 from duramen.wire.messages.offset_commit import OffsetCommitResponse
 
 if TYPE_CHECKING:
@@ -20,46 +23,93 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_GROUP_NOT_FOUND = 9
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
+MAX_AT_ONCE = 1_000
+"""Positions that are committed together: ten milliseconds. Of more each thousand is a batch of its own; Kafka, whose
+largest batch is of 1 MB, refuses ten times as many."""
+
+
+Pending = list[tuple[Any, NewOffset]]
+"""(entry of the response, what is to be committed for it)."""
+
 
 def handle(request: Request) -> None:
     """Commit what can be committed; every partition has its own error."""
-    body = request.body
-    by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
-    response = OffsetCommitResponse.new(topics=[])
-    pending: list[tuple[Any, NewOffset]] = []
-    for topic in body.topics:
-        entries: list[Any] = []
-        response.topics.append(
-            OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=entries)
+    call = _Call(request)
+    request.in_steps(call.check(), lambda _: call.commit())
+
+
+class _Call:
+    """One OffsetCommit until it is answered."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._response = OffsetCommitResponse.new(topics=[])
+        self._pending: Pending = []
+        self._open = 1
+
+    def check(self) -> Steps:
+        """Make an entry of the response for every partition; what can be committed is pending then."""
+        request = self._request
+        by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
+        done = 0
+        for topic in request.body.topics:
+            done += 1
+            if done % STEP == 0:
+                yield
+            entries: list[Any] = []
+            self._response.topics.append(
+                OffsetCommitResponse.OffsetCommitResponseTopic(
+                    name=topic.name, topic_id=topic.topic_id, partitions=entries
+                )
+            )
+            name, code = _resolve(request, topic, by_id)
+            for wanted in topic.partitions:
+                done += 1
+                if done % STEP == 0:
+                    yield
+                entry = OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=wanted.partition_index)
+                entries.append(entry)
+                entry.error_code = int(code or _check(request, name, wanted))
+                if entry.error_code == 0:
+                    self._pending.append((entry, _offset(request, name, wanted)))
+
+    def commit(self) -> None:
+        """Have the group's machine commit what is pending, in pieces if that is much."""
+        self._request.in_steps(self._pieces(), lambda _: self._settled())
+
+    def _pieces(self) -> Steps:
+        pending = self._pending
+        for start in range(0, len(pending), MAX_AT_ONCE):
+            if start:
+                yield
+            self._submit(pending[start : start + MAX_AT_ONCE])
+
+    def _submit(self, piece: Pending) -> None:
+        request, body = self._request, self._request.body
+
+        def answered(answer: Any) -> None:
+            failed = group_error(answer) if isinstance(answer, DuramenError) else None
+            if failed is ErrorCode.GROUP_ID_NOT_FOUND and request.version < FIRST_VERSION_WITH_GROUP_NOT_FOUND:
+                failed = ErrorCode.ILLEGAL_GENERATION
+            for number, (entry, _) in enumerate(piece):
+                entry.error_code = int(answer[number] if failed is None else failed)
+            self._settled()
+
+        command = CommitOffsets(
+            body.group_id,
+            body.member_id,
+            body.group_instance_id,
+            body.generation_id_or_member_epoch,
+            tuple(offset for _, offset in piece),
+            body.retention_time_ms if request.version <= 4 else -1,
         )
-        name, code = _resolve(request, topic, by_id)
-        for wanted in topic.partitions:
-            entry = OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=wanted.partition_index)
-            entries.append(entry)
-            entry.error_code = int(code or _check(request, name, wanted))
-            if entry.error_code == 0:
-                pending.append((entry, _offset(request, name, wanted)))
+        self._open += 1
+        request.broker.coordinators.submit(body.group_id, command, answered)
 
-    def answered(answer: Any) -> None:
-        failed = group_error(answer) if isinstance(answer, DuramenError) else None
-        if failed is ErrorCode.GROUP_ID_NOT_FOUND and request.version < FIRST_VERSION_WITH_GROUP_NOT_FOUND:
-            failed = ErrorCode.ILLEGAL_GENERATION
-        for number, (entry, _) in enumerate(pending):
-            entry.error_code = int(answer[number] if failed is None else failed)
-        request.reply(response)
-
-    if not pending:
-        request.reply(response)
-        return
-    command = CommitOffsets(
-        body.group_id,
-        body.member_id,
-        body.group_instance_id,
-        body.generation_id_or_member_epoch,
-        tuple(offset for _, offset in pending),
-        body.retention_time_ms if request.version <= 4 else -1,
-    )
-    request.broker.coordinators.submit(body.group_id, command, answered)
+    def _settled(self) -> None:
+        self._open -= 1
+        if self._open == 0:
+            self._request.reply(self._response)
 
 
 def _resolve(request: Request, topic: Any, by_id: bool) -> tuple[str, ErrorCode]:

@@ -6,15 +6,17 @@ ids. What was never committed has offset -1 and no error.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.group.commands import CommittedOffset, FetchOffsets
 from duramen.model import NO_TOPIC_ID
 from duramen.server.authorizer import Operation, Resource
 from duramen.server.coordinators import group_error
+from duramen.server.request import STEP, Steps
 from duramen.wire.messages.offset_fetch import OffsetFetchResponse
 
 if TYPE_CHECKING:
@@ -28,11 +30,18 @@ Positions = dict[tuple[str, int], CommittedOffset]
 
 def handle(request: Request) -> None:
     """Ask each group's machine; the reply leaves when all have answered."""
-    body = request.body
-    if request.version >= FIRST_BATCHED_VERSION:
-        wanted = _distinct(body.groups)
-    else:
-        wanted = [(body.group_id, body.topics)]
+    request.in_steps(_questions(request), partial(_ask, request))
+
+
+class _Question(NamedTuple):
+    """What is asked of one group. topics: as in the request; positions: the same, None for all."""
+
+    group_id: str
+    topics: Any
+    positions: tuple[tuple[str, int], ...] | None
+
+
+def _ask(request: Request, wanted: list[_Question]) -> None:
     answers: list[Any] = [None] * len(wanted)
     left = len(wanted)
 
@@ -41,42 +50,51 @@ def handle(request: Request) -> None:
         answers[number] = answer
         left -= 1
         if left == 0:
-            _reply(request, wanted, answers)
+            request.reply_in_steps(_response(request, wanted, answers))
 
     if not wanted:
         request.reply(OffsetFetchResponse.new(groups=[]))
     numbered = iter(enumerate(wanted))
 
     def ask(some: list[str]) -> None:
-        for number, (group_id, topics) in islice(numbered, len(some)):
+        for number, (group_id, _, positions) in islice(numbered, len(some)):
             if group_id in request.denied:
                 answered(number, ErrorCode.GROUP_AUTHORIZATION_FAILED)
                 continue
-            command = FetchOffsets(group_id, _positions(request, topics))
+            command = FetchOffsets(group_id, positions)
             request.broker.coordinators.submit(group_id, command, partial(answered, number))
 
-    request.broker.coordinators.in_turns(request, [group_id for group_id, _ in wanted], ask)
+    request.broker.coordinators.in_turns(request, [each.group_id for each in wanted], ask)
 
 
-def _positions(request: Request, topics: Any) -> tuple[tuple[str, int], ...] | None:
-    """Those that are asked for; None: all."""
-    if topics is None:
-        return None
-    named = (_named(request, topic) for topic in topics)
-    return tuple((name, index) for name, _, indexes in named if name is not None for index in indexes)
-
-
-def _distinct(groups: list[Any]) -> list[tuple[str, Any]]:
-    """(group, topics) as asked for, but all of a group once: it is asked for with a few bytes, and may be much."""
-    wanted: list[tuple[str, Any]] = []
+def _questions(request: Request) -> Steps:
+    """What was asked for, but all of a group once: it is asked for with a few bytes, and may be much."""
+    body = request.body
+    if request.version < FIRST_BATCHED_VERSION:
+        positions = None if body.topics is None else (yield from _positions(request, body.topics))
+        return [_Question(body.group_id, body.topics, positions)]
+    wanted: list[_Question] = []
     in_full: set[str] = set()
-    for group in groups:
+    for number, group in enumerate(body.groups, 1):
+        if number % STEP == 0:
+            yield
         if group.topics is not None:
-            wanted.append((group.group_id, group.topics))
+            wanted.append(_Question(group.group_id, group.topics, (yield from _positions(request, group.topics))))
         elif group.group_id not in in_full:
             in_full.add(group.group_id)
-            wanted.append((group.group_id, None))
+            wanted.append(_Question(group.group_id, None, None))
     return wanted
+
+
+def _positions(request: Request, topics: list[Any]) -> Steps:
+    positions: list[tuple[str, int]] = []
+    for number, topic in enumerate(topics, 1):
+        if number % STEP == 0:
+            yield
+        name, _, indexes = _named(request, topic)
+        if name is not None:
+            positions += [(name, index) for index in indexes]
+    return tuple(positions)
 
 
 def _named(request: Request, topic: Any) -> tuple[str | None, bytes, list[int]]:
@@ -86,28 +104,28 @@ def _named(request: Request, topic: Any) -> tuple[str | None, bytes, list[int]]:
     return topic.name, NO_TOPIC_ID, topic.partition_indexes
 
 
-def _reply(request: Request, wanted: list[tuple[str, Any]], answers: list[Any]) -> None:
+def _response(request: Request, wanted: list[_Question], answers: list[Any]) -> Steps:
     if request.version < FIRST_BATCHED_VERSION:
-        (_, topics), answer = wanted[0], answers[0]
+        (_, topics, _), answer = wanted[0], answers[0]
         failed = _failure(answer)
         if failed is not None and request.version >= 2:
-            request.reply(OffsetFetchResponse.new(topics=[], error_code=int(failed)))
-            return
+            return OffsetFetchResponse.new(topics=[], error_code=int(failed))
         kinds = (OffsetFetchResponse.OffsetFetchResponseTopic, OffsetFetchResponse.OffsetFetchResponsePartition)
-        request.reply(OffsetFetchResponse.new(topics=_topics(request, topics, answer, failed, kinds)))
-        return
+        return OffsetFetchResponse.new(topics=(yield from _topics(request, topics, answer, failed, kinds)))
     kinds = (OffsetFetchResponse.OffsetFetchResponseTopics, OffsetFetchResponse.OffsetFetchResponsePartitions)
     groups = []
-    for (group_id, topics), answer in zip(wanted, answers, strict=True):
+    for number, ((group_id, topics, _), answer) in enumerate(zip(wanted, answers, strict=True), 1):
+        if number % STEP == 0:
+            yield
         failed = _failure(answer)
         groups.append(
             OffsetFetchResponse.OffsetFetchResponseGroup(
                 group_id=group_id,
-                topics=[] if failed is not None else _topics(request, topics, answer, None, kinds),
+                topics=[] if failed is not None else (yield from _topics(request, topics, answer, None, kinds)),
                 error_code=int(failed or ErrorCode.NONE),
             )
         )
-    request.reply(OffsetFetchResponse.new(groups=groups))
+    return OffsetFetchResponse.new(groups=groups)
 
 
 def _failure(answer: Any) -> ErrorCode | None:
@@ -119,34 +137,43 @@ def _failure(answer: Any) -> ErrorCode | None:
     return answer if isinstance(answer, ErrorCode) else None
 
 
-def _topics(request: Request, topics: Any, answer: Any, failed: ErrorCode | None, kinds: tuple[Any, Any]) -> list[Any]:
-    positions: Positions = {} if failed is not None else _of_present_topics(request, answer)
+def _topics(request: Request, topics: Any, answer: Any, failed: ErrorCode | None, kinds: tuple[Any, Any]) -> Steps:
+    positions: Positions = {} if failed is not None else answer
     make_topic, make_partition = kinds
     by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    done = 0
     if topics is None:
         grouped: dict[str, list[int]] = {}
-        for committed_topic, index in sorted(positions):
-            grouped.setdefault(committed_topic, []).append(index)
-        rows: list[tuple[str | None, bytes, list[int]]] = [
-            (topic, request.broker.image.topic_id(topic), indexes) for topic, indexes in grouped.items()
-        ]
+        for position in sorted(positions):
+            done += 1
+            if done % STEP == 0:
+                yield
+            if _of_present_topic(request, positions, position) is not None:
+                grouped.setdefault(position[0], []).append(position[1])
+        known = [(topic, request.broker.image.topic_id(topic), indexes) for topic, indexes in grouped.items()]
         if by_id:
-            rows = [row for row in rows if row[1] != NO_TOPIC_ID]
+            known = [row for row in known if row[1] != NO_TOPIC_ID]
         hidden = request.broker.denies(request, Operation.DESCRIBE, Resource.TOPIC, grouped)
-        rows = [row for row in rows if row[0] not in hidden]
+        rows: Iterable[tuple[str | None, bytes, list[int]]] = (row for row in known if row[0] not in hidden)
     else:
-        rows = [_named(request, topic) for topic in topics]
+        rows = map(partial(_named, request), topics)
     out = []
     for name, topic_id, indexes in rows:
+        done += 1
+        if done % STEP == 0:
+            yield
         code = failed
         if name is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID
         elif topics is not None and request.broker.denies(request, Operation.DESCRIBE, Resource.TOPIC, [name]):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        partitions = [
-            _partition(make_partition, index, None if code else positions.get((name or "", index)), code)
-            for index in indexes
-        ]
+        partitions = []
+        for index in indexes:
+            done += 1
+            if done % STEP == 0:
+                yield
+            committed = None if code else _of_present_topic(request, positions, (name or "", index))
+            partitions.append(_partition(make_partition, index, committed, code))
         made = make_topic(name=name or "", partitions=partitions)
         if by_id:
             made.topic_id = topic_id
@@ -154,14 +181,12 @@ def _topics(request: Request, topics: Any, answer: Any, failed: ErrorCode | None
     return out
 
 
-def _of_present_topics(request: Request, positions: Positions) -> Positions:
-    """Without offsets that a deleted topic of the same name left: their tombstones may still be under way."""
-    image = request.broker.image
-    return {
-        position: committed
-        for position, committed in positions.items()
-        if committed.topic_id in (NO_TOPIC_ID, image.topic_id(position[0]))
-    }
+def _of_present_topic(request: Request, positions: Positions, position: tuple[str, int]) -> CommittedOffset | None:
+    """Not an offset that a deleted topic of the same name left: its tombstone may still be under way."""
+    committed = positions.get(position)
+    if committed is None or committed.topic_id in (NO_TOPIC_ID, request.broker.image.topic_id(position[0])):
+        return committed
+    return None
 
 
 def _partition(make: Any, index: int, committed: CommittedOffset | None, code: ErrorCode | None) -> Any:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.partition.positions import epoch_end
+from duramen.server.request import STEP, Steps
 from duramen.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 
 if TYPE_CHECKING:
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
 
 def handle(request: Request) -> None:
     """The end offset of the largest epoch not above the one asked for, per partition."""
+    request.reply_in_steps(_response(request))
+
+
+def _response(request: Request) -> Steps:
     topics = []
+    done = 0
     for topic in request.body.topics:
         denied = request.broker.deny_topics(request, [topic.topic])
         entries = []
@@ -25,8 +31,14 @@ def handle(request: Request) -> None:
             except KafkaError as error:
                 entry.error_code = int(error.code)
             entries.append(entry)
+            done += 1
+            if done % STEP == 0:
+                yield
+        done += 1
+        if done % STEP == 0:
+            yield
         topics.append(OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic, partitions=entries))
-    request.reply(OffsetForLeaderEpochResponse.new(topics=topics))
+    return OffsetForLeaderEpochResponse.new(topics=topics)
 
 
 def _look_up(request: Request, name: str, denied: bool, wanted: Any, entry: Any) -> None:

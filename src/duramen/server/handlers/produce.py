@@ -16,7 +16,7 @@ from duramen.model import INTERNAL_TOPICS
 from duramen.partition.partition import Appended, Partition
 from duramen.partition.rewriting import RecordsRefusedError
 from duramen.server.handlers.produce_reply import Template
-from duramen.server.request import Request
+from duramen.server.request import STEP, Request, Steps
 from duramen.wire.batch import codec_of
 from duramen.wire.compression import ZSTD
 from duramen.wire.messages.produce import ProduceResponse
@@ -165,6 +165,36 @@ class ProduceCall:
             self.settle(number, KafkaError(ErrorCode.REQUEST_TIMED_OUT, UNKNOWN_OUTCOME))
 
 
+class LargeProduceCall(ProduceCall):
+    """The same for one whose batches are taken in steps, and whose reply is encoded beside the loop."""
+
+    __slots__ = ("_all_taken",)
+
+    def __init__(self, request: Request, acks: int, deadline: float) -> None:
+        super().__init__(request, acks, deadline)
+        self._all_taken = False
+
+    def settle_last(self) -> None:
+        """All batches have been taken."""
+        self._all_taken = True
+        if not self.open:
+            self.finish()
+
+    def finish(self) -> None:
+        if not self._all_taken:
+            return
+        if self.acks == 0:
+            super().finish()
+        else:
+            self.request.broker.outstanding.pop(self, None)
+            self.request.reply_in_steps(_made(self.response))
+
+
+def _made(response: Any) -> Steps:
+    yield
+    return response
+
+
 class _Done:
     """The callback of one partition's append."""
 
@@ -219,15 +249,28 @@ def _handle_one(request: ProduceRequest, topic: Any, data: Any) -> None:
 
 def _handle_many(request: ProduceRequest) -> None:
     body = request.body
-    broker = request.broker
-    now = broker.clock.wall_ms()
-    refusal = _refusal(body)
-    by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
     call = ProduceCall(request, body.acks, request.started + max(body.timeout_ms, 0) / 1000)
-    work: list[tuple[int, Partition, memoryview]] = []
+    work = _take(call, body.topic_data, 0)
+    if not call.open:
+        call.finish()
+        return
+    request.broker.outstanding[call] = None
+    _append(call, work)
+
+
+Work = list[tuple[int, Partition, memoryview]]
+"""(number in the call, partition, its batch) of what is to be appended."""
+
+
+def _take(call: ProduceCall, topics: list[Any], number: int) -> Work:
+    """Make the entries of the reply for these topics, whose first batch has the number."""
+    request = call.request
+    broker = request.broker
+    refusal = _refusal(request.body)
+    by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    work: Work = []
     responses = call.response.responses
-    number = 0
-    for topic in body.topic_data:
+    for topic in topics:
         name = broker.image.topic_name(topic.topic_id) if by_id else topic.name
         entries: list[Any] = []
         responses.append(_TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=entries))
@@ -242,13 +285,42 @@ def _handle_many(request: ProduceRequest) -> None:
             else:
                 work.append((number, found, data.records))
             number += 1
-    if not call.open:
-        call.finish()
-        return
-    broker.outstanding[call] = None
-    broker.cold_reads.busy_at = request.started
+    return work
+
+
+def _append(call: ProduceCall, work: Work) -> None:
+    broker = call.request.broker
+    now = broker.clock.wall_ms()
+    broker.cold_reads.busy_at = call.request.started
     for place, partition, view in work:
         partition.append(view, call.acks, now, _Done(call, place, partition))
+
+
+def handle_large(request: Request) -> None:
+    """The same for a request of so many batches that it was decoded beside the loop: in steps."""
+    assert isinstance(request, ProduceRequest)
+    request.to = None
+    call = LargeProduceCall(request, request.body.acks, request.started + max(request.body.timeout_ms, 0) / 1000)
+    request.broker.outstanding[call] = None
+    request.in_steps(_append_in_steps(call), lambda _: call.settle_last())
+
+
+def _append_in_steps(call: ProduceCall) -> Steps:
+    responses = call.response.responses
+    number = done = 0
+    for topic in call.request.body.topic_data:
+        batches = topic.partition_data
+        for start in range(0, len(batches) or 1, STEP):
+            topic.partition_data = batches[start : start + STEP]
+            _append(call, _take(call, [topic], number))
+            if start:
+                more = responses.pop()
+                responses[-1].partition_responses += more.partition_responses
+            number += len(topic.partition_data)
+            done += 1 + len(topic.partition_data)
+            if done >= STEP:
+                done = 0
+                yield
 
 
 def _refusal(body: Any) -> KafkaError | None:

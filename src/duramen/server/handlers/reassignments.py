@@ -12,6 +12,7 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.metadata.topics import check_replicas
 from duramen.model import TopicPartition
 from duramen.server.authorizer import CLUSTER_NAME
+from duramen.server.request import STEP, Steps
 from duramen.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
 from duramen.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsResponse
 from duramen.wire.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
@@ -56,8 +57,16 @@ def handle_alter(request: Request) -> None:
         return
     if request.version >= 1:
         response.allow_replication_factor_change = request.body.allow_replication_factor_change
+    request.reply_in_steps(_altered(request, response))
+
+
+def _altered(request: Request, response: Any) -> Steps:
+    done = 0
     for topic in request.body.topics:
         entries = []
+        done += 1
+        if done % STEP == 0:
+            yield
         for wanted in topic.partitions:
             entry = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse(
                 partition_index=wanted.partition_index, error_message=None
@@ -67,10 +76,13 @@ def handle_alter(request: Request) -> None:
             except KafkaError as error:
                 entry.error_code, entry.error_message = int(error.code), error.message
             entries.append(entry)
+            done += 1
+            if done % STEP == 0:
+                yield
         response.responses.append(
             AlterPartitionReassignmentsResponse.ReassignableTopicResponse(name=topic.name, partitions=entries)
         )
-    request.reply(response)
+    return response
 
 
 def _reassign(request: Request, name: str, wanted: Any) -> None:
@@ -93,12 +105,26 @@ def _reassign(request: Request, name: str, wanted: Any) -> None:
 
 def handle_log_dirs(request: Request) -> None:
     """Versions 1-2. LOG_DIR_NOT_FOUND for a directory this node has not; POLICY_VIOLATION for a real move."""
+    request.reply_in_steps(_moved(request))
+
+
+def _moved(request: Request) -> Steps:
     topics: dict[str, list[Any]] = {}
     store = request.broker.store
     paths = {directory.path for directory in store.directories}
+    done = 0
     for wanted in request.body.dirs:
+        done += 1
+        if done % STEP == 0:
+            yield
         for topic in wanted.topics:
+            done += 1
+            if done % STEP == 0:
+                yield
             for index in topic.partitions:
+                done += 1
+                if done % STEP == 0:
+                    yield
                 tp = TopicPartition(topic.name, index)
                 if CLUSTER_NAME in request.denied:
                     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -115,11 +141,9 @@ def handle_log_dirs(request: Request) -> None:
                         partition_index=index, error_code=int(code)
                     )
                 )
-    request.reply(
-        AlterReplicaLogDirsResponse.new(
-            results=[
-                AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult(topic_name=name, partitions=entries)
-                for name, entries in topics.items()
-            ]
-        )
-    )
+    results = []
+    for number, (name, entries) in enumerate(topics.items(), 1):
+        if number % STEP == 0:
+            yield
+        results.append(AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult(topic_name=name, partitions=entries))
+    return AlterReplicaLogDirsResponse.new(results=results)
