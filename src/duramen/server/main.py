@@ -22,7 +22,7 @@ from duramen.server.pulse import Pulse
 from duramen.server.world import real_world
 from duramen.version import VERSION
 
-GC_THRESHOLDS = (50_000, 20, 20)
+GC_THRESHOLDS = (50_000, 5, 80)
 SETTLED_SECONDS = 0.25
 """After the start; first those who waited for it are answered."""
 _NO_DIRECTORY = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)

@@ -12,6 +12,7 @@ from duramen.wire.classes import Classes
 from duramen.wire.decoding import BoundedDecoder, Decoder, compile_bounded, compile_decoder
 from duramen.wire.encoding import Encoder, compile_encoder
 from duramen.wire.errors import DecodeError, EncodeError, UnsupportedVersionError
+from duramen.wire.runtime import PIECES_AT_ONCE, join_slowly
 from duramen.wire.types import Field, Struct, version_range
 
 
@@ -108,7 +109,10 @@ class Message:
         (self._encoders.get(version) or self._encoder(version))(value, pieces, parts)
         if pieces:
             try:
-                parts.append(b"".join(pieces))
+                if len(pieces) > PIECES_AT_ONCE:
+                    join_slowly(pieces, parts)
+                else:
+                    parts.append(b"".join(pieces))
             except TypeError as error:
                 raise EncodeError(f"{self.name} v{version}: {error}") from error
         return parts

@@ -8,10 +8,11 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from tests.unit.server.broker_world import InProcess
+from tests.unit.server.broker_world import InProcess, Line
 from tests.wide_requests import wide_requests
 
 from duramen.server.dispatch import MAX_ELEMENTS_OF_ONE_DECISION, TABLE
+from duramen.wire.messages import API
 
 ELEMENTS = 12_000
 MOST_LINES = 3 * ELEMENTS
@@ -90,3 +91,84 @@ def test_no_turn_of_the_loop_grows_with_a_request(server: InProcess, path: str) 
     line.close()
     server.lines.remove(line)
     assert lines.most <= MOST_LINES, lines.where
+
+
+def commit(server: InProcess, line: Line, offsets: list[int], partitions: list[int]) -> None:
+    message = API[8].request
+    entry = message.OffsetCommitRequestPartition
+    topic = message.OffsetCommitRequestTopic(
+        name="wide",
+        partitions=[
+            entry(partition_index=each, committed_offset=offset)
+            for each, offset in zip(partitions, offsets, strict=True)
+        ],
+    )
+    line.ask(8, 8, group_id="order", generation_id_or_member_epoch=-1, member_id="", topics=[topic])
+
+
+def test_what_is_sent_behind_a_large_commit_is_committed_after_it() -> None:
+    server = InProcess(offsets_topic_num_partitions="1")
+    line = server.connect()
+    topic = API[19].request.CreatableTopic(name="wide", num_partitions=3, replication_factor=1)
+    assert line.call(19, 7, topics=[topic], timeout_ms=1000).topics[0].error_code == 0
+    line.call(10, 4, key_type=0, coordinator_keys=["order"])
+    commit(server, line, list(range(5_000)), [number % 4 for number in range(5_000)])
+    commit(server, line, [7], [2])
+    assert line.answer(8, 8) is None
+    server.run()
+    codes = [each.error_code for each in line.answer(8, 8).topics[0].partitions]
+    assert codes == [0, 0, 0, 3] * 1_250, "each partition has its own answer"
+    assert [each.error_code for each in line.answer(8, 8).topics[0].partitions] == [0]
+    asked = API[9].request.OffsetFetchRequestTopic(name="wide", partition_indexes=[0, 1, 2])
+    told = line.call(9, 7, group_id="order", topics=[asked]).topics[0].partitions
+    assert [each.committed_offset for each in told] == [4_996, 4_997, 7]
+
+
+def test_a_session_of_many_partitions_is_kept_and_changed_in_steps() -> None:
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t")
+    message = API[1].request
+
+    def ask(session: int, epoch: int, indexes: range, wait_ms: int = 0) -> None:
+        entry = message.FetchPartition
+        wanted = [entry(partition=each, fetch_offset=0, partition_max_bytes=1000) for each in indexes]
+        topics = [message.FetchTopic(topic="t", partitions=wanted)] if wanted else []
+        line.ask(1, 12, session_id=session, session_epoch=epoch, max_wait_ms=wait_ms, min_bytes=1, topics=topics)
+        server.run()
+
+    ask(0, 0, range(3_000))
+    told = line.answer(1, 12)
+    assert [each.error_code for each in told.responses[0].partitions] == [0] + [3] * 2_999
+    line.produce("t", b"x" * 10)
+    ask(told.session_id, 1, range(2_000, 5_000))
+    again = line.answer(1, 12)
+    assert again.session_id == told.session_id
+    partitions = again.responses[0].partitions
+    assert len(partitions) == 5_000
+    assert {each.partition_index: each.error_code for each in partitions if not each.error_code} == {0: 0}
+    assert len(partitions[0].records) > 0
+    ask(told.session_id, 2, range(0))
+    assert len(line.answer(1, 12).responses[0].partitions) == 5_000
+
+
+def test_a_fetch_of_many_partitions_waits_for_records() -> None:
+    server = InProcess()
+    line, other = server.connect(), server.connect()
+    topic = API[19].request.CreatableTopic(name="many", num_partitions=1_200, replication_factor=1)
+    assert line.call(19, 7, topics=[topic], timeout_ms=1000).topics[0].error_code == 0
+    message = API[1].request
+    wanted = [message.FetchPartition(partition=each, fetch_offset=0, partition_max_bytes=1000) for each in range(1_200)]
+    topics = [message.FetchTopic(topic="many", partitions=wanted)]
+    for wait_ms, comes in ((500, True), (500, False)):
+        line.ask(1, 12, session_epoch=-1, max_wait_ms=wait_ms, min_bytes=1 if comes else 1 << 20, topics=topics)
+        server.run()
+        assert line.answer(1, 12) is None
+        assert other.produce("many", b"x").error_code == 0
+        found = line.answer(1, 12)
+        assert (found is not None) is comes
+        if not comes:
+            server.pass_ms(500)
+            found = line.answer(1, 12)
+        assert sum(len(each.records) > 0 for each in found.responses[0].partitions) == 1
+    assert server.broker.parked_partitions == 0
