@@ -11,6 +11,8 @@ import pytest
 from tests.unit.server.broker_world import InProcess, Line
 from tests.wide_requests import wide_requests
 
+from duramen.errors import ErrorCode
+from duramen.server.coordinators import MAX_BATCH_BYTES
 from duramen.server.dispatch import MAX_ELEMENTS_OF_ONE_DECISION, TABLE
 from duramen.wire.messages import API
 
@@ -172,3 +174,17 @@ def test_a_fetch_of_many_partitions_waits_for_records() -> None:
             found = line.answer(1, 12)
         assert sum(len(each.records) > 0 for each in found.responses[0].partitions) == 1
     assert server.broker.parked_partitions == 0
+
+
+def test_a_member_whose_metadata_no_generation_could_hold_is_refused() -> None:
+    server = InProcess(offsets_topic_num_partitions="1")
+    line = server.connect()
+    line.call(10, 4, key_type=0, coordinator_keys=["g"])
+
+    def joined(size: int) -> int:
+        metadata = API[11].request.JoinGroupRequestProtocol(name="range", metadata=bytes(size))
+        fields = {"session_timeout_ms": 30_000, "rebalance_timeout_ms": 30_000, "protocol_type": "consumer"}
+        return int(line.call(11, 9, group_id="g", member_id="", protocols=[metadata], **fields).error_code)
+
+    assert joined(MAX_BATCH_BYTES) == ErrorCode.MEMBER_ID_REQUIRED
+    assert joined(MAX_BATCH_BYTES + 1) == ErrorCode.UNKNOWN_SERVER_ERROR

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.group.commands import Joined, JoinGroup
-from duramen.server.coordinators import group_error
+from duramen.server.coordinators import MAX_BATCH_BYTES, group_error
 from duramen.wire.messages.join_group import JoinGroupResponse
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ def handle(request: Request) -> None:
 
     if body.group_id in request.denied:
         reply(request, Joined(error=ErrorCode.GROUP_AUTHORIZATION_FAILED, member_id=body.member_id))
+        return
+    if sum(len(protocol.metadata) for protocol in body.protocols) > MAX_BATCH_BYTES:
+        # Its generation could not be written, which Kafka says with this code, too; and it would be kept till then.
+        reply(request, Joined(error=ErrorCode.UNKNOWN_SERVER_ERROR, member_id=body.member_id))
         return
     host = request.connection.transport.peer.rpartition(":")[0]
     command = JoinGroup(
