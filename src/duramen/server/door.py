@@ -15,8 +15,8 @@ from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.ports import Listener, Transport
 from duramen.server.authorizer import NOBODY, AllowAll, Resource
 from duramen.server.buffers import BufferPool
-from duramen.server.dispatch import TABLE, Row
-from duramen.server.handlers import api_versions
+from duramen.server.dispatch import MAX_ELEMENTS, TABLE, Row
+from duramen.server.handlers import api_versions, excessive
 from duramen.server.handlers.produce import ProduceRequest
 from duramen.server.handlers.produce_again import KnownProduces
 from duramen.server.large_work import Work
@@ -260,12 +260,20 @@ class Door:
     def _take_large(self, request: Request, view: memoryview, position: int) -> Work:
         """Decode beside the loop and handle the request; what its handler does in steps comes next."""
         row = request.row
+        decode = row.request.bounded_decoder(request.version)
+        handle = row.handle_large
         try:
-            request.body, _ = yield partial(row.request.bounded_decoder(request.version), view, position, row.most)
+            try:
+                request.body, _ = yield partial(decode, view, position, row.most)
+            except TooManyElementsError:
+                if row.api.key not in excessive.ANSWERED:
+                    raise
+                request.body, _ = yield partial(decode, view, position, MAX_ELEMENTS)
+                handle = excessive.refuse
             del view
             if type(self._broker.authorizer) is not AllowAll:
                 request.denied = self._denied(request, row)
-            row.handle_large(request)
+            handle(request)
         except Exception as error:  # noqa: BLE001 as above
             request.fail(error)
 

@@ -14,6 +14,7 @@ from tests.wide_requests import wide_requests
 from duramen.errors import ErrorCode
 from duramen.server.coordinators import MAX_BATCH_BYTES
 from duramen.server.dispatch import MAX_ELEMENTS_OF_ONE_DECISION, TABLE
+from duramen.server.handlers import excessive
 from duramen.wire.messages import API
 
 ELEMENTS = 12_000
@@ -89,10 +90,38 @@ def test_no_turn_of_the_loop_grows_with_a_request(server: InProcess, path: str) 
     is_bounded = row.most == MAX_ELEMENTS_OF_ONE_DECISION
     line._arrived += next(wide_requests(row.most + 1 if is_bounded else ELEMENTS, path)).frame
     run(server, lines)
-    assert line.closed if is_bounded else line._received
+    assert line.closed if is_bounded and row.api.key not in excessive.ANSWERED else line._received
     line.close()
     server.lines.remove(line)
     assert lines.most <= MOST_LINES, lines.where
+
+
+@pytest.mark.parametrize("key", sorted(excessive.ANSWERED))
+@pytest.mark.parametrize("which", ["first", "last"])
+def test_a_change_of_too_much_at_once_is_refused_by_name(server: InProcess, key: int, which: str) -> None:
+    api = API[key]
+    version = api.min_version if which == "first" else api.max_version
+    names = [f"t{number}" for number in range(MAX_ELEMENTS_OF_ONE_DECISION + 1)]
+    request = api.request
+    line = server.connect()
+    if key == 19:
+        wanted = [request.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
+        told = line.call(key, version, topics=wanted, timeout_ms=1000).topics
+    elif key == 20 and version >= 6:
+        told = line.call(key, version, topics=[request.DeleteTopicState(name=name) for name in names]).responses
+    elif key == 20:
+        told = line.call(key, version, topic_names=names).responses
+    elif key == 37:
+        wanted = [request.CreatePartitionsTopic(name=name, count=2, assignments=None) for name in names]
+        told = line.call(key, version, topics=wanted, timeout_ms=1000).results
+    else:
+        resource = request.AlterConfigsResource
+        wanted = [resource(resource_type=2, resource_name=name, configs=[]) for name in names]
+        told = line.call(key, version, resources=wanted).responses
+    assert {each.error_code for each in told} == {ErrorCode.POLICY_VIOLATION}
+    assert [each.resource_name if key in (33, 44) else each.name for each in told] == names
+    assert not server.broker.image.topic("t0")
+    assert line.call(18, 0).error_code == 0, "the connection goes on"
 
 
 def commit(server: InProcess, line: Line, offsets: list[int], partitions: list[int]) -> None:

@@ -1,0 +1,189 @@
+"""A broker that the group handlers take for theirs: real machines and codecs, one topic, a clock that stands still."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+from tests.unit.machines.fakes import FakeClock, FakePartition
+from tests.unit.machines.group_harness import subscription
+
+from duramen.config import load_broker_config
+from duramen.errors import ErrorCode, KafkaError
+from duramen.machines.metadata import MetadataImage, NewTopic, Result, TopicCreated, TopicImage
+from duramen.machines.metadata.image import PartitionImage
+from duramen.model import TopicPartition
+from duramen.partition.turns import Turns
+from duramen.server.authorizer import Resource
+from duramen.server.coordinators import Coordinators
+from duramen.server.dispatch import TABLE
+from duramen.server.large_work import LargeWork
+from duramen.server.request import Request
+from duramen.wire.messages import API
+
+COMMIT, FETCH, FIND, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST, DELETE, OFFSET_DELETE = (
+    8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47,
+)  # fmt: skip
+TOPIC_ID = b"t" * 16
+
+
+def versions(key: int) -> range:
+    return range(TABLE[key].lowest, TABLE[key].highest + 1)
+
+
+class Asked(Request):
+    """A request whose replies pass through their codec."""
+
+    replies: list[bytes]
+
+    def reply(self, response: Any) -> None:
+        self.replies.append(self.row.api.response.encode(response, self.version))
+
+
+class Inline:
+    """The Executor port; what it is given is done at once."""
+
+    def submit(self, lane: str, work: Any, done: Any) -> None:
+        done(work(), None)
+
+    def together(self, work: Any) -> list[Any]:
+        return [each() for each in work]
+
+
+class FakeConnection(SimpleNamespace):
+    """A connection, by identity."""
+
+    __hash__ = object.__hash__
+
+
+class Broker:
+    """What the handlers and the coordinators need of a broker: one topic `t`, group partitions made when asked for."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.config = load_broker_config(None, {"group.initial.rebalance.delay.ms": "0"})
+        self.image = MetadataImage()
+        self.add_topic("t", TOPIC_ID, 3)
+        self.store = SimpleNamespace(
+            partitions={}, home=lambda tp: SimpleNamespace(journal=SimpleNamespace(failed=None))
+        )
+        self.catalog = SimpleNamespace(
+            on_deleted=[],
+            on_reconfigured=[],
+            create=self.create,
+            new_topic=lambda name: NewTopic(name, b"o" * 16, 4),
+            new_uuid=lambda: b"u" * 16,
+            when_open=lambda callback: callback(),
+        )
+        self.world = SimpleNamespace(entropy=SimpleNamespace(random_bytes=self.random_bytes))
+        self.made = 0
+        self.refuse_creation = False
+        self.denied: dict[Resource, set[str]] = {}
+        self.events: list[str] = []
+        self.loads = Turns(self.clock)
+        self.large_work = LargeWork(self.clock, Inline())
+        self.coordinators = Coordinators(self)  # type: ignore[arg-type]
+
+    def random_bytes(self, length: int) -> bytes:
+        self.made += 1
+        return self.made.to_bytes(length, "big")
+
+    def report(self, event: str, **fields: Any) -> None:
+        self.events.append(event)
+
+    def add_topic(self, name: str, topic_id: bytes, count: int) -> None:
+        partitions = [PartitionImage(1, 1, 1, (1,), (1,)) for _ in range(count)]
+        self.image.add_topic(TopicImage(name, topic_id, partitions))
+
+    def create(self, topics: list[NewTopic], done: Any) -> None:
+        topic = topics[0]
+        if self.refuse_creation:
+            done(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
+            return
+        self.add_topic(topic.name, topic.topic_id, topic.partitions)
+        for index in range(topic.partitions):
+            partition: Any = FakePartition()
+            partition.tp = TopicPartition(topic.name, index)
+            partition.commit_at_once = True
+            partition.closed = False
+            partition.replication = SimpleNamespace(is_leader=True)
+            self.store.partitions[partition.tp] = partition
+        done([TopicCreated(topic.name, Result(), topic.topic_id, topic.partitions, 1)])
+
+    def partition(self, topic: str, index: int) -> Any:
+        return self.store.partitions.get(TopicPartition(topic, index))
+
+    def endpoints(self, listener: str) -> Iterable[tuple[int, str, int, str | None]]:
+        return [(1, "localhost", 9092, None)]
+
+    def denies(self, request: Any, operation: Any, resource: Resource, names: Iterable[str]) -> frozenset[str]:
+        return frozenset(names) & frozenset(self.denied.get(resource, ()))
+
+    def ask(self, key: int, version: int, /, **fields: Any) -> Any:
+        """Send one request through its codec; the reply comes back through its codec, None while it is parked."""
+        api = API[key]
+        row = TABLE[key]
+        body = api.request.decode(api.request.encode(api.request.new(**fields), version), version)
+        denied = frozenset(row.names(body)) & frozenset(self.denied.get(row.resource, ()))
+        transport = SimpleNamespace(peer="10.0.0.7:5555")
+        replies: list[bytes] = []
+        connection: Any = FakeConnection(
+            listener="PLAINTEXT",
+            principal="User:x",
+            transport=transport,
+            client_id="client",
+            last_active=0.0,
+            closed=False,
+            mute=lambda reason: None,
+            unmute=lambda reason: None,
+        )
+        request = Asked(self, connection, row, version, 1)  # type: ignore[arg-type]
+        request.body, request.denied = body, denied
+        request.replies = replies
+        row.handle(request)
+        self.clock.advance(0)
+        assert len(replies) <= 1
+        return api.response.decode(replies[0], version) if replies else None
+
+    def join(self, version: int = 9, member_id: str = "", **fields: Any) -> Any:
+        protocol = API[JOIN].request.JoinGroupRequestProtocol(name="range", metadata=subscription("t"))
+        options: dict[str, Any] = {
+            "group_id": "g",
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 10_000 if version else -1,
+            "member_id": member_id,
+            "protocol_type": "consumer",
+            "protocols": [protocol],
+            **fields,
+        }
+        return self.ask(JOIN, version, **options)
+
+    def member(self, version: int = 9) -> Any:
+        """A member whose generation has begun."""
+        joined = self.join(version)
+        if joined is not None and joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            joined = self.join(version, joined.member_id)
+        assert joined.error_code == 0
+        return joined
+
+    def stable(self) -> Any:
+        joined = self.member()
+        assignment = API[SYNC].request.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"mine")
+        synced = self.ask(
+            SYNC, 5, group_id="g", generation_id=1, member_id=joined.member_id, protocol_type="consumer",
+            protocol_name="range", assignments=[assignment],
+        )  # fmt: skip
+        assert (synced.error_code, synced.assignment) == (0, b"mine")
+        return joined
+
+    def commit(self, version: int = 10, index: int = 0, topic_id: bytes = TOPIC_ID, **fields: Any) -> int:
+        request = API[COMMIT].request
+        partition = request.OffsetCommitRequestPartition(
+            partition_index=index, committed_offset=5, committed_leader_epoch=3, committed_metadata="note"
+        )
+        topic = request.OffsetCommitRequestTopic(name="t", topic_id=topic_id, partitions=[partition])
+        reply = self.ask(COMMIT, version, **{"group_id": "g", "topics": [topic], **fields})
+        code = reply.topics[0].partitions[0].error_code
+        assert isinstance(code, int)
+        return code
