@@ -20,7 +20,7 @@ from duramen.storage import no_room, syncing
 from duramen.storage.reserve import Reserve
 from duramen.storage.segment import PRODUCERS, SNAPSHOT
 
-LIVES = 10
+LIVES = 12
 """In `make test`; `make crash-lives INTERLEAVED=1` has 4,000."""
 ROLLS_AND_CHECKPOINTS = {"make_topic": 1, "append": 6, "roll": 8, "commit_some": 2, "go_on_with_checkpoint": 12}
 FOCUSED = range(42, 100)

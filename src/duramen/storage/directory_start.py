@@ -153,7 +153,7 @@ def prepare(
             raise CorruptLogError(broken.path, broken.start, broken.end, way_out)
         if contents.damage is not None and clean:
             damage.append(f"{contents.damage}; nothing was in it, and it is made again")
-        contents.make_durable()
+        contents.make_durable(disk)
         checkpoint = _read_checkpoint(disk, path, contents, damage)
         if contents.empty and checkpoint is not None and not (clean or forgo):
             _refuse_unknown_writes(disk, path, checkpoint)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import struct
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -140,15 +141,24 @@ class JournalContents:
                 "seed of its entries' checksums is lost; restore it from a copy"
             )
 
-    def make_durable(self) -> None:
+    def make_durable(self, disk: Disk) -> None:
         """What was read is on stable storage from here on. OSError.
 
         Before anything is done that relies on it: a kill leaves the last group written and perhaps not synced, and a
-        power cut during the recovery would take it, and leave what the recovery has cut.
+        power cut during the recovery would take it, and leave what the recovery has cut. It is written again: where its
+        sync has failed, the system takes it for stored, and another sync would do nothing.
         """
-        if self.entries:
-            for part in self.parts:
-                part.file.sync()
+        unproven = self.entries[max(0, self.durable_lsn + 1 - self.entries[0].lsn) :] if self.entries else []
+        for number, part in enumerate(self.parts):
+            theirs = [entry for entry in unproven if entry.part == number]
+            if not theirs:
+                continue
+            start = theirs[0].data_position - ENTRY_SIZE - MARK_SIZE
+            start -= start % ALIGNMENT
+            end = theirs[-1].data_position + theirs[-1].size
+            with closing(disk.open(part.file.path, write=True)) as file:
+                file.pwritev([part.data(start, end - start)], start)
+                file.sync()
 
     def close(self) -> None:
         """Close the part files."""

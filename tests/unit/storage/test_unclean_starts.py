@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from random import Random
 
 import pytest
-from test_bounded_start import CONFIG, FIRST, checkpoint, commit, filled, more, start
+from test_bounded_start import CONFIG, FIRST, SETTINGS, TP, SeededEntropy, checkpoint, commit, filled, more, start
 
+from duramen.errors import KafkaError
 from duramen.sim.disk import Call, CrashDisk, NodeDied
 from duramen.storage.creation import NewLog
 from duramen.storage.directory import LogDirectory
@@ -209,11 +211,15 @@ def test_an_older_checkpoint_that_ends_later_does_not_leave_old_epochs() -> None
     assert stored == b"0\n3\n0 0\n1 10\n2 11\n"
 
 
+@pytest.mark.parametrize("sync_failed", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_what_a_kill_left_of_the_journal_unsynced_is_synced_before_a_start_acts_upon_it(seed: int) -> None:
+def test_what_a_kill_left_of_the_journal_unsynced_is_on_the_disk_before_a_start_acts_upon_it(
+    seed: int, sync_failed: bool
+) -> None:
     """A truncation was written and not synced. The start after the kill cut the log, and a power cut took the entry:
 
-    the next start missed what had been cut, and left the partition offline.
+    the next start missed what had been cut, and left the partition offline. So it did where the sync had failed: then
+    the machine takes the entry for stored, and another sync does nothing.
     """
     disk, directory, log = filled(6)
     log.roll()
@@ -223,9 +229,16 @@ def test_what_a_kill_left_of_the_journal_unsynced_is_synced_before_a_start_acts_
     log.truncate_to(2)
     group = directory.take_group()
     assert group is not None
-    disk.kill_at = disk.calls + 2
-    with pytest.raises(NodeDied):
-        group.run()
+    if sync_failed:
+        disk.fault = lambda call: OSError(errno.EIO, "a bad sector") if call.operation == "sync" else None
+        with pytest.raises(OSError, match="a bad sector"):
+            group.run()
+        disk.fault = None
+        disk.kill()
+    else:
+        disk.kill_at = disk.calls + 2
+        with pytest.raises(NodeDied):
+            group.run()
     disk.power_on()
     call, died = 0, True
     while died:
@@ -242,3 +255,31 @@ def test_what_a_kill_left_of_the_journal_unsynced_is_synced_before_a_start_acts_
             assert not again.offline, f"power failed in call {call}"
             assert again.logs[FIRST, 0].end_offset in (2, 9)
             again.close(clean=False)
+
+
+def test_a_segment_whose_beginning_the_journal_has_no_room_for_is_not_begun() -> None:
+    """It was, and a kill between the two files of the next checkpoint left it named in one of them, which nothing else
+    spoke of: the start took it away for a leftover, missed it, and left the partition offline.
+    """
+    disk = CrashDisk()
+    small = SETTINGS._replace(
+        journal_max_bytes=48 << 10, journal_part_bytes=16 << 10, journal_first_part_bytes=16 << 10, bypass_bytes=8 << 10
+    )
+    directory = LogDirectory.open(disk, "/data", small, now_ms=1_000_000, entropy=SeededEntropy(0))
+    log = directory.create_log(TP, FIRST, CONFIG)
+    log.assign_epoch(0)
+    more(directory, log, 1)
+    checkpoint(directory)
+    with suppress(KafkaError):
+        while log.end_offset < 1000:
+            more(directory, log, 1)
+    segment = log.active
+    with pytest.raises(KafkaError, match="journal"):
+        log.roll()
+    assert log.active is segment
+    assert not disk.exists(f"{log.path}/{log.end_offset:020}.log")
+    checkpoint(directory)
+    log.roll()
+    more(directory, log, 1)
+    _, log = restarted(disk)
+    assert [each.base_offset for each in log.segments][-1] == log.end_offset - 1
