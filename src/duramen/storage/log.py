@@ -250,18 +250,14 @@ class Log(LogState):
         return self.journal.append(kind, self, offset, self.epochs.latest, active.base_offset, active.size, data)
 
     def roll(self) -> Segment:
-        """Close the active segment and start a new one at the end of the log; journaled.
-
-        NoRoomError, OSError; KafkaError, before anything was done, when the journal takes no more.
-        """
+        """Close the active segment and start a new one at the end; journaled. NoRoomError, OSError, KafkaError."""
         self._check_whole()
-        old = self.active
-        check(old.size > 0, "an empty segment is never rolled")
+        check(self.active.size > 0, "an empty segment is never rolled")
         self.journal.admit(0)
         try:
             self.flush()
             self._write_sidecars()
-            segment = self.add_segment(self.end_offset)
+            old, segment = self.active, self.add_segment(self.end_offset)
         except NoRoomError:
             if self.journal.make_way():
                 return self.roll()
