@@ -22,11 +22,15 @@ LANE = "large"
 
 
 class LargeWork:
-    """The queue of one broker: who comes first is done first, and what a work adds is done behind it, before others."""
+    """The queue of one broker: who comes first is done first, and what a work adds is done behind it, before others.
+
+    What belongs to a request that was decoded is done before the next one is, for until then its objects stay.
+    """
 
     def __init__(self, clock: Clock, executor: Executor) -> None:
         self._clock = clock
         self._executor = executor
+        self._begun: deque[tuple[Connection, Work]] = deque()
         self._waiting: deque[tuple[Connection, Work]] = deque()
         self._current: tuple[Connection, Work] | None = None
         self._held: dict[Connection, int] = {}
@@ -34,14 +38,17 @@ class LargeWork:
         self._added: list[tuple[Connection, Work]] | None = None
         """By the step that is being done, if one is."""
 
-    def add(self, connection: Connection, work: Work) -> None:
-        """Do it when its turn comes, never at once. `work` is to be stopped at a `yield`; it may have begun."""
+    def add(self, connection: Connection, work: Work, *, begun: bool = False) -> None:
+        """Do it when its turn comes, never at once. `work` is to be stopped at a `yield`; it may have begun.
+
+        begun: it ends a request that was decoded here, and so comes first.
+        """
         self._held[connection] = self._held.get(connection, 0) + 1
         connection.mute("large")
         if self._added is not None:
             self._added.append((connection, work))
             return
-        self._waiting.append((connection, work))
+        (self._begun if begun else self._waiting).append((connection, work))
         if self._current is None:
             self._begin()
 
@@ -54,7 +61,8 @@ class LargeWork:
             connection.unmute("large")
 
     def _begin(self) -> None:
-        self._current = self._waiting.popleft() if self._waiting else None
+        queue = self._begun or self._waiting
+        self._current = queue.popleft() if queue else None
         if self._current is not None:
             self._clock.call_soon(self._step)
 
@@ -73,7 +81,7 @@ class LargeWork:
             return
         finally:
             added, self._added = self._added, None
-            self._waiting.extendleft(reversed(added))
+            self._begun.extendleft(reversed(added))
             if is_over:
                 self._release(connection)
                 self._begin()

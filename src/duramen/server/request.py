@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from duramen.errors import DuramenError
 from duramen.ports import Part
@@ -40,6 +40,8 @@ class Request:
         "started",
         "version",
     )
+    was_large: ClassVar[bool] = False
+    """Whether it was decoded as LargeWork."""
 
     def __init__(
         self,
@@ -77,11 +79,11 @@ class Request:
             return
         self.complete(parts)
 
-    def reply_in_steps(self, work: Steps) -> None:
+    def reply_in_steps(self, work: Steps, *, begun: bool = False) -> None:
         """Answer with the message object that `work` returns: at once if that takes one step, else when it is done as
-        LargeWork, and encoded beside the loop."""
+        LargeWork (`begun` there), and encoded beside the loop."""
         if self._first_step(work, self.reply):
-            self.broker.large_work.add(self.connection, self._rest(work, None))
+            self.broker.large_work.add(self.connection, self._rest(work, None), begun=begun or self.was_large)
 
     def in_steps(self, work: Steps, then: Callable[[Any], None]) -> None:
         """`then` with what `work` returns: at once if that takes one step, else when it is done as LargeWork.
@@ -89,7 +91,7 @@ class Request:
         What this client sends behind the request is not handled before `then` has been called.
         """
         if self._first_step(work, then):
-            self.broker.large_work.add(self.connection, self._rest(work, then))
+            self.broker.large_work.add(self.connection, self._rest(work, then), begun=self.was_large)
 
     def _first_step(self, work: Steps, then: Callable[[Any], None]) -> bool:
         """Whether there are more."""
@@ -155,11 +157,12 @@ class LargeRequest(Request):
     """One whose frame is large, and so may be its reply."""
 
     __slots__ = ()
+    was_large = True
 
     def reply(self, response: Any) -> None:
         """As for others, but encoded beside the loop."""
         if self.parts is None and not self.connection.closed:
-            self.broker.large_work.add(self.connection, self._rest(_made(response), None))
+            self.broker.large_work.add(self.connection, self._rest(_made(response), None), begun=True)
 
 
 def _made(response: Any) -> Steps:

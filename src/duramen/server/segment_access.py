@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -43,14 +43,19 @@ class SegmentAccess:
         self._max_bytes = config.integer("duramen.segment.lease.bytes.max")
         self._held: dict[int, _Held] = {}
 
-    def grant(self, wanted: Iterable[tuple[Log, int]], lease_ms: int) -> tuple[int, int]:
-        """Keep each log from its offset on: (lease id, ms it is granted for), (-1, 0) when there is none to be had."""
+    def lease(self, log: Log, offset: int) -> Lease:
+        """Keep the log from an offset on, until `grant` has taken it up, or whoever has it releases it."""
+        return log.lease(offset, NEVER, self._max_bytes)
+
+    def grant(self, leases: Sequence[Lease], lease_ms: int) -> tuple[int, int]:
+        """Take them up: (lease id, ms they are granted for); (-1, 0) when none is to be had, and they are over."""
         granted = min(lease_ms, self._max_ms)
-        if granted <= 0 or not self._room():
+        if granted <= 0 or not leases or not self._room():
+            for lease in leases:
+                lease.release()
             return -1, 0
         lease_id = int.from_bytes(self._world.entropy.random_bytes(8), "big") & _POSITIVE
-        leases = [log.lease(offset, NEVER, self._max_bytes) for log, offset in wanted]
-        self._held[lease_id] = _Held(leases, *self._timed(lease_id, granted))
+        self._held[lease_id] = _Held(list(leases), *self._timed(lease_id, granted))
         return lease_id, granted
 
     def extend(self, lease_id: int, lease_ms: int) -> int | None:

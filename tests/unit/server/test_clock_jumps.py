@@ -58,7 +58,7 @@ def test_a_lease_lasts_as_long_as_was_said(by: int) -> None:
         assert line.produce("t", b"x" * 900).error_code == 0
     (log,) = [log for log in server.broker.store.directories[0].logs.values() if log.tp.topic == "t"]
     access = server.broker.segments
-    lease_id, granted = access.grant([(log, 0)], 100_000)
+    lease_id, granted = access.grant([access.lease(log, 0)], 100_000)
     assert granted == 100_000
     server.pass_ms(35_000)
     set_clock(server, by)
@@ -80,7 +80,7 @@ def test_a_lease_that_nobody_ends_ends_by_itself(by: int) -> None:
     for _ in range(4):
         assert line.produce("t", b"x" * 900).error_code == 0
     (log,) = [log for log in server.broker.store.directories[0].logs.values() if log.tp.topic == "t"]
-    server.broker.segments.grant([(log, 2)], 100_000)
+    server.broker.segments.grant([server.broker.segments.lease(log, 2)], 100_000)
     server.pass_ms(50_000)
     set_clock(server, by)
     server.pass_ms(40_000)

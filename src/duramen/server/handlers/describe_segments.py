@@ -15,6 +15,7 @@ from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.model import topic_id_from_text
 from duramen.partition.partition import READ_COMMITTED, Partition
 from duramen.server.request import STEP, Steps
+from duramen.storage.leases import Lease
 from duramen.storage.outline import Outline
 from duramen.wire.messages.describe_segments import DescribeSegmentsResponse
 from duramen.wire.messages.extend_segment_lease import ExtendSegmentLeaseResponse
@@ -40,24 +41,30 @@ def _outlined(request: Request, plan: _Plan) -> Steps:
     """What the reply says of the topics, but for what is still to be looked up."""
     topics = []
     done = 0
-    for topic in request.body.topics:
-        entries = []
-        for wanted in topic.partitions:
-            entries.append(plan.take(topic.name, wanted))
+    try:
+        for topic in request.body.topics:
+            known = request.broker.image.topic(topic.name)
+            topic_id = bytes(16) if known is None else known.id
+            entries: list[Any] = []
+            topics.append(
+                DescribeSegmentsResponse.TopicSegments(name=topic.name, topic_id=topic_id, partitions=entries)
+            )
+            for wanted in topic.partitions:
+                entries.append(plan.take(topic.name, wanted))
+                done += 1
+                if done % STEP == 0:
+                    yield
             done += 1
             if done % STEP == 0:
                 yield
-        done += 1
-        if done % STEP == 0:
-            yield
-        known = request.broker.image.topic(topic.name)
-        topic_id = bytes(16) if known is None else known.id
-        topics.append(DescribeSegmentsResponse.TopicSegments(name=topic.name, topic_id=topic_id, partitions=entries))
+    except BaseException:  # the connection has ended, too
+        plan.end_leases()
+        raise
     return topics
 
 
 def _look_up(request: Request, plan: _Plan, topics: list[Any]) -> None:
-    lease_id, lease_ms = plan.lease(request.body.lease_ms)
+    lease_id, lease_ms = request.broker.segments.grant(plan.leases, request.body.lease_ms)
     response = DescribeSegmentsResponse.new(
         lease_id=lease_id, lease_ms=lease_ms, directories=plan.directories(), topics=topics
     )
@@ -73,6 +80,8 @@ class _Plan:
     def __init__(self, request: Request, room: int) -> None:
         self.request = request
         self.outlines: list[tuple[Any, Outline, Partition]] = []
+        self.leases: list[Lease] = []
+        """Over the sealed segments that the reply names, if the caller wants some; each from when it was looked at."""
         self._room = room
         self._ids = {
             directory.path: topic_id_from_text(directory.directory_id) for directory in request.broker.store.directories
@@ -107,6 +116,9 @@ class _Plan:
         outline = Outline(partition.log, start, end, sealed_below, self.request.body.target_bytes, self._room)
         self._room -= outline.entries
         self.outlines.append((entry, outline, partition))
+        if self.request.body.lease_ms > 0 and any(segment.is_sealed for segment in outline.segments):
+            segments = self.request.broker.segments
+            self.leases.append(segments.lease(partition.log, outline.segments[0].base_offset))
         return entry
 
     def _sealed_below(self, partition: Partition, start: int, end: int) -> int:
@@ -124,16 +136,10 @@ class _Plan:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return partition
 
-    def lease(self, lease_ms: int) -> tuple[int, int]:
-        """(lease id, ms) over the sealed segments that the reply names; they exist until it runs out."""
-        if lease_ms <= 0:
-            return -1, 0
-        sealed = [
-            (partition.log, outline.segments[0].base_offset)
-            for _, outline, partition in self.outlines
-            if any(segment.is_sealed for segment in outline.segments)
-        ]
-        return self.request.broker.segments.grant(sealed, lease_ms) if sealed else (-1, 0)
+    def end_leases(self) -> None:
+        """Nobody will be told of them."""
+        for lease in self.leases:
+            lease.release()
 
     def directories(self) -> list[Any]:
         """The log directories, as other processes of this machine find them."""

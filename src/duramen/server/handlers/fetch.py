@@ -261,7 +261,8 @@ class FetchCall:
             if found is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             target.name = name = found
-        if name in request.denied or (by_id and request.broker.deny_topics(request, [name])):
+        is_named = not by_id and self.plan.session is None
+        if name in request.denied or (not is_named and request.broker.deny_topics(request, [name])):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition = self._partition(target)
         if partition is None:

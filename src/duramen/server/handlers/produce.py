@@ -187,7 +187,8 @@ class LargeProduceCall(ProduceCall):
             super().finish()
         else:
             self.request.broker.outstanding.pop(self, None)
-            self.request.reply_in_steps(_made(self.response))
+            if not self.request.connection.closed:
+                self.request.reply_in_steps(_made(self.response), begun=True)
 
 
 def _made(response: Any) -> Steps:
@@ -302,25 +303,29 @@ def handle_large(request: Request) -> None:
     request.to = None
     call = LargeProduceCall(request, request.body.acks, request.started + max(request.body.timeout_ms, 0) / 1000)
     request.broker.outstanding[call] = None
-    request.in_steps(_append_in_steps(call), lambda _: call.settle_last())
+    request.in_steps(_append_in_steps(call), lambda _: None)
 
 
-def _append_in_steps(call: ProduceCall) -> Steps:
+def _append_in_steps(call: LargeProduceCall) -> Steps:
+    """In the end, also where that is the connection's, all of them have been taken."""
     responses = call.response.responses
     number = done = 0
-    for topic in call.request.body.topic_data:
-        batches = topic.partition_data
-        for start in range(0, len(batches) or 1, STEP):
-            topic.partition_data = batches[start : start + STEP]
-            _append(call, _take(call, [topic], number))
-            if start:
-                more = responses.pop()
-                responses[-1].partition_responses += more.partition_responses
-            number += len(topic.partition_data)
-            done += 1 + len(topic.partition_data)
-            if done >= STEP:
-                done = 0
-                yield
+    try:
+        for topic in call.request.body.topic_data:
+            batches = topic.partition_data
+            for start in range(0, len(batches) or 1, STEP):
+                topic.partition_data = batches[start : start + STEP]
+                _append(call, _take(call, [topic], number))
+                if start:
+                    more = responses.pop()
+                    responses[-1].partition_responses += more.partition_responses
+                number += len(topic.partition_data)
+                done += 1 + len(topic.partition_data)
+                if done >= STEP:
+                    done = 0
+                    yield
+    finally:
+        call.settle_last()
 
 
 def _refusal(body: Any) -> KafkaError | None:
