@@ -29,7 +29,7 @@ from duramen.model import (
 from duramen.partition.creating import Wanted, create_partitions
 from duramen.partition.host import Host
 from duramen.partition.lost_metadata import LostMetadata
-from duramen.partition.offline import Absence, check_metadata, delete_offline, offline
+from duramen.partition.offline import Absence, OfflineDeletions, check_metadata, delete_offline, offline
 from duramen.partition.snapshots import Snapshots
 from duramen.partition.store import Store
 from duramen.partition.unmade import Unmade
@@ -76,6 +76,7 @@ class Catalog:
         """Called when dynamic broker settings changed."""
         self._topic_configs: dict[str, TopicConfig] = {}
         self._incomplete: dict[TopicId, None] = {}
+        self._unserved = OfflineDeletions(store, world.clock, report)
         self.absent = Absence(store.directories)
         self._unmade = Unmade(self, world.clock, self._make_missing)
         self._creating: tuple[TopicId, ...] = ()
@@ -131,7 +132,11 @@ class Catalog:
         return (topic_id, index) in self.absent or offline(self._store.directories, topic_id, index) is not None
 
     def _may_snapshot(self) -> bool:
-        is_settled = self._store.deleting.is_over and all(map(self.image.topics_by_id.__contains__, self._creating))
+        is_settled = (
+            self._store.deleting.is_settled
+            and self._unserved.is_settled
+            and all(map(self.image.topics_by_id.__contains__, self._creating))
+        )
         return self.host.failed is None and is_settled
 
     # ---- following the log -----------------------------------------------------------------------------------
@@ -258,16 +263,12 @@ class Catalog:
             self._store.delete_partition(tp)
         self._unmade.forget(topic_id)
         self.absent.forget(topic_id)
-        try:
-            delete_offline(self._store.directories, lambda other: other == topic_id)
-            self._store.commit_soon()
-        except (OSError, DuramenError) as error:
-            self._report("partition-not-deleted", topic=name, error=error)
+        self._unserved.delete(name, topic_id)
         for callback in self.on_deleted:
             callback(name, topic_id)
 
     def _not_deleted(self, log: Log, error: BaseException) -> None:
-        """Its directory failed: the next start finds a log whose topic is gone, and deletes it."""
+        """When there is room it is; where its directory failed, the next start finds that its topic is gone."""
         self._report("partition-not-deleted", topic=log.tp.topic, partition=log.tp.partition, error=error)
 
     # ---- configuration ---------------------------------------------------------------------------------------

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
 
-from duramen.errors import StorageError
+from duramen.errors import DuramenError, KafkaError, StorageError
 from duramen.machines.metadata.image import MetadataImage
 from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicId, topic_id_from_text, topic_id_text
+from duramen.partition.deleting import RETRY_SECONDS
+from duramen.ports import Clock
 from duramen.storage.directory import LogDirectory
 from duramen.storage.opening import Offline
+
+if TYPE_CHECKING:
+    from duramen.partition.store import Store
 
 
 def offline(directories: Iterable[LogDirectory], topic_id: TopicId, partition: int) -> Offline | None:
@@ -25,6 +32,35 @@ def delete_offline(directories: Iterable[LogDirectory], unwanted: Callable[[Topi
     for directory in directories:
         for key in [key for key in directory.offline if unwanted(key[0])]:
             directory.delete_offline(key)
+
+
+class OfflineDeletions:
+    """Deletes what is offline of topics that are gone; again where there is no room for that. Loop thread only."""
+
+    def __init__(self, store: Store, clock: Clock, report: Callable[..., None]) -> None:
+        self._store = store
+        self._clock = clock
+        self._report = report
+        self._refused: set[TopicId] = set()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left: what speaks of a deletion must stay until then."""
+        return not self._refused
+
+    def delete(self, name: str, topic_id: TopicId) -> None:
+        """All partitions of the topic. What fails for another reason the next start does."""
+        try:
+            delete_offline(self._store.directories, lambda other: other == topic_id)
+            self._store.commit_soon()
+        except (OSError, DuramenError) as error:
+            if topic_id not in self._refused:
+                self._report("partition-not-deleted", topic=name, error=error)
+            if isinstance(error, KafkaError):  # the disk or the journal has no room, and nothing was done
+                self._refused.add(topic_id)
+                self._clock.call_later(RETRY_SECONDS, partial(self.delete, name, topic_id))
+                return
+        self._refused.discard(topic_id)
 
 
 def check_apart(directories: Iterable[LogDirectory]) -> None:

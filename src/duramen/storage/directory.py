@@ -106,8 +106,9 @@ class LogDirectory(DirectoryLogs):
     """See the module. `open` is the constructor.
 
     path, directory_id, cluster_id; clean_start: the last stop was clean; recovery: what the start did.
-    logs: by topic id and partition. offline: those that are too damaged to be served. findings: damage that was met
-    since. high_watermark: asked before anything is deleted and for Kafka's checkpoint.
+    logs: by topic id and partition. offline: those that are too damaged to be served. undeleted: paths of logs that are
+    to be deleted when there is room for that. findings: damage that was met since. high_watermark: asked before
+    anything is deleted and for Kafka's checkpoint.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class LogDirectory(DirectoryLogs):
         self.clean_start = True
         self.recovery = RecoveryReport()
         self.findings = Findings()
+        self.undeleted: set[str] = set()
         self.logs: dict[LogKey, Log] = {}
         self.offline: dict[LogKey, Offline] = {}
         self.high_watermark: Callable[[Log], int] = lambda log: log.durable_end

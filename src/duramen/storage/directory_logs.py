@@ -46,6 +46,7 @@ class DirectoryLogs:
     logs: dict[LogKey, Log]
     offline: dict[LogKey, Offline]
     findings: Findings
+    undeleted: set[str]
     journal: Journal
     reserve: Reserve
     cleaner: Cleaner
@@ -82,7 +83,7 @@ class DirectoryLogs:
         moving = {move.source: move.moved for move in self._housekeeping.moving}
         for each in new:
             path = posixpath.join(self.path, str(each.tp))
-            if not moving.get(path, True):
+            if path in self.undeleted or not moving.get(path, True):
                 refused[each.key] = NoRoomError(errno.ENOSPC, "a deleted log has no room for another name", path)
             elif each.key in self.logs or each.key in self.offline or self._is_taken(path):
                 problem = f"{path} exists already; remove it or create the topic under another name"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.unit.server.broker_world import InProcess
 
 from duramen.errors import ErrorCode, StorageError
-from duramen.sim.disk import CrashDisk
+from duramen.sim.disk import Call, CrashDisk
+from duramen.wire.batch import build_batch
 from duramen.wire.messages import API
 
 TOPICS = ("one", "two", "three")
@@ -160,3 +163,63 @@ def test_without_the_directory_of_the_metadata_log_nothing_begins_anew(log_dirs:
     line = InProcess(disk, log_dirs="/a,/b").connect()
     for topic in TOPICS:
         assert line.produce(topic, b"3").base_offset == 2
+
+
+def no_part(directory: str) -> Callable[[Call], OSError | None]:
+    """The disk of the directory has less room left than a part of the journal takes."""
+
+    def fault(call: Call) -> OSError | None:
+        lacks = call.operation == "preallocate" and call.path.startswith(directory)
+        return OSError(errno.ENOSPC, "no space", call.path) if lacks else None
+
+    return fault
+
+
+def test_a_deletion_for_which_one_directory_has_no_room_is_made_when_it_has() -> None:
+    """It was told of and never tried again: the files stayed, the name could not be used, and behind the next snapshot
+    of the metadata not even a start knew that the topic was gone.
+    """
+    settings = {
+        "log_dirs": "/a,/b",
+        "duramen_journal_part_bytes": str(1 << 16),
+        "duramen_journal_max_bytes": str(1 << 17),
+        "duramen_journal_bypass_bytes": "8192",
+        "duramen_reserve_bytes": "0",
+        "metadata_log_max_record_bytes_between_snapshots": "1",
+    }
+    server = InProcess(None, **settings)
+    server.disk.fault = no_part("/b")
+    line = server.connect()
+    assert create(server, "doomed", 4) == 0
+    here, full = server.broker.store.directories
+    topic_id = server.broker.catalog.image.topics["doomed"].id
+    index = next(key[1] for key in full.logs if key[0] == topic_id)
+    request = API[0].request
+    code = sent = 0
+    while code == 0:
+        sent += 1
+        assert sent < 1000
+        batch = build_batch([(b"k", b"v" * 40, (), 1_760_000_000_000)])
+        data = request.TopicProduceData(
+            name="doomed", partition_data=[request.PartitionProduceData(index=index, records=batch)]
+        )
+        line.ask(0, 9, acks=-1, timeout_ms=1000, topic_data=[data])
+        server.run()
+        code = line.produced().error_code
+    names = [API[20].request.DeleteTopicState(name="doomed", topic_id=bytes(16))]
+    assert line.call(20, 6, topics=names, timeout_ms=1000).responses[0].error_code == 0
+    assert [key for key in full.logs if key[0] == topic_id], "it has no room for that"
+    assert not [key for key in here.logs if key[0] == topic_id]
+    told = [event for event, _ in server.events].count("partition-not-deleted")
+    server.pass_ms(5000)
+    assert [event for event, _ in server.events].count("partition-not-deleted") == told, "once"
+    snapshots = [event for event, _ in server.events].count("snapshot-written")
+    line.create_topic("other")
+    server.pass_ms(5000)
+    assert [event for event, _ in server.events].count("snapshot-written") == snapshots, "it would forget the deletion"
+    server.disk.fault = None
+    server.pass_ms(120_000)
+    assert not [key for key in full.logs if key[0] == topic_id]
+    assert create(server, "doomed", 4) == 0
+    again = InProcess(stopped(server), **settings)
+    assert not [event for event, _ in again.events if event in ("log-of-unknown-topic", "log-of-deleted-topic")]
