@@ -48,6 +48,12 @@ class FakeClock:
         heapq.heappush(self._agenda, (self._now_ms + round(seconds * 1000), self._count, timer, callback))
         return timer
 
+    def step(self) -> None:
+        """The first that is due now."""
+        _, _, timer, callback = heapq.heappop(self._agenda)
+        if not timer.cancelled:
+            callback()
+
     def advance(self, ms: int) -> None:
         """Let so much time pass, running what falls due."""
         end = self._now_ms + ms

@@ -122,6 +122,13 @@ class Broker:
 
     def ask(self, key: int, version: int, /, **fields: Any) -> Any:
         """Send one request through its codec; the reply comes back through its codec, None while it is parked."""
+        replies = self.begin(key, version, **fields)
+        self.clock.advance(0)
+        assert len(replies) <= 1
+        return API[key].response.decode(replies[0], version) if replies else None
+
+    def begin(self, key: int, version: int, /, **fields: Any) -> list[bytes]:
+        """Send one request, of which no more is done than its first step; where its reply will be."""
         api = API[key]
         row = TABLE[key]
         body = api.request.decode(api.request.encode(api.request.new(**fields), version), version)
@@ -142,9 +149,7 @@ class Broker:
         request.body, request.denied = body, denied
         request.replies = replies
         row.handle(request)
-        self.clock.advance(0)
-        assert len(replies) <= 1
-        return api.response.decode(replies[0], version) if replies else None
+        return replies
 
     def join(self, version: int = 9, member_id: str = "", **fields: Any) -> Any:
         protocol = API[JOIN].request.JoinGroupRequestProtocol(name="range", metadata=subscription("t"))

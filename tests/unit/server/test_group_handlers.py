@@ -328,6 +328,39 @@ def test_offsets_of_topics_gone_while_nobody_coordinated_are_dropped_at_load(bro
     assert list(broker.coordinators.committed_offsets()) == []
 
 
+@pytest.mark.parametrize("comes_back", [True, False])
+@pytest.mark.parametrize("version", [8, 10])
+@pytest.mark.parametrize("step", [0, 2, 22, 23])
+def test_what_was_meant_for_a_topic_that_is_gone_is_committed_for_no_other_one(
+    broker: Broker, version: int, comes_back: bool, step: int
+) -> None:
+    """It was, if the topic came back between two steps of the commit; else it was kept for ever."""
+    message = API[COMMIT].request
+    wanted = [
+        message.OffsetCommitRequestPartition(partition_index=number % 3, committed_offset=7) for number in range(2_200)
+    ]
+    gone = message.OffsetCommitRequestTopic(name="t", topic_id=TOPIC_ID, partitions=wanted)
+    broker.add_topic("other", b"o" * 16, 1)
+    last = message.OffsetCommitRequestTopic(name="other", topic_id=b"o" * 16, partitions=wanted[:1])
+    replies = broker.begin(COMMIT, version, group_id="g", topics=[gone, last])
+    for _ in range(step):
+        broker.clock.step()
+    assert not replies
+    broker.image.remove_topic(broker.image.topics["t"])
+    for callback in broker.catalog.on_deleted:
+        callback("t", TOPIC_ID)
+    if comes_back:
+        broker.add_topic("t", b"n" * 16, 3)
+    broker.clock.advance(0)
+    answer = API[COMMIT].response.decode(replies[0], version)
+    codes = [each.error_code for topic in answer.topics for each in topic.partitions]
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    committed = codes.count(0) - 1
+    assert committed in (0, 1_000, 2_000), "what was committed before the topic was deleted"
+    assert codes == [0] * committed + [unknown] * (2_200 - committed) + [0]
+    assert [(tp.topic, offset) for _, tp, offset in broker.coordinators.committed_offsets()] == [("other", 7)]
+
+
 def test_deleting_offsets(broker: Broker) -> None:
     def delete(*indexes: int, topic: str = "t", group: str = "g") -> Any:
         request = API[OFFSET_DELETE].request

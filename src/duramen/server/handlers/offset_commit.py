@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.group.commands import CommitOffsets, NewOffset
+from duramen.model import NO_TOPIC_ID, TopicId
 from duramen.server.authorizer import Operation, Resource
 from duramen.server.coordinators import group_error
 from duramen.server.request import STEP, Steps
@@ -62,16 +63,18 @@ class _Call:
                     name=topic.name, topic_id=topic.topic_id, partitions=entries
                 )
             )
-            name, code = _resolve(request, topic, by_id)
+            name, topic_id, count, code = _resolve(request, topic, by_id)
             for wanted in topic.partitions:
                 done += 1
                 if done % STEP == 0:
                     yield
-                entry = OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=wanted.partition_index)
+                index = wanted.partition_index
+                entry = OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=index)
                 entries.append(entry)
-                entry.error_code = int(code or _check(request, name, wanted))
-                if entry.error_code == 0:
-                    self._pending.append((entry, _offset(request, name, wanted)))
+                if code is ErrorCode.NONE and 0 <= index < count:
+                    self._pending.append((entry, _offset(name, topic_id, wanted)))
+                else:
+                    entry.error_code = int(code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def commit(self) -> None:
         """Have the group's machine commit what is pending, in pieces if that is much."""
@@ -82,7 +85,25 @@ class _Call:
         for start in range(0, len(pending), MAX_AT_ONCE):
             if start:
                 yield
-            self._submit(pending[start : start + MAX_AT_ONCE])
+            piece = self._of_topics_there(pending[start : start + MAX_AT_ONCE])
+            if piece:
+                self._submit(piece)
+
+    def _of_topics_there(self, piece: Pending) -> Pending:
+        """Without the positions of topics deleted since the check, which nobody would remove from the group again.
+
+        One that was created again has another id: what it is told is not meant for it.
+        """
+        by_id = self._request.version >= FIRST_VERSION_WITH_TOPIC_IDS
+        topic_id = self._request.broker.image.topic_id
+        there: Pending = []
+        for each in piece:
+            entry, offset = each
+            if topic_id(offset.topic) == offset.topic_id:
+                there.append(each)
+            else:
+                entry.error_code = int(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return there
 
     def _submit(self, piece: Pending) -> None:
         request, body = self._request, self._request.body
@@ -112,31 +133,28 @@ class _Call:
             self._request.reply(self._response)
 
 
-def _resolve(request: Request, topic: Any, by_id: bool) -> tuple[str, ErrorCode]:
-    """(name, error) of a topic in the request; the name is "" when there is none behind the id."""
+def _resolve(request: Request, topic: Any, by_id: bool) -> tuple[str, TopicId, int, ErrorCode]:
+    """(name, id, number of partitions, error) of a topic in the request, as it is now; the steps take no other."""
     if request.body.group_id in request.denied:
-        return "", ErrorCode.GROUP_AUTHORIZATION_FAILED
-    name = request.broker.image.topic_name(topic.topic_id) if by_id else topic.name
-    if name is None:
-        return "", ErrorCode.UNKNOWN_TOPIC_ID
+        return "", NO_TOPIC_ID, 0, ErrorCode.GROUP_AUTHORIZATION_FAILED
+    image = request.broker.image
+    found = image.topic_by_id(topic.topic_id) if by_id else image.topic(topic.name)
+    if found is None and by_id:
+        return "", NO_TOPIC_ID, 0, ErrorCode.UNKNOWN_TOPIC_ID
+    name = topic.name if found is None else found.name
     if request.broker.denies(request, Operation.READ, Resource.TOPIC, [name]):
-        return name, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return name, ErrorCode.NONE
+        return name, NO_TOPIC_ID, 0, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if found is None:
+        return name, NO_TOPIC_ID, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return name, found.id, len(found.partitions), ErrorCode.NONE
 
 
-def _check(request: Request, name: str, wanted: Any) -> ErrorCode:
-    topic = request.broker.image.topic(name)
-    if topic is None or not 0 <= wanted.partition_index < len(topic.partitions):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.NONE
-
-
-def _offset(request: Request, name: str, wanted: Any) -> NewOffset:
+def _offset(name: str, topic_id: TopicId, wanted: Any) -> NewOffset:
     return NewOffset(
         name,
         wanted.partition_index,
         wanted.committed_offset,
         wanted.committed_leader_epoch,
         wanted.committed_metadata or "",
-        request.broker.image.topic_id(name),
+        topic_id,
     )
