@@ -15,6 +15,7 @@ from duramen.errors import ErrorCode
 from duramen.server.coordinators import MAX_BATCH_BYTES
 from duramen.server.dispatch import MAX_ELEMENTS_OF_ONE_DECISION, TABLE
 from duramen.server.handlers import excessive
+from duramen.server.handlers.offset_delete import MAX_AT_ONCE
 from duramen.wire.messages import API
 
 ELEMENTS = 12_000
@@ -153,6 +154,34 @@ def test_what_is_sent_behind_a_large_commit_is_committed_after_it() -> None:
     asked = API[9].request.OffsetFetchRequestTopic(name="wide", partition_indexes=[0, 1, 2])
     told = line.call(9, 7, group_id="order", topics=[asked]).topics[0].partitions
     assert [each.committed_offset for each in told] == [4_996, 4_997, 7]
+
+
+def test_many_positions_are_deleted_in_steps() -> None:
+    """They were one decision: 0.2 s of the loop for 30,000 of them."""
+    server = InProcess(offsets_topic_num_partitions="1")
+    line = server.connect()
+    topic = API[19].request.CreatableTopic(name="wide", num_partitions=4_000, replication_factor=1)
+    assert line.call(19, 7, topics=[topic], timeout_ms=1000).topics[0].error_code == 0
+    line.call(10, 4, key_type=0, coordinator_keys=["order"])
+    message = API[47].request
+    entry = message.OffsetDeleteRequestPartition
+    wanted = [entry(partition_index=each) for each in range(4_001)]
+    request = {"group_id": "order", "topics": [message.OffsetDeleteRequestTopic(name="wide", partitions=wanted)]}
+    for committed in (4_000, 1_500):  # in the second case the group is gone before the last ones are looked for
+        commit(server, line, [7] * committed, list(range(committed)))
+        server.run()
+        assert {each.error_code for each in line.answer(8, 8).topics[0].partitions} == {0}
+        assert len(list(server.broker.coordinators.committed_offsets())) == committed
+        lines = LineCount()
+        line.ask(47, 0, **request)
+        run(server, lines)
+        answer = line.answer(47, 0)
+        assert answer.error_code == 0
+        assert [each.error_code for each in answer.topics[0].partitions] == [0] * 4_000 + [3]
+        assert not list(server.broker.coordinators.committed_offsets())
+        assert lines.most <= 150 * MAX_AT_ONCE, lines.where
+    gone = line.call(47, 0, **request)
+    assert (gone.error_code, gone.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
 
 
 def test_a_session_of_many_partitions_is_kept_and_changed_in_steps() -> None:

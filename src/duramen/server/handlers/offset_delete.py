@@ -1,4 +1,7 @@
-"""OffsetDelete: forget a group's positions of partitions it does not consume any more (KIP-496). Version 0."""
+"""OffsetDelete: forget a group's positions of partitions it does not consume any more (KIP-496). Version 0.
+
+Of a large one a crash, or whatever refuses a piece of it, may leave some.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,9 @@ from duramen.wire.messages.offset_delete import OffsetDeleteResponse
 
 if TYPE_CHECKING:
     from duramen.server.request import Request
+
+MAX_AT_ONCE = 1_000
+"""Positions that are deleted together, as for OffsetCommit: of more each thousand is a batch of its own."""
 
 
 def handle(request: Request) -> None:
@@ -59,16 +65,51 @@ def _checked(request: Request, response: Any) -> Steps:
 
 
 def _delete(request: Request, response: Any, pending: Pending) -> None:
-    group_id = request.body.group_id
+    deletion = _Deletion(request, response)
+    request.in_steps(deletion.pieces(pending), lambda _: deletion.settled())
 
-    def answered(answer: Any) -> None:
-        if isinstance(answer, DuramenError):
-            response.error_code = int(group_error(answer))
-            response.topics = []
-        else:
-            for number, (entry, _) in enumerate(pending):
-                entry.error_code = int(answer[number])
-        request.reply(response)
 
-    command = DeleteOffsets(group_id, tuple(position for _, position in pending))
-    request.broker.coordinators.submit(group_id, command, answered)
+class _Deletion:
+    """What is pending of one OffsetDelete, until it is answered."""
+
+    def __init__(self, request: Request, response: Any) -> None:
+        self._request = request
+        self._response = response
+        self._open = 1
+        self._refused = ErrorCode.NONE
+        self._some_deleted = False
+
+    def pieces(self, pending: Pending) -> Steps:
+        """Have the group's machine delete them; that of none, too, tells whether there is the group."""
+        for start in range(0, max(len(pending), 1), MAX_AT_ONCE):
+            if start:
+                yield
+            self._submit(pending[start : start + MAX_AT_ONCE])
+
+    def _submit(self, piece: Pending) -> None:
+        group_id = self._request.body.group_id
+
+        def answered(answer: Any) -> None:
+            if isinstance(answer, DuramenError):
+                self._refused = self._refused or group_error(answer)
+            else:
+                self._some_deleted = True
+                for number, (entry, _) in enumerate(piece):
+                    entry.error_code = int(answer[number])
+            self.settled()
+
+        self._open += 1
+        command = DeleteOffsets(group_id, tuple(position for _, position in piece))
+        self._request.broker.coordinators.submit(group_id, command, answered)
+
+    def settled(self) -> None:
+        """The reply, if nothing is waited for any more."""
+        self._open -= 1
+        if self._open:
+            return
+        # A group without members goes with its last position: those of later pieces are as deleted as they can be.
+        is_done = self._some_deleted and self._refused is ErrorCode.GROUP_ID_NOT_FOUND
+        if self._refused and not is_done:
+            self._response.error_code = int(self._refused)
+            self._response.topics = []
+        self._request.reply(self._response)
