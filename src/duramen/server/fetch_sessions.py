@@ -113,7 +113,9 @@ class FetchSessions:
             targets = {key: Target(key, wanted) for key, wanted in _wanted(body.topics, by_id)}
             return self._plan_full(body, by_id, targets, now)
         session = self._session(body, by_id)
-        self._update(session, _wanted(body.topics, by_id), self._forget(session, body, by_id))
+        forgotten = set(_forgotten(body, by_id)) if body.forgotten_topics_data else NO_KEYS
+        self._forget(session, forgotten)
+        self._update(session, _wanted(body.topics, by_id), forgotten)
         return self._plan_incremental(session, now)
 
     def plan_in_steps(self, body: Any, version: int, now: float) -> Steps:
@@ -122,18 +124,23 @@ class FetchSessions:
         wanted = _wanted(body.topics, by_id)
         if body.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             targets: dict[Key, Target] = {}
-            for key, each in wanted:
+            for number, (key, each) in enumerate(wanted, 1):
                 targets[key] = Target(key, each)
-                if len(targets) % STEP == 0:
+                if number % STEP == 0:
                     yield
             return self._plan_full(body, by_id, targets, now)
         session = self._session(body, by_id)
-        forgotten = self._forget(session, body, by_id)
+        forgotten: set[Key] = set()
+        leaving = _forgotten(body, by_id)
+        while keys := list(islice(leaving, STEP)):
+            self._forget(session, keys)
+            forgotten.update(keys)
+            yield
+            self._check_that_it_goes_on(session, body, by_id)
         while some := list(islice(wanted, STEP)):
             self._update(session, some, forgotten)
             yield
-            if self._session(body, by_id) is not session:
-                raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            self._check_that_it_goes_on(session, body, by_id)
         return self._plan_incremental(session, now)
 
     def _plan_full(self, body: Any, by_id: bool, targets: dict[Key, Target], now: float) -> FetchPlan:
@@ -151,6 +158,11 @@ class FetchSessions:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         return session
 
+    def _check_that_it_goes_on(self, session: Session, body: Any, by_id: bool) -> None:
+        """Behind a step: others may have ended the session, or gone on with it."""
+        if self._session(body, by_id) is not session:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+
     def _plan_incremental(self, session: Session, now: float) -> FetchPlan:
         if not session.targets:
             # Everything was forgotten: so is the session.
@@ -165,16 +177,10 @@ class FetchSessions:
         if session is not None:
             self._partitions -= len(session.targets)
 
-    def _forget(self, session: Session, body: Any, by_id: bool) -> set[Key]:
-        if not body.forgotten_topics_data:
-            return NO_KEYS
-        forgotten = {
-            _key(topic, partition, by_id) for topic in body.forgotten_topics_data for partition in topic.partitions
-        }
-        for key in forgotten:
+    def _forget(self, session: Session, keys: Iterable[Key]) -> None:
+        for key in keys:
             if session.targets.pop(key, None) is not None:
                 self._partitions -= 1
-        return forgotten
 
     def _update(self, session: Session, partitions: Iterable[tuple[Key, Any]], forgotten: set[Key]) -> None:
         for key, wanted in partitions:
@@ -225,3 +231,9 @@ def _wanted(topics: Iterable[Any], by_id: bool) -> Iterator[tuple[Key, Any]]:
     for topic in topics:
         for wanted in topic.partitions:
             yield _key(topic, wanted.partition, by_id), wanted
+
+
+def _forgotten(body: Any, by_id: bool) -> Iterator[Key]:
+    for topic in body.forgotten_topics_data:
+        for partition in topic.partitions:
+            yield _key(topic, partition, by_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -128,3 +129,88 @@ def test_all_sessions_together_hold_so_many_partitions(monkeypatch: pytest.Monke
     late = 6.0 + MIN_EVICTION_SECONDS
     assert sessions.plan(request(0, 0, dict.fromkeys("abcde", 0)), 12, late).session is not None
     assert len(sessions) == 1
+
+
+# ---------------------------------------------------------------------- many partitions
+
+
+def named(indexes: list[int]) -> list[Any]:
+    partition = FetchRequest.FetchPartition
+    return [
+        FetchRequest.FetchTopic(
+            topic="t", partitions=[partition(partition=n, fetch_offset=7, partition_max_bytes=100) for n in indexes]
+        )
+    ]
+
+
+def wide(epoch: int, wanted: list[int], forgotten: list[int]) -> Any:
+    """A request of session 1, or for a new session."""
+    leaving = [FetchRequest.ForgottenTopic(topic="t", partitions=forgotten)]
+    return FetchRequest.new(
+        session_id=1 if epoch > 0 else 0, session_epoch=epoch, topics=named(wanted), forgotten_topics_data=leaving
+    )
+
+
+class Plans:
+    """What is planned in steps, each of which is looked at."""
+
+    def __init__(self) -> None:
+        self.sessions = FetchSessions(10, Counting())
+        self.steps = 0
+
+    def whole(self, body: Any) -> Any:
+        work = self.sessions.plan_in_steps(body, 12, 0.0)
+        self.steps = 0
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                return end.value
+            self.steps += 1
+
+    def partitions(self) -> int:
+        return self.sessions._partitions
+
+
+@pytest.mark.parametrize("epoch", [0, -1])
+def test_a_partition_that_is_named_again_and_again_is_planned_in_steps(epoch: int) -> None:
+    plans = Plans()
+    plan = plans.whole(wide(epoch, [5] * 1_000 + [6], []))
+    assert [target.key.partition for target in plan.targets] == [5, 6]
+    assert plans.steps == 10
+
+
+def test_many_partitions_are_forgotten_in_steps() -> None:
+    plans = Plans()
+    assert len(plans.whole(wide(0, [*range(1_500)], [])).targets) == 1_500
+    plan = plans.whole(wide(1, [0, 1_499, 2_000], [*range(1_000), *range(500), 2_000]))
+    assert plans.steps >= 16
+    assert [target.key.partition for target in plan.targets] == [*range(1_000, 1_500)], "what is wanted, too, as well"
+    assert plans.partitions() == 500
+
+
+@pytest.mark.parametrize("wanted", [[], [5_000]])
+@pytest.mark.parametrize("steps", [1, 5, 12])
+def test_a_session_that_ends_between_the_steps_of_forgetting_is_not_found(wanted: list[int], steps: int) -> None:
+    plans = Plans()
+    plans.whole(wide(0, [*range(3_000)], []))
+    work: Iterator[None] = plans.sessions.plan_in_steps(wide(1, wanted, [*range(1_200)]), 12, 0.0)
+    for _ in range(steps):
+        next(work)
+    plans.sessions.plan(request(1, -1, {}), 12, 0.0)
+    assert (len(plans.sessions), plans.partitions()) == (0, 0)
+    with pytest.raises(KafkaError) as refused:
+        list(work)
+    assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert plans.partitions() == 0
+
+
+def test_a_session_that_somebody_else_went_on_with_between_the_steps_has_another_epoch() -> None:
+    plans = Plans()
+    plans.whole(wide(0, [*range(3_000)], []))
+    work: Iterator[None] = plans.sessions.plan_in_steps(wide(1, [], [*range(1_200)]), 12, 0.0)
+    next(work)
+    plans.sessions.plan(request(1, 1, {}), 12, 0.0)
+    with pytest.raises(KafkaError) as refused:
+        list(work)
+    assert refused.value.code is ErrorCode.INVALID_FETCH_SESSION_EPOCH
