@@ -14,7 +14,7 @@ from tests.wide_requests import wide_requests
 from duramen.errors import ErrorCode
 from duramen.server.coordinators import MAX_BATCH_BYTES
 from duramen.server.dispatch import MAX_ELEMENTS_OF_ONE_DECISION, TABLE
-from duramen.server.handlers import excessive
+from duramen.server.handlers import excessive, metadata
 from duramen.server.handlers.offset_delete import MAX_AT_ONCE
 from duramen.wire.messages import API
 
@@ -182,6 +182,20 @@ def test_many_positions_are_deleted_in_steps() -> None:
         assert lines.most <= 150 * MAX_AT_ONCE, lines.where
     gone = line.call(47, 0, **request)
     assert (gone.error_code, gone.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+
+
+def test_many_topics_that_are_not_there_are_looked_for_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is created of them is bounded by itself."""
+    monkeypatch.setattr(metadata, "MOST_CREATED", 3)
+    server = InProcess()
+    line = server.connect()
+    lines = LineCount()
+    names = [f"absent{number}" for number in range(20_000)]
+    topics = [API[3].request.MetadataRequestTopic(name=name) for name in names]
+    line.ask(3, 9, topics=topics, allow_auto_topic_creation=True)
+    run(server, lines)
+    assert [each.name for each in line.answer(3, 9).topics] == names
+    assert lines.most <= 5_000, lines.where
 
 
 def test_a_session_of_many_partitions_is_kept_and_changed_in_steps() -> None:

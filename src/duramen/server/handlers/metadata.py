@@ -2,11 +2,13 @@
 
 Metadata versions 0-13: null topics mean all, an empty list none (v1+); v0's empty list means all. Topics that do not
 exist are created when the request allows it (before v4 always) and `auto.create.topics.enable` says so; the reply
-then waits for the creation instead of telling the client to ask again. v10 topic ids · v13 top-level error.
+then waits for the creation instead of telling the client to ask again, which only those beyond MOST_CREATED are told.
+v10 topic ids · v13 top-level error.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 
 TOPIC_OPERATIONS = (3, 4, 5, 6, 7, 8, 10, 11)
 CLUSTER_OPERATIONS = (5, 7, 8, 9, 10, 11, 12)
+MOST_CREATED = 500
+"""Partitions, of new topics, that one request creates, in one decision of the metadata: fifteen milliseconds. One topic
+may have more."""
+
 NOT_ASKED = -(2**31)
 
 
@@ -42,33 +48,58 @@ def handle(request: Request) -> None:
     body = request.body
     wanted = body.topics
     everything = wanted is None or (request.version == 0 and not wanted)
-    missing: dict[str, None] = {}
-    if not everything and body.allow_auto_topic_creation and request.broker.auto_create_topics:
-        for topic in wanted:
-            name = topic.name
-            absent = name and name not in request.broker.image.topics and name not in request.denied
-            if absent and name not in missing and name_problem(name) is None:
-                missing[name] = None
-    if not missing:
+    if everything or not body.allow_auto_topic_creation or not request.broker.auto_create_topics:
         request.reply_in_steps(_response(request, everything, {}))
+        return
+    most = max(MOST_CREATED // request.broker.config.integer("num.partitions"), 1)
+    request.in_steps(_missing(request, most), partial(_create, request, most))
+
+
+def _missing(request: Request, most: int) -> Steps:
+    """So many names, at most, of topics that are to be created."""
+    broker = request.broker
+    missing: dict[str, None] = {}
+    for number, topic in enumerate(request.body.topics, 1):
+        if number % STEP == 0:
+            yield
+        name = topic.name
+        absent = name and name not in broker.image.topics and name not in request.denied
+        if absent and name not in missing and name_problem(name) is None:
+            missing[name] = None
+            if len(missing) == most:
+                break
+    return missing
+
+
+def _create(request: Request, most: int, missing: dict[str, None]) -> None:
+    if not missing:
+        request.reply_in_steps(_response(request, False, {}))
         return
 
     def created(results: list[TopicCreated] | DuramenError) -> None:
         failures: dict[str, ErrorCode] = {}
+        # Those beyond the bound are made when the client asks again, and this error is the one at which clients do:
+        # at UNKNOWN_TOPIC_OR_PARTITION, Kafka's answer for topics that it is making, some give up after a few times.
+        absent = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if len(missing) < most else ErrorCode.LEADER_NOT_AVAILABLE
         if isinstance(results, DuramenError):
-            failures = dict.fromkeys(missing, results.code)
+            absent = results.code
         else:
             for result in results:
                 if result.result.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                     failures[result.name] = result.result.error
-        request.reply_in_steps(_response(request, everything, failures))
+        request.reply_in_steps(_response(request, False, failures, absent))
 
     catalog = request.broker.catalog
     catalog.create([catalog.new_topic(name) for name in missing], created)
 
 
-def _response(request: Request, everything: bool, failures: dict[str, ErrorCode]) -> Steps:
-    """What was asked for, each topic once."""
+def _response(
+    request: Request,
+    everything: bool,
+    failures: dict[str, ErrorCode],
+    absent: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+) -> Steps:
+    """What was asked for, each topic once; with `absent` what is not there, unless its failure is known."""
     body = request.body
     broker = request.broker
     image = broker.image
@@ -87,10 +118,14 @@ def _response(request: Request, everything: bool, failures: dict[str, ErrorCode]
                     yield
     else:
         # Once each: the request may repeat a name for three bytes, the reply for thousands.
-        distinct = {(topic.name, topic.topic_id): topic for topic in body.topics}
-        for wanted in distinct.values():
-            topics.append((yield from _wanted_topic(request, wanted, failures)))
-            done += 1 + len(topics[-1].partitions)
+        told: set[tuple[str | None, bytes]] = set()
+        for wanted in body.topics:
+            done += 1
+            key = (wanted.name, wanted.topic_id)
+            if key not in told:
+                told.add(key)
+                topics.append((yield from _wanted_topic(request, wanted, failures, absent)))
+                done += len(topics[-1].partitions)
             if done >= STEP:
                 done = 0
                 yield
@@ -108,7 +143,7 @@ def _response(request: Request, everything: bool, failures: dict[str, ErrorCode]
     return response
 
 
-def _wanted_topic(request: Request, wanted: Any, failures: dict[str, ErrorCode]) -> Steps:
+def _wanted_topic(request: Request, wanted: Any, failures: dict[str, ErrorCode], absent: ErrorCode) -> Steps:
     image = request.broker.image
     if request.version < 12 and (wanted.name is None or wanted.topic_id != NO_TOPIC_ID):
         return _refused(wanted.name or "", wanted.topic_id, ErrorCode.INVALID_REQUEST)
@@ -126,7 +161,7 @@ def _wanted_topic(request: Request, wanted: Any, failures: dict[str, ErrorCode])
     elif name_problem(wanted.name) is not None:
         code = ErrorCode.INVALID_TOPIC_EXCEPTION
     else:
-        code = failures.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        code = failures.get(wanted.name, absent)
     return _refused(wanted.name, NO_TOPIC_ID, code)
 
 
