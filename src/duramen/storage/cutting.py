@@ -66,7 +66,10 @@ def cut_memory(log: Log, offset: int) -> Cut:
     log.snapshots = tuple(each for each in sorted({*snapshots, *log.kept_snapshots}) if each <= log.end_offset)
     load_producers(log)
     log.snapshots = snapshots
+    is_unsynced = active.aborted_unsynced
     active.take_aborted(kept)
+    active.aborted_unsynced = is_unsynced
+    log.kept_snapshots = tuple(each for each in log.kept_snapshots if each <= log.end_offset)
     log.cuts += 1
     log.marked = False
     log.durable_end = min(log.durable_end, log.end_offset)

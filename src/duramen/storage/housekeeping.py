@@ -119,12 +119,16 @@ class SealSegment:
 
 
 class Going(NamedTuple):
-    """Segments below a new log start: they may go when its entry is durable, and so is the log below known_at."""
+    """Segments below a new log start: they may go when its entry is durable, and so is the log below known_at.
+
+    cuts: how often the log had been cut. Behind a truncation retention looks anew.
+    """
 
     lsn: int
     log: Log
     start: int
     known_at: int
+    cuts: int
 
 
 class Housekeeping:
@@ -286,7 +290,7 @@ class Housekeeping:
             with self._journal.making_room():
                 if new_start > log.start_offset:
                     log.advance_start(new_start)
-            going = Going(self._journal.last_lsn, log, new_start, 0)
+            going = Going(self._journal.last_lsn, log, new_start, 0, log.cuts)
             if len(log.producers):
                 return [KeepProducers(log, partial(self._known_durably, going), partial(self._not_kept, log))]
             self._starting.append(going)
@@ -294,7 +298,7 @@ class Housekeeping:
 
     def _goes(self, log: Log, start: int) -> bool:
         """Whether the segments below an offset are about to go already."""
-        return any(going.log is log and going.start >= start for going in self._starting)
+        return any(each.log is log and each.cuts == log.cuts and each.start >= start for each in self._starting)
 
     def _known_durably(self, going: Going, end: int) -> None:
         """What these segments say of producers is kept, in a snapshot at `end`."""
@@ -313,7 +317,9 @@ class Housekeeping:
         jobs: list[Job] = []
         waiting = []
         for going in self._starting:
-            lsn, log, start, known_at = going
+            lsn, log, start, known_at, cuts = going
+            if cuts != log.cuts:
+                continue
             if self._journal.durable_lsn < lsn or log.durable_end < known_at or self._cleaner.is_swapping(log):
                 waiting.append(going)
             elif logs.get((log.topic_id, log.tp.partition)) is log:

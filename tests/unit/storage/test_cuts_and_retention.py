@@ -1,0 +1,103 @@
+"""Truncations of logs of which retention, or a sync, has something under way."""
+
+from __future__ import annotations
+
+from test_cuts_beside_jobs import put as put_of
+from test_overlaps import NOW, after, begun, checkpoint, commit, put, run_all
+
+from duramen.storage.directory import LogDirectory
+from duramen.storage.logconfig import PlainLogConfig
+from duramen.wire.batch import ABORT, build_batch, build_marker, parse_header
+
+
+class Expiring(PlainLogConfig):
+    cleanup_policy = frozenset({"delete"})
+    retention_bytes = -1
+    retention_ms = -1
+    file_delete_delay_ms = 0
+
+
+class Keeping(Expiring):
+    retention_bytes = 0
+
+
+def keep_house(directory: LogDirectory) -> None:
+    for turn in range(4):
+        run_all(directory.take_maintenance(NOW + 2 + turn))
+        commit(directory)
+
+
+def test_producers_kept_for_retention_are_known_behind_a_truncation_that_took_their_snapshot() -> None:
+    """Retention waited for the log to be durable up to the snapshot, which was cut off: the records that came there
+    since made it so, and the segments went of which nothing else was kept.
+    """
+    disk, directory, log = begun(Expiring(segment_bytes=1 << 20))
+    put_of(directory, log, 7, 3)
+    log.roll()
+    put_of(directory, log, 8, 7)
+    commit(directory)
+    log.advance_start(3)
+    commit(directory)
+    run_all(directory.take_maintenance(NOW + 1))
+    log.truncate_to(6)
+    commit(directory)
+    put_of(directory, log, 8, 8)
+    commit(directory)
+    checkpoint(directory)
+    commit(directory)
+    keep_house(directory)
+    log.roll()
+    put_of(directory, log, 8)
+    commit(directory)
+    checkpoint(directory)
+    commit(directory)
+    log = after(disk, "power_cut")
+    assert log.producers.get(7) is not None
+
+
+def test_retention_behind_a_truncation_journals_the_log_start() -> None:
+    """It took the log start of before for one that was journaled: behind a crash the log missed its first segment."""
+    disk, directory, log = begun(Keeping(segment_bytes=1 << 20))
+    for _ in range(2):
+        for _ in range(3):
+            put(directory, log)
+        log.roll()
+    for _ in range(4):
+        put(directory, log)
+    commit(directory)
+    checkpoint(directory)
+    commit(directory)
+    run_all(directory.take_maintenance(NOW + 1))
+    commit(directory)
+    log.truncate_to(4)
+    commit(directory)
+    for rolls in (True, False):
+        put(directory, log)
+        put(directory, log)
+        if rolls:
+            log.roll()
+    commit(directory)
+    checkpoint(directory)
+    commit(directory)
+    keep_house(directory)
+    assert log.start_offset >= log.segments[0].base_offset
+    after(disk, "kill")
+
+
+def test_an_aborted_transaction_in_front_of_a_truncation_outlives_a_power_cut_behind_a_clean_stop() -> None:
+    """The truncation forgot that its index was not synced, and so did the stop."""
+    disk, directory, log = begun(PlainLogConfig(segment_bytes=1 << 20))
+    rolled_back = build_batch(
+        [(None, b"x", [], NOW)], base_offset=0, leader_epoch=0, producer_id=1, producer_epoch=0, base_sequence=0,
+        transactional=True,
+    )  # fmt: skip
+    for data in (rolled_back, build_marker(1, 0, ABORT, 0, 5, base_offset=1, leader_epoch=0)):
+        log.append(data, parse_header(memoryview(data)), NOW)
+    put_of(directory, log, 8, 4)
+    commit(directory)
+    log.truncate_to(4)
+    commit(directory)
+    put_of(directory, log, 8, 2)
+    directory.close(clean=True)
+    log = after(disk, "power_cut")
+    assert log.aborted(0, 6) == [(1, 0)]
