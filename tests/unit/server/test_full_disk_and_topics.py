@@ -55,11 +55,11 @@ def test_a_topic_that_waits_for_room_takes_nothing_with_it_when_it_is_deleted(
     if not may_delete:
         monkeypatch.setattr(Journal, "append", refuse)
     delete_topic(line, gone)
-    monkeypatch.undo()
     server.pass_ms(10_000)
     # What frees space does not wait for space.
     assert full.journal.has_pending is not may_delete
     assert (full.journal.no_room is None) is may_delete
+    monkeypatch.undo()
     disk.fault = None
     server.pass_ms(3000)
     assert line.produce(kept, b"2").error_code == 0
