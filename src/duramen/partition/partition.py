@@ -297,8 +297,11 @@ class Partition:
         high = self.replication.high_watermark
         self.log.producers.committed(high)
         if waiting is not None:
-            code = self.replication.in_sync_error_when_stored(self.config.min_insync_replicas)
-            too_few = None if code is None else KafkaError(code, f"{self.tp}: stored, but too few replicas are in sync")
+            asked, too_few = self.config.min_insync_replicas, None
+            code = self.replication.in_sync_error_when_stored(asked)
+            if code is not None:
+                text = f"stored, but {len(self.replication.isr)} in-sync replicas, min.insync.replicas={asked}"
+                too_few = KafkaError(code, f"{self.tp}: {text}")
             while waiting and waiting[0][0] <= high:
                 _, acks, done, answer = waiting.popleft()
                 done(too_few if too_few is not None and acks == -1 else answer)
