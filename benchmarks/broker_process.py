@@ -22,6 +22,8 @@ API_VERSIONS_V0 = struct.pack(">hhih", 18, 0, 1, -1)
 PR_SET_PDEATHSIG = 1
 CPUCLOCK_SCHED = 2
 CHANCE = random.SystemRandom()
+_GIVEN: set[int] = set()
+"""The ports that this process had from here."""
 
 
 class BrokerFailedError(Exception):
@@ -29,11 +31,17 @@ class BrokerFailedError(Exception):
 
 
 def free_port() -> int:
-    """A TCP port on loopback that nobody listens on right now, and none that the system hands out to others soon."""
+    """A TCP port on loopback that nobody listens on right now, and none that the system hands out to others soon.
+
+    Each call gives another one: a Kafka whose two listeners share a port does not start.
+    """
     while True:
         port = CHANCE.randrange(10_000, 15_000)
+        if port in _GIVEN:
+            continue
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((LOOPBACK, port))
+            _GIVEN.add(port)
             return port
 
 

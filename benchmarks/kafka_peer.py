@@ -155,17 +155,22 @@ def tool(
     """Run one of Kafka's command-line tools and return its output as text.
 
     Raises PeerUnavailableError where Kafka cannot be run, subprocess.TimeoutExpired after `timeout` seconds and, with
-    `check`, subprocess.CalledProcessError when the tool fails.
+    `check`, subprocess.CalledProcessError when the tool fails, with what it said as a note.
     """
-    return subprocess.run(
+    ran = subprocess.run(
         java_command(classname, *args, flags=TOOL_FLAGS),
         input=stdin,
         stdin=subprocess.DEVNULL if stdin is None else None,
         capture_output=True,
         text=True,
         timeout=timeout,
-        check=check,
+        check=False,
     )
+    if check and ran.returncode != 0:
+        failed = subprocess.CalledProcessError(ran.returncode, ran.args, ran.stdout, ran.stderr)
+        failed.add_note(f"it said: {(ran.stdout + ran.stderr)[-4000:]}")
+        raise failed
+    return ran
 
 
 def cluster_id() -> str:
