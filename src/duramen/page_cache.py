@@ -201,10 +201,10 @@ class PastCache:
         return _fill(descriptor, buffer, offset)
 
     def read_settled(self, descriptor: int, buffer: memoryview, offset: int) -> int:
-        """`read_past` of a file that nobody writes and that is on the disk: without the page cache, where that can be.
+        """`read_past` of a file that is on the disk and hardly written: without the page cache, where that can be.
 
         Direct reads cost a fifth of the processor time. What is in memory for the greater part is copied from there.
-        On a file that is written they would wait for its writers, and these for them.
+        On a file that is written all the time they would wait for its writers, and these for them.
         """
         count = self.count
         if self.direct is None or (count and 2 * count(descriptor, offset, len(buffer)) > pages(offset, len(buffer))):

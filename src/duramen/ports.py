@@ -44,8 +44,8 @@ class File(Protocol):
     def read_cold(self, buffer: memoryview, offset: int, *, settled: bool = False) -> int:
         """Fill `buffer`, waiting for the disk, and leave in memory only what was there before; less at the end.
 
-        settled: nobody writes this file any more, and all of it is on the disk. Best where the buffer and the offset
-        are multiples of DIRECT_BYTES.
+        settled: all of this file is on the disk, and hardly anybody writes to it: who does may wait for the read. Best
+        where the buffer and the offset are multiples of DIRECT_BYTES.
         """
 
     def read_back(self, buffer: memoryview, offset: int, *, ahead: int = 0) -> int:

@@ -291,7 +291,7 @@ class Reader:
         index_file = segment.open_index_file() if hint < 0 or (seal is not None and segment.index_entries) else None
         plan = ReadPlan(
             file, segment.path, segment.flushed, segment.base_offset, segment.next_offset, seal, index_file,
-            segment.index_entries, hint, offset, bound, room, first, settled=segment.sealed and not active,
+            segment.index_entries, hint, offset, bound, room, first, settled=segment.synced >= segment.size,
             likely=self._likely.get(offset, 0),
         )  # fmt: skip
         checked_in = self._checked_in(segment, file, offset)

@@ -55,7 +55,7 @@ class ReadPlan(NamedTuple):
     piece: int = COLD_BYTES
     """Most bytes that are read at once, a single batch of more aside."""
     settled: bool = False
-    """Nobody writes the file any more, and it is on the disk."""
+    """All of the file is on the disk: nobody has written to it since."""
     likely: int = 0
     """Bytes that its first batch probably has: less would be read twice."""
 

@@ -120,6 +120,30 @@ def test_hot_bytes_leave_as_spans_and_cold_ones_do_not(bench: Bench) -> None:
     assert 0 < len(found.parts[0].run().data) <= found.size
 
 
+def test_a_segment_that_rests_is_read_directly_and_one_that_is_written_is_not(bench: Bench) -> None:
+    bench.fill(10)
+    cold(bench)
+    without_nowait(bench)
+
+    def settled() -> bool:
+        part = bench.log.read(3, 500, 10, at_least_one=True).parts[0]
+        assert isinstance(part, Pending)
+        return part.plan.settled
+
+    assert not settled(), "its writer would wait for readers"
+    bench.sync()
+    cold(bench)
+    assert settled(), "the active segment, too"
+    bench.fill(1)
+    bench.log.flush()
+    cold(bench)
+    assert not settled()
+    bench.sync()
+    bench.truncate(10)
+    cold(bench)
+    assert not settled(), "the cut is not on the disk"
+
+
 def test_the_batch_that_contains_the_offset_comes_whole(bench: Bench) -> None:
     bench.append(b"a", b"b", b"c")
     bench.append(b"d", b"e")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from array import array
 from contextlib import suppress
 from pathlib import Path
@@ -26,7 +27,7 @@ from duramen.storage.seal import compute_seal
 from duramen.storage.segment import Segment, file_name, parse_base, parse_name
 from duramen.wire.batch import build_batch
 from duramen.wire.checksum import crc32c
-from duramen.wire.seal import BLOCK_BYTES, Seal, decode_seal
+from duramen.wire.seal import BLOCK_BYTES, Seal, decode_seal, joined
 
 ASCENDING = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 5000)), max_size=40)
 
@@ -209,6 +210,25 @@ def test_a_damaged_seal_is_refused(data: st.DataObject) -> None:
         decode_seal(bytes(encoded), "p")
     with pytest.raises(StorageError):
         decode_seal(b"", "p")
+
+
+@given(st.binary(max_size=300), st.integers(0, 3), st.integers(0, 4), st.data())
+def test_one_sum_stands_for_those_of_all_blocks(tail: bytes, start: int, blocks: int, data: st.DataObject) -> None:
+    whole = random.Random(len(tail)).randbytes((start + blocks) * BLOCK_BYTES) + tail
+    pieces = [whole[place : place + BLOCK_BYTES] for place in range(0, len(whole), BLOCK_BYTES)]
+    sums = array("I", map(crc32c, pieces))
+    assert joined(sums[start : start + blocks]) == crc32c(whole[start * BLOCK_BYTES : (start + blocks) * BLOCK_BYTES])
+    seal = Seal(len(whole), 0, 0, sums)
+    position = start * BLOCK_BYTES
+    seal.check(memoryview(whole)[position:], position, "p", 7)
+    if len(whole) > position:
+        harmed = bytearray(whole[position:])
+        place = data.draw(st.integers(0, len(harmed) - 1))
+        harmed[place] ^= data.draw(st.integers(1, 255))
+        with pytest.raises(CorruptLogError) as caught:
+            seal.check(memoryview(harmed), position, "p", 7)
+        first = position + place // BLOCK_BYTES * BLOCK_BYTES
+        assert (caught.value.start, caught.value.end) == (first, min(first + BLOCK_BYTES, len(whole)))
 
 
 def test_the_hot_window_lets_go_of_what_is_oldest() -> None:
