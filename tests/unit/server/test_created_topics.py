@@ -98,3 +98,17 @@ def test_what_refuses_the_topics_that_are_created_at_once_is_told_of_all() -> No
     topics = [API[3].request.MetadataRequestTopic(name=f"absent-{number}") for number in range(700)]
     told = line.call(3, 9, topics=topics, allow_auto_topic_creation=True).topics
     assert [each.error_code for each in told] == [ErrorCode.KAFKA_STORAGE_ERROR] * 700
+
+
+def test_topics_that_can_never_be_created_keep_no_others_from_it() -> None:
+    """They were tried anew in each request, and those behind them told to ask again for ever."""
+    server = InProcess(num_partitions="200")
+    line = server.connect()
+    bad = [f"a.b{number}" for number in range(5)]
+    for name in bad:
+        line.create_topic(name.replace(".", "_"))
+    names = [*bad[:4], "good", bad[4], "better"]
+    topics = [API[3].request.MetadataRequestTopic(name=name) for name in names]
+    told = line.call(3, 9, topics=topics, allow_auto_topic_creation=True).topics
+    wrong = ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert [each.error_code for each in told] == [wrong, wrong, wrong, wrong, 0, wrong, 0]

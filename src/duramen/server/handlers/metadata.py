@@ -56,28 +56,36 @@ def handle(request: Request) -> None:
 
 
 def _missing(request: Request, most: int) -> Steps:
-    """So many names, at most, of topics that are to be created."""
+    """So many names, at most, of topics that are to be created; and what is told of those that cannot be.
+
+    These must not take the places of others in each request anew.
+    """
     broker = request.broker
     missing: dict[str, None] = {}
+    failures: dict[str, ErrorCode] = {}
     for number, topic in enumerate(request.body.topics, 1):
         if number % STEP == 0:
             yield
         name = topic.name
         absent = name and name not in broker.image.topics and name not in request.denied
-        if absent and name not in missing and name_problem(name) is None:
-            missing[name] = None
-            if len(missing) == most:
-                break
-    return missing
+        if not absent or name in missing or name_problem(name) is not None:
+            continue
+        if broker.image.colliding_topic(name) is not None:
+            failures[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
+            continue
+        missing[name] = None
+        if len(missing) == most:
+            break
+    return missing, failures
 
 
-def _create(request: Request, most: int, missing: dict[str, None]) -> None:
+def _create(request: Request, most: int, found: tuple[dict[str, None], dict[str, ErrorCode]]) -> None:
+    missing, failures = found
     if not missing:
-        request.reply_in_steps(_response(request, False, {}))
+        request.reply_in_steps(_response(request, False, failures))
         return
 
     def created(results: list[TopicCreated] | DuramenError) -> None:
-        failures: dict[str, ErrorCode] = {}
         # Those beyond the bound are made when the client asks again, and this error is the one at which clients do:
         # at UNKNOWN_TOPIC_OR_PARTITION, Kafka's answer for topics that it is making, some give up after a few times.
         absent = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if len(missing) < most else ErrorCode.LEADER_NOT_AVAILABLE
