@@ -62,6 +62,21 @@ def _keep(known: dict[int, int], offset: int, value: int, most: int) -> None:
         del known[next(iter(known))]
 
 
+def _index_sums(segment: Segment, seal: Seal | None) -> tuple[int, int] | None:
+    """Bytes of the `.index` and their CRC-32C, when it was sealed or checkpointed."""
+    sums = dormant_sums(segment)
+    if sums is not None:
+        return sums[:2]
+    return None if seal is None or seal.sides is None else seal.sides[:2]
+
+
+def _noticed(known: tuple[CorruptLogError, ...], damage: CorruptLogError) -> tuple[CorruptLogError, ...]:
+    """With this one, unless its place is among them."""
+    if any((each.path, each.start) == (damage.path, damage.start) for each in known):
+        return known
+    return (*known, damage)
+
+
 class Reader:
     """The reading side of one log."""
 
@@ -117,7 +132,12 @@ class Reader:
             if segment.base_offset >= end or (room <= 0 and not first):
                 break
             wanted = max(result.next_offset, segment.base_offset)
-            piece = self._piece(segment, wanted, room, end, first, active=number == len(segments) - 1)
+            try:
+                piece = self._piece(segment, wanted, room, end, first, active=number == len(segments) - 1)
+            except (CorruptLogError, OSError):
+                if not result.parts:
+                    raise
+                break  # who goes on there will be told
             if isinstance(piece.part, Pending):
                 if not result.parts:
                     result.parts.append(piece.part)
@@ -173,8 +193,8 @@ class Reader:
         try:
             start = self._locate(segment, offset)
             return self._span(segment, start, self._locate(segment, bound), offset, bound, room, first)
-        except WouldBlockError as error:
-            recent = isinstance(error, DroppedError)
+        except (WouldBlockError, CorruptLogError) as error:
+            recent = isinstance(error, DroppedError)  # a verified read finds what is sound, and where damage begins
         piece = self._from_memory(segment, start, offset, room, bound, first, active, recent)
         if recent and start is not None and isinstance(piece.part, Pending):
             plan = piece.part.plan
@@ -249,16 +269,11 @@ class Reader:
 
         A damaged one is told, and read around. WouldBlockError when it is not in memory: each use is then checked.
         """
-        seal = self._seal(segment)
-        sums = dormant_sums(segment)
-        if sums is not None:
-            wanted = sums[:2]
-        elif seal is not None and seal.sides is not None:
-            wanted = seal.sides[:2]
-        else:
+        sums = _index_sums(segment, self._seal(segment))
+        if sums is None:
             segment.index_checked = True
             return
-        size, crc = wanted
+        size, crc = sums
         try:
             sound = crc32c(nowait(segment.open_index_file())(0, size)) == crc if size else True
         except FileNotFoundError:
@@ -266,10 +281,8 @@ class Reader:
         segment.index_checked = True
         if not sound:
             segment.index_entries = 0
-            self.notices = (
-                *self.notices,
-                CorruptLogError(segment.path_of(INDEX), 0, size, "it differs from its checksum"),
-            )
+            damage = CorruptLogError(segment.path_of(INDEX), 0, size, "it differs from its checksum")
+            self.notices = _noticed(self.notices, damage)
             raise WouldBlockError
 
     def _from_memory(
@@ -299,9 +312,11 @@ class Reader:
         if min(room, segment.flushed - max(hint, 0)) > SPAN_BYTES:
             return Piece(pending, pending.size, bound)  # checking so much would hold the loop
         try:
-            found = extract(plan, nowait(file), nowait(index_file or file))
+            found: ColdRead | None = extract(plan, nowait(file), nowait(index_file or file))
         except (WouldBlockError, CorruptLogError):
-            # Not in memory, or perhaps the index is damaged: the cold pool can afford to find out.
+            found = None
+        if found is None or found.damage is not None:
+            # Not in memory, or damaged, perhaps in the index alone: the cold pool can afford to find out.
             return Piece(pending, pending.size, bound)
         size = len(found.data)
         if size:
@@ -318,6 +333,8 @@ class Reader:
         positions = self._positions
 
         def checked(found: ColdRead) -> bool:
+            if found.damage is not None:
+                self.notices = _noticed(self.notices, found.damage)
             if not found.data:
                 if found.position == segment.flushed and self._positions is positions:
                     self.remember(offset, found.position)  # nothing is left from here on: the next read goes on
@@ -344,7 +361,7 @@ class Reader:
         except StorageError as error:
             path = segment.path_of(SEAL if segment.sealed else SEALING)
             segment.sealed = False
-            self.notices = (*self.notices, CorruptLogError(path, 0, 0, str(error)))
+            self.notices = _noticed(self.notices, CorruptLogError(path, 0, 0, str(error)))
             return None
 
     def _opened_closed(self, segment: Segment) -> None:

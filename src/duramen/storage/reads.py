@@ -3,7 +3,8 @@
 A read starts with the batch that contains its offset and ends with a whole batch. Bytes in the hot window (written or
 verified by this process lately) leave as a `FileSpan` for sendfile. Other bytes are read only if they are in memory,
 and checked against the segment's seal, or batch by batch against their CRCs; when they are not in memory the read
-becomes a `Pending`, which does the same on the cold pool. Damage is a CorruptLogError with its place, never a gap.
+becomes a `Pending`, which does the same on the cold pool. Damage is a CorruptLogError with its place, never a gap; the
+whole batches in front of it are handed out first.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from duramen.storage.hot_window import Fetch, Recall
 from duramen.storage.index import StoredOffsetIndex
 from duramen.storage.read_buffers import COLD_BYTES, PREFETCH_BYTES, READ_AHEAD_BYTES, ReadBuffers
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, check_crc, parse_header
-from duramen.wire.seal import Seal
+from duramen.wire.seal import BLOCK_BYTES, Seal
 
 ReadIndex = Callable[[int, int], "bytes | memoryview"]
 """(position, length) -> exactly these bytes of the index file."""
@@ -32,6 +33,8 @@ class ColdRead(NamedTuple):
     position: int
     last_size: int = 0
     """Bytes of the last batch."""
+    damage: CorruptLogError | None = None
+    """Why it ends here, where that is for want of sound bytes."""
 
 
 class ReadPlan(NamedTuple):
@@ -106,6 +109,16 @@ class Pending:
         self.plan = self.plan._replace(piece=min(self.plan.piece, most))
         self.size = min(self.size, most)
 
+    def bring_back(self) -> bool:
+        """Run the recall, if there is one; any thread. False where `run` has to read."""
+        if self.recall is None:
+            return False
+        try:
+            self.recall.run()
+        except (CorruptLogError, OSError):
+            return False  # `run` finds what lies in front of it
+        return True
+
     def run(self) -> ColdRead:
         """Read and check; any thread. OSError, CorruptLogError. But for what `stays`, the page cache is left alone."""
         plan = self.plan
@@ -116,13 +129,15 @@ class Pending:
             if self._stays:
                 ahead = PREFETCH_BYTES if self.follows and not self.recent else 0
                 buffer = buffers.view(length)[:length]
-                if plan.file.read_back(buffer, position, ahead=ahead) != length:
-                    raise _cut(plan, position, length)
+                count = plan.file.read_back(buffer, position, ahead=ahead)
+                if count != length:
+                    raise _cut(plan, position + count)
                 return buffer
             before = position % DIRECT_BYTES
             buffer = buffers.view(before + length)
-            if plan.file.read_cold(buffer, position - before, settled=plan.settled) < before + length:
-                raise _cut(plan, position, length)
+            count = plan.file.read_cold(buffer, position - before, settled=plan.settled)
+            if count < before + length:
+                raise _cut(plan, position - before + count)
             return buffer[before : before + length]
 
         try:
@@ -168,8 +183,50 @@ class LogRead:
         self.is_old = False
 
 
-def _cut(plan: ReadPlan, position: int, length: int) -> CorruptLogError:
-    return CorruptLogError(plan.path, position, position + length, "the file is too short", plan.offset)
+def _cut(plan: ReadPlan, end: int) -> CorruptLogError:
+    return CorruptLogError(plan.path, end, plan.size, "the file is too short", plan.offset)
+
+
+class _Source:
+    """Bytes of a plan's segment, held to its seal. cut: the damage that a piece ended in front of."""
+
+    __slots__ = ("_fetch", "_plan", "cut")
+
+    def __init__(self, plan: ReadPlan, fetch: Fetch) -> None:
+        self._plan = plan
+        self._fetch = fetch
+        self.cut: CorruptLogError | None = None
+
+    def read(self, start: int, end: int, least: int) -> memoryview:
+        """Bytes start..end; where some are damaged or cannot be read, those in front of them, if they are `least`.
+
+        Else CorruptLogError or OSError.
+        """
+        try:
+            return self._checked(start, end)
+        except CorruptLogError as error:
+            stop = min(error.start, end)
+            seal = self._plan.seal
+            if seal is not None and stop < seal.length:
+                stop -= stop % BLOCK_BYTES
+            if stop - start < least:
+                raise
+            self.cut = error.with_traceback(None)  # which would keep the buffer
+        except OSError:
+            stop = start - start % BLOCK_BYTES + BLOCK_BYTES  # which of the bytes it was about is not known
+            if stop >= end or stop - start < least:
+                raise
+        return self._checked(start, stop)
+
+    def _checked(self, start: int, end: int) -> memoryview:
+        plan, seal = self._plan, self._plan.seal
+        if seal is None or start >= seal.length:
+            return self._fetch(start, end - start)
+        block_start, sealed_end = seal.block_range(start, min(end, seal.length))
+        block_end = max(sealed_end, end)
+        data = self._fetch(block_start, block_end - block_start)
+        seal.check(data[: sealed_end - block_start], block_start, plan.path, plan.offset)
+        return data[start - block_start : end - block_start]
 
 
 def _blocking(file: File | None) -> Callable[[int, int], bytes]:
@@ -193,10 +250,12 @@ def extract(plan: ReadPlan, fetch: Fetch, read_index: ReadIndex) -> ColdRead:
         if position >= plan.size:
             raise CorruptLogError(plan.path, 0, plan.size, f"its index leads to byte {position}", plan.offset)
     want = min(plan.max_bytes, plan.piece) + READ_AHEAD_BYTES
+    source = _Source(plan, fetch)
     while True:
         if position >= plan.size:
-            return ColdRead(memoryview(b""), plan.end_offset, position)
-        data = _fetch_checked(plan, fetch, position, min(plan.size, position + want))
+            return ColdRead(memoryview(b""), plan.end_offset, position, damage=source.cut)
+        left = plan.size - position
+        data = source.read(position, position + min(left, want), min(left, HEADER_SIZE))
         inside = 0
         while inside + HEADER_SIZE <= len(data):
             header = _header(plan, data, inside, position + inside)
@@ -204,56 +263,59 @@ def extract(plan: ReadPlan, fetch: Fetch, read_index: ReadIndex) -> ColdRead:
                 raise CorruptLogError(
                     plan.path, position, position + header.size, "its index leads too far", header.base_offset
                 )
-            if by_index and not _is_whole(plan, fetch, data[inside:], position + inside, header):
+            if by_index and not _is_whole(source, data[inside:], position + inside, header):
                 raise CorruptLogError(
                     plan.path, position, position + header.size, "its index leads to no batch", plan.offset
                 )
             by_index = False
             if header.next_offset > plan.offset:
-                return _collect(plan, fetch, read_index, data[inside:], position + inside, header)
+                return _collect(plan, source, read_index, data[inside:], position + inside, header)
             inside += header.size
         if position + inside + HEADER_SIZE > plan.size and position + inside != plan.size:
-            raise _cut(plan, position + inside, HEADER_SIZE)
+            raise _cut(plan, position + inside)
         position += inside
 
 
-def _is_whole(plan: ReadPlan, fetch: Fetch, data: memoryview, position: int, header: BatchHeader) -> bool:
+def _is_whole(source: _Source, data: memoryview, position: int, header: BatchHeader) -> bool:
     """Whether a batch is where an index says that one is: what looks like a header may be inside of another batch."""
     if header.size > len(data):
-        data = _fetch_checked(plan, fetch, position, position + header.size)
+        data = source.read(position, position + header.size, header.size)
     return check_crc(data, header)
 
 
 def _collect(
-    plan: ReadPlan, fetch: Fetch, read_index: ReadIndex, data: memoryview, position: int, first: BatchHeader
+    plan: ReadPlan, source: _Source, read_index: ReadIndex, data: memoryview, position: int, first: BatchHeader
 ) -> ColdRead:
-    """Whole batches from `first` on, which starts at `data`[0], until a limit of the plan."""
+    """Whole batches from `first` on, which starts at `data`[0], until a limit of the plan or damage behind it."""
     if first.base_offset >= plan.end_offset:
         return ColdRead(data[:0], first.base_offset, position)
     if first.size > plan.max_bytes and not plan.at_least_one:
         return ColdRead(data[:0], plan.offset, position)
     if first.size > len(data):
-        data = _fetch_checked(plan, fetch, position, position + first.size)
+        data = source.read(position, position + first.size, first.size)
     limit = max(min(plan.max_bytes, plan.piece), first.size)
     taken, next_offset = _leap(plan, read_index, data, position, min(limit, len(data)))
     last_size = 0
-    while taken + HEADER_SIZE <= len(data):
-        header = _header(plan, data, taken, position + taken)
-        if header.base_offset >= plan.end_offset or taken + header.size > min(limit, len(data)):
-            break
-        if header.base_offset < next_offset and taken:
-            raise CorruptLogError(
-                plan.path, position + taken, position + taken + header.size, "offsets go backwards", header.base_offset
-            )
-        is_sealed = plan.seal is not None and position + taken + header.size <= plan.seal.length
-        if not is_sealed and not check_crc(data[taken:], header):
-            raise CorruptLogError(
-                plan.path, position + taken, position + taken + header.size, "the CRC differs", header.base_offset
-            )
-        taken += header.size
-        next_offset = header.next_offset
-        last_size = header.size
-    return ColdRead(data[:taken], next_offset, position, last_size)
+    damage = source.cut
+    try:
+        while taken + HEADER_SIZE <= len(data):
+            header = _header(plan, data, taken, position + taken)
+            if header.base_offset >= plan.end_offset or taken + header.size > min(limit, len(data)):
+                break
+            end = position + taken + header.size
+            if header.base_offset < next_offset and taken:
+                raise CorruptLogError(plan.path, position + taken, end, "offsets go backwards", header.base_offset)
+            is_sealed = plan.seal is not None and end <= plan.seal.length
+            if not is_sealed and not check_crc(data[taken:], header):
+                raise CorruptLogError(plan.path, position + taken, end, "the CRC differs", header.base_offset)
+            taken += header.size
+            next_offset = header.next_offset
+            last_size = header.size
+    except CorruptLogError as error:
+        if not taken:
+            raise
+        damage = error.with_traceback(None)
+    return ColdRead(data[:taken], next_offset, position, last_size, damage)
 
 
 def _leap(plan: ReadPlan, read_index: ReadIndex, data: memoryview, position: int, limit: int) -> tuple[int, int]:
@@ -272,17 +334,6 @@ def _leap(plan: ReadPlan, read_index: ReadIndex, data: memoryview, position: int
                     raise CorruptLogError(plan.path, at, at + header.size, "its index leads to no batch", plan.offset)
                 return inside, header.base_offset
     return 0, plan.offset
-
-
-def _fetch_checked(plan: ReadPlan, fetch: Fetch, start: int, end: int) -> memoryview:
-    seal = plan.seal
-    if seal is None or start >= seal.length:
-        return fetch(start, end - start)
-    block_start, sealed_end = seal.block_range(start, min(end, seal.length))
-    block_end = max(sealed_end, end)
-    data = fetch(block_start, block_end - block_start)
-    seal.check(data[: sealed_end - block_start], block_start, plan.path, plan.offset)
-    return data[start - block_start : end - block_start]
 
 
 def _header(plan: ReadPlan, data: memoryview, inside: int, position: int) -> BatchHeader:

@@ -289,6 +289,11 @@ def test_damage_in_what_may_stay_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
     (part,) = bench.partition.read(0, 900_000, 0).parts
     assert isinstance(part, Pending)
     part.limit(900_000, stays=True)
+    assert part.run().next_offset == 2, "what lies in front of it"
+    part.complete()
+    (part,) = bench.partition.read(2, 900_000, 0).parts
+    assert isinstance(part, Pending)
+    part.limit(900_000, stays=True)
     with pytest.raises(CorruptLogError):
         part.run()
     part.complete()

@@ -101,11 +101,13 @@ def test_a_page_that_comes_back_damaged_is_told_with_its_place(served: InProcess
     writer.pwritev([bytes([before[0] ^ 1])], 4 * BLOCK_BYTES + 9000)
     writer.sync()
     drop(served, 4)
-    entry = line.fetch("t", 0, most=4 * RECORD)
+    assert offsets(line, 0, 4 * RECORD) == [0], "what lies in front of the block"
+    served.pass_ms(5_000)
+    place = file.path, 4 * BLOCK_BYTES, 5 * BLOCK_BYTES
+    assert place in served.broker.store.directories[0].findings.known, "though nobody was refused anything yet"
+    entry = line.fetch("t", 1, most=4 * RECORD)
     assert entry.error_code == int(ErrorCode.CORRUPT_MESSAGE)
     assert not entry.records
-    place = file.path, 4 * BLOCK_BYTES, 5 * BLOCK_BYTES
-    assert place in served.broker.store.directories[0].findings.known
 
 
 def test_a_disk_that_fails_meanwhile_is_told(served: InProcess) -> None:

@@ -289,7 +289,7 @@ class FetchCall:
         return True
 
     def _damaged(self, target: Target, data: Any, error: BaseException) -> None:
-        """Damage is an error at its exact place, never an empty answer."""
+        """Damage is an error where nothing sound is in front of it, never an empty answer."""
         corrupt = isinstance(error, CorruptLogError)
         data.error_code = int(ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.KAFKA_STORAGE_ERROR)
         data.records = NOTHING
@@ -505,8 +505,7 @@ def _read_cold(cold: list[Answer]) -> list[tuple[Answer, BaseException]]:
         parts: list[Any] = []
         try:
             for part in answer.data.records.parts:
-                if isinstance(part, Pending) and part.recall is not None:  # the only part: see LogRead
-                    part.recall.run()
+                if isinstance(part, Pending) and part.bring_back():  # the only part: see LogRead
                     answer.is_back = True
                     break
                 parts.append(_compact(part.run().data) if isinstance(part, Pending) else part)
