@@ -218,18 +218,20 @@ class DirectoryLockedError(StorageError):
 class CorruptLogError(StorageError):
     """Stored bytes differ from what was written.
 
-    path: the file; start, end: byte range that cannot be trusted; offset: first record offset affected (-1 unknown).
+    path: the file; start, end: byte range that cannot be trusted; offset, last_offset: of the records it concerns (-1
+    unknown; the first may be that of the reader while the last is unknown).
     """
 
     code = ErrorCode.CORRUPT_MESSAGE
 
-    def __init__(self, path: str, start: int, end: int, reason: str, offset: int = -1) -> None:
+    def __init__(self, path: str, start: int, end: int, reason: str, offset: int = -1, last_offset: int = -1) -> None:
         super().__init__(f"{path}: bytes {start}..{end} are damaged ({reason}); first offset affected: {offset}")
         self.path = path
         self.start = start
         self.end = end
         self.reason = reason
         self.offset = offset
+        self.last_offset = last_offset
 
 
 class FencedDirectoryError(StorageError):

@@ -226,26 +226,26 @@ class Column(Sequence[int]):
 class StoredOffsetIndex:
     """The offset index of a closed segment, searched in its file. `entries` of it count."""
 
-    __slots__ = ("_offsets", "_positions")
+    __slots__ = ("_offsets", "positions")
 
     def __init__(self, read: Read, entries: int) -> None:
         self._offsets = Column(read, entries, OFFSET_ENTRY_SIZE, 0, 4)
-        self._positions = Column(read, entries, OFFSET_ENTRY_SIZE, 4, 4)
+        self.positions = Column(read, entries, OFFSET_ENTRY_SIZE, 4, 4)
 
     def position_for(self, relative_offset: int) -> int:
         """As `OffsetIndex.position_for`."""
         found = bisect_right(self._offsets, relative_offset)
-        return self._positions[found - 1] if found else 0
+        return self.positions[found - 1] if found else 0
 
     def boundary(self, limit: int) -> int:
         """As `OffsetIndex.boundary`."""
-        found = bisect_right(self._positions, limit)
-        return self._positions[found - 1] if found else 0
+        found = bisect_right(self.positions, limit)
+        return self.positions[found - 1] if found else 0
 
     def entry_before(self, limit: int) -> tuple[int, int]:
         """(relative last offset, position) of the last indexed batch at or before `limit`; (-1, 0): none."""
-        found = bisect_right(self._positions, limit)
-        return (self._offsets[found - 1], self._positions[found - 1]) if found else (-1, 0)
+        found = bisect_right(self.positions, limit)
+        return (self._offsets[found - 1], self.positions[found - 1]) if found else (-1, 0)
 
 
 class StoredTimeIndex:

@@ -305,7 +305,7 @@ class Reader:
         plan = ReadPlan(
             file, segment.path, segment.flushed, segment.base_offset, segment.next_offset, seal, index_file,
             segment.index_entries, hint, offset, bound, room, first, settled=segment.synced >= segment.size,
-            likely=self._likely.get(offset, 0),
+            likely=self._likely.get(offset, 0), live_index=segment.index,
         )  # fmt: skip
         checked_in = self._checked_in(segment, file, offset)
         pending = Pending(plan, self._hot.buffers, checked_in, recent=recent, follows=start is not None)

@@ -9,14 +9,15 @@ whole batches in front of it are handed out first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, KafkaError
 from duramen.page_cache import DIRECT_BYTES
 from duramen.ports import Buffer, File, FileSpan
+from duramen.storage.damage import located
 from duramen.storage.hot_window import Fetch, Recall
-from duramen.storage.index import StoredOffsetIndex
+from duramen.storage.index import OffsetIndex, StoredOffsetIndex
 from duramen.storage.read_buffers import COLD_BYTES, PREFETCH_BYTES, READ_AHEAD_BYTES, ReadBuffers
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, check_crc, parse_header
 from duramen.wire.seal import BLOCK_BYTES, Seal
@@ -61,6 +62,8 @@ class ReadPlan(NamedTuple):
     """All of the file is on the disk: nobody has written to it since."""
     likely: int = 0
     """Bytes that its first batch probably has: less would be read twice."""
+    live_index: OffsetIndex | None = None
+    """What the loop has in memory, and appends to."""
 
 
 class Pending:
@@ -141,12 +144,10 @@ class Pending:
             return buffer[before : before + length]
 
         try:
-            self.found = extract(plan, fetch, _blocking(plan.index_file))
-        except CorruptLogError:
-            if plan.hint == 0 and plan.index_file is None:
-                raise
-            # The damage may be in the index alone: only a walk from the segment's first batch can tell.
-            self.found = extract(plan._replace(hint=0, index_file=None, index_entries=0), fetch, _blocking(None))
+            found = _extract_surely(plan, fetch)
+        except CorruptLogError as error:
+            raise _located(plan, error) from None
+        self.found = found if found.damage is None else found._replace(damage=_located(plan, found.damage))
         return self.found
 
     def complete(self) -> int:
@@ -237,6 +238,31 @@ def _blocking(file: File | None) -> Callable[[int, int], bytes]:
         return data
 
     return read
+
+
+def _extract_surely(plan: ReadPlan, fetch: Fetch) -> ColdRead:
+    try:
+        return extract(plan, fetch, _blocking(plan.index_file))
+    except CorruptLogError:
+        if plan.hint == 0 and plan.index_file is None:
+            raise
+        # The damage may be in the index alone: only a walk from the segment's first batch can tell.
+        return extract(plan._replace(hint=0, index_file=None, index_entries=0), fetch, _blocking(None))
+
+
+def _located(plan: ReadPlan, error: CorruptLogError) -> CorruptLogError:
+    """With the offsets that are damaged, which are hardly ever the one that was asked for. Reads from the disk."""
+
+    def positions() -> Sequence[int]:
+        if plan.live_index is not None:
+            return plan.live_index.positions[:]
+        if plan.index_file is not None:
+            return StoredOffsetIndex(_blocking(plan.index_file), plan.index_entries).positions
+        return (plan.hint,) if plan.hint > 0 else ()
+
+    if error.path != plan.path:
+        return error
+    return located(error, plan.file, positions, (plan.base_offset, plan.next_offset), plan.size)
 
 
 def extract(plan: ReadPlan, fetch: Fetch, read_index: ReadIndex) -> ColdRead:
@@ -340,9 +366,11 @@ def _header(plan: ReadPlan, data: memoryview, inside: int, position: int) -> Bat
     try:
         header = parse_header(data, inside)
     except KafkaError as error:
-        raise CorruptLogError(plan.path, position, plan.size, error.message, plan.offset) from None
+        end = min(position + HEADER_SIZE, plan.size)
+        raise CorruptLogError(plan.path, position, end, error.message, plan.offset) from None
     if position + header.size > plan.size or header.last_offset_delta < 0:
-        raise CorruptLogError(plan.path, position, plan.size, "a batch reaches beyond the segment", plan.offset)
+        end = min(position + HEADER_SIZE, plan.size)
+        raise CorruptLogError(plan.path, position, end, "a batch reaches beyond the segment", plan.offset)
     if header.base_offset < plan.base_offset or header.next_offset > plan.next_offset:
         # Taken for true, it would be a gap that reaches as far: readers would wait for what is behind it.
         end = position + header.size

@@ -18,8 +18,7 @@ from duramen.errors import CorruptLogError, StorageError
 from duramen.page_cache import room_for
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import read_file
-from duramen.storage.damage import Damage, Findings, damage_of, offsets_between
-from duramen.storage.index import decode_offset_index
+from duramen.storage.damage import Damage, Findings, damage_of, indexed_positions, offsets_between
 from duramen.storage.log import Log
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.scrub_progress import NO_KEY, Progress, read_progress, write_progress
@@ -132,11 +131,10 @@ class ScrubJob:
 
     def _located(self, piece: Piece, file: File, start: int, end: int, what: str) -> Damage:
         segment = piece.segment
-        content = read_file(self.disk, segment.path_of(INDEX))
         size = file.size()
         bounds = (segment.base_offset, segment.next_offset)
-        index = None if content is None else decode_offset_index(content, size, bounds[1] - bounds[0])
-        first, last = offsets_between(file, index, bounds, size, start, end)
+        positions = indexed_positions(self.disk, segment.path_of(INDEX), bounds, size)
+        first, last = offsets_between(file, positions, bounds, size, start, end)
         return Damage(segment.path, start, end, first, last, what)
 
 

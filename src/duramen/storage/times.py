@@ -6,17 +6,19 @@ A look-up reads from disk and may have to decompress, so it is a job that carrie
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import NO_TIMESTAMP
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import read_file
+from duramen.storage.damage import indexed_positions, located
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, StoredOffsetIndex, StoredTimeIndex
 from duramen.storage.scan import scan
 from duramen.storage.seal import SEALING, CheckedFile, read_growing
 from duramen.storage.segment import INDEX, SEAL, TIME_INDEX, Segment, dormant_sums
-from duramen.wire.batch import BatchHeader, Record, check_crc, records
+from duramen.wire.batch import HEADER_SIZE, BatchHeader, Record, check_crc, records
 from duramen.wire.checksum import crc32c
 from duramen.wire.seal import Seal
 
@@ -76,6 +78,20 @@ class TimeLookup:
 
     def run(self) -> Timestamped | None:
         """The record, None when there is none. OSError, CorruptLogError, KafkaError (records that cannot be read)."""
+        try:
+            return self._find_surely()
+        except CorruptLogError as error:
+            raise self._located(error) from None
+
+    def _located(self, error: CorruptLogError) -> CorruptLogError:
+        for target in self._targets:
+            if target.path == error.path:
+                bounds = (target.base_offset, target.segment.next_offset)
+                positions = partial(indexed_positions, target.disk, target.index_path, bounds, target.size)
+                return located(error, target.file, positions, bounds, target.size)
+        return error
+
+    def _find_surely(self) -> Timestamped | None:
         try:
             found = self._find()
         except (CorruptLogError, FileNotFoundError):
@@ -167,7 +183,8 @@ def _headers(target: Target, start: int, seal: Seal | None) -> Iterator[tuple[in
     file = target.file if seal is None else CheckedFile(target.file, seal, target.base_offset)
     for position, header, ok in scan(file, start, target.size, crc=seal is None or seal.length < target.size):
         if not ok or header is None:
-            raise CorruptLogError(target.path, position, target.size, "no batch starts here", target.base_offset)
+            end = min(position + (HEADER_SIZE if header is None else header.size), target.size)
+            raise CorruptLogError(target.path, position, end, "no batch starts here", target.base_offset)
         yield position, header
 
 

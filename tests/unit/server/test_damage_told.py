@@ -9,7 +9,9 @@ from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
 from duramen.server.exposition import BrokerCollector
 from duramen.sim.disk import CrashDisk
+from duramen.wire.batch import batches
 from duramen.wire.messages import API
+from duramen.wire.seal import BLOCK_BYTES
 
 LIST_OFFSETS, DESCRIBE_DAMAGE, DESCRIBE_LOG_DIRS = 2, 10020, 35
 
@@ -96,8 +98,45 @@ def test_what_a_look_up_by_time_meets_is_told_like_what_a_read_meets() -> None:
     (answer,) = line.call(LIST_OFFSETS, 9, replica_id=-1, isolation_level=0, topics=asked).topics
     assert answer.partitions[0].error_code == ErrorCode.CORRUPT_MESSAGE
     (directory,) = line.call(DESCRIBE_DAMAGE, 0).directories
-    assert [(each.topic, each.path) for each in directory.damage] == [("t", path)]
+    (damage,) = directory.damage
+    assert (damage.topic, damage.path, damage.first_offset, damage.last_offset) == ("t", path, 0, 0)
     assert [fields["path"] for event, fields in again.events if event == "damage"] == [path]
+
+
+def test_what_a_reader_meets_behind_sound_records_is_told_with_its_own_offsets() -> None:
+    disk = CrashDisk()
+    server = node(disk)
+    line = server.connect()
+    line.create_topic("sound")
+    line.create_topic("t", segment_bytes=str(1 << 20))
+    for _ in range(20):
+        assert line.produce("t", b"v" * 80_000).error_code == 0
+    assert line.produce("sound", b"v").error_code == 0
+    server.pass_ms(70_000)  # a checkpoint, then seals
+    path = server.broker.store.partitions[TopicPartition("t", 0)].log.segments[0].path
+    disk.kill()
+    disk.power_on()
+    disk.damage(path, 10 * BLOCK_BYTES + 5000)
+    again = node(disk)
+    line = again.connect()
+    entry = line.fetch("t", 2)
+    assert entry.error_code == 0
+    offsets = [header.base_offset for _, header in batches(memoryview(entry.records))]
+    assert offsets == list(range(2, offsets[-1] + 1))
+    again.pass_ms(5_000)
+    (directory,) = line.call(DESCRIBE_DAMAGE, 0).directories
+    (damage,) = directory.damage
+    place = damage.path, damage.start, damage.end, damage.first_offset, damage.last_offset
+    assert place == (path, 10 * BLOCK_BYTES, 11 * BLOCK_BYTES, offsets[-1] + 1, offsets[-1] + 2)
+    assert not [event for event, _ in again.events if event == "read-failed"]
+    assert line.fetch("t", offsets[-1] + 2).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert line.fetch("t", offsets[-1] + 3).error_code == 0
+    assert line.fetch("sound", 0).error_code == 0
+    (directory,) = line.call(DESCRIBE_DAMAGE, 0).directories
+    assert (directory.damage, directory.damage_found) == ([damage], 1)
+    told = [fields for event, fields in again.events if event == "damage"]
+    assert [(fields["first_offset"], fields["last_offset"]) for fields in told] == [place[3:]]
+    assert 'duramen_damaged_ranges{partition="0",topic="t"} 1.0' in metrics(again)
 
 
 def test_a_failed_directory_is_told_with_its_reason() -> None:

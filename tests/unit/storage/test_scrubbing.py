@@ -103,6 +103,24 @@ def test_it_names_the_block_and_the_offsets_that_a_flipped_bit_touches() -> None
     directory.close(clean=False)
 
 
+def test_a_finding_that_knows_its_records_takes_the_place_of_one_that_does_not() -> None:
+    disk, directory, log = filled()
+    told: list[Damage] = []
+    directory.findings.on_found = told.append
+    segment = log.segments[1]
+    disk.damage(segment.path, 70 * KIB, 0x04)
+    met = Damage(segment.path, 64 * KIB, 128 * KIB, segment.base_offset, -1, "the bytes differ from the seal")
+    directory.findings.add(met)
+    scrub(directory, START_MS)
+    (damage,) = directory.findings.known.values()
+    assert damage.first_offset == segment.base_offset + 3
+    assert damage.last_offset == segment.base_offset + 6
+    directory.findings.add(met)
+    assert told == [met, damage]
+    assert directory.findings.count == 1, "it is the same range"
+    directory.close(clean=False)
+
+
 def test_a_damaged_seal_and_a_short_segment_are_findings() -> None:
     disk, directory, log = filled()
     disk.damage(log.segments[0].path_of(".seal"), 30)
