@@ -28,6 +28,11 @@ def losses(disk: Disk, directory: str) -> list[dict[str, Any]]:
     return found
 
 
+def is_compacted(disk: Disk, directory: str, name: str) -> bool:
+    """Whether Kafka's or our compaction has been at work in this partition."""
+    return parse_partition_name(name) in read_offsets(disk, posixpath.join(directory, CLEANER))
+
+
 def gap_behind(disk: Disk, directory: str, name: str, end: int, following: int) -> tuple[int, int] | None:
     """First and last offset missing between a segment that ends at `end` and the following one; None when none is.
 
@@ -35,7 +40,7 @@ def gap_behind(disk: Disk, directory: str, name: str, end: int, following: int) 
     log start, deletion may have been interrupted.
     """
     tp = parse_partition_name(name)
-    if end >= following or tp in read_offsets(disk, posixpath.join(directory, CLEANER)):
+    if end >= following or is_compacted(disk, directory, name):
         return None
     checkpoint = read_checkpoint(disk, directory)
     logs = () if checkpoint is None else checkpoint.logs.values()

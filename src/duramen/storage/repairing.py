@@ -29,9 +29,9 @@ from duramen.storage.checkpoints import (
 )
 from duramen.storage.foretelling import Foretold
 from duramen.storage.index import decode_offset_index, decode_time_index
-from duramen.storage.losses import LOSSES, LOST, gap_behind
+from duramen.storage.losses import LOSSES, LOST, gap_behind, is_compacted
 from duramen.storage.producer_files import decode_kafka, decode_ours
-from duramen.storage.salvage import Run, Segment, flipped_bit, runs, without_doubtful
+from duramen.storage.salvage import Landmarks, Run, Segment, flipped_bit, runs, without_doubtful
 from duramen.storage.seal import SEALING, compute_seal, read_sides
 from duramen.storage.segment import (
     INDEX,
@@ -357,9 +357,8 @@ class _Survey:
             pieces = list(runs(file, 0, stop, from_offset=found.base_offset, below=self._below))  # type: ignore[arg-type]
             if known is not None and not all(run.headers for run in pieces):
                 bad += [(at, at + 1) for at in found.patches]  # damage, too, may look like one flipped bit
-            if bad:
-                entries = {} if known is None else known.entries
-                pieces = without_doubtful(pieces, Segment(found.base_offset, self._below, stop, tuple(bad), entries))
+            if bad and known is not None:
+                pieces = without_doubtful(pieces, self._segment(known, stop, bad))
             if stop < found.size:
                 start = pieces.pop().start if pieces and not pieces[-1].headers else stop
                 pieces.append(Run(start, found.size, []))
@@ -374,6 +373,13 @@ class _Survey:
             path = self._beside(SEALING if known.is_growing else SEAL)
             self._repair.removals.append(Action(REMOVED, path, 0, 0, -1, -1, what))
         return found
+
+    def _segment(self, known: _Known, stop: int, bad: list[tuple[int, int]]) -> Segment:
+        repair, base = self._repair, self._found.base_offset
+        has_gaps = is_compacted(repair.disk, repair.directory, repair.name)
+        ascending = tuple(sorted(bad))
+        length = known.seal.length
+        return Segment(base, self._below, stop, length, ascending, known.entries, has_gaps, known.landmarks)
 
     def _beside(self, suffix: str) -> str:
         return self._path[: -len(LOG)] + suffix
@@ -398,11 +404,19 @@ class _Survey:
             is_ours = seal.sides == sides or any(_blocks_hold(source, seal))
             if seal.length == found.size or (is_ours and not found.is_last):
                 entries = {} if seal.sides is None else self._entries(seal.sides[:2], seal.length)
-                return _Known(seal, entries, is_growing=False)
+                landmarks = Landmarks(seal.max_timestamp, seal.max_timestamp_offset) if is_ours else None
+                return _Known(seal, entries, landmarks, is_growing=False)
         seal = _sound_seal(disk, self._beside(SEALING))
         if seal is None:
             return None
-        return _Known(seal, self._entries(None, seal.length), is_growing=True)
+        return _Known(seal, self._entries(None, seal.length), self._landmarks(), is_growing=True)
+
+    def _landmarks(self) -> Landmarks | None:
+        """What the checkpoint of a clean stop knows of the segment, if that was the active one."""
+        point = self._repair.point
+        if point is None or point.state is None or point.segment_base != self._found.base_offset:
+            return None
+        return Landmarks(point.state.max_timestamp, point.state.max_timestamp_offset, point.state.first_timestamp)
 
     def _entries(self, told: tuple[int, int] | None, size: int) -> dict[int, int]:
         """Last offset by position, by the `.index` of a segment of `size` bytes, if its bytes and CRC are as told."""
@@ -505,10 +519,11 @@ class _Survey:
 
 
 class _Known(NamedTuple):
-    """What a seal says of a segment. entries: see `salvage.Segment`; is_growing: it speaks of the beginning only."""
+    """What a seal says of a segment. is_growing: it speaks of the beginning only. The rest: see `salvage.Segment`."""
 
     seal: Seal
     entries: dict[int, int]
+    landmarks: Landmarks | None
     is_growing: bool
 
 

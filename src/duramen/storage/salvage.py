@@ -7,18 +7,24 @@ back: no two such flips change the CRC-32C of a block in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import NamedTuple
 
 from duramen.errors import KafkaError
 from duramen.ports import File
 from duramen.storage.scan import CHUNK_BYTES, scan
-from duramen.wire.batch import HEADER_SIZE, MAGIC, BatchHeader, parse_header
+from duramen.wire.batch import CRC_START, HEADER_SIZE, MAGIC, BatchHeader, parse_header
 from duramen.wire.checksum import crc32c
 
 _MAGIC_AT = 16
 _POLYNOMIAL = 0x82F63B78
 """CRC-32C, bits reflected."""
+_PAGE_BYTES = 4096
+
+Chain = list[tuple[int, BatchHeader]]
+"""Positions and headers of batches that follow each other."""
 
 
 class Run(NamedTuple):
@@ -81,41 +87,102 @@ def _is_batch(file: File, at: int, stop: int, from_offset: int, below: int) -> b
     return first is not None and first[2] and header.next_offset <= below
 
 
+class Landmarks(NamedTuple):
+    """What a seal that is surely this segment's, or the checkpoint, tells of its batches. Timestamps in ms.
+
+    max_timestamp: the greatest of all batches, -1 none; the batch that ends with max_timestamp_offset has it.
+    first_timestamp: the greatest of the first batch. -1 where the last two are not known.
+    """
+
+    max_timestamp: int
+    max_timestamp_offset: int = -1
+    first_timestamp: int = -1
+
+    def fit(self, headers: Iterable[BatchHeader]) -> bool:
+        """Whether a segment of which this is told may have these batches."""
+        return all(
+            header.max_timestamp <= self.max_timestamp
+            and (header.last_offset != self.max_timestamp_offset or header.max_timestamp == self.max_timestamp)
+            for header in headers
+            if header.count
+        )
+
+    def name(self, header: BatchHeader) -> bool:
+        """Whether this is the batch that is known."""
+        place = (header.last_offset, header.max_timestamp)
+        return header.count > 0 <= self.max_timestamp and place == (self.max_timestamp_offset, self.max_timestamp)
+
+
 class Segment(NamedTuple):
     """What is known of a segment some of whose blocks are not what was sealed: bytes start..end of each in `bad`.
 
-    It begins with offset `base`, ends before `below`, and its last batch at byte `end`. entries: last offset of the
-    batch at a position, by an index that a checksum vouches for; empty where there is no such index.
+    It begins with offset `base`, ends before `below`, and its last batch at byte `end`. sealed: bytes that were sealed.
+    bad: ascending. entries: last offset of the batch at a position, by an index that a checksum vouches for; empty
+    where there is none. has_gaps: compaction may have taken any batch. landmarks: None where nothing sure is known.
     """
 
     base: int
     below: int
     end: int
+    sealed: int
     bad: tuple[tuple[int, int], ...]
     entries: dict[int, int]
+    has_gaps: bool
+    landmarks: Landmarks | None
 
-    def is_damaged(self, start: int, end: int) -> bool:
-        """Whether a bad block has some of these bytes."""
-        return any(first < end and start < last for first, last in self.bad)
+    def block_of(self, at: int) -> tuple[int, int] | None:
+        """The last bad block that has some of what the CRC of a batch at this byte leaves out."""
+        before = bisect_left(self.bad, (at + CRC_START,)) - 1
+        return self.bad[before] if before >= 0 and at < self.bad[before][1] else None
 
-    def confirms(self, chain: list[tuple[int, BatchHeader]]) -> bool:
-        """Whether batches that follow each other belong to this segment, at these offsets.
+    def confirmed(self, chains: list[Chain]) -> Iterator[Chain]:
+        """The chains that belong to this segment.
 
-        Its index has to agree, and something has to hold the chain: a sound block, the index, the segment's own
-        beginning or end. Without an index it is enough that they are several.
+        What holds none of them may be a file of another log: many begin at the same offset. So beginning where this
+        segment does speaks for a chain only where a held one begins on the same page, for a disk mixes up whole pages.
+        Without a landmark it is enough, and so is, without an index, that they are several.
         """
-        (start, first), (at, last) = chain[0], chain[-1]
-        end = at + last.size
-        named = {at: offset for at, offset in self.entries.items() if start <= at < end}
-        if not named.items() <= {at: header.last_offset for at, header in chain}.items():
+        named = self._named(chains)
+        agreeing = [chain for chain in chains if self._agrees(chain, named.get(chain[0][0], set()))]
+        held = {chain[0][0] for chain in agreeing if chain[0][0] in named or self._holds(chain)}
+        lenient = self.landmarks is None
+        begun = lenient or min(held, default=_PAGE_BYTES) < _PAGE_BYTES
+        for chain in agreeing:
+            several = lenient and not self.entries and len(chain) > 1
+            if chain[0][0] in held or several or (begun and self._begins(chain)):
+                yield chain
+
+    def _named(self, chains: list[Chain]) -> dict[int, set[tuple[int, int]]]:
+        """Position and last offset of the index entries for bytes of a chain, by where that begins."""
+        starts = [chain[0][0] for chain in chains]
+        named: dict[int, set[tuple[int, int]]] = {}
+        for at, offset in self.entries.items():
+            number = bisect_right(starts, at) - 1
+            if number >= 0 and at < _end(chains[number]):
+                named.setdefault(starts[number], set()).add((at, offset))
+        return named
+
+    def _agrees(self, chain: Chain, named: set[tuple[int, int]]) -> bool:
+        """Whether nothing that is known of the segment speaks against it."""
+        if named and not named <= {(at, header.last_offset) for at, header in chain}:
             return False
-        return (
-            bool(named)
-            or (not self.entries and len(chain) > 1)
-            or (start, first.base_offset) == (0, self.base)
-            or (end, last.next_offset) == (self.end, self.below)
-            or any(not self.is_damaged(at, at + header.size) for at, header in chain)
-        )
+        return self.landmarks is None or self.landmarks.fit(header for _, header in chain)
+
+    def _holds(self, chain: Chain) -> bool:
+        """Whether a sound block has a batch of it, a landmark is in it, or it ends where the segment did."""
+        known, (_, first), (_, last) = self.landmarks, chain[0], chain[-1]
+        ends = (_end(chain), last.next_offset) == (self.end, self.below)
+        if ends and (known is None or self.sealed <= self.end):
+            return True
+        if known is not None and 0 <= known.first_timestamp == first.max_timestamp and self._begins(chain):
+            return True
+        if known is not None and any(known.name(header) for _, header in chain):
+            return True
+        return any(at + CRC_START <= self.sealed and self.block_of(at) is None for at, _ in chain)
+
+    def _begins(self, chain: Chain) -> bool:
+        start, first = chain[0]
+        return (start, first.base_offset) == (0, self.base)
 
 
 def without_doubtful(pieces: list[Run], segment: Segment) -> list[Run]:
@@ -124,38 +191,87 @@ def without_doubtful(pieces: list[Run], segment: Segment) -> list[Run]:
     That CRC leaves out their first 21 bytes, and a batch of another log has one, too. A wrong offset would be that of
     neither neighbour's end, a wrong epoch neither one's epoch.
     """
-    headers = [each for run in pieces for each in run.headers]
-    doubtful: set[int] = set()
-    for chain in _chains(headers):
-        if not segment.confirms(chain):
-            doubtful |= {at for at, header in chain if segment.is_damaged(at, at + header.size)}
+    chains = _chains(_headers(pieces), has_gaps=segment.has_gaps)
+    confirmed = {chain[0][0] for chain in segment.confirmed(chains)}
+    foreign = (at for chain in chains if chain[0][0] not in confirmed for at, _ in chain)
+    pieces = _without(pieces, {at for at in foreign if segment.block_of(at) is not None})
+    return _without(pieces, set(_misplaced(pieces, segment)))
+
+
+def _misplaced(pieces: list[Run], segment: Segment) -> Iterator[int]:
+    """Where batches begin whose own offset or epoch is in doubt.
+
+    Between the gaps of compaction neighbours do not speak for an offset. There, damage in one place of a block is taken
+    for all that is wrong with it, but for what begins right behind that place.
+    """
+    headers = _headers(pieces)
+    starts, ends = _damaged_places(pieces, segment)
     for number, (at, header) in enumerate(headers):
-        beside = headers[max(0, number - 1) : number] + headers[number + 1 : number + 2]
-        epochs = [each.leader_epoch for _, each in beside]
-        if epochs and header.leader_epoch not in epochs and segment.is_damaged(at, at + header.size):
-            doubtful.add(at)
-    result: list[Run] = []
+        block = segment.block_of(at)
+        if block is None:
+            continue
+        before, behind = headers[max(0, number - 1) : number], headers[number + 1 : number + 2]
+        follows = any((_end([each]), each[1].next_offset) == (at, header.base_offset) for each in before)
+        leads = any(each[0] == at + header.size and each[1].base_offset == header.next_offset for each in behind)
+        begins = (at, header.base_offset) == (0, segment.base)
+        is_placed = not segment.has_gaps or at in segment.entries or begins or (follows and leads)
+        epoch, lower, upper = header.leader_epoch, _epochs(before), _epochs(behind)
+        if is_placed and (epoch in lower + upper or not lower + upper):
+            continue
+        first, last = bisect_right(ends, block[0]), bisect_left(starts, block[1]) - 1
+        is_local = first == last and (leads or ends[first] != at)
+        ascends = all(each <= epoch for each in lower) and all(epoch <= each for each in upper)
+        if not (segment.has_gaps and is_local and ascends):
+            yield at
+
+
+def _epochs(headers: Chain) -> list[int]:
+    return [header.leader_epoch for _, header in headers]
+
+
+def _damaged_places(pieces: list[Run], segment: Segment) -> tuple[list[int], list[int]]:
+    """Where bytes without a sound batch begin and end; the missing end of a file is one such place."""
+    starts = [run.start for run in pieces if not run.headers]
+    ends = [run.end for run in pieces if not run.headers]
+    if segment.end < segment.sealed:
+        if ends[-1:] == [segment.end]:
+            ends.pop()
+        else:
+            starts.append(segment.end)
+        ends.append(segment.sealed)
+    return starts, ends
+
+
+def _without(pieces: list[Run], doubtful: set[int]) -> list[Run]:
+    """The runs when the batches at these positions are damage, too."""
+    parts: list[tuple[int, int, BatchHeader | None]] = []
     for run in pieces:
         if not run.headers:
-            result.append(run)
-            continue
-        for at, header in run.headers:
-            kept = at not in doubtful
-            end = at + header.size
-            if result and result[-1].end == at and bool(result[-1].headers) == kept:
-                last = result.pop()
-                result.append(Run(last.start, end, [*last.headers, (at, header)] if kept else []))
-            else:
-                result.append(Run(at, end, [(at, header)] if kept else []))
+            parts.append((run.start, run.end, None))
+        parts += [(at, at + header.size, None if at in doubtful else header) for at, header in run.headers]
+    result: list[Run] = []
+    for _, group in groupby(parts, key=lambda part: part[2] is None):
+        same = list(group)
+        headers = [(at, header) for at, _, header in same if header is not None]
+        result.append(Run(same[0][0], same[-1][1], headers))
     return result
 
 
-def _chains(headers: list[tuple[int, BatchHeader]]) -> list[list[tuple[int, BatchHeader]]]:
-    """Batches that follow each other without a gap in bytes or offsets."""
-    chains: list[list[tuple[int, BatchHeader]]] = []
+def _headers(pieces: list[Run]) -> Chain:
+    return [each for run in pieces for each in run.headers]
+
+
+def _end(chain: Chain) -> int:
+    at, header = chain[-1]
+    return at + header.size
+
+
+def _chains(headers: Chain, *, has_gaps: bool) -> list[Chain]:
+    """Batches that follow each other without a gap in bytes, nor, unless there may be such, in offsets."""
+    chains: list[Chain] = []
     end, following = -1, -1
     for at, header in headers:
-        if (at, header.base_offset) != (end, following):
+        if at != end or (header.base_offset != following and not has_gaps):
             chains.append([])
         chains[-1].append((at, header))
         end, following = at + header.size, header.next_offset

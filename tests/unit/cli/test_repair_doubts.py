@@ -1,0 +1,219 @@
+"""What `duramen log repair` believes of batches in blocks that are not what was sealed: whose are they, and where?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from repair_world import TP, findings, opened, scribble
+
+from duramen.cli.repair import apply, survey_directory
+from duramen.model import TopicPartition
+from duramen.sim.disk import CrashDisk
+from duramen.storage.checkpoints import encode_offsets, replace_file
+from duramen.storage.directory import LogDirectory
+from duramen.storage.log import Log
+from duramen.storage.logconfig import PlainLogConfig
+from duramen.storage.losses import losses
+from duramen.storage.repairing import DROPPED
+from duramen.wire.batch import batches, build_batch, parse_header
+from duramen.wire.seal import BLOCK_BYTES
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
+
+from storage_workload import FIRST, SECOND, append, checkpoint, commit, housekeep, read_all, start
+
+OTHER = TopicPartition("second", 0)
+
+
+def put(log: Log, count: int, size: int, timestamp: int | None) -> None:
+    """Batches of one record of `size` bytes, one millisecond after the other, or without a timestamp."""
+    for number in range(count):
+        new = (b"k", b"%d" % number * size, [], -1 if timestamp is None else timestamp + number)
+        data = build_batch([new], base_offset=log.end_offset, leader_epoch=log.epochs.latest)
+        log.append(data, parse_header(data), 1_000)
+
+
+def settled(directory: LogDirectory) -> None:
+    commit(directory)
+    checkpoint(directory)
+    housekeep(directory)
+
+
+def repaired(disk: CrashDisk) -> set[int]:
+    """Repair once; the offsets of the first log that were told lost."""
+    apply(disk, survey_directory(disk, "/data"))
+    assert survey_directory(disk, "/data").actions == []
+    assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
+    told = [loss for loss in losses(disk, "/data") if loss["partition"] == str(TP)]
+    return {n for loss in told for n in range(loss["first_offset"], loss["last_offset"] + 1)}
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize("rolled", [False, True])
+@pytest.mark.parametrize("of_other", [3, 12, 40])
+@pytest.mark.parametrize("timed", [True, False])
+def test_a_short_file_of_another_log_that_begins_at_the_same_offset_is_not_taken_for_its_beginning(
+    indexed: bool, rolled: bool, of_other: int, timed: bool
+) -> None:
+    disk = CrashDisk()
+    directory = start(disk)
+    mine = directory.create_log(TP, FIRST, PlainLogConfig())
+    other = directory.create_log(OTHER, SECOND, PlainLogConfig())
+    for log in (mine, other):
+        log.assign_epoch(0)
+    put(mine, 40, 200 if indexed else 2, 1_000 if timed else None)
+    put(other, of_other, 1, 500 if timed else None)
+    path, foreign = mine.active.path, other.active.path
+    if rolled:
+        mine.roll()
+        put(mine, 1, 1, 3_000)
+    settled(directory)
+    records = read_all(mine)
+    directory.close(clean=True)
+    replace_file(disk, path, disk.contents()[foreign])
+    assert repaired(disk) == set(range(40))
+    directory = start(disk)
+    log = next(log for log in directory.logs.values() if log.tp == TP)
+    assert read_all(log) == {offset: value for offset, value in records.items() if offset >= 40}
+    assert log.end_offset == 40 + rolled
+    directory.close(clean=False)
+
+
+@pytest.mark.parametrize("lost", [0, 3, 7])
+@pytest.mark.parametrize("rolled", [False, True])
+@pytest.mark.parametrize("size", [1, 400])
+def test_of_a_small_segment_only_the_damaged_batch_goes(lost: int, rolled: bool, size: int) -> None:
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, PlainLogConfig())
+    log.assign_epoch(0)
+    put(log, 8, size, 1_000)
+    path, batch = log.active.path, log.active.size // 8
+    if rolled:
+        log.roll()
+        put(log, 1, 1, 3_000)
+    settled(directory)
+    records = read_all(log)
+    directory.close(clean=True)
+    scribble(disk, path, batch * lost + 30, 30)
+    gone = repaired(disk)
+    if rolled and lost == 7:  # the youngest batch is what its seal knows it by
+        assert lost in gone
+    else:
+        assert gone == {lost}
+    directory, log = opened(disk)
+    assert read_all(log) == {offset: value for offset, value in records.items() if offset not in gone}
+    directory.close(clean=False)
+
+
+def gappy(disk: CrashDisk, *, compacted: bool = True) -> tuple[str, dict[int, bytes]]:
+    """A sealed segment of several blocks, every second batch of which compaction took; its path, and its records."""
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, PlainLogConfig())
+    log.assign_epoch(0)
+    for number in range(900):
+        data = build_batch(
+            [(b"k", b"%d " % number + b"v" * 150, [], 1_000 + number)],
+            base_offset=2 * number,
+            leader_epoch=number // 300,
+        )
+        log.append(data, parse_header(data), 1_000)
+    path = log.active.path
+    log.roll()
+    append(log, b"behind")
+    settled(directory)
+    records = read_all(log)
+    assert len(records) == 901
+    directory.close(clean=True)
+    if compacted:
+        replace_file(disk, "/data/cleaner-offset-checkpoint", encode_offsets({TP: 1_799}))
+    return path, records
+
+
+def placed(disk: CrashDisk, path: str) -> list[tuple[int, int, int]]:
+    """Start, end and offset of each batch."""
+    return [(at, at + header.size, header.base_offset) for at, header in batches(memoryview(disk.contents()[path]))]
+
+
+def dropped(disk: CrashDisk) -> set[tuple[int, int]]:
+    return {(action.start, action.end) for action in survey_directory(disk, "/data").actions if action.kind == DROPPED}
+
+
+def lacks(disk: CrashDisk, records: dict[int, bytes]) -> list[int]:
+    """Which offsets are gone behind a repair; everything else is as it was."""
+    repaired(disk)
+    directory, log = opened(disk)
+    found = read_all(log)
+    assert found.items() <= records.items()
+    directory.close(clean=False)
+    return sorted(records.keys() - found.keys())
+
+
+@pytest.mark.parametrize("at", [512, BLOCK_BYTES + 30_208, 2 * BLOCK_BYTES - 256])
+def test_between_the_gaps_of_compaction_damage_takes_what_it_touches_and_what_begins_behind_it(at: int) -> None:
+    """Of the batch behind the damage nobody knows whether its offset, which its CRC leaves out, was hit as well."""
+    disk = CrashDisk()
+    path, records = gappy(disk)
+    hit = [offset for start, end, offset in placed(disk, path) if start < at + 512 and at < end]
+    scribble(disk, path, at, 512)
+    gone = lacks(disk, records)
+    assert set(hit) <= set(gone) <= {*hit, hit[-1] + 2}
+
+
+def test_where_damage_cannot_be_seen_no_offset_between_gaps_is_believed() -> None:
+    """The block is not what was sealed, and every batch in it is sound: the damage is where no CRC of them reaches."""
+    disk = CrashDisk()
+    path, records = gappy(disk)
+    start, _, offset = placed(disk, path)[500]
+    disk.damage(path, start + 7, 1)  # one offset more: it still lies between those of its neighbours
+    disk.damage(path, start + 15, 2)
+    disk.damage(path, start + 15, 2 | 4)
+    assert offset in lacks(disk, records)
+
+
+@pytest.mark.parametrize("second", [40, 90])
+def test_where_a_block_is_damaged_in_two_places_no_offset_between_gaps_is_believed(second: int) -> None:
+    disk = CrashDisk()
+    path, records = gappy(disk)
+    places = placed(disk, path)
+    scribble(disk, path, places[400][0] + 60, 60)
+    scribble(disk, path, places[400 + second][0] + 60, 60)
+    disk.damage(path, places[420][0] + 7, 1)
+    assert places[420][2] in lacks(disk, records)
+
+
+def test_a_batch_inside_of_a_value_is_not_taken_for_one_between_gaps() -> None:
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, PlainLogConfig())
+    log.assign_epoch(0)
+    inner = b"".join(  # at offsets that would fit
+        build_batch([(b"k", b"inner", [], 1_000)], base_offset=1_000 + 2 * number, leader_epoch=0)
+        for number in range(3)
+    )
+    for number in range(300):
+        value = inner if number == 100 else b"v" * 300
+        data = build_batch([(b"k", value, [], 1_000 + number)], base_offset=10 * number, leader_epoch=0)
+        log.append(data, parse_header(data), 1_000)
+    path = log.active.path
+    log.roll()
+    append(log, b"behind")
+    settled(directory)
+    records = read_all(log)
+    directory.close(clean=True)
+    replace_file(disk, "/data/cleaner-offset-checkpoint", encode_offsets({TP: 2_991}))
+    outer = next(place for place in placed(disk, path) if place[2] == 1_000)
+    scribble(disk, path, outer[0] + 40, 10)
+    gone = lacks(disk, records)
+    assert set(gone) <= {1_000, 1_010}
+
+
+def test_in_a_log_that_nobody_compacted_a_batch_between_gaps_is_not_believed() -> None:
+    disk = CrashDisk()
+    path, records = gappy(disk, compacted=False)
+    places = placed(disk, path)
+    scribble(disk, path, places[400][0] + 60, 60)
+    disk.damage(path, places[420][0] + 7, 1)
+    assert places[420][2] in lacks(disk, records)
