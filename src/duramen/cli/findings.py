@@ -42,12 +42,17 @@ class SegmentReport:
 
 @dataclass(slots=True)
 class PartitionReport:
-    """What one partition's directory holds."""
+    """What one partition's directory holds. readable: first and last offsets of what a start, or a repair, leaves."""
 
     name: str
     topic_id: str | None
     segments: list[SegmentReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    readable: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def is_damaged(self) -> bool:
+        return any(finding.kind == "damage" for finding in self.findings)
 
     @property
     def records(self) -> int:
@@ -57,31 +62,13 @@ class PartitionReport:
     def size(self) -> int:
         return sum(segment.size for segment in self.segments)
 
-    @property
-    def readable(self) -> list[tuple[int, int]]:
-        """First and last offsets of what damage leaves, when there is some."""
-        gaps = sorted(
-            (finding.offset, finding.last_offset)
-            for finding in self.findings
-            if finding.kind == "damage" and finding.offset >= 0
-        )
-        position = self.segments[0].base_offset if self.segments else 0
-        end = self.segments[-1].next_offset if self.segments else 0
-        kept = []
-        for first, last in gaps:
-            if first > position:
-                kept.append((position, first - 1))
-            position = max(position, end if last < 0 else last + 1)
-        if position < end:
-            kept.append((position, end - 1))
-        return kept
-
 
 @dataclass(slots=True)
 class DirectoryReport:
     """What a data directory holds; journal_entries is None where there is no journal, as in Kafka's directories.
 
-    scrub: how far the node's scrubber was, and what it knew to be damaged.
+    scrub: how far the node's scrubber was, and what it knew to be damaged. needs_journal: repair refuses without
+    `--journal`, and nobody knows what is readable behind that.
     """
 
     path: str
@@ -92,6 +79,7 @@ class DirectoryReport:
     partitions: list[PartitionReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     scrub: Progress | None = None
+    needs_journal: bool = False
 
     def all_findings(self) -> Iterator[Finding]:
         """The directory's own and those of its partitions."""

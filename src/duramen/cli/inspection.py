@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import posixpath
+from collections.abc import Mapping
 
 from duramen.cli.findings import DirectoryReport, Finding, PartitionReport, damage_told
+from duramen.cli.known import KnownLog, known_logs
+from duramen.cli.repair import readable, survey_log
 from duramen.cli.segment_check import NO_OFFSET, Replaced, SegmentCheck, Tick
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import TopicPartition
@@ -28,7 +31,7 @@ from duramen.storage.checkpoints import (
     read_file,
     read_offsets,
 )
-from duramen.storage.foretelling import Foretold, foretell, key_of_directory, synced_ends
+from duramen.storage.foretelling import Foretold
 from duramen.storage.journal_reader import JournalContents, read_journal
 from duramen.storage.losses import gap_behind
 from duramen.storage.producer_files import decode_kafka, decode_ours
@@ -65,7 +68,7 @@ def verify_directory(
         report.scrub = read_progress(disk, path)
         journal = _verify_journal(disk, report)
         points = recovery_points(disk, path)
-        foretold = {} if clean else foretell(disk, path, journal)
+        known = known_logs(disk, path, journal)
         if disk.exists(posixpath.join(path, CHECKPOINT)) and read_checkpoint(disk, path) is None:
             what = "it cannot be read"
             report.findings.append(Finding("index", posixpath.join(path, CHECKPOINT), 0, 0, -1, what))
@@ -81,23 +84,27 @@ def verify_directory(
                 except NotADirectoryError:
                     continue  # a file of such a name, which no start looks at either
                 synced = None if clean else points.get(tp, 0)
-                key = key_of_directory(disk, inside)
-                left = None if key is None else foretold.get(key)
-                report.partitions.append(
-                    verify_partition(disk, inside, tick, synced=synced, foretold=left, decode=decode)
-                )
+                log = known.log(disk, path, name)
+                partition = verify_partition(disk, inside, tick, synced=synced, foretold=log.foretold, decode=decode)
+                partition.readable = _readable(disk, path, partition, log)
+                report.partitions.append(partition)
         if clean:
-            ends, known = (
-                read_offsets(disk, posixpath.join(path, RECOVERY_POINT)),
-                "it went up to {} at the last clean stop",
-            )
+            _verify_ends(report, known.ends, "it went up to {} at the last clean stop", only)
         else:
-            ends, known = synced_ends(disk, path, journal), "it was synced up to {}"
-        _verify_ends(report, ends, known, only)
+            _verify_ends(report, known.least_ends, "it was synced up to {}", only)
         return report
     finally:
         if lock is not None:
             lock.release()
+
+
+def _readable(disk: Disk, path: str, report: PartitionReport, known: KnownLog) -> list[tuple[int, int]]:
+    """First and last offsets of what a start leaves of a log, and a repair where it needs one."""
+    if report.is_damaged:
+        return readable(survey_log(disk, path, report.name, known), known)
+    first, end = (report.segments[0].base_offset, report.segments[-1].next_offset) if report.segments else (0, 0)
+    start, end = max(first, known.start_offset), known.end(end)
+    return [(start, end - 1)] if start < end else []
 
 
 def _lock(disk: Disk, path: str) -> DirectoryLock | None:
@@ -110,7 +117,7 @@ def _lock(disk: Disk, path: str) -> DirectoryLock | None:
         return None
 
 
-def _verify_ends(report: DirectoryReport, points: dict[TopicPartition, int], known: str, only: str | None) -> None:
+def _verify_ends(report: DirectoryReport, points: Mapping[TopicPartition, int], known: str, only: str | None) -> None:
     """Every log reaches as far as is known of it; what is gone is damage."""
     ends = {partition.name: partition.segments[-1].next_offset for partition in report.partitions if partition.segments}
     damaged = {finding.path for finding in report.all_findings() if finding.kind == "damage"}
@@ -137,6 +144,7 @@ def _verify_journal(disk: Disk, report: DirectoryReport) -> JournalContents:
     if disk.exists(posixpath.join(report.path, FORGONE)):
         what = "a repair without the journal was interrupted: `duramen log repair --journal` finishes it"
         report.findings.append(Finding("damage", posixpath.join(report.path, FORGONE), 0, 0, -1, what))
+        report.needs_journal = True
     journal = read_journal(disk, report.path)
     try:
         checkpoint = read_checkpoint(disk, report.path)
@@ -150,6 +158,7 @@ def _verify_journal(disk: Disk, report: DirectoryReport) -> JournalContents:
             report.findings.append(Finding("index", posixpath.join(report.path, CHECKPOINT), 0, 0, -1, what))
         if journal.damage is not None:
             report.findings.append(damage_told(journal.damage))
+            report.needs_journal |= not report.clean
         if journal.torn_entries:
             what = f"{journal.torn_entries} journal entries behind a gap were never acknowledged"
             report.findings.append(Finding("tail", report.path, 0, 0, -1, what))

@@ -15,7 +15,7 @@ from duramen.cli.inspection import segments_of, verify_directory
 from duramen.cli.moments import iso
 from duramen.cli.output import Progress, human_bytes, plural, print_json, print_table
 from duramen.cli.records import Incoming, to_full, to_json
-from duramen.cli.repair import DEFAULT_DIRECTORY, ends_with_2
+from duramen.cli.repair import DEFAULT_DIRECTORY, ends_with_2, ranges
 from duramen.cli.repair import command as repair
 from duramen.cli.segment_check import DECODED_BYTES_MAX
 from duramen.errors import DuramenError
@@ -167,9 +167,9 @@ def _print(report: DirectoryReport) -> None:
     for finding in findings:
         click.echo(_line(finding))
     for partition in report.partitions:
-        if any(finding.kind == "damage" for finding in partition.findings):
-            parts = ", ".join(f"{first}..{last}" for first, last in partition.readable)
-            click.echo(f"{partition.name}: readable offsets: {parts or 'none'}; `duramen log repair` keeps them")
+        if partition.is_damaged:
+            when = "in its segments" if report.needs_journal else "after `duramen log repair`"
+            click.echo(f"{partition.name}: readable {when}: {ranges(partition.readable)}")
     records_found = sum(partition.records for partition in report.partitions)
     size = sum(partition.size for partition in report.partitions)
     verdict = "everything is sound"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import SystemRandom
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from duramen.cli.connection import sentence
+from duramen.cli.known import KnownLog, known_logs
 from duramen.cli.output import human_bytes, plural, print_json, reason
 from duramen.cli.topic import confirm
 from duramen.errors import CorruptLogError, DuramenError, StorageError
@@ -20,15 +21,13 @@ from duramen.ports import Disk
 from duramen.storage.checkpoints import (
     CLEAN_SHUTDOWN,
     LOCK,
-    RECOVERY_POINT,
     DirectoryCheckpoint,
     LogPoint,
     parse_partition_name,
-    read_offsets,
 )
 from duramen.storage.directory_start import refuse_half_done
 from duramen.storage.disk import RealDisk
-from duramen.storage.foretelling import Foretold, foretell, key_of_directory, synced_ends
+from duramen.storage.foretelling import Foretold
 from duramen.storage.forgoing import (
     Forgone,
     finish,
@@ -42,10 +41,9 @@ from duramen.storage.forgoing import (
 from duramen.storage.journal_reader import read_journal
 from duramen.storage.journal_salvage import JournalLoss, survey_journal
 from duramen.storage.losses import LOST
-from duramen.storage.recovery_plan import LogKey
 from duramen.storage.repairing import DROPPED, Action, Repair, survey
 from duramen.storage.segment import log_name
-from duramen.storage.vouching import checkpoint_of_stop, forget_segments
+from duramen.storage.vouching import forget_segments
 
 DEFAULT_DIRECTORY = "./duramen-data"
 
@@ -73,13 +71,14 @@ def ends_with_2() -> Iterator[None]:
 class DirectoryRepair:
     """What a data directory needs. recovers: it was not stopped cleanly, so the journal comes first.
 
-    checkpoint: of our clean stop, if that was the last one and is to be believed.
+    checkpoint: of our clean stop, if that was the last one and is to be believed. readable: by partition's name.
     """
 
     path: str
     recovers: bool
     checkpoint: DirectoryCheckpoint | None = None
     repairs: list[Repair] = field(default_factory=list)
+    readable: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
 
     @property
     def actions(self) -> list[Action]:
@@ -107,25 +106,16 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
     """
     identity(disk, path)
     refuse_half_done(disk, path)
-    found = DirectoryRepair(path, recovers=not disk.exists(posixpath.join(path, CLEAN_SHUTDOWN)))
-    least: dict[TopicPartition, int] = {}
-    foretold: Mapping[LogKey, Foretold] = {}
-    if found.recovers:
-        journal = read_journal(disk, path)
-        journal.close()
-        if journal.damage is not None:
-            raise StorageError(
-                f"{path}: the journal itself is damaged ({journal.damage}). Acknowledged records in it may exist "
-                "nowhere else; look for a copy of the file. To go on with what the segments hold, use --journal: it "
-                "puts the journal aside and says what may be missing"
-            )
-        least = synced_ends(disk, path, journal)
-        foretold = foretell(disk, path, journal)
-    found.checkpoint = checkpoint_of_stop(disk, path)
-    points = {} if found.checkpoint is None else {point.tp: point for point in found.checkpoint.logs.values()}
-    ends = {tp: point.recovery_point for tp, point in points.items()}
-    if found.checkpoint is None and not found.recovers:  # after another stop only its recovery tells
-        ends = read_offsets(disk, posixpath.join(path, RECOVERY_POINT))
+    journal = read_journal(disk, path)
+    journal.close()
+    known = known_logs(disk, path, journal)
+    if not known.clean and journal.damage is not None:
+        raise StorageError(
+            f"{path}: the journal itself is damaged ({journal.damage}). Acknowledged records in it may exist "
+            "nowhere else; look for a copy of the file. To go on with what the segments hold, use --journal: it "
+            "puts the journal aside and says what may be missing"
+        )
+    found = DirectoryRepair(path, recovers=not known.clean, checkpoint=known.checkpoint)
     for name in disk.list_directory(path):
         tp = parse_partition_name(name)
         if tp is None or (only is not None and only not in (tp, tp.topic)):
@@ -134,13 +124,36 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
             disk.list_directory(posixpath.join(path, name))
         except NotADirectoryError:
             continue
-        key = key_of_directory(disk, posixpath.join(path, name))
-        coming = None if key is None else foretold.get(key)
-        repair = survey(disk, path, name, ends.get(tp), points.get(tp), least.get(tp, 0), coming)
-        if coming is not None:
-            _leave_to_recovery(repair, coming)
+        log = known.log(disk, path, name)
+        repair = survey_log(disk, path, name, log)
         found.repairs.append(repair)
+        found.readable[name] = readable(repair, log)
     return found
+
+
+def survey_log(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
+    """What the partition `name` of a data directory needs behind its recovery; reads all of it. OSError."""
+    repair = survey(disk, path, name, known.end_offset, known.point, known.least_end, known.foretold)
+    if known.foretold is not None:
+        _leave_to_recovery(repair, known.foretold)
+    return repair
+
+
+def readable(repair: Repair, known: KnownLog) -> list[tuple[int, int]]:
+    """First and last offsets of what the repair, and the start behind it, leave of the log."""
+    gaps = sorted((a.first_offset, a.last_offset) for a in repair.actions if a.kind == DROPPED and a.first_offset >= 0)
+    position = max(known.start_offset, repair.segments[0].base_offset if repair.segments else 0)
+    end = known.end(max((segment.next_offset for segment in repair.segments), default=0))
+    kept = []
+    for first, last in gaps:
+        if 0 <= last < first:
+            continue
+        if position < min(first, end):
+            kept.append((position, min(first, end) - 1))
+        position = max(position, end if last < 0 else last + 1)
+    if position < end:
+        kept.append((position, end - 1))
+    return kept
 
 
 def _leave_to_recovery(repair: Repair, foretold: Foretold) -> None:
@@ -338,27 +351,15 @@ def _print(found: DirectoryRepair) -> None:
         click.echo(f"{action.kind}: {action.path}{where}: {action.what}{offsets}")
     for repair in found.repairs:
         if any(action.kind == DROPPED for action in repair.actions):
-            click.echo(f"{repair.name}: readable afterwards: {_readable(repair)}")
+            click.echo(f"{repair.name}: readable afterwards: {ranges(found.readable[repair.name])}")
     if not found.actions:
         more = " as far as can be seen before a start; ask again after it and a clean stop" if found.recovers else ""
         click.echo(f"{found.path}: nothing to repair{more}")
 
 
-def _readable(repair: Repair) -> str:
-    """Offset ranges of the log that stay."""
-    gaps = sorted((a.first_offset, a.last_offset) for a in repair.actions if a.kind == DROPPED and a.first_offset >= 0)
-    position = repair.segments[0].base_offset if repair.segments else 0
-    end = (
-        repair.end_offset if repair.end_offset is not None else max((s.next_offset for s in repair.segments), default=0)
-    )
-    parts = []
-    for first, last in gaps:
-        if first > position:
-            parts.append(f"{position}..{first - 1}")
-        position = end if last < 0 else last + 1
-    if position < end:
-        parts.append(f"{position}..{end - 1}")
-    return ", ".join(parts) or "nothing"
+def ranges(readable: list[tuple[int, int]]) -> str:
+    """Offset ranges for people."""
+    return ", ".join(f"{first}..{last}" for first, last in readable) or "nothing"
 
 
 def _as_json(found: DirectoryRepair, *, done: bool) -> dict[str, Any]:
@@ -368,6 +369,8 @@ def _as_json(found: DirectoryRepair, *, done: bool) -> dict[str, Any]:
         "done": done,
         "actions": [action._asdict() for action in found.actions],
         "partitions": [
-            {"partition": repair.name, "readable": _readable(repair)} for repair in found.repairs if repair.actions
+            {"partition": repair.name, "readable": ranges(found.readable[repair.name])}
+            for repair in found.repairs
+            if repair.actions
         ],
     }

@@ -1,0 +1,89 @@
+"""What a data directory says of its logs beside their segments: `log verify` and `log repair` judge by the same."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from duramen.model import TopicPartition
+from duramen.ports import Disk
+from duramen.storage.checkpoints import (
+    CLEAN_SHUTDOWN,
+    LOG_START,
+    RECOVERY_POINT,
+    DirectoryCheckpoint,
+    LogPoint,
+    parse_partition_name,
+    read_checkpoint,
+    read_offsets,
+)
+from duramen.storage.foretelling import Foretold, foretell, key_of_directory, synced_ends
+from duramen.storage.journal_reader import JournalContents
+from duramen.storage.recovery_plan import LogKey
+from duramen.storage.vouching import checkpoint_of_stop
+
+
+class KnownLog(NamedTuple):
+    """Of one log. end_offset: by the last clean stop; least_end: what it must reach after another; None, 0: unknown.
+
+    start_offset: the first that readers see. point: what the checkpoint of a clean stop of ours says; foretold: what
+    the recovery that is still to come makes of it.
+    """
+
+    start_offset: int = 0
+    end_offset: int | None = None
+    least_end: int = 0
+    point: LogPoint | None = None
+    foretold: Foretold | None = None
+
+    def end(self, found: int) -> int:
+        """The log's end behind the start, where its segments end with `found` now."""
+        if self.foretold is None or self.foretold.plan.end is None:
+            return found if self.end_offset is None else self.end_offset
+        plan_end = self.foretold.plan.end.offset
+        return plan_end if self.foretold.plan.accept_from is None else max(plan_end, found)
+
+
+class KnownLogs(NamedTuple):
+    """Of a directory. checkpoint: of our clean stop, if that was the last one and is to be believed."""
+
+    clean: bool
+    checkpoint: DirectoryCheckpoint | None
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    least_ends: Mapping[TopicPartition, int]
+    foretold: Mapping[LogKey, Foretold]
+
+    def log(self, disk: Disk, directory: str, name: str) -> KnownLog:
+        """Of the log in a partition's directory of that name. OSError."""
+        tp = parse_partition_name(name)
+        key = key_of_directory(disk, posixpath.join(directory, name))
+        if tp is None:
+            return KnownLog()
+        points = () if self.checkpoint is None else self.checkpoint.logs.values()
+        point = next((each for each in points if each.tp == tp), None)
+        foretold = None if key is None else self.foretold.get(key)
+        start = self.starts.get(tp, 0) if foretold is None else foretold.plan.start
+        return KnownLog(start, self.ends.get(tp), self.least_ends.get(tp, 0), point, foretold)
+
+
+def known_logs(disk: Disk, path: str, journal: JournalContents) -> KnownLogs:
+    """Reads the small files of a data directory, whose journal this is. OSError."""
+    clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
+    checkpoint = checkpoint_of_stop(disk, path)
+    starts = read_offsets(disk, posixpath.join(path, LOG_START))
+    ends: Mapping[TopicPartition, int] = {}
+    least_ends: Mapping[TopicPartition, int] = {}
+    foretold: Mapping[LogKey, Foretold] = {}
+    if checkpoint is not None:
+        ends = {point.tp: point.recovery_point for point in checkpoint.logs.values()}
+    elif clean:
+        ends = read_offsets(disk, posixpath.join(path, RECOVERY_POINT))
+    if not clean:  # then only its recovery tells the ends
+        least_ends = synced_ends(disk, path, journal)
+        foretold = foretell(disk, path, journal)
+    believed = checkpoint if clean else read_checkpoint(disk, path)
+    if believed is not None:
+        starts = {point.tp: point.start_offset for point in believed.logs.values()}
+    return KnownLogs(clean, checkpoint, starts, ends, least_ends, foretold)

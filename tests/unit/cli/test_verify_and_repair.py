@@ -1,0 +1,92 @@
+"""What `duramen log verify` says stays readable is what `duramen log repair` says and leaves."""
+
+from __future__ import annotations
+
+import pytest
+from repair_world import Harm, Segments, filled, opened, scribble
+from storage_workload import read_all
+
+from duramen.cli.findings import PartitionReport
+from duramen.cli.inspection import verify_directory
+from duramen.cli.repair import apply, survey_directory
+from duramen.sim.disk import CrashDisk
+from duramen.storage.repairing import DROPPED
+
+Ranges = list[tuple[int, int]]
+
+
+def verified(disk: CrashDisk) -> PartitionReport:
+    (partition,) = verify_directory(disk, "/data", lambda size: None).partitions
+    return partition
+
+
+def rewritten(disk: CrashDisk, path: str, content: bytes) -> None:
+    file = disk.open(path, create=True, write=True)
+    file.truncate(0)
+    file.pwritev([content], 0)
+    file.sync()
+    file.close()
+
+
+def stray_bytes(disk: CrashDisk, segments: Segments) -> None:
+    path = segments[1][0]
+    rewritten(disk, path, disk.contents()[path] + b"\0")
+
+
+def cut(disk: CrashDisk, segments: Segments) -> None:
+    path = segments[1][0]
+    rewritten(disk, path, disk.contents()[path][:700])
+
+
+def another_logs(disk: CrashDisk, segments: Segments) -> None:
+    rewritten(disk, segments[1][0], disk.contents()[segments[2][0]])
+
+
+def missing_bytes(disk: CrashDisk, segments: Segments) -> None:
+    path = segments[-1][0]
+    content = disk.contents()[path]
+    rewritten(disk, path, content[:100] + content[250:])
+
+
+def gone(disk: CrashDisk, segments: Segments) -> None:
+    disk.remove(segments[2][0])
+
+
+def flipped_bit(disk: CrashDisk, segments: Segments) -> None:
+    disk.damage(segments[1][0], 500)
+
+
+def two_places(disk: CrashDisk, segments: Segments) -> None:
+    scribble(disk, segments[1][0], 100, 50)
+    scribble(disk, segments[3][0], 400, 900)
+
+
+@pytest.mark.parametrize("harm", [stray_bytes, cut, another_logs, missing_bytes, gone, flipped_bit, two_places])
+def test_verify_promises_what_repair_says_and_leaves(harm: Harm) -> None:
+    disk = CrashDisk()
+    records, segments = filled(disk)
+    harm(disk, segments)
+    report = verified(disk)
+    assert report.is_damaged
+    found = survey_directory(disk, "/data")
+    assert report.readable == found.readable[report.name]
+    lost = {
+        offset
+        for action in found.actions
+        if action.kind == DROPPED
+        for offset in range(action.first_offset, action.last_offset + 1)
+    }
+    promised = {offset for first, last in report.readable for offset in range(first, last + 1)}
+    assert promised == set(records) - lost
+    apply(disk, found)
+    assert not verified(disk).is_damaged
+    directory, log = opened(disk)
+    assert read_all(log) == {offset: records[offset] for offset in promised}
+    directory.close(clean=True)
+
+
+def test_bytes_behind_a_segment_take_nothing_from_the_log() -> None:
+    disk = CrashDisk()
+    records, segments = filled(disk)
+    stray_bytes(disk, segments)
+    assert verified(disk).readable == [(0, max(records))]
