@@ -333,7 +333,7 @@ class Reader:
         positions = self._positions
 
         def checked(found: ColdRead) -> bool:
-            if found.damage is not None:
+            if found.damage is not None and self._hot.generation == generation:
                 self.notices = _noticed(self.notices, found.damage)
             if not found.data:
                 if found.position == segment.flushed and self._positions is positions:

@@ -16,11 +16,12 @@ from duramen.server.coordinators import MAX_BATCH_BYTES
 from duramen.server.dispatch import MAX_ELEMENTS_OF_ONE_DECISION, TABLE
 from duramen.server.handlers import excessive, metadata
 from duramen.server.handlers.offset_delete import MAX_AT_ONCE
+from duramen.server.request import STEP
 from duramen.wire.messages import API
 
 ELEMENTS = 12_000
-MOST_LINES = 3 * ELEMENTS
-"""Of Python in one turn of the loop: what a set or a dict of all elements takes, and nothing more."""
+MOST_LINES = 2 * ELEMENTS + 150 * STEP
+"""Of Python in one turn of the loop: what a set or a dict of all elements takes, and one step."""
 
 
 class LineCount:
