@@ -64,7 +64,7 @@ class Action(NamedTuple):
     """One thing to do to a file. Bytes start..end of it.
 
     kind: RESTORED (a flipped bit is turned back), DROPPED (bytes go to `side_file`; offsets first..last become a gap)
-    or REMOVED (a file that the next start makes again).
+    or REMOVED (a file that the next start makes again, or that speaks of a segment that is not there).
     """
 
     kind: str
@@ -564,7 +564,7 @@ def _readable_seal(disk: Disk, path: str, size: int) -> bool:
 
 
 def _unreadable(disk: Disk, path: str, names: list[str], segments: list[SegmentRepair]) -> list[Action]:
-    """Side files that cannot be what they should be: the next start makes them again."""
+    """Side files that cannot be what they should be, and seals of segments that are not there."""
     found: list[Action] = []
     sizes = {segment.base_offset: segment for segment in segments}
     for name in names:
@@ -589,5 +589,7 @@ def _unreadable(disk: Disk, path: str, names: list[str], segments: list[SegmentR
             sound = decode_time_index(content, 2**31) is not None
         if not sound:
             what = "it is damaged; the next start makes it again"
+            if segment is None and name.endswith((SEAL, SEALING)):
+                what = "the segment that it speaks of is not there"
             found.append(Action(REMOVED, inside, 0, len(content), -1, -1, what))
     return found

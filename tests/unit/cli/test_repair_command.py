@@ -110,7 +110,7 @@ def test_a_missing_segment_is_a_gap_that_is_told_once() -> None:
     assert (finding.kind, finding.offset, finding.last_offset) == ("damage", *missing)
     action, *others = survey_directory(disk, "/data").actions
     assert (action.kind, action.first_offset, action.last_offset) == (DROPPED, *missing)
-    assert {each.kind for each in others} == {REMOVED}  # what lay beside it
+    assert {(each.kind, each.what) for each in others} == {(REMOVED, "the segment that it speaks of is not there")}
     apply(disk, survey_directory(disk, "/data"))
     assert [(loss["first_offset"], loss["last_offset"]) for loss in losses(disk, "/data")] == [missing]
     assert findings(disk) == []
