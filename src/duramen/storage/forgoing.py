@@ -38,7 +38,7 @@ from duramen.storage.journal_salvage import JournalLoss, put_aside, write_down
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.repairing import DROPPED, Repair, survey
 from duramen.storage.segment import log_name, parse_base
-from duramen.storage.vouching import compare_identity
+from duramen.storage.vouching import compare_identity, refuse_other_identity
 from duramen.wire.checksum import crc32c
 
 JOURNAL = "(journal)"
@@ -151,18 +151,23 @@ def _move_ends(disk: Disk, path: str, ends: dict[LogKey, int]) -> list[dict[str,
 
 
 def identity(disk: Disk, path: str) -> MetaProperties:
-    """Whose data directory it is, as the next start finds out; StorageError when it is none, or nobody knows."""
+    """Whose data directory it is, as the next start finds out.
+
+    StorageError when it is none, nobody knows, or two files say different things.
+    """
     name = posixpath.join(path, META_PROPERTIES)
     content = read_file(disk, name)
     try:
         if content is None:
             raise StorageError(f"{path} is no data directory: it has no {META_PROPERTIES}")
-        return decode_meta(content, name)
+        found = decode_meta(content, name)
     except StorageError:
         kept, _ = compare_identity(disk, path)  # a start makes the file again from what we keep of it
         if kept is None:
             raise
         return kept
+    refuse_other_identity(disk, path)
+    return found
 
 
 def settle(disk: Disk, path: str, now_ms: int, entropy: Entropy, *, forgo: bool = False) -> None:

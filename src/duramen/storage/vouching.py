@@ -229,9 +229,24 @@ def check_identity(disk: Disk, path: str, damage: list[str]) -> None:
     if found is None:
         replace_file(disk, name, encode_meta(vouched.identity))
         damage.append(f"{name}: it was missing or damaged; it was made again from {VOUCHED}")
-    elif found != vouched.identity:
+    else:
+        _refuse_other(name, found, vouched.identity)
+
+
+def refuse_other_identity(disk: Disk, path: str) -> None:
+    """StorageError where a start refuses, for `meta.properties` and what we keep of it differ."""
+    content = read_file(disk, posixpath.join(path, VOUCHED))
+    vouched = None if content is None else decode_vouched(content)
+    name = posixpath.join(path, META_PROPERTIES)
+    content = read_file(disk, name)
+    if vouched is not None and content is not None:
+        _refuse_other(name, decode_meta(content, name), vouched.identity)
+
+
+def _refuse_other(name: str, found: MetaProperties, kept: MetaProperties) -> None:
+    if found != kept:
         raise StorageError(
-            f"{name} says {_named(found)}, {VOUCHED} says {_named(vouched.identity)}: one of them is damaged. "
+            f"{name} says {_named(found)}, {VOUCHED} says {_named(kept)}: one of them is damaged. "
             f"Correct {META_PROPERTIES}, or remove {VOUCHED} if that is wrong"
         )
 

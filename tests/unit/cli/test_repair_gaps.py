@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from repair_world import TP, filled, findings, opened
+from repair_world import TP, filled, findings, opened, scribble
 
 from duramen.cli.repair import apply, survey_directory
+from duramen.errors import StorageError
 from duramen.sim.disk import CrashDisk
 from duramen.storage.checkpoints import encode_offsets, replace_file
 from duramen.storage.forgoing import settle
@@ -341,3 +342,19 @@ def test_whose_directory_it_is_may_be_known_from_what_is_kept_of_it() -> None:
     filled(disk)
     rewrite(disk, "/data/meta.properties", b"nothing")
     assert survey_directory(disk, "/data").actions == []
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_directory_that_no_start_takes_for_its_own_is_not_repaired(clean: bool) -> None:
+    """Repaired it would still be refused, and nobody knows whose records they are."""
+    disk = CrashDisk()
+    _, segments = filled(disk, clean=clean)
+    scribble(disk, segments[0][0], 30, 50)
+    content = disk.contents()["/data/meta.properties"]
+    rewrite(disk, "/data/meta.properties", content.replace(b"cluster.id=", b"cluster.id=x"))
+    with pytest.raises(StorageError, match="one of them is damaged") as refused:
+        start(disk)
+    with pytest.raises(StorageError) as told:
+        survey_directory(disk, "/data")
+    assert str(told.value) == str(refused.value)
+    assert ("damage", "/data/meta.properties") in [(finding.kind, finding.path) for finding in findings(disk)]
