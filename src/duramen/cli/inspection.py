@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import posixpath
 from collections.abc import Mapping
+from contextlib import closing
 
 from duramen.cli.findings import DirectoryReport, Finding, PartitionReport, damage_told
 from duramen.cli.known import KnownLog, known_logs
@@ -66,9 +67,10 @@ def verify_directory(
         for name, made_again, what in wrong:
             report.findings.append(Finding("index" if made_again else "damage", name, 0, 0, -1, what))
         report.scrub = read_progress(disk, path)
-        journal = _verify_journal(disk, report)
+        with closing(read_journal(disk, path)) as journal:
+            _verify_journal(disk, journal, report)
+            known = known_logs(disk, path, journal)
         points = recovery_points(disk, path)
-        known = known_logs(disk, path, journal)
         if disk.exists(posixpath.join(path, CHECKPOINT)) and read_checkpoint(disk, path) is None:
             what = "it cannot be read"
             report.findings.append(Finding("index", posixpath.join(path, CHECKPOINT), 0, 0, -1, what))
@@ -140,31 +142,26 @@ def recovery_points(disk: Disk, path: str) -> dict[TopicPartition, int]:
     return read_offsets(disk, posixpath.join(path, RECOVERY_POINT))
 
 
-def _verify_journal(disk: Disk, report: DirectoryReport) -> JournalContents:
+def _verify_journal(disk: Disk, journal: JournalContents, report: DirectoryReport) -> None:
     if disk.exists(posixpath.join(report.path, FORGONE)):
         what = "a repair without the journal was interrupted: `duramen log repair --journal` finishes it"
         report.findings.append(Finding("damage", posixpath.join(report.path, FORGONE), 0, 0, -1, what))
         report.needs_journal = True
-    journal = read_journal(disk, report.path)
-    try:
-        checkpoint = read_checkpoint(disk, report.path)
-        if journal.generation >= 0:
-            report.journal_entries = len(journal.entries)
-        elif checkpoint is not None and not report.clean:
-            what = "the journal is missing, and with it what was acknowledged since the last checkpoint"
-            report.findings.append(Finding("damage", report.path, 0, 0, -1, what))
-        if checkpoint is not None and is_outdated(disk, report.path, checkpoint, journal):
-            what = "it is older than the last one that was written"
-            report.findings.append(Finding("index", posixpath.join(report.path, CHECKPOINT), 0, 0, -1, what))
-        if journal.damage is not None:
-            report.findings.append(damage_told(journal.damage))
-            report.needs_journal |= not report.clean
-        if journal.torn_entries:
-            what = f"{journal.torn_entries} journal entries behind a gap were never acknowledged"
-            report.findings.append(Finding("tail", report.path, 0, 0, -1, what))
-    finally:
-        journal.close()
-    return journal
+    checkpoint = read_checkpoint(disk, report.path)
+    if journal.generation >= 0:
+        report.journal_entries = len(journal.entries)
+    elif checkpoint is not None and not report.clean:
+        what = "the journal is missing, and with it what was acknowledged since the last checkpoint"
+        report.findings.append(Finding("damage", report.path, 0, 0, -1, what))
+    if checkpoint is not None and is_outdated(disk, report.path, checkpoint, journal):
+        what = "it is older than the last one that was written"
+        report.findings.append(Finding("index", posixpath.join(report.path, CHECKPOINT), 0, 0, -1, what))
+    if journal.damage is not None:
+        report.findings.append(damage_told(journal.damage))
+        report.needs_journal |= not report.clean
+    if journal.torn_entries:
+        what = f"{journal.torn_entries} journal entries behind a gap were never acknowledged"
+        report.findings.append(Finding("tail", report.path, 0, 0, -1, what))
 
 
 def _verify_snapshots(disk: Disk, path: str, findings: list[Finding]) -> None:

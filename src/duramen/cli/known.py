@@ -18,7 +18,7 @@ from duramen.storage.checkpoints import (
     read_checkpoint,
     read_offsets,
 )
-from duramen.storage.foretelling import Foretold, foretell, key_of_directory, synced_ends
+from duramen.storage.foretelling import Foretold, foretell, key_of_directory, keys_by_name, synced_ends
 from duramen.storage.journal_reader import JournalContents
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.vouching import checkpoint_of_stop
@@ -54,11 +54,12 @@ class KnownLogs(NamedTuple):
     ends: Mapping[TopicPartition, int]
     least_ends: Mapping[TopicPartition, int]
     foretold: Mapping[LogKey, Foretold]
+    named: Mapping[TopicPartition, LogKey]
 
     def log(self, disk: Disk, directory: str, name: str) -> KnownLog:
         """Of the log in a partition's directory of that name. OSError."""
         tp = parse_partition_name(name)
-        key = key_of_directory(disk, posixpath.join(directory, name))
+        key = key_of_directory(disk, posixpath.join(directory, name), self.named)
         if tp is None:
             return KnownLog()
         points = () if self.checkpoint is None else self.checkpoint.logs.values()
@@ -69,7 +70,7 @@ class KnownLogs(NamedTuple):
 
 
 def known_logs(disk: Disk, path: str, journal: JournalContents) -> KnownLogs:
-    """Reads the small files of a data directory, whose journal this is. OSError."""
+    """Reads the small files of a data directory, whose journal this is, open. OSError."""
     clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
     checkpoint = checkpoint_of_stop(disk, path)
     starts = read_offsets(disk, posixpath.join(path, LOG_START))
@@ -80,10 +81,12 @@ def known_logs(disk: Disk, path: str, journal: JournalContents) -> KnownLogs:
         ends = {point.tp: point.recovery_point for point in checkpoint.logs.values()}
     elif clean:
         ends = read_offsets(disk, posixpath.join(path, RECOVERY_POINT))
+    named: Mapping[TopicPartition, LogKey] = {}
     if not clean:  # then only its recovery tells the ends
-        least_ends = synced_ends(disk, path, journal)
-        foretold = foretell(disk, path, journal)
+        named = keys_by_name(disk, path, journal)
+        least_ends = synced_ends(disk, path, journal, named)
+        foretold = foretell(disk, path, journal, named)
     believed = checkpoint if clean else read_checkpoint(disk, path)
     if believed is not None:
         starts = {point.tp: point.start_offset for point in believed.logs.values()}
-    return KnownLogs(clean, checkpoint, starts, ends, least_ends, foretold)
+    return KnownLogs(clean, checkpoint, starts, ends, least_ends, foretold, named)

@@ -106,9 +106,8 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
     """
     identity(disk, path)
     refuse_half_done(disk, path)
-    journal = read_journal(disk, path)
-    journal.close()
-    known = known_logs(disk, path, journal)
+    with contextlib.closing(read_journal(disk, path)) as journal:
+        known = known_logs(disk, path, journal)
     if not known.clean and journal.damage is not None:
         raise StorageError(
             f"{path}: the journal itself is damaged ({journal.damage}). Acknowledged records in it may exist "

@@ -16,7 +16,6 @@ from typing import NamedTuple
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_from_text, topic_id_text
 from duramen.ports import Disk, Entropy
-from duramen.storage import kinds
 from duramen.storage.checkpoints import (
     CHECKPOINT,
     CLEAN_SHUTDOWN,
@@ -54,6 +53,7 @@ from duramen.storage.vouching import (
     check_identity,
     deleted_here,
     is_outdated,
+    journaled_ids,
     read_vouched,
     restore,
 )
@@ -302,7 +302,7 @@ def _identified(disk: Disk, path: str, found: list[Found], state: StartState) ->
             known.append(partition)
             continue
         if made is None:
-            made = _journaled_ids(disk, path, state.contents)
+            made = journaled_ids(disk, path, state.contents)
         if partition.tp in made:
             metadata = posixpath.join(partition.path, PARTITION_METADATA)
             replace_file(disk, metadata, encode_partition_metadata(topic_id_text(made[partition.tp])))
@@ -320,27 +320,13 @@ def _identified(disk: Disk, path: str, found: list[Found], state: StartState) ->
     return known
 
 
-def _journaled_ids(disk: Disk, path: str, contents: JournalContents) -> dict[TopicPartition, TopicId]:
-    """Topic ids of the logs that were made since the last checkpoint, and not deleted."""
-    made: dict[TopicPartition, TopicId] = {}
-    gone = set(deleted_here(disk, path))
-    for entry in contents.entries:
-        key = entry.topic_id, entry.partition
-        if entry.kind == kinds.CREATE and key not in gone:
-            name = bytes(contents.parts[entry.part].data(entry.data_position, entry.size))
-            made[TopicPartition(name.decode(), entry.partition)] = entry.topic_id
-        elif entry.kind == kinds.DELETE:
-            made = {tp: topic_id for tp, topic_id in made.items() if (topic_id, tp.partition) != key}
-    return made
-
-
 def _check_names(
     disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, found: list[Found], contents: JournalContents
 ) -> None:
     """StorageError for two directories of one partition, as a copy makes them, or one that has not its name."""
     names = {key: point.tp for key, point in checkpoint.logs.items()} if checkpoint is not None else {}
     if any(partition.key not in names for partition in found):
-        names |= {(topic_id, tp.partition): tp for tp, topic_id in _journaled_ids(disk, path, contents).items()}
+        names |= {(topic_id, tp.partition): tp for tp, topic_id in journaled_ids(disk, path, contents).items()}
     homes: dict[LogKey, Found] = {}
     for partition in found:
         other = homes.setdefault(partition.key, partition)

@@ -15,6 +15,7 @@ from duramen.ports import Disk
 from duramen.storage import kinds
 from duramen.storage.checkpoints import (
     PARTITION_METADATA,
+    DirectoryCheckpoint,
     LogPoint,
     decode_partition_metadata,
     parse_partition_name,
@@ -26,7 +27,7 @@ from duramen.storage.recovery_plan import LogKey, Plan, Point, Write, make_plans
 from duramen.storage.scan import crc_of
 from duramen.storage.segment import log_name
 from duramen.storage.segment_lists import Wanted
-from duramen.storage.vouching import is_outdated, read_vouched
+from duramen.storage.vouching import deleted_here, is_outdated, journaled_ids, read_vouched
 
 
 class Foretold(NamedTuple):
@@ -83,13 +84,16 @@ class Foretold(NamedTuple):
         return self.plan.replaces(0, 0) and all(map(self.plan.remakes, self.plan.writes))
 
 
-def foretell(disk: Disk, path: str, journal: JournalContents) -> Mapping[LogKey, Foretold]:
-    """By log; nothing of those of which nobody knows where they end. OSError."""
-    checkpoint = read_checkpoint(disk, path)
-    if checkpoint is None or journal.generation < 0 or journal.damage is not None:
+def foretell(
+    disk: Disk, path: str, journal: JournalContents, named: Mapping[TopicPartition, LogKey]
+) -> Mapping[LogKey, Foretold]:
+    """By log; nothing of those of which nobody knows where they end. named: see `keys_by_name`. OSError."""
+    if journal.generation < 0 or journal.damage is not None:
         return {}
-    if is_outdated(disk, path, checkpoint, journal):
-        return {}
+    checkpoint = _believed(disk, path, journal)
+    if checkpoint is None:
+        plans = make_plans(journal.entries, {}).items()
+        return {key: Foretold(plan, Wanted()) for key, plan in plans if plan.created and not plan.deleted}
     vouched = read_vouched(disk, path, checkpoint)
     found = {}
     for key, plan in make_plans(journal.entries, checkpoint.logs).items():
@@ -98,7 +102,7 @@ def foretell(disk: Disk, path: str, journal: JournalContents) -> Mapping[LogKey,
             wanted = Wanted(listed or _only(plan, checkpoint.logs.get(key)), plan.cut, tuple(plan.merged))
             found[key] = Foretold(plan, wanted)
     for name in disk.list_directory(path):
-        unknown = key_of_directory(disk, posixpath.join(path, name))
+        unknown = key_of_directory(disk, posixpath.join(path, name), named)
         if unknown is not None and unknown not in checkpoint.logs and unknown not in found:
             # It was only just being made: nobody was told of anything in it.
             found[unknown] = Foretold(Plan(unknown, end=Point(0, 0, 0)), Wanted())
@@ -112,20 +116,47 @@ def _only(plan: Plan, point: LogPoint | None) -> tuple[int, ...]:
     return (point.segment_base,)
 
 
-def key_of_directory(disk: Disk, path: str) -> LogKey | None:
-    """Whose partition directory it is, by its name and its metadata file; None where these do not tell. OSError."""
+def _believed(disk: Disk, path: str, journal: JournalContents) -> DirectoryCheckpoint | None:
+    """The checkpoint that a recovery goes by."""
+    checkpoint = read_checkpoint(disk, path)
+    return None if checkpoint is None or is_outdated(disk, path, checkpoint, journal) else checkpoint
+
+
+def keys_by_name(disk: Disk, path: str, journal: JournalContents) -> dict[TopicPartition, LogKey]:
+    """Of the partitions whose metadata file a start makes again where that cannot be read. OSError.
+
+    The journal is open.
+    """
+    if journal.damage is not None:
+        return {}
+    checkpoint = _believed(disk, path, journal)
+    found = {tp: (topic_id, tp.partition) for tp, topic_id in journaled_ids(disk, path, journal).items()}
+    gone = set(deleted_here(disk, path))
+    if checkpoint is not None:
+        found |= {point.tp: key for key, point in checkpoint.logs.items() if key not in gone}
+    return found
+
+
+def key_of_directory(disk: Disk, path: str, named: Mapping[TopicPartition, LogKey]) -> LogKey | None:
+    """Whose partition directory it is, by its metadata file, else its name; None where these do not tell. OSError."""
     tp = parse_partition_name(posixpath.basename(path))
     if tp is None:
         return None
     try:
         content = read_file(disk, posixpath.join(path, PARTITION_METADATA))
         text = None if content is None else decode_partition_metadata(content)
-        return None if text is None else (topic_id_from_text(text), tp.partition)
-    except (NotADirectoryError, ValueError):
+        if text is not None:
+            return topic_id_from_text(text), tp.partition
+    except NotADirectoryError:
         return None
+    except ValueError:
+        pass
+    return named.get(tp)
 
 
-def synced_ends(disk: Disk, path: str, journal: JournalContents) -> dict[TopicPartition, int]:
+def synced_ends(
+    disk: Disk, path: str, journal: JournalContents, named: Mapping[TopicPartition, LogKey]
+) -> dict[TopicPartition, int]:
     """After a stop that was not clean: the offsets up to which logs must reach, since segments were synced so far.
 
     By the last checkpoint, and by what the journal says of batches that bypassed it, also of logs that are younger. Not
@@ -143,7 +174,7 @@ def synced_ends(disk: Disk, path: str, journal: JournalContents) -> dict[TopicPa
     ends = {}
     for name in disk.list_directory(path):
         tp = parse_partition_name(name)
-        key = key_of_directory(disk, posixpath.join(path, name))
+        key = key_of_directory(disk, posixpath.join(path, name), named)
         if tp is None or key is None or key in shorter:
             continue
         point = known.get(key)

@@ -306,6 +306,20 @@ def deleted_here(disk: Disk, path: str) -> Iterator[LogKey]:
                 yield topic_id_from_text(text), tp.partition
 
 
+def journaled_ids(disk: Disk, path: str, contents: JournalContents) -> dict[TopicPartition, TopicId]:
+    """Topic ids of the logs that were made since the last checkpoint, and not deleted. The journal is open. OSError."""
+    made: dict[TopicPartition, TopicId] = {}
+    gone = set(deleted_here(disk, path))
+    for entry in contents.entries:
+        key = entry.topic_id, entry.partition
+        if entry.kind == kinds.CREATE and key not in gone:
+            name = bytes(contents.parts[entry.part].data(entry.data_position, entry.size))
+            made[TopicPartition(name.decode(), entry.partition)] = entry.topic_id
+        elif entry.kind == kinds.DELETE:
+            made = {tp: topic_id for tp, topic_id in made.items() if (topic_id, tp.partition) != key}
+    return made
+
+
 def _drop_seals(disk: Disk, path: str) -> None:
     for name in disk.list_directory(path):
         home = posixpath.join(path, name)

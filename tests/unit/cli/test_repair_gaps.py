@@ -337,6 +337,47 @@ def test_a_log_that_is_younger_than_the_checkpoint_is_missed_after_a_kill_too() 
     directory.close(clean=False)
 
 
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("harm", ["checkpoint", "name", "both"])
+def test_after_a_kill_what_the_journal_has_is_no_loss_where_only_the_journal_knows_the_log(
+    harm: str, known: bool
+) -> None:
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, PlainLogConfig())
+    log.assign_epoch(0)
+    for number in range(8):
+        append(log, b"%d" % number)
+        commit(directory)
+        if known and number == 3:
+            checkpoint(directory)
+    path, records = log.active.path, read_all(log)
+    disk.kill()
+    disk.power_on()
+    scribble(disk, path, 30, 50)
+    if harm != "name":
+        rewrite(disk, "/data/duramen-checkpoint", b"nothing")
+    if harm != "checkpoint":
+        rewrite(disk, "/data/first-0/partition.metadata", b"nothing")
+    dropped = [action for action in survey_directory(disk, "/data").actions if action.kind == DROPPED]
+    lost = set()
+    if (harm, known) == ("both", True):
+        with pytest.raises(StorageError, match="the topic's id is not known"):
+            start(disk)
+        return
+    if dropped or known:
+        settle(disk, "/data", 0, SeededEntropy())
+        found = survey_directory(disk, "/data")
+        again = [action for action in found.actions if action.kind == DROPPED]
+        assert [action[:6] for action in again] == [action[:6] for action in dropped]
+        lost = {n for action in again for n in range(action.first_offset, action.last_offset + 1)}
+        apply(disk, found)
+    assert bool(lost) == known
+    directory, log = opened(disk)
+    assert read_all(log) == {offset: value for offset, value in records.items() if offset not in lost}
+    directory.close(clean=False)
+
+
 def test_whose_directory_it_is_may_be_known_from_what_is_kept_of_it() -> None:
     disk = CrashDisk()
     filled(disk)
