@@ -15,9 +15,9 @@ from duramen.cli.inspection import segments_of, verify_directory
 from duramen.cli.moments import iso
 from duramen.cli.output import Progress, human_bytes, plural, print_json, print_table
 from duramen.cli.records import Incoming, to_full, to_json
-from duramen.cli.repair import DEFAULT_DIRECTORY, ends_with_2, ranges
+from duramen.cli.repair import DEFAULT_DIRECTORY, CannotError, ends_with_2, ranges
 from duramen.cli.repair import command as repair
-from duramen.cli.segment_check import DECODED_BYTES_MAX
+from duramen.cli.segment_check import DECODED_BYTES_MAX, only_zeros
 from duramen.errors import DuramenError
 from duramen.ports import File
 from duramen.storage.checkpoints import META_PROPERTIES
@@ -25,7 +25,7 @@ from duramen.storage.disk import RealDisk
 from duramen.storage.salvage import next_batch
 from duramen.storage.scan import scan
 from duramen.storage.scrub_progress import NO_KEY
-from duramen.storage.segment import log_name, parse_base
+from duramen.storage.segment import LOG, SEAL, log_name, parse_base
 from duramen.wire.batch import BatchHeader, read_marker, records
 
 EPILOG = """\b
@@ -226,11 +226,12 @@ Examples:
 def dump(path: str, open_records: bool, first: int, count: int | None, as_json: bool) -> int:
     """Show the batches or records in a partition's directory or in one segment file.
 
-    Damaged bytes are told, and the next sound batch behind them is looked for. The exit code is then 1.
+    Damaged bytes are told, and the next sound batch behind them is looked for. The exit code is then 1,
+    and 2 where nothing can be read.
     """
     shown = 0
     damage = 0
-    for file, position, header in _batches(path, first):
+    for file, position, header in _read(path, first):
         if isinstance(header, Damaged):
             damage += 1
             lines = [_damaged_line(header, as_json)]
@@ -253,11 +254,16 @@ def _segment_files(path: str) -> Iterator[str]:
     try:
         found = segments_of(RealDisk(), path)
     except NotADirectoryError:
-        raise click.ClickException(f"{path} is neither a segment (.log) nor a partition's directory.") from None
+        raise CannotError(f"{path} is neither a segment (.log) nor a partition's directory.") from None
     if not found:
-        raise click.ClickException(f"{path} holds no segments; name a partition's directory, such as {path}/TOPIC-0.")
+        raise CannotError(f"{path} holds no segments; name a partition's directory, such as {path}/TOPIC-0.")
     for base in found:
         yield posixpath.join(path, log_name(base))
+
+
+def _read(path: str, first: int) -> Iterator[tuple[File, int, BatchHeader | Damaged]]:
+    with ends_with_2():
+        yield from _batches(path, first)
 
 
 def _batches(path: str, first: int) -> Iterator[tuple[File, int, BatchHeader | Damaged]]:
@@ -278,7 +284,7 @@ def _batches(path: str, first: int) -> Iterator[tuple[File, int, BatchHeader | D
                 for position, header, ok in scan(file, start, size, expect_offset=expected):
                     if not ok or header is None:
                         end = next_batch(file, position, size, from_offset=expected, below=below)
-                        if any(file.pread(4096, position)):  # else space that was reserved and never written
+                        if following is not None or not _is_reserved(disk, file, position, size):
                             yield file, position, Damaged(position, end)
                         break
                     expected = header.next_offset
@@ -287,6 +293,12 @@ def _batches(path: str, first: int) -> Iterator[tuple[File, int, BatchHeader | D
                 start = end
         finally:
             file.close()
+
+
+def _is_reserved(disk: RealDisk, file: File, start: int, end: int) -> bool:
+    """Whether the rest of a log's last segment is space that was reserved and never written (`preallocate`)."""
+    grows = file.path.endswith(LOG) and not disk.exists(file.path.removesuffix(LOG) + SEAL)
+    return grows and only_zeros(file, start, end)
 
 
 def _damaged_line(damaged: Damaged, as_json: bool) -> str:

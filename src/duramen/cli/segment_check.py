@@ -47,6 +47,16 @@ def _written(content: bytes, entry_size: int) -> bytes:
     return content[: -(-used // entry_size) * entry_size]
 
 
+def only_zeros(file: File, start: int, end: int) -> bool:
+    """Whether bytes start..end of a file, which must be there, are all zero."""
+    while start < end:
+        piece = file.pread(min(_SEAL_READ_BYTES, end - start), start)
+        if not piece or any(piece):
+            return False
+        start += len(piece)
+    return True
+
+
 class SegmentCheck:
     """What is found goes to `findings`; what the segment holds is the report that `run` returns."""
 
@@ -114,7 +124,7 @@ class SegmentCheck:
         """The batches from `start` up to one that is not sound; where to go on behind it (None: nowhere), and it."""
         for position, header, ok in scan(file, start, report.size, expect_offset=report.next_offset):
             if not ok or header is None:
-                if self._only_zeros(file, position, report.size):
+                if only_zeros(file, position, report.size):  # reserved and never written (`preallocate`)
                     return None, position
                 what = (
                     "no whole batch is here"
@@ -149,15 +159,6 @@ class SegmentCheck:
         if behind < report.size:
             return behind, parse_header(file.pread(HEADER_SIZE, behind)).base_offset - 1
         return report.size, -1 if self.below == NO_OFFSET else self.below - 1
-
-    def _only_zeros(self, file: File, start: int, end: int) -> bool:
-        """Whether the rest is space that was reserved and never written (`preallocate`)."""
-        while start < end:
-            piece = file.pread(min(_SEAL_READ_BYTES, end - start), start)
-            if not piece or any(piece):
-                return False
-            start += len(piece)
-        return True
 
     def _decode(self, file: File, position: int, header: BatchHeader) -> None:
         """Open the records; what the batch's CRC cannot show is a producer's own mistake."""

@@ -269,7 +269,7 @@ def test_directory_in_use_and_no_directory(
     for given, said in (([str(tmp_path / "empty")], "no data directory"), ([], "there is no ./duramen-data here")):
         assert main(["log", "verify", *given]) == 2
         assert said in capsys.readouterr().err
-    assert main(["log", "dump", str(data / "meta.properties")]) == 1
+    assert main(["log", "dump", str(data / "meta.properties")]) == 2
     assert "neither a segment (.log) nor a partition's directory" in capsys.readouterr().err
 
 
@@ -314,8 +314,51 @@ def test_dump_goes_on_behind_damage(data: Path, capsys: pytest.CaptureFixture[st
     assert told[1:] == sound[1:]
     assert main(["log", "dump", str(data / "flights-0"), "--json"]) == 1
     assert json.loads(capsys.readouterr().out.splitlines()[0])["damaged"] is True
-    assert main(["log", "dump", str(data)]) == 1
+    assert main(["log", "dump", str(data)]) == 2
     assert "holds no segments" in capsys.readouterr().err
+
+
+def test_dump_tells_zeros_that_something_stands_behind(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only zeros up to the end of a segment that grows are space that was reserved."""
+    path = data / "flights-0" / file_name(6, ".log")
+    content = path.read_bytes() + bytes(5000)
+    path.write_bytes(content)
+    assert len(dump(capsys, str(path))) == 2
+    size = parse_header(content).size
+    path.write_bytes(bytes(9000) + content[size:])
+    for given in (data / "flights-0", path):
+        assert main(["log", "dump", str(given)]) == 1
+        told = capsys.readouterr().out.splitlines()
+        assert "damaged  bytes 0..9000: no sound batch is here" in told
+        assert told[-1].startswith("8..9")
+
+
+def test_dump_tells_zeros_at_the_end_of_a_finished_segment(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = data / "flights-0" / file_name(0, ".log")
+    content = path.read_bytes()
+    size = parse_header(content).size
+    path.write_bytes(content[:size] + bytes(len(content) - size))
+    for given in (data / "flights-0", path):
+        assert main(["log", "dump", str(given)]) == 1
+        assert f"damaged  bytes {size}..{len(content)}: no sound batch is here" in capsys.readouterr().out
+
+
+def test_a_side_file_of_zeros_is_no_reserved_space(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / f"{file_name(0, '.log')}.dropped-0"
+    path.write_bytes(bytes(5000))
+    assert main(["log", "dump", str(path)]) == 1
+    assert "damaged  bytes 0..5000" in capsys.readouterr().out
+
+
+def test_dump_ends_with_2_where_it_cannot_read(
+    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(disk: RealDisk, path: str) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    monkeypatch.setattr(RealDisk, "open", fail)
+    assert main(["log", "dump", str(data / "flights-0")]) == 2
+    assert "Input/output error" in capsys.readouterr().err
 
 
 WRITER = """
