@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from duramen.cli.findings import DirectoryReport, Finding, PartitionReport, damage_told
@@ -44,7 +44,15 @@ from duramen.storage.segment import (
     parse_name,
 )
 from duramen.storage.snapshot_files import parse_snapshot_name, read_snapshot
-from duramen.storage.vouching import MISSING, compare_identity, is_outdated, missing_segments
+from duramen.storage.vouching import (
+    MISSING,
+    compare_identity,
+    deleted_here,
+    is_outdated,
+    kafka_was_here,
+    missing_segments,
+    to_restore,
+)
 
 
 def verify_directory(
@@ -70,6 +78,8 @@ def verify_directory(
         with closing(read_journal(disk, path)) as journal:
             _verify_journal(disk, journal, report)
             known = known_logs(disk, path, journal)
+            restored = _restored(disk, path, journal)
+        report.findings += [_made_again(each) for each in restored if posixpath.dirname(each) == path]
         points = recovery_points(disk, path)
         if disk.exists(posixpath.join(path, CHECKPOINT)) and read_checkpoint(disk, path) is None:
             what = "it cannot be read"
@@ -87,7 +97,9 @@ def verify_directory(
                     continue  # a file of such a name, which no start looks at either
                 synced = None if clean else points.get(tp, 0)
                 log = known.log(disk, path, name)
-                partition = verify_partition(disk, inside, tick, synced=synced, foretold=log.foretold, decode=decode)
+                partition = verify_partition(
+                    disk, inside, tick, synced=synced, foretold=log.foretold, decode=decode, restored=restored
+                )
                 partition.readable = _readable(disk, path, partition, log)
                 report.partitions.append(partition)
         if clean:
@@ -98,6 +110,31 @@ def verify_directory(
     finally:
         if lock is not None:
             lock.release()
+
+
+def _restored(disk: Disk, path: str, journal: JournalContents) -> list[str]:
+    """Kafka's text files that are not as they were, and which the next start makes again from ours."""
+    checkpoint = read_checkpoint(disk, path)
+    clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
+    if checkpoint is None or is_outdated(disk, path, checkpoint, journal) or (clean and kafka_was_here(disk, path)):
+        return []
+    files = to_restore(disk, path, checkpoint, journal.entries, clean=clean)
+    told = [file.path for file in files if file.is_told]
+    gone = set(deleted_here(disk, path))
+    for key, point in checkpoint.logs.items():
+        name = posixpath.join(path, str(point.tp), PARTITION_METADATA)
+        if key not in gone and name not in told and disk.exists(name) and _topic_id(disk, name) is None:
+            told.append(name)
+    return told
+
+
+def _topic_id(disk: Disk, path: str) -> str | None:
+    content = read_file(disk, path)
+    return None if content is None else decode_partition_metadata(content)
+
+
+def _made_again(path: str) -> Finding:
+    return Finding("index", path, 0, 0, -1, "it is missing or damaged")
 
 
 def _readable(disk: Disk, path: str, report: PartitionReport, known: KnownLog) -> list[tuple[int, int]]:
@@ -157,7 +194,9 @@ def _verify_journal(disk: Disk, journal: JournalContents, report: DirectoryRepor
         what = "it is older than the last one that was written"
         report.findings.append(Finding("index", posixpath.join(report.path, CHECKPOINT), 0, 0, -1, what))
     if journal.damage is not None:
-        report.findings.append(damage_told(journal.damage))
+        made_again = report.clean and not journal.entries  # nothing was in it
+        found = damage_told(journal.damage)
+        report.findings.append(found._replace(kind="index") if made_again else found)
         report.needs_journal |= not report.clean
     if journal.torn_entries:
         what = f"{journal.torn_entries} journal entries behind a gap were never acknowledged"
@@ -187,19 +226,21 @@ def verify_partition(
     synced: int | None = None,
     foretold: Foretold | None = None,
     decode: bool = False,
+    restored: Sequence[str] = (),
 ) -> PartitionReport:
     """Check one partition's directory.
 
     synced: offset below which no tail is expected, because it was on stable storage; None when that is everything.
-    foretold: what the next start is going to replace, where that is known.
+    foretold: what the next start is going to replace, where that is known. restored: files that it makes again.
     """
-    content = read_file(disk, posixpath.join(path, PARTITION_METADATA))
+    metadata = posixpath.join(path, PARTITION_METADATA)
+    content = read_file(disk, metadata)
     topic_id = None if content is None else decode_partition_metadata(content)
     report = PartitionReport(posixpath.basename(path), topic_id)
-    if content is not None and topic_id is None:
-        what = "it holds no topic id"
-        report.findings.append(Finding("damage", posixpath.join(path, PARTITION_METADATA), 0, len(content), -1, what))
-    _verify_side_files(disk, path, report.findings, synced)
+    report.findings += [_made_again(each) for each in restored if posixpath.dirname(each) == path]
+    if content is not None and topic_id is None and metadata not in restored:
+        report.findings.append(Finding("damage", metadata, 0, len(content), -1, "it holds no topic id"))
+    _verify_side_files(disk, path, report.findings, synced, restored)
     _verify_snapshots(disk, path, report.findings)
     bases = segments_of(disk, path)
     if not bases:
@@ -265,7 +306,9 @@ def _verify_list(path: str, missing: list[tuple[int, int]], report: PartitionRep
             report.findings.append(Finding("damage", path, 0, 0, first, what, last))
 
 
-def _verify_side_files(disk: Disk, path: str, findings: list[Finding], synced: int | None) -> None:
+def _verify_side_files(
+    disk: Disk, path: str, findings: list[Finding], synced: int | None, restored: Sequence[str]
+) -> None:
     """Producer snapshots and leader epochs: copies of what the batches say.
 
     A checkpoint writes a snapshot before it moves the recovery point there: beyond `synced` a crash may have cut it.
@@ -282,5 +325,5 @@ def _verify_side_files(disk: Disk, path: str, findings: list[Finding], synced: i
             parsed = parse_name(name)
             if parsed is not None and synced is not None and parsed[0] > synced:
                 kind = "tail"
-        if not sound:
+        if not sound and inside not in restored:
             findings.append(Finding(kind, inside, 0, 0, -1, "it cannot be read"))

@@ -272,15 +272,34 @@ def restore(
         _drop_seals(disk, path)
         remove_file(disk, posixpath.join(path, CLEANED))  # it may have compacted on
         return False
+    for file in to_restore(disk, path, checkpoint, entries, clean=clean):
+        replace_file(disk, file.path, file.content)
+        if file.is_told:
+            damage.append(f"{file.path}: it was missing or damaged; it was made again")
+    return True
+
+
+class Restored(NamedTuple):
+    """A text file and what a start writes into it. is_told: it was not right that it differed."""
+
+    path: str
+    content: bytes
+    is_told: bool = True
+
+
+def to_restore(
+    disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, entries: Iterable[JournalEntry], *, clean: bool
+) -> Iterator[Restored]:
+    """Kafka's text files that differ from what our checkpoint, which is to be believed, vouches for. OSError."""
     if checkpoint is None:
-        return True
+        return
     if clean:
         points = checkpoint.logs.values()
-        _hold(disk, path, LOG_START, {p.tp: p.start_offset for p in points if p.start_offset > 0}, damage)
-        _hold(disk, path, RECOVERY_POINT, {p.tp: p.recovery_point for p in points}, damage)
+        yield from _offsets(disk, path, LOG_START, {p.tp: p.start_offset for p in points if p.start_offset > 0})
+        yield from _offsets(disk, path, RECOVERY_POINT, {p.tp: p.recovery_point for p in points})
     vouched = read_vouched(disk, path, checkpoint)
     if vouched is None:
-        return True
+        return
     created: set[LogKey] = set()
     deleted = set(deleted_here(disk, path))
     for entry in entries:
@@ -290,9 +309,16 @@ def restore(
             deleted.add((entry.topic_id, entry.partition))
     for key, (tp, epochs) in vouched.logs.items():
         home = posixpath.join(path, str(tp))
-        if key not in deleted and disk.exists(home) and _is_partition(disk, home, key, created, damage):
-            _hold_epochs(disk, home, epochs, damage, clean=clean)
-    return True
+        if key in deleted or not disk.exists(home):
+            continue
+        content = read_file(disk, posixpath.join(home, PARTITION_METADATA))
+        found = None if content is None else decode_partition_metadata(content)
+        if found != topic_id_text(key[0]):
+            if any(topic_id_text(topic_id) == found and partition == key[1] for topic_id, partition in created):
+                continue  # the directory belongs to a newer topic of that name
+            content = encode_partition_metadata(topic_id_text(key[0]))
+            yield Restored(posixpath.join(home, PARTITION_METADATA), content)
+        yield from _epochs(disk, home, epochs, clean=clean)
 
 
 def deleted_here(disk: Disk, path: str) -> Iterator[LogKey]:
@@ -336,36 +362,18 @@ def _drop_seals(disk: Disk, path: str) -> None:
             disk.sync_directory(home)
 
 
-def _hold(disk: Disk, path: str, name: str, wanted: Mapping[TopicPartition, int], damage: list[str]) -> None:
+def _offsets(disk: Disk, path: str, name: str, wanted: Mapping[TopicPartition, int]) -> Iterator[Restored]:
     """An offset checkpoint says what ours says."""
     file = posixpath.join(path, name)
     content = read_file(disk, file)
     if (decode_offsets(content) if content is not None else {}) != wanted:
-        replace_file(disk, file, encode_offsets(wanted))
-        damage.append(f"{file}: it was missing or damaged; it was made again")
+        yield Restored(file, encode_offsets(wanted))
 
 
-def _is_partition(disk: Disk, home: str, key: LogKey, created: set[tuple[TopicId, int]], damage: list[str]) -> bool:
-    """The partition's metadata names this topic id; False when the directory belongs to a newer topic of that name."""
-    path = posixpath.join(home, PARTITION_METADATA)
-    wanted = topic_id_text(key[0])
-    content = read_file(disk, path)
-    found = None if content is None else decode_partition_metadata(content)
-    if found == wanted:
-        return True
-    if any(topic_id_text(topic_id) == found and partition == key[1] for topic_id, partition in created):
-        return False
-    replace_file(disk, path, encode_partition_metadata(wanted))
-    damage.append(f"{path}: it was missing or damaged; it was made again")
-    return True
-
-
-def _hold_epochs(disk: Disk, home: str, epochs: Epochs, damage: list[str], *, clean: bool) -> None:
+def _epochs(disk: Disk, home: str, epochs: Epochs, *, clean: bool) -> Iterator[Restored]:
     """The leader epochs are those of the checkpoint; recovery adds what the journal and the batches say on top."""
     path = posixpath.join(home, LEADER_EPOCHS)
     found = read_epochs(disk, path)
-    if found is not None and tuple(found) == epochs:
-        return
-    replace_file(disk, path, encode_epochs(epochs))
-    if clean or found is None:  # after another stop the file may rightly differ from what the checkpoint knew
-        damage.append(f"{path}: it was missing or damaged; it was made again")
+    if found is None or tuple(found) != epochs:
+        # After another stop the file may rightly differ from what the checkpoint knew.
+        yield Restored(path, encode_epochs(epochs), is_told=clean or found is None)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
+import duramen
 from duramen.cli.main import main
 from duramen.model import TopicPartition, topic_id_text
 from duramen.storage.checkpoints import MetaProperties, encode_meta, encode_offsets, encode_partition_metadata
@@ -406,16 +407,60 @@ def test_what_is_gone_since_a_clean_stop_is_damage(
 
 
 @pytest.mark.parametrize(
-    "pattern", ["events-*/*.snapshot", "events-*/*.producers", "events-*/leader-epoch-*", "duramen-ch*", "duramen-cl*"]
+    "pattern",
+    [
+        "events-*/*.snapshot",
+        "events-*/*.producers",
+        "events-*/leader-epoch-*",
+        "events-*/partition.metadata",
+        "recovery-point-*",
+        "log-start-*",
+        "duramen-ch*",
+        "duramen-cl*",
+        "duramen-journal-*.part",
+    ],
 )
 def test_damaged_side_files_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str], pattern: str) -> None:
     data = tmp_path / "data"
     subprocess.run([sys.executable, "-c", WRITER, str(data), "close"], check=True, timeout=60)
     path = max(data.glob(pattern))
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    path.write_bytes(b"?" + path.read_bytes()[1:-1])
     code, report = verify(capsys, str(data))
     assert code == 1
     assert [(f["kind"], f["path"]) for f in report["findings"]] == [("index", str(path))]
+    assert main(["log", "repair", str(data), "--yes"]) == 0
+    capsys.readouterr()
+    duramen.open(data).close()
+    assert verify(capsys, str(data))[0] == 0
+
+
+@pytest.mark.parametrize("end", ["close", "crash"])
+@pytest.mark.parametrize("vouched", [True, False])
+def test_what_the_start_makes_again_is_no_damage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], end: str, vouched: bool
+) -> None:
+    data = tmp_path / "data"
+    subprocess.run([sys.executable, "-c", WRITER, str(data), "close"], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", WRITER, str(data), end], check=True, timeout=60)
+    if not vouched:
+        (data / "duramen-directory").unlink()
+    path = data / "events-1" / "partition.metadata"
+    path.write_bytes(path.read_bytes().replace(b"topic_id: ", b"topic_iD: "))
+    code, report = verify(capsys, str(data))
+    assert (code, [(f["kind"], f["path"]) for f in report["findings"]]) == (1, [("index", str(path))])
+    duramen.open(data).close()
+    assert verify(capsys, str(data))[0] == 0
+
+
+def test_a_flipped_bit_in_a_partitions_name_misses_no_partition(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    subprocess.run([sys.executable, "-c", WRITER, str(data), "close"], check=True, timeout=60)
+    path = data / "recovery-point-offset-checkpoint"
+    path.write_bytes(path.read_bytes().replace(b"events 1", b"evants 1"))
+    code, report = verify(capsys, str(data))
+    assert (code, [(f["kind"], f["path"]) for f in report["findings"]]) == (1, [("index", str(path))])
 
 
 @pytest.mark.parametrize("word", [b"cluster.id=", b"=", b"node.id=", b"directory.id="])
