@@ -264,9 +264,8 @@ def verify_partition(
             if foretold is not None:
                 filled = foretold.fills(base, segment.size, *gap, bases)
             report.findings.append(Finding("tail" if filled else "damage", path, 0, 0, gap[0], what, gap[1]))
-    tp = parse_partition_name(report.name)
-    missing = [] if tp is None else missing_segments(disk, posixpath.dirname(path), tp, bases)
-    _verify_list(path, missing if foretold is None else foretold.missing(bases), report)
+    missing = missing_segments(disk, path, bases) if foretold is None else foretold.missing(bases)
+    _verify_list(path, missing, report)
     if foretold is not None:
         _verify_extents(disk, path, foretold, report)
     return report
@@ -298,7 +297,7 @@ def _replaced(base: int, synced: int | None, foretold: Foretold | None) -> Repla
 
 
 def _verify_list(path: str, missing: list[tuple[int, int]], report: PartitionReport) -> None:
-    """Segments that the directory's own list has: of a compacted log, or before the first one that is there."""
+    """Segments that the directory's own list has, or that left their seals: of a compacted log, or before the first."""
     told = [(each.offset, each.last_offset) for each in report.findings if each.kind == "damage"]
     for first, last in missing:
         if not any(start <= first and last <= end for start, end in told):

@@ -7,7 +7,7 @@ journal's own), and ends by writing the checkpoint files. Only then are journal 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -124,7 +124,7 @@ class Checkpointer:
 
     changed: logs that something was journaled or written of since they were synced: what rests costs a round nothing.
     persisted: what the checkpoint on disk says of it: recovery writes nothing below that.
-    is_compacting: whether segments of the log may be merged now without an entry in what the journal keeps.
+    leaving: base offsets of the log's segments that are being merged into others: the journal may not say so for long.
     """
 
     disk: Disk
@@ -139,7 +139,7 @@ class Checkpointer:
     changed: dict[Log, None] = field(default_factory=dict)
     rounds: int = 0
     identity: MetaProperties | None = None
-    is_compacting: Callable[[Log], bool] = lambda log: False
+    leaving: Callable[[Log], Collection[int]] = lambda log: ()
     _round: Round | None = None
     _job: Checkpoint | None = None
     _cut_meanwhile: set[LogKey] = field(default_factory=set)
@@ -307,9 +307,10 @@ class Checkpointer:
         logs = {key: (log.tp, tuple(log.epochs.entries)) for key, log in self.logs.items()}
         segments = {key: left.segments for key, left in self.offline.items() if left.segments}
         for key, log in self.logs.items():
-            if len(log.segments) > 1 and not self.is_compacting(log):
-                synced = points[key].segment_base
-                segments[key] = tuple(each.base_offset for each in log.segments if each.base_offset <= synced)
+            if len(log.segments) > 1:
+                synced, leaving = points[key].segment_base, self.leaving(log)
+                bases = (segment.base_offset for segment in log.segments)
+                segments[key] = tuple(base for base in bases if base <= synced and base not in leaving)
         segments = {key: bases for key, bases in segments.items() if bases}
         return Vouched(self.identity, self.generation, lsn, logs, segments)
 

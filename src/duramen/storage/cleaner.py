@@ -91,6 +91,8 @@ class Cleaning:
         self.log = work.log
         self.swapping = False
         """New files have been named `.swap`: from here to the end of step 5 the pass has to be finished."""
+        self.leaving: tuple[int, ...] = ()
+        """Base offsets of segments that a copy takes in, from the SWAP entry on until they are gone from the log."""
         self.over = False
         self.completed = False
         """The pass went through: the log's next pass begins behind it."""
@@ -225,9 +227,11 @@ class Cleaning:
             log.journal.admit(0)
             end = group[-1].next_offset
             lsn = log.journal.append(kinds.SWAP, log, end, log.epochs.latest, target.base_offset, 0)
+            self.leaving = tuple(segment.base_offset for segment in group[1:])
             while not self._cleaner.is_durable(lsn):
                 yield None
         if not self._may_swap(group):
+            self.leaving = ()
             yield partial(_drop, log.disk, log.path, target.base_offset)
             return False
         self.swapping = True
@@ -237,7 +241,7 @@ class Cleaning:
             yield None  # leased at the last moment; nobody holds a lease over a stop
         target.staged = SWAP
         log.replace_segments(group, target)
-        replaced = [segment.base_offset for segment in group[1:]]
+        replaced, self.leaving = self.leaving, ()
         yield from self._insist(partial(remove_replaced, log.disk, lambda: log.path, replaced))
         while not self._unstaged(target):
             yield None
@@ -421,6 +425,10 @@ class Cleaner:
     def is_swapping(self, log: Log) -> bool:
         """Whether the log's segments are being replaced: nobody else may remove any of them now."""
         return any(cleaning.log is log and cleaning.swapping for cleaning in self.running)
+
+    def leaving(self, log: Log) -> set[int]:
+        """Base offsets of segments of the log that a copy is about to take in, which was journaled already."""
+        return {base for cleaning in self.running if cleaning.log is log for base in cleaning.leaving}
 
     def is_busy(self, paths: list[str]) -> bool:
         """Whether a pass may still write into one of these directories, which are to be removed."""

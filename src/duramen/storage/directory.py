@@ -216,7 +216,7 @@ class LogDirectory(DirectoryLogs):
             self.disk, self.path, journal, self.logs, lambda: self._checkpointer.persisted, self._mark_of, self.findings
         )
         self.cleaner.load()
-        self._checkpointer.is_compacting = lambda log: self.cleaner.is_busy([log.path])
+        self._checkpointer.leaving = self.cleaner.leaving
         self._housekeeping = Housekeeping(
             self.disk, self.path, journal, self._mark_of, state.leftovers, self.findings, self.cleaner,
             settings.producer_id_expiration_ms,

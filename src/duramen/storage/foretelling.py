@@ -102,10 +102,17 @@ def foretell(
             wanted = Wanted(listed or _only(plan, checkpoint.logs.get(key)), plan.cut, tuple(plan.merged))
             found[key] = Foretold(plan, wanted)
     for name in disk.list_directory(path):
-        unknown = key_of_directory(disk, posixpath.join(path, name), named)
-        if unknown is not None and unknown not in checkpoint.logs and unknown not in found:
+        home = posixpath.join(path, name)
+        there = key_of_directory(disk, home, named)
+        if there is None:
+            continue
+        if there in found:
+            plan, wanted = found[there]
+            known = there in checkpoint.logs and not (plan.created or plan.truncated)
+            found[there] = Foretold(plan, wanted.and_sealed(disk.list_directory(home), start_known=known))
+        elif there not in checkpoint.logs:
             # It was only just being made: nobody was told of anything in it.
-            found[unknown] = Foretold(Plan(unknown, end=Point(0, 0, 0)), Wanted())
+            found[there] = Foretold(Plan(there, end=Point(0, 0, 0)), Wanted())
     return found
 
 

@@ -70,9 +70,9 @@ class Opening:
                     ready.sound_below = ready.recovery.sound_below
                 if ready.recovery.damage is not None:
                     raise ready.recovery.damage
-            if ready.wanted.bases:
-                present = list(filter_bases(self.disk.list_directory(ready.found.path)))
-                ready.wanted.check(ready.found.path, present, ready.start_offset)
+            names = self.disk.list_directory(ready.found.path)
+            ready.wanted = ready.wanted.and_sealed(names, start_known=ready.known is not None)
+            ready.wanted.check(ready.found.path, filter_bases(names), ready.start_offset)
             self.log = self.make(
                 path=ready.found.path,
                 tp=ready.found.tp,

@@ -21,7 +21,6 @@ from duramen.ports import Disk, File
 from duramen.storage.checkpoints import (
     LEADER_EPOCHS,
     LogPoint,
-    parse_partition_name,
     read_epochs,
     read_file,
     remove_file,
@@ -321,12 +320,11 @@ def _all_missing(repair: Repair, end: int) -> SegmentRepair:
 
 
 def _note_missing(repair: Repair, bases: list[int], foretold: Foretold | None) -> None:
-    """Segments that the directory's own list has: of a compacted log, or before the first one that is there."""
-    tp = parse_partition_name(repair.name)
-    if tp is None or not repair.segments:
+    """Segments that the directory's own list has, or that left their seals: of a compacted log, or before the first."""
+    if not repair.segments:
         return
-    missing = missing_segments(repair.disk, repair.directory, tp, bases)
-    for first, last in missing if foretold is None else foretold.missing(bases):
+    missing = missing_segments(repair.disk, repair.path, bases) if foretold is None else foretold.missing(bases)
+    for first, last in missing:
         if any(segment.loses(first, last) for segment in repair.segments):
             continue
         before = [segment for segment in repair.segments if segment.base_offset < first]

@@ -3,16 +3,20 @@
 `duramen-directory` lists the segments of each log that has several, up to its recovery point: their names are
 durable by then. Of a log that had one the checkpoint names it. What may rightly be gone since is in the journal: a log
 start that moved up, a truncation, a swap of compacted segments.
+
+Where the list is lost a seal without its segment says the same: nothing of ours removes a segment above the log start,
+that no other one replaces, and leaves its seal over a start.
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError
-from duramen.storage.segment import log_name
+from duramen.storage.segment import LOG, SEAL, log_name, parse_name
+from duramen.storage.swapping import SWAP
 
 NO_END = 1 << 62
 
@@ -27,6 +31,21 @@ class Wanted(NamedTuple):
     below: int = NO_END
     merged: tuple[tuple[int, int], ...] = ()
 
+    def and_sealed(self, names: Iterable[str], *, start_known: bool) -> Wanted:
+        """The same and the segments whose seals are among the directory's names, but not they themselves.
+
+        Not behind the last segment, where a truncation was interrupted; nor before the first one, where retention may
+        have been, unless it is known up to where; nor any while a swap is half done.
+        """
+        parsed = [parse_name(name) for name in names]
+        there = {each[0] for each in parsed if each is not None and each[1] == LOG}
+        sealed = {each[0] for each in parsed if each is not None and each[1] == SEAL}
+        if not there or any(each is not None and each[1].endswith(SWAP) for each in parsed):
+            return self
+        first = -1 if start_known else min(there)
+        orphans = {base for base in sealed - there if first < base < max(there)}
+        return self._replace(bases=tuple(sorted({*self.bases, *orphans}))) if orphans else self
+
     def lasting(self) -> tuple[int, ...]:
         """Those that have to be there whatever the journal says, which does not last."""
         return tuple(
@@ -38,15 +57,14 @@ class Wanted(NamedTuple):
     def missing(self, present: Sequence[int], start_offset: int) -> list[tuple[int, int]]:
         """First and last offset of each missing segment that reaches up to the log start.
 
-        The last one listed ends where the next one that is there begins; else the offsets end with its first one.
+        Each ends where the next one begins that is listed or there; else the offsets end with its first one.
         """
         there, lasting = set(present), set(self.lasting())
         found = []
-        for number, base in enumerate(self.bases):
+        for base in self.bases:
             if base in there or base not in lasting:
                 continue
-            later = self.bases[number + 1 :] or sorted(other for other in present if other > base) or [base + 1]
-            following = later[0]
+            following = min((other for other in (*self.bases, *present) if other > base), default=base + 1)
             if following > start_offset:
                 found.append((max(base, start_offset), following - 1))
         return found

@@ -30,7 +30,6 @@ from duramen.storage.segment import (
     TIME_INDEX,
     TXN_INDEX,
     file_name,
-    parse_base,
     parse_name,
 )
 from duramen.wire.seal import decode_seal
@@ -97,12 +96,13 @@ def settle(disk: Disk, path: str) -> bool:
     for base in sorted(cleaned):
         drop_cleaned(disk, path, base)
     disk.sync_directory(path)
-    bases = [base for base in map(parse_base, names) if base is not None]
+    # Also where the segment itself is gone: no side file of it may stay when nothing tells of the swap any more.
+    bases = {each[0] for each in map(parse_name, names) if each is not None and each[1] in SUFFIXES}
     for base in sorted(staged):
         if LOG in staged[base] and SEAL in staged[base]:  # without the seal step 5 has begun
             log, seal = (posixpath.join(path, file_name(base, suffix + SWAP)) for suffix in (LOG, SEAL))
             end = _end_of(disk, log, seal, base)
-            remove_replaced(disk, lambda: path, [each for each in bases if base < each < end])
+            remove_replaced(disk, lambda: path, sorted(each for each in bases if base < each < end))
         unstage(disk, path, base)
     disk.sync_directory(path)
     return True

@@ -47,7 +47,7 @@ from duramen.storage.checkpoints import (
 )
 from duramen.storage.journal_reader import JournalContents, JournalEntry, read_journal
 from duramen.storage.recovery_plan import LogKey
-from duramen.storage.segment_lists import Wanted
+from duramen.storage.segment_lists import NOTHING_WANTED, Wanted
 from duramen.wire.checksum import crc32c
 
 VOUCHED = "duramen-directory"
@@ -61,7 +61,7 @@ Epochs = tuple[tuple[int, int], ...]
 class Vouched(NamedTuple):
     """The content of `duramen-directory`. logs: each partition's name and its (epoch, start offset) pairs.
 
-    segments: base offsets that the log had, where it had several, and no pass of compaction was at work on it.
+    segments: base offsets that the log had, where it had several, but not those that compaction was merging.
     """
 
     identity: MetaProperties
@@ -177,14 +177,24 @@ def compare_identity(disk: Disk, path: str) -> tuple[MetaProperties | None, list
     return found or (None if vouched is None else vouched.identity), wrong
 
 
-def missing_segments(disk: Disk, path: str, tp: TopicPartition, present: Sequence[int]) -> list[tuple[int, int]]:
-    """First and last offset of each segment that the partition must have and has not, after a clean stop of ours."""
+def missing_segments(disk: Disk, home: str, present: Sequence[int]) -> list[tuple[int, int]]:
+    """First and last offset of each segment that the partition must have and has not, as far as no journal is asked.
+
+    After a clean stop of ours the list says so, else, or where that is lost, seals whose segments are gone. Kafka knows
+    no seals: it may have compacted on.
+    """
+    path, name = posixpath.split(home)
+    tp = parse_partition_name(name)
+    if kafka_was_here(disk, path):
+        return []
     checkpoint = checkpoint_of_stop(disk, path)
     vouched = read_vouched(disk, path, checkpoint)
-    for key, point in checkpoint.logs.items() if checkpoint is not None and vouched is not None else ():
-        if point.tp == tp and vouched is not None:
-            return Wanted(vouched.segments.get(key, ())).missing(present, point.start_offset)
-    return []
+    names = disk.list_directory(home)
+    for key, point in checkpoint.logs.items() if checkpoint is not None else ():
+        if point.tp == tp:
+            listed = Wanted(() if vouched is None else vouched.segments.get(key, ()))
+            return listed.and_sealed(names, start_known=True).missing(present, point.start_offset)
+    return NOTHING_WANTED.and_sealed(names, start_known=False).missing(present, 0)
 
 
 def forget_segments(disk: Disk, path: str, gone: Iterable[TopicPartition]) -> None:

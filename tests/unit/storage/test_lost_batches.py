@@ -161,7 +161,8 @@ def test_a_sealed_segment_that_no_checkpoint_knows_of_is_missed(lost: list[str])
     assert all(segment.sealed for segment in log.segments[:-1])
     disk.kill()
     disk.power_on()
-    disk.remove(gone.path)
+    for path in [path for path in disk.contents() if path.startswith(gone.path.removesuffix(".log"))]:
+        disk.remove(path)
     for name in lost:
         disk.remove(f"/data/{name}")
     for _ in range(2):
