@@ -173,7 +173,8 @@ class Cleaning:
         yield from _jobs(build_map(disk, work.dirty, work.first_dirty, seen, offsets, settings.io_bytes))
         if offsets.latest < work.first_dirty:
             return
-        rules = self._rules(work.first_dirty)
+        rules = self._rules(self._cleaner.seen_from(log))
+        owed = -1
         transactions = CleanedTransactions(aborted)
         config = log.config
         inside = [segment for segment in work.segments if segment.base_offset <= offsets.latest]
@@ -190,6 +191,7 @@ class Cleaning:
             yield from _jobs(copy.steps())
             if copy.left:
                 rules = rules.without_horizons
+            owed = copy.owed if owed < 0 else owed
             self._cleaner.statistics.bytes_read += copy.bytes_in
             self._cleaner.statistics.bytes_written += copy.bytes_out
             if copy.changed:
@@ -203,12 +205,14 @@ class Cleaning:
         while self._cleaner.noting is not None and not self._cleaner.noting.over:
             yield None
         self._cleaner.noting = self
-        yield self._cleaner.cleaned_to(log, offsets.latest + 1)
+        if not rules.horizons and owed < 0:
+            owed = offsets.begun
+        yield self._cleaner.cleaned_to(log, offsets, owed)
         self._cleaner.noting = None
         self._cleaner.passed(self._now_ms)
         self.completed = True
 
-    def _rules(self, first_dirty: int) -> Rules:
+    def _rules(self, seen_from: int) -> Rules:
         batches: dict[int, frozenset[int]] = {}
         epochs: dict[int, int] = {}
         for producer in self.log.producers.active():
@@ -218,7 +222,7 @@ class Cleaning:
                 epochs[producer.id] = producer.epoch
         retention_ms = int(getattr(self.log.config, "delete_retention_ms", 86_400_000))
         expired_ms = self._now_ms - self._cleaner.lateness(self.log)
-        return Rules(self._now_ms, expired_ms, retention_ms, first_dirty, batches, epochs)
+        return Rules(self._now_ms, expired_ms, retention_ms, seen_from, batches, epochs)
 
     def _swap(self, group: list[Segment], target: Segment) -> Generator[Job | None, None, bool]:
         """Put the copy in place; False when it may not be any more. See `swapping.py` for the steps."""
@@ -337,7 +341,9 @@ class Cleaner:
     waits: for a checkpoint, without which there is nothing to do. noting: the pass that writes the files which
     all of them share, one after the other. holds: no pass is begun. late_ms: of each log, how long what a copy leaves
     out was there to be read behind the beginning of that copy, from which delete horizons count: the longest since the
-    start.
+    start. cleaned: see `seen_from`. within: where the next pass goes on in the batch at `cleaned`, which has more keys
+    than fit into a map, and how often the log had been cut. owing: `cleaned` of logs whose last pass had no room for a
+    delete horizon there.
     """
 
     disk: Disk
@@ -357,6 +363,8 @@ class Cleaner:
     noting: Cleaning | None = None
     holds: bool = False
     late_ms: dict[LogKey, int] = field(default_factory=dict)
+    within: dict[LogKey, tuple[int, int]] = field(default_factory=dict)
+    owing: dict[LogKey, int] = field(default_factory=dict)
 
     def load(self) -> None:
         """Take over our own checkpoint, or, where Kafka was here last, its one, which knows names only.
@@ -373,6 +381,11 @@ class Cleaner:
 
     def first_dirty(self, log: Log) -> int:
         """From where on no pass has looked at the log's keys."""
+        cuts, offset = self.within.get((log.topic_id, log.tp.partition), (0, 0))
+        return max(self.seen_from(log), offset if cuts == log.cuts else 0)
+
+    def seen_from(self, log: Log) -> int:
+        """The same, but the base offset of a batch of which passes have looked at the beginning only."""
         return max(self.cleaned.get((log.topic_id, log.tp.partition), 0), log.start_offset)
 
     def bound(self, log: Log, now_ms: int) -> int:
@@ -436,8 +449,8 @@ class Cleaner:
 
     def forget(self, key: LogKey) -> None:
         """The log is deleted."""
-        self.cleaned.pop(key, None)
-        self.late_ms.pop(key, None)
+        for known in (self.cleaned, self.late_ms, self.within, self.owing):
+            known.pop(key, None)
         self.forget_reasons(key)
 
     def forget_reasons(self, key: LogKey) -> None:
@@ -476,9 +489,24 @@ class Cleaner:
         """Whether that journal entry is on stable storage."""
         return self.journal.durable_lsn >= lsn
 
-    def cleaned_to(self, log: Log, offset: int) -> Job:
-        """Everything below `offset` was looked at; the job that writes it down."""
-        self.cleaned[log.topic_id, log.tp.partition] = offset
+    def cleaned_to(self, log: Log, offsets: OffsetMap, owed: int) -> Job:
+        """A pass with this map went through; the job that writes down up to where the log is cleaned.
+
+        Not in the midst of a batch: its tombstones' time begins when a pass has come to its end. Nor, unless the pass
+        before could do no better, behind the batch that is `owed` a delete horizon (-1: none is).
+        """
+        key = log.topic_id, log.tp.partition
+        seen, end = self.seen_from(log), offsets.latest + 1
+        self.within.pop(key, None)
+        held = max(owed, seen) if owed >= 0 else -1
+        if held >= 0 and self.owing.get(key) != held:
+            self.owing[key] = self.cleaned[key] = held
+        else:
+            self.owing.pop(key, None)
+            self.cleaned[key] = end
+            if owed < 0 <= offsets.begun:
+                self.cleaned[key] = max(offsets.begun, seen)
+                self.within[key] = log.cuts, end
         return self.take_checkpoint()
 
     def swapped(self, log: Log, late_ms: int) -> None:

@@ -34,19 +34,21 @@ MAX_BYTES = 2**31 - 1
 
 
 class Rules(NamedTuple):
-    """What a pass goes by. now_ms: when a copy begins; retention_ms: delete.retention.ms; first_dirty: see `Cleanable`.
+    """What a pass goes by. now_ms: when a copy begins; retention_ms: delete.retention.ms.
 
-    expired_ms: delete horizons up to then have passed. batches: by producer id, the last offsets of the batches its
-    state consists of. epochs: of the producers that have a state without batches: their markers are all that is known
-    of them.
+    seen_from: every record from there up to the end of the map was in it, or in the map of a pass that ended within the
+    same batch, right before this one. expired_ms: delete horizons up to then have passed. horizons: whether tombstones
+    that have no time to go yet get one. batches: by producer id, the last offsets of the batches its state consists of.
+    epochs: of the producers that have a state without batches: their markers are all that is known of them.
     """
 
     now_ms: int
     expired_ms: int
     retention_ms: int
-    first_dirty: int
+    seen_from: int
     batches: Mapping[int, frozenset[int]]
     epochs: Mapping[int, int]
+    horizons: bool = True
 
     @property
     def horizon(self) -> int:
@@ -56,7 +58,7 @@ class Rules(NamedTuple):
     @property
     def without_horizons(self) -> Rules:
         """The same, but tombstones that have no time to go yet do not get one."""
-        return self._replace(first_dirty=-1)
+        return self._replace(horizons=False)
 
     def needs(self, header: BatchHeader) -> bool:
         """Whether a producer's state is in this data batch."""
@@ -156,7 +158,7 @@ def build_map(
                         reached = _map_batch(view, header, first_dirty, offsets)
                         if reached < header.last_offset:
                             if offsets.latest < first_dirty:
-                                offsets.latest = reached
+                                offsets.latest, offsets.begun = reached, header.base_offset
                             return
                     if header.last_offset >= first_dirty:
                         offsets.latest = header.last_offset
@@ -208,7 +210,8 @@ class Copy:
     """The copy of some neighbouring segments into one: `steps` makes it, `target` is its segment.
 
     changed: something was left out or rewritten. bytes_in, bytes_out: so far. left: a batch is as it was for want of
-    room in the segment: what it supersedes may be in it, so nothing that comes behind it may get a delete horizon.
+    room in the segment: what is superseded may be in it, so nothing that comes behind it may get a delete horizon.
+    owed: base offset of the first batch that has none for that reason; -1: of none.
     """
 
     def __init__(
@@ -225,6 +228,8 @@ class Copy:
         self.target = target
         self.changed = len(group) > 1
         self.left = False
+        self.owed = -1
+        self._given = -1
         self._rest = sum(segment.size for segment in group)
         self.bytes_in = 0
         self.bytes_out = 0
@@ -295,11 +300,14 @@ class Copy:
     def _leave(self) -> None:
         self.left = True
         self._rules = self._rules.without_horizons
+        if self.owed < 0:
+            self.owed = self._given
 
     # -- one batch
 
     def _filter(self, view: memoryview, header: BatchHeader, *, last: bool) -> bytearray | memoryview | None:
         """What stays of a batch: itself, another one, or nothing."""
+        self._given = -1
         try:
             if header.is_control:
                 return self._filter_marker(view, header, last=last)
@@ -319,12 +327,17 @@ class Copy:
         kept, oldest_tombstone = self._kept(payload, header)
         if not kept:
             return empty_batch(header) if needed else None
-        # Their time to go begins when this pass has removed everything they supersede: they have to be in its map.
-        fresh = (
+        # Their time to go begins when everything they supersede is removed: a map has to have had them.
+        due = (
             delete_horizon(header) is None
-            and 0 <= self._rules.first_dirty <= oldest_tombstone
+            and self._rules.seen_from <= oldest_tombstone
             and header.last_offset <= self._offsets.latest
         )
+        fresh = due and self._rules.horizons
+        if fresh:
+            self._given = header.base_offset
+        elif due and self.owed < 0:
+            self.owed = header.base_offset
         if len(kept) == header.count and not fresh:
             return view
         return filtered_batch(header, payload, kept, self._rules.horizon if fresh else None)

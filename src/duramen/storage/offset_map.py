@@ -18,10 +18,11 @@ class OffsetMap:
     """Keys and offsets in at most `max_bytes` bytes, of which the share `load_factor` is used.
 
     entries: how many keys are expected at most, so that a small pass needs little memory. latest: every record up to
-    this offset is in the map; -1 for none. key: at most 64 bytes mixed into every digest.
+    this offset is in the map; -1 for none. begun: base offset of the batch that `latest` lies within; -1: of none.
+    key: at most 64 bytes mixed into every digest.
     """
 
-    __slots__ = ("_capacity", "_digest", "_slots", "_table", "entries", "latest")
+    __slots__ = ("_capacity", "_digest", "_slots", "_table", "begun", "entries", "latest")
 
     def __init__(self, max_bytes: int, load_factor: float, entries: int, key: bytes = b"") -> None:
         most = max(SMALLEST_SLOTS, max_bytes // SLOT_BYTES)
@@ -30,7 +31,7 @@ class OffsetMap:
         self._table = bytearray(self._slots * SLOT_BYTES)
         self._digest = digest_function(key)
         self.entries = 0
-        self.latest = -1
+        self.latest = self.begun = -1
 
     @property
     def size(self) -> int:

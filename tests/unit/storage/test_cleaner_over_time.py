@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from tests.unit.server.broker_world import claiming
-from tests.unit.storage.test_cleaner import HOUR, NOW, TP, Bench, Compacted
+from tests.unit.storage.test_cleaner import HOUR, NOW, TOPIC_ID, TP, Bench, Compacted
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.model import TopicPartition
@@ -18,7 +18,8 @@ from duramen.storage.housekeeping import SealSegment
 from duramen.storage.log import Log
 from duramen.storage.reads import Pending
 from duramen.storage.retention import removable_before
-from duramen.wire.batch import ABORT, build_batch, build_marker, parse_header
+from duramen.wire.batch import ABORT, DELETE_HORIZON, build_batch, build_marker, parse_header
+from duramen.wire.filtering import delete_horizon
 
 
 @pytest.fixture
@@ -419,3 +420,92 @@ def test_segments_can_be_read_while_a_swap_lacks_room_for_a_name(bench: Bench, s
     bench.disk.power_on()
     bench.open()
     assert bench.left() == before
+
+
+def test_tombstones_of_a_batch_that_is_larger_than_the_map_go_behind_the_pass_that_came_to_its_end() -> None:
+    bench = Bench(dedupe_bytes=240)
+    bench.put(*((b"key-%d" % number, b"1") for number in range(40)))
+    bench.put(*((b"key-%d" % number, None) for number in range(40)))
+    bench.put((b"other", b"1"))
+    bench.roll()
+    passes = 0
+    while (cleaning := bench.take()) is not None:
+        assert [value for _, _, value in bench.left()].count(None) == 40, "no time to go has begun"
+        bench.run(cleaning)
+        bench.now += HOUR + 1
+        passes += 1
+        assert passes < 30
+    horizons = list(filter(None, map(delete_horizon, bench.headers())))
+    assert passes > 8
+    assert horizons
+    assert all(horizon > bench.now - 2 * HOUR for horizon in horizons)
+    bench.now += 2 * HOUR
+    for number in range(8):
+        bench.put((b"other", b"%d" % number))
+        bench.roll()
+        bench.clean()
+    assert [(key, value) for _, key, value in bench.left()] == [(b"other", b"7")]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_restart_in_the_midst_of_such_a_batch_begins_it_again(clean: bool) -> None:
+    bench = Bench(dedupe_bytes=240)
+    base = bench.put(*((b"key-%d" % number, None) for number in range(30)))
+    bench.roll()
+    bench.clean()
+    assert bench.directory.cleaner.first_dirty(bench.log) > base
+    bench.directory.close(clean=clean)
+    bench.disk.end_process()
+    bench.open()
+    assert bench.directory.cleaner.first_dirty(bench.log) == base
+    bench.checkpoint()
+    for number in range(12):
+        bench.now += HOUR + 1
+        bench.put((b"other", b"%d" % number))
+        bench.roll()
+        while (cleaning := bench.take()) is not None:
+            bench.run(cleaning)
+    assert [(key, value) for _, key, value in bench.left()] == [(b"other", b"11")]
+
+
+@pytest.mark.parametrize("claimed", [3, 12, 25])
+def test_a_wrong_checkpoint_within_such_a_batch_brings_nothing_back(claimed: int) -> None:
+    """No map has had the tombstones before that place, and what they delete is there."""
+    bench = Bench(dedupe_bytes=240)
+    bench.put(*((b"key-%d" % number, b"1") for number in range(2)))
+    bench.put(*((b"key-%d" % number, None) for number in range(30)))
+    bench.roll()
+    bench.directory.cleaner.cleaned[TOPIC_ID, 0] = claimed
+    for number in range(12):
+        bench.now += 2 * HOUR
+        bench.put((b"other", b"%d" % number))
+        bench.roll()
+        while (cleaning := bench.take()) is not None:
+            bench.run(cleaning)
+        folded: dict[bytes | None, bytes | None] = {}
+        for _, key, value in bench.left():
+            folded[key] = value
+        assert folded.get(b"key-0") is None
+        assert folded.get(b"key-1") is None
+
+
+def test_tombstones_that_had_no_room_for_a_horizon_get_one_from_the_next_pass(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.config.segment_bytes = 100_000
+    bench.put(*((b"gone-%d" % number, None) for number in range(30)))
+    bench.put(*((b"more-%d" % number, b"v" * 100) for number in range(10)))
+    bench.put(*((b"more-%d" % number, b"1") for number in range(10)))
+    bench.roll()
+    most = bench.config.segment_bytes = bench.log.segments[0].size + 2
+    monkeypatch.setattr(cleaning, "MAX_BYTES", most, raising=False)
+    bench.clean()
+    assert not any(header.attributes & DELETE_HORIZON for header in bench.headers())
+    bench.clean()
+    assert any(header.attributes & DELETE_HORIZON for header in bench.headers())
+    assert bench.take() is None
+    bench.now += 2 * HOUR
+    bench.put((b"x", b"1"))
+    bench.roll()
+    bench.clean()
+    assert [key for _, key, value in bench.left() if value is None] == []
