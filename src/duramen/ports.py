@@ -65,6 +65,9 @@ class File(Protocol):
     def drop_cache(self, offset: int, length: int) -> None:
         """Tell the kernel these pages are not needed again; a hint."""
 
+    def backdate(self, modified_ms: int) -> None:
+        """Have `Disk.modified_ms` say this until the next write; a hint, which a power cut may take back."""
+
     def close(self) -> None: ...
 
 

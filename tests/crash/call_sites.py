@@ -27,7 +27,8 @@ DISK_METHODS = frozenset(
     | {"lock", "volume_space", "modified_ms", "cache_bytes", "descriptor_limit"}
 )
 FILE_METHODS = frozenset(
-    {"pread", "pread_nowait", "pwritev", "drop_cache", "resident", "nonresident"} | {"read_cold", "read_back"}
+    {"pread", "pread_nowait", "pwritev", "drop_cache", "backdate", "resident", "nonresident"}
+    | {"read_cold", "read_back"}
 )
 """Names that only files have."""
 SHARED_METHODS = frozenset({"sync", "truncate", "size"})

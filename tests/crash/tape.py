@@ -453,6 +453,9 @@ class TapeFile:
     def drop_cache(self, offset: int, length: int) -> None:
         """See ports.File."""
 
+    def backdate(self, modified_ms: int) -> None:
+        """See ports.File; the disk says the same of every file."""
+
     def close(self) -> None:
         """See ports.File."""
         if self._open:

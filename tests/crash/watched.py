@@ -16,7 +16,7 @@ from duramen.ports import Buffer, File, Space
 
 CALLER = 3
 """Frames from `calling_site` through `Watch.met` and the port's method up to whoever called that."""
-HINTS = frozenset({"drop_cache", "resident", "nonresident", "cache_bytes", "descriptor_limit"})
+HINTS = frozenset({"backdate", "drop_cache", "resident", "nonresident", "cache_bytes", "descriptor_limit"})
 """Methods that tell or ask something the answer to which changes no result: the port lets no error of theirs out."""
 
 
@@ -232,6 +232,10 @@ class WatchedFile:
     def drop_cache(self, offset: int, length: int) -> None:
         """See ports.File."""
         self._watch.met("drop_cache", self.path)
+
+    def backdate(self, modified_ms: int) -> None:
+        """See ports.File."""
+        self._watch.met("backdate", self.path)
 
     def close(self) -> None:
         """See ports.File."""

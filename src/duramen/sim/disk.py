@@ -493,6 +493,12 @@ class CrashFile:
         self._inode.drop(offset, length)
         self._disk.leave("drop_cache", self.path)
 
+    def backdate(self, modified_ms: int) -> None:
+        """See ports.File."""
+        self._enter("backdate")
+        self._inode.modified_ms = modified_ms
+        self._disk.leave("backdate", self.path)
+
     def close(self) -> None:
         """Close; also of a dead process's file, so that `finally` clauses run through."""
         if self._open and self._incarnation == self._disk.incarnation:

@@ -16,7 +16,7 @@ from duramen.storage.checkpoints import read_file
 from duramen.storage.cleaned_transactions import CleanedTransactions
 from duramen.storage.offset_map import OffsetMap
 from duramen.storage.seal import compute_seal, read_sides
-from duramen.storage.segment import INDEX, SEAL, TIME_INDEX, TXN_INDEX, Segment
+from duramen.storage.segment import INDEX, SEAL, TIME_INDEX, TXN_INDEX, Segment, latest_ms
 from duramen.storage.times import DECODED_BYTES
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, check_crc, parse_header, read_marker
 from duramen.wire.compression import decompress
@@ -253,6 +253,9 @@ class Copy:
                     file.sync()
                     unsynced = 0
                 yield written
+            latest = max(map(latest_ms, self._group))
+            if target.max_timestamp < 0 <= latest:  # as old as what it is made of: a start asks the file
+                file.backdate(latest)
             file.sync()
             target.flushed = target.synced = target.size
             if self.changed:

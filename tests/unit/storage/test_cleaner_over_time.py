@@ -18,6 +18,7 @@ from duramen.storage.housekeeping import SealSegment
 from duramen.storage.log import Log
 from duramen.storage.reads import Pending
 from duramen.storage.retention import removable_before
+from duramen.storage.segment import latest_ms
 from duramen.wire.batch import ABORT, DELETE_HORIZON, build_batch, build_marker, parse_header
 from duramen.wire.filtering import delete_horizon
 
@@ -198,6 +199,24 @@ def test_records_without_timestamps_expire_also_behind_a_pass(bench: Bench) -> N
     bench.clean()
     assert removable_before(bench.log, bench.now, bench.log.end_offset) == 0
     assert removable_before(bench.log, bench.now + 1, bench.log.end_offset) == 2
+
+
+@pytest.mark.parametrize("timestamp", [-1, NOW + HOUR])
+def test_and_also_where_the_node_was_started_again_since(bench: Bench, timestamp: int) -> None:
+    """A start believes what the file says."""
+    bench.disk.wall_ms = lambda: bench.now
+    for value in (b"1", b"2"):
+        bench.put((b"a", value), timestamp=timestamp)
+        bench.roll()
+    written = bench.now
+    bench.now += HOUR
+    bench.clean()
+    age = bench.disk.modified_ms(bench.log.segments[0].path)
+    assert age == (written if timestamp < 0 else bench.now)
+    bench.directory.close(clean=False)
+    bench.disk.end_process()
+    bench.open()
+    assert latest_ms(bench.log.segments[0]) == (written if timestamp < 0 else timestamp)
 
 
 class Two(Bench):

@@ -223,6 +223,23 @@ def test_names(disk: RealDisk, tmp_path: Path) -> None:
     assert (space.total, 0 < space.free < space.total) == (shutil.disk_usage(tmp_path).total, True)
 
 
+def test_a_file_is_said_to_be_older_than_it_is(disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hint: who is not the file's owner has it as young as it is."""
+    path = str(tmp_path / "f")
+    file = disk.open(path, create=True, write=True)
+    file.pwritev([b"x"], 0)
+    file.backdate(1_000_000_000_123)
+    assert disk.modified_ms(path) == 1_000_000_000_123
+
+    def refuse(*args: object, **more: object) -> None:
+        raise PermissionError(errno.EPERM, "not the owner")
+
+    monkeypatch.setattr(os, "utime", refuse)
+    file.backdate(5)
+    assert disk.modified_ms(path) == 1_000_000_000_123
+    file.close()
+
+
 def test_removing_a_link_leaves_what_it_points_to(disk: RealDisk, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "f").write_bytes(b"x")
