@@ -29,12 +29,16 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class SegmentReport:
-    """What one segment holds; next_offset is behind its last sound batch."""
+    """What one segment holds; next_offset is behind its last sound batch.
+
+    deleted: how many of its records lie below the log start; where compaction left gaps in a batch across it, at least.
+    """
 
     base_offset: int
     size: int
     batches: int = 0
     records: int = 0
+    deleted: int = 0
     next_offset: int = 0
     max_timestamp: int = -1
     sealed: bool = False
@@ -42,10 +46,14 @@ class SegmentReport:
 
 @dataclass(slots=True)
 class PartitionReport:
-    """What one partition's directory holds. readable: first and last offsets of what a start, or a repair, leaves."""
+    """What one partition's directory holds. readable: first and last offsets of what a start, or a repair, leaves.
+
+    start_offset: the first that readers see; records: how many from there on.
+    """
 
     name: str
     topic_id: str | None
+    start_offset: int = 0
     segments: list[SegmentReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     readable: list[tuple[int, int]] = field(default_factory=list)
@@ -56,7 +64,7 @@ class PartitionReport:
 
     @property
     def records(self) -> int:
-        return sum(segment.records for segment in self.segments)
+        return sum(segment.records - segment.deleted for segment in self.segments)
 
     @property
     def size(self) -> int:

@@ -98,7 +98,14 @@ def verify_directory(
                 synced = None if clean else points.get(tp, 0)
                 log = known.log(disk, path, name)
                 partition = verify_partition(
-                    disk, inside, tick, synced=synced, foretold=log.foretold, decode=decode, restored=restored
+                    disk,
+                    inside,
+                    tick,
+                    log_start=log.start_offset,
+                    synced=synced,
+                    foretold=log.foretold,
+                    decode=decode,
+                    restored=restored,
                 )
                 partition.readable = _readable(disk, path, partition, log)
                 report.partitions.append(partition)
@@ -141,9 +148,8 @@ def _readable(disk: Disk, path: str, report: PartitionReport, known: KnownLog) -
     """First and last offsets of what a start leaves of a log, and a repair where it needs one."""
     if report.is_damaged:
         return readable(survey_log(disk, path, report.name, known), known)
-    first, end = (report.segments[0].base_offset, report.segments[-1].next_offset) if report.segments else (0, 0)
-    start, end = max(first, known.start_offset), known.end(end)
-    return [(start, end - 1)] if start < end else []
+    end = known.end(report.segments[-1].next_offset if report.segments else 0)
+    return [(report.start_offset, end - 1)] if report.start_offset < end else []
 
 
 def _lock(disk: Disk, path: str) -> DirectoryLock | None:
@@ -223,6 +229,7 @@ def verify_partition(
     path: str,
     tick: Tick,
     *,
+    log_start: int = 0,
     synced: int | None = None,
     foretold: Foretold | None = None,
     decode: bool = False,
@@ -243,6 +250,7 @@ def verify_partition(
     _verify_side_files(disk, path, report.findings, synced, restored)
     _verify_snapshots(disk, path, report.findings)
     bases = segments_of(disk, path)
+    report.start_offset = max([log_start, *bases[:1]])
     if not bases:
         made = (synced is not None and content is None and _is_vacant(disk, path)) or synced == 0
         if foretold is not None:
@@ -251,7 +259,7 @@ def verify_partition(
     expected = -1
     for base, following in zip(bases, [*bases[1:], NO_OFFSET][: len(bases)], strict=True):
         replaced = _replaced(base, synced, foretold)
-        check = SegmentCheck(disk, path, base, following, report.findings, tick, decode=decode)
+        check = SegmentCheck(disk, path, base, following, report.findings, tick, decode=decode, log_start=log_start)
         segment = check.run(replaced=replaced, expected=expected)
         report.segments.append(segment)
         expected = segment.next_offset

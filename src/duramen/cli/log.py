@@ -75,6 +75,9 @@ def verify(paths: tuple[str, ...], decode: bool, as_json: bool) -> int:
     """Walk every segment; check batches, seals, indexes and the journal.
 
     DIRECTORY is a data directory or one partition in it; ./duramen-data unless given.
+
+    START is the first offset that readers see, and RECORDS counts from there on;
+    of a compacted batch across START, which has gaps, it may count some below.
     """
     if not paths and not os.path.isdir(DEFAULT_DIRECTORY):
         raise click.UsageError(f"there is no {DEFAULT_DIRECTORY} here; name the data directory.")
@@ -127,6 +130,7 @@ def _as_json(report: DirectoryReport) -> dict[str, Any]:
             {
                 "partition": partition.name,
                 "topic_id": partition.topic_id,
+                "start_offset": partition.start_offset,
                 "records": partition.records,
                 "bytes": partition.size,
                 "readable": partition.readable,
@@ -185,14 +189,13 @@ def _print(report: DirectoryReport) -> None:
 def _row(partition: PartitionReport) -> tuple[object, ...]:
     kinds = {finding.kind for finding in partition.findings}
     mark = "damage" if "damage" in kinds else "index" if "index" in kinds else "tail" if "tail" in kinds else "ok"
-    first = partition.segments[0].base_offset if partition.segments else 0
     last = partition.segments[-1].next_offset if partition.segments else 0
     sealed = sum(segment.sealed for segment in partition.segments)
     return (
         partition.name,
         len(partition.segments),
         sealed,
-        first,
+        partition.start_offset,
         last,
         partition.records,
         human_bytes(partition.size),

@@ -61,7 +61,16 @@ class SegmentCheck:
     """What is found goes to `findings`; what the segment holds is the report that `run` returns."""
 
     def __init__(
-        self, disk: Disk, directory: str, base: int, below: int, findings: list[Finding], tick: Tick, *, decode: bool
+        self,
+        disk: Disk,
+        directory: str,
+        base: int,
+        below: int,
+        findings: list[Finding],
+        tick: Tick,
+        *,
+        decode: bool,
+        log_start: int,
     ) -> None:
         self.disk = disk
         self.directory = directory
@@ -72,6 +81,7 @@ class SegmentCheck:
         self.findings = findings
         self.tick = tick
         self.decode = decode
+        self.log_start = log_start
         self.damaged = False
         self.starts: dict[int, int] = {}
         """Base offset of the batch at each position."""
@@ -145,6 +155,7 @@ class SegmentCheck:
             self.starts[position] = header.base_offset
             report.batches += 1
             report.records += header.count
+            report.deleted += max(0, header.count - max(0, header.next_offset - self.log_start))
             report.next_offset = header.next_offset
             if header.count:  # what compaction has emptied counts for no look-up by time
                 report.max_timestamp = max(report.max_timestamp, header.max_timestamp)

@@ -112,6 +112,20 @@ def test_people_get_a_table_and_a_verdict(data: Path, capsys: pytest.CaptureFixt
     assert max(map(len, text.splitlines()[1:])) <= 80
 
 
+def test_what_was_deleted_below_the_log_start_is_not_counted(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It lies in its file until that goes as a whole; no reader sees it."""
+    (data / "log-start-offset-checkpoint").write_bytes(encode_offsets({TopicPartition("flights", 0): 4}))
+    code, report = verify(capsys, str(data))
+    (partition,) = report["partitions"]
+    assert (code, partition["start_offset"], partition["records"]) == (0, 4, 6)
+    assert partition["readable"] == [[4, 9]]
+    assert [segment["records"] for segment in partition["segments"]] == [6, 4]
+    assert main(["log", "verify", str(data)]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[2].split()[:6] == ["flights-0", "2", "1", "4", "10", "6"]
+    assert told[-1].startswith("6 records")
+
+
 @pytest.mark.parametrize(
     ("name", "position", "kind", "what"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from repair_world import Harm, Segments, filled, opened, scribble
-from storage_workload import read_all
+from storage_workload import commit, read_all
 
 from duramen.cli.findings import PartitionReport
 from duramen.cli.inspection import verify_directory
@@ -90,3 +90,23 @@ def test_bytes_behind_a_segment_take_nothing_from_the_log() -> None:
     records, segments = filled(disk)
     stray_bytes(disk, segments)
     assert verified(disk).readable == [(0, max(records))]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_log_start_is_the_one_that_readers_see(clean: bool) -> None:
+    disk = CrashDisk()
+    records, _ = filled(disk)
+    directory, log = opened(disk)
+    log.advance_start(25)
+    commit(directory)
+    if clean:
+        directory.close(clean=True)
+    else:
+        disk.kill()
+        disk.power_on()
+    report = verified(disk)
+    assert (report.start_offset, report.records) == (25, len(records) - 25)
+    assert report.readable == [(25, max(records))]
+    directory, log = opened(disk)
+    assert log.start_offset == 25
+    directory.close(clean=True)
