@@ -358,6 +358,18 @@ def test_dump_tells_zeros_at_the_end_of_a_finished_segment(data: Path, capsys: p
         assert f"damaged  bytes {size}..{len(content)}: no sound batch is here" in capsys.readouterr().out
 
 
+def test_dump_tells_zeros_where_a_growing_segment_was_sealed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    subprocess.run([sys.executable, "-c", WRITER, str(data), "close"], check=True, timeout=60)
+    path = data / "events-0" / file_name(0, ".log")
+    size = path.stat().st_size
+    path.write_bytes(bytes(size))
+    assert main(["log", "dump", str(path)]) == 1
+    assert f"damaged  bytes 0..{size}" in capsys.readouterr().out
+
+
 def test_a_side_file_of_zeros_is_no_reserved_space(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / f"{file_name(0, '.log')}.dropped-0"
     path.write_bytes(bytes(5000))
