@@ -54,6 +54,8 @@ from duramen.storage.vouching import (
     to_restore,
 )
 
+_UNKNOWN = KnownLog()
+
 
 def verify_directory(
     disk: Disk, path: str, tick: Tick, *, decode: bool = False, only: str | None = None
@@ -98,21 +100,15 @@ def verify_directory(
                 synced = None if clean else points.get(tp, 0)
                 log = known.log(disk, path, name)
                 partition = verify_partition(
-                    disk,
-                    inside,
-                    tick,
-                    log_start=log.start_offset,
-                    synced=synced,
-                    foretold=log.foretold,
-                    decode=decode,
-                    restored=restored,
+                    disk, inside, tick, synced=synced, known=log, decode=decode, restored=restored
                 )
-                partition.readable = _readable(disk, path, partition, log)
                 report.partitions.append(partition)
         if clean:
             _verify_ends(report, known.ends, "it went up to {} at the last clean stop", only)
         else:
             _verify_ends(report, known.least_ends, "it was synced up to {}", only)
+        for partition in report.partitions:
+            partition.readable = _readable(disk, path, partition, known.log(disk, path, partition.name))
         return report
     finally:
         if lock is not None:
@@ -164,17 +160,19 @@ def _lock(disk: Disk, path: str) -> DirectoryLock | None:
 
 def _verify_ends(report: DirectoryReport, points: Mapping[TopicPartition, int], known: str, only: str | None) -> None:
     """Every log reaches as far as is known of it; what is gone is damage."""
-    ends = {partition.name: partition.segments[-1].next_offset for partition in report.partitions if partition.segments}
+    found = {partition.name: partition for partition in report.partitions}
     damaged = {finding.path for finding in report.all_findings() if finding.kind == "damage"}
     for tp, offset in sorted(points.items()):
         name = f"{tp.topic}-{tp.partition}"
         inside = posixpath.join(report.path, name)
         if only not in (None, name) or any(inside in (path, posixpath.dirname(path)) for path in damaged):
             continue
-        end = ends.get(name, 0)
+        partition = found.get(name)
+        end = partition.segments[-1].next_offset if partition is not None and partition.segments else 0
         if end < offset:
             what = f"{known.format(f'offset {offset}')} and now ends at {end}"
-            report.findings.append(Finding("damage", inside, 0, 0, end, what))
+            findings = report.findings if partition is None else partition.findings
+            findings.append(Finding("damage", inside, 0, 0, end, what))
 
 
 def recovery_points(disk: Disk, path: str) -> dict[TopicPartition, int]:
@@ -229,17 +227,17 @@ def verify_partition(
     path: str,
     tick: Tick,
     *,
-    log_start: int = 0,
     synced: int | None = None,
-    foretold: Foretold | None = None,
+    known: KnownLog = _UNKNOWN,
     decode: bool = False,
     restored: Sequence[str] = (),
 ) -> PartitionReport:
     """Check one partition's directory.
 
     synced: offset below which no tail is expected, because it was on stable storage; None when that is everything.
-    foretold: what the next start is going to replace, where that is known. restored: files that it makes again.
+    known: what the directory says of the log. restored: files that the next start makes again.
     """
+    foretold = known.foretold
     metadata = posixpath.join(path, PARTITION_METADATA)
     content = read_file(disk, metadata)
     topic_id = None if content is None else decode_partition_metadata(content)
@@ -250,7 +248,7 @@ def verify_partition(
     _verify_side_files(disk, path, report.findings, synced, restored)
     _verify_snapshots(disk, path, report.findings)
     bases = segments_of(disk, path)
-    report.start_offset = max([log_start, *bases[:1]])
+    report.start_offset = max([known.start_offset, *bases[:1]])
     if not bases:
         made = (synced is not None and content is None and _is_vacant(disk, path)) or synced == 0
         if foretold is not None:
@@ -259,7 +257,9 @@ def verify_partition(
     expected = -1
     for base, following in zip(bases, [*bases[1:], NO_OFFSET][: len(bases)], strict=True):
         replaced = _replaced(base, synced, foretold)
-        check = SegmentCheck(disk, path, base, following, report.findings, tick, decode=decode, log_start=log_start)
+        check = SegmentCheck(disk, path, base, following, report.findings, tick, decode=decode)
+        check.log_start = known.start_offset
+        check.may_be_reserved = known.point is None and following == NO_OFFSET
         segment = check.run(replaced=replaced, expected=expected)
         report.segments.append(segment)
         expected = segment.next_offset

@@ -44,6 +44,12 @@ class KnownLog(NamedTuple):
         plan_end = self.foretold.plan.end.offset
         return plan_end if self.foretold.plan.accept_from is None else max(plan_end, found)
 
+    def written_behind(self, offset: int, end: int) -> int:
+        """The first offset behind this one that the recovery writes into its segment; `end` without one."""
+        plan = None if self.foretold is None else self.foretold.plan
+        writes = () if plan is None else (write for each in plan.writes.values() for write in each)
+        return min((write.offset for write in writes if write.offset > offset and not write.extent), default=end)
+
 
 class KnownLogs(NamedTuple):
     """Of a directory. checkpoint: of our clean stop, if that was the last one and is to be believed."""

@@ -6,7 +6,6 @@ import json
 import os
 import posixpath
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import click
@@ -19,15 +18,15 @@ from duramen.cli.records import Incoming, to_full, to_json
 from duramen.cli.repair import DEFAULT_DIRECTORY, CannotError, ends_with_2, ranges
 from duramen.cli.repair import command as repair
 from duramen.cli.segment_check import DECODED_BYTES_MAX, only_zeros
-from duramen.errors import DuramenError, StorageError
+from duramen.errors import DuramenError
 from duramen.ports import File
 from duramen.storage.checkpoints import META_PROPERTIES
 from duramen.storage.disk import RealDisk
 from duramen.storage.salvage import next_batch
 from duramen.storage.scan import scan
 from duramen.storage.scrub_progress import NO_KEY
-from duramen.storage.seal import SEALING, read_growing
-from duramen.storage.segment import LOG, SEAL, log_name, parse_base
+from duramen.storage.segment import LOG, log_name, parse_base
+from duramen.storage.vouching import SEALS
 from duramen.wire.batch import BatchHeader, read_marker, records
 
 EPILOG = """\b
@@ -303,12 +302,8 @@ def _batches(path: str, first: int) -> Iterator[tuple[File, int, BatchHeader | D
 def _is_reserved(disk: RealDisk, file: File, start: int, end: int) -> bool:
     """Whether the rest of a log's last segment is space that was reserved and never written (`preallocate`)."""
     stem = file.path.removesuffix(LOG)
-    if stem == file.path or disk.exists(stem + SEAL):
+    if stem == file.path or any(disk.exists(stem + suffix) for suffix in SEALS):  # only Kafka reserves any
         return False
-    with suppress(StorageError):  # a seal that is damaged says nothing
-        sealed = read_growing(disk, stem + SEALING, _NO_OFFSET)
-        if sealed is not None and sealed.length > start:
-            return False
     return only_zeros(file, start, end)
 
 

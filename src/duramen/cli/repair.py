@@ -149,7 +149,7 @@ def readable(repair: Repair, known: KnownLog) -> list[tuple[int, int]]:
             continue
         if position < min(first, end):
             kept.append((position, min(first, end) - 1))
-        position = max(position, end if last < 0 else last + 1)
+        position = max(position, known.written_behind(first, end) if last < 0 else last + 1)
     if position < end:
         kept.append((position, end - 1))
     return kept

@@ -70,7 +70,6 @@ class SegmentCheck:
         tick: Tick,
         *,
         decode: bool,
-        log_start: int,
     ) -> None:
         self.disk = disk
         self.directory = directory
@@ -81,7 +80,10 @@ class SegmentCheck:
         self.findings = findings
         self.tick = tick
         self.decode = decode
-        self.log_start = log_start
+        self.log_start = 0
+        """Records below are deleted."""
+        self.may_be_reserved = True
+        """Whether zeros at the end may be space that Kafka reserved and never wrote (`preallocate`)."""
         self.damaged = False
         self.starts: dict[int, int] = {}
         """Base offset of the batch at each position."""
@@ -134,7 +136,7 @@ class SegmentCheck:
         """The batches from `start` up to one that is not sound; where to go on behind it (None: nowhere), and it."""
         for position, header, ok in scan(file, start, report.size, expect_offset=report.next_offset):
             if not ok or header is None:
-                if only_zeros(file, position, report.size):  # reserved and never written (`preallocate`)
+                if self.may_be_reserved and only_zeros(file, position, report.size):
                     return None, position
                 what = (
                     "no whole batch is here"

@@ -11,6 +11,7 @@ from duramen.cli.inspection import verify_directory
 from duramen.cli.repair import apply, survey_directory
 from duramen.sim.disk import CrashDisk
 from duramen.storage.repairing import DROPPED
+from duramen.wire.batch import parse_header
 
 Ranges = list[tuple[int, int]]
 
@@ -110,3 +111,29 @@ def test_the_log_start_is_the_one_that_readers_see(clean: bool) -> None:
     directory, log = opened(disk)
     assert log.start_offset == 25
     directory.close(clean=True)
+
+
+def test_zeros_behind_what_our_stop_left_are_damage() -> None:
+    """The start leaves such a partition offline; verify took them for space that was reserved, as Kafka does it."""
+    disk = CrashDisk()
+    records, segments = filled(disk)
+    path = segments[-1][0]
+    rewritten(disk, path, disk.contents()[path] + bytes(5000))
+    report = verified(disk)
+    assert report.is_damaged
+    assert report.readable == [(0, max(records))]
+    apply(disk, survey_directory(disk, "/data"))
+    assert verified(disk).findings == []
+    directory, log = opened(disk)
+    assert read_all(log) == records
+    directory.close(clean=True)
+
+
+def test_a_log_that_ends_too_early_between_two_batches_is_damaged_after_a_kill() -> None:
+    disk = CrashDisk()
+    records, segments = filled(disk, clean=False)
+    path, _, base = segments[-1]
+    rewritten(disk, path, disk.contents()[path][: parse_header(disk.contents()[path]).size])
+    report = verified(disk)
+    assert report.is_damaged
+    assert report.readable == survey_directory(disk, "/data").readable[report.name] == [(0, base), (60, max(records))]
