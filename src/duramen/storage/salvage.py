@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import groupby
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ _MAGIC_AT = 16
 _POLYNOMIAL = 0x82F63B78
 """CRC-32C, bits reflected."""
 _PAGE_BYTES = 4096
+_STRIDE_BYTES = 256
+"""By which a flipped bit is looked for."""
 
 Chain = list[tuple[int, BatchHeader]]
 """Positions and headers of batches that follow each other."""
@@ -280,12 +283,34 @@ def _chains(headers: Chain, *, has_gaps: bool) -> list[Chain]:
 
 def flipped_bit(block: bytes | memoryview, wanted: int) -> tuple[int, int] | None:
     """(byte, mask) of the one bit whose flip gives the block this CRC-32C; None when it is not one bit."""
-    difference = crc32c(block) ^ wanted
-    # The change that a flip of the last bit makes, then of the one before it, and so on to the first.
-    change = _POLYNOMIAL
-    for byte in range(len(block) - 1, -1, -1):
-        for bit in range(7, -1, -1):
-            if change == difference:
-                return byte, 1 << bit
-            change = change >> 1 ^ (_POLYNOMIAL if change & 1 else 0)
+    near, (lowest, low, high, highest) = _last_flips()
+    change = crc32c(block) ^ wanted
+    for end in range(len(block), 0, -_STRIDE_BYTES):
+        if change in near:
+            before, mask = near[change]
+            return (end - before, mask) if before <= end else None
+        # The change that the same flip so many bytes later makes.
+        change = lowest[change & 255] ^ low[change >> 8 & 255] ^ high[change >> 16 & 255] ^ highest[change >> 24]
     return None
+
+
+@cache
+def _last_flips() -> tuple[dict[int, tuple[int, int]], list[list[int]]]:
+    """(bytes before the end, mask) of each bit of the last _STRIDE_BYTES, by the change of the CRC-32C that its flip
+    makes; and what a change becomes by as many bytes, by each byte of it, lowest first: that is linear over GF(2)."""
+    near = {}
+    change = _POLYNOMIAL
+    for before in range(1, _STRIDE_BYTES + 1):
+        for bit in range(7, -1, -1):
+            near[change] = before, 1 << bit
+            change = change >> 1 ^ (_POLYNOMIAL if change & 1 else 0)
+    tables = []
+    for byte in range(4):
+        table = [0]
+        for bit in range(8):
+            change = 1 << 8 * byte + bit
+            for _ in range(8 * _STRIDE_BYTES):
+                change = (change ^ _POLYNOMIAL) << 1 | 1 if change >> 31 else change << 1
+            table += [change ^ each for each in table]
+        tables.append(table)
+    return near, tables

@@ -22,6 +22,7 @@ from duramen.storage.index import (
     decode_offset_index,
     decode_time_index,
 )
+from duramen.storage.salvage import flipped_bit
 from duramen.storage.scan import CHUNK_BYTES, scan
 from duramen.storage.seal import compute_seal
 from duramen.storage.segment import Segment, file_name, parse_base, parse_name
@@ -229,6 +230,23 @@ def test_one_sum_stands_for_those_of_all_blocks(tail: bytes, start: int, blocks:
             seal.check(memoryview(harmed), position, "p", 7)
         first = position + place // BLOCK_BYTES * BLOCK_BYTES
         assert (caught.value.start, caught.value.end) == (first, min(first + BLOCK_BYTES, len(whole)))
+
+
+@pytest.mark.parametrize("size", [1, 255, 256, 257, 5000, BLOCK_BYTES])
+def test_one_flipped_bit_is_found_wherever_it_is(size: int) -> None:
+    dice = random.Random(size)
+    block = bytearray(dice.randbytes(size))
+    wanted = crc32c(block)
+    assert flipped_bit(block, wanted) is None
+    for at in {0, size - 1, size // 2, *(dice.randrange(size) for _ in range(20))}:
+        mask = 1 << dice.randrange(8)
+        block[at] ^= mask
+        assert flipped_bit(block, wanted) == (at, mask)
+        if size > 1:
+            block[at - 1] ^= 8
+            assert flipped_bit(block, wanted) is None, "two of them"
+            block[at - 1] ^= 8
+        block[at] ^= mask
 
 
 def test_the_hot_window_lets_go_of_what_is_oldest() -> None:
