@@ -3,6 +3,7 @@
     python -m tests.crash.lives_sweep [--lives 4000] [--first-seed 1] [--workers 2] [--minutes M]
     python -m tests.crash.lives_sweep --seed 7        # one life, with all its steps
     python -m tests.crash.lives_sweep --interleaved   # their jobs interleaved at every disk call (interleaved.py)
+    python -m tests.crash.lives_sweep --directories   # of a whole broker with several directories (broker_lives.py)
 
 The exit status is 1 when a promise was broken.
 """
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.crash import interleaved
+from tests.crash import broker_lives, interleaved
 from tests.crash.lives import SMALL_FILES, Ending, live
 from tests.crash.lives_steps import FAULTS
 
@@ -78,6 +79,8 @@ INTERLEAVED = Kind(
     interleaved.live, (*COVERED, *interleaved.COVERED, *interleaved.RARE), "make crash-lives INTERLEAVED=1 SEED="
 )
 """Jobs interleaved at every disk call."""
+DIRECTORIES = Kind(broker_lives.live, broker_lives.COVERED, "make crash-lives DIRECTORIES=1 SEED=")
+"""A broker with several log directories."""
 
 
 @dataclass(slots=True)
@@ -158,9 +161,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=float("inf"))
-    parser.add_argument("--interleaved", action="store_true")
+    kinds = parser.add_mutually_exclusive_group()
+    for name, each in {"--interleaved": INTERLEAVED, "--directories": DIRECTORIES}.items():
+        kinds.add_argument(name, action="store_const", const=each, dest="kind", default=WHOLE)
     arguments = parser.parse_args()
-    kind = INTERLEAVED if arguments.interleaved else WHOLE
+    kind = arguments.kind
     if arguments.seed is not None:
         ending = kind.live(arguments.seed)
         show(ending)

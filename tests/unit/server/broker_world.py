@@ -230,17 +230,24 @@ class SlowLine(Line):
 
 
 class InProcess:
-    """A running broker on `disk`."""
+    """A running broker on `disk`. entropy: what ids are made of; each broker's own begin with the same."""
 
-    def __init__(self, disk: CrashDisk | None = None, **settings: str) -> None:
+    def __init__(
+        self,
+        disk: CrashDisk | None = None,
+        *,
+        lanes: Lanes | None = None,
+        entropy: Numbers | None = None,
+        **settings: str,
+    ) -> None:
         self.disk = disk or CrashDisk()
         self.clock = Agenda()
-        self.lanes = Lanes()
+        self.lanes = lanes or Lanes()
         self.lines: list[Line] = []
         self.events: list[tuple[str, dict[str, Any]]] = []
         self._accept: Callable[[Any], None] = lambda transport: None
         network: Any = self
-        world = World(self.disk, self.clock, network, self.lanes, Numbers())
+        world = World(self.disk, self.clock, network, self.lanes, entropy or Numbers())
         defaults = {"log.dirs": "/data", "duramen.reserve.bytes": "65536"}  # the disk is in memory
         overrides = {**defaults, **{name.replace("_", "."): value for name, value in settings.items()}}
         self.broker = Broker(world, load_broker_config(None, overrides), self._report)
