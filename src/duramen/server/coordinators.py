@@ -119,6 +119,8 @@ class Coordinators:
         self._load_again: dict[int, float] = {}
         """When (monotonic seconds) a partition whose replay failed may have another one."""
         self._creating: list[Callable[[ErrorCode], None]] = []
+        self._held: dict[str, deque[tuple[Any, Callable[[Any], None]]]] = {}
+        """By group, commands that wait for its partition to be made: none overtakes another one of its group."""
         self._gone: list[tuple[str, TopicId]] = []
         """Deleted topics whose offsets no host was asked to remove yet."""
         self._removing = False
@@ -233,9 +235,19 @@ class Coordinators:
 
     def submit(self, group_id: str, command: Any, on_reply: Callable[[Any], None]) -> None:
         """Have the group's machine decide; errors reach `on_reply` as DuramenError."""
-        if not self._try_to_submit(group_id, command, on_reply):
+        held = self._held.get(group_id)
+        if held is not None:
+            held.append((command, on_reply))
+        elif not self._try_to_submit(group_id, command, on_reply):
             # Perhaps the partitions of a new `__consumer_offsets` are still being made.
-            self._broker.catalog.when_open(lambda: self._submit_or_refuse(group_id, command, on_reply))
+            self._held[group_id] = deque([(command, on_reply)])
+            self._broker.catalog.when_open(partial(self._let_go, group_id))
+
+    def _let_go(self, group_id: str) -> None:
+        held = self._held[group_id]
+        while held:
+            self._submit_or_refuse(group_id, *held.popleft())
+        del self._held[group_id]
 
     def _try_to_submit(self, group_id: str, command: Any, on_reply: Callable[[Any], None]) -> bool:
         count = self._partitions()

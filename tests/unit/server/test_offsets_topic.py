@@ -15,9 +15,9 @@ from duramen.wire.messages import API
 FIND, COMMIT = 10, 8
 
 
-def commit_fields() -> dict[str, Any]:
+def commit_fields(offset: int = 5) -> dict[str, Any]:
     request = API[COMMIT].request
-    partition = request.OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+    partition = request.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
     return {"group_id": "g", "topics": [request.OffsetCommitRequestTopic(name="t", partitions=[partition])]}
 
 
@@ -41,6 +41,37 @@ def test_whoever_asks_while_the_offsets_topic_is_being_made_waits_for_it() -> No
         assert line.answer(FIND, 4).coordinators[0].error_code == 0
     reply = second_commit.answer(COMMIT, 8)
     assert reply.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+def test_no_commit_overtakes_one_of_its_group_that_waits_for_the_offsets_topic() -> None:
+    """It waits until no topic is being made any more; one that came when the partition was there was before it in the
+    log, and the group's position went back.
+    """
+    server = InProcess()
+    line, first, other = server.connect(), server.connect(), server.connect()
+    first.create_topic("t")
+    server.lanes.held.add("checkpoint")
+    first.ask(FIND, 4, key_type=0, coordinator_keys=["g"])
+    server.run()
+    wanted = API[19].request.CreatableTopic(name="other", num_partitions=1, replication_factor=1)
+    other.ask(19, 7, topics=[wanted], timeout_ms=1000)
+    line.ask(COMMIT, 8, **commit_fields(5))
+    server.run()
+    server.lanes.held.clear()
+    assert server.lanes.step(), "the offsets topic's partitions are made, and the other topic's are not"
+    server.lanes.held.add("checkpoint")
+    server.run()
+    assert server.broker.partition("__consumer_offsets", 0) is not None
+    assert server.broker.partition("other", 0) is None
+    line.ask(COMMIT, 8, **commit_fields(6))
+    server.run()
+    server.lanes.held.clear()
+    server.run()
+    for _ in range(2):
+        assert line.answer(COMMIT, 8).topics[0].partitions[0].error_code == ErrorCode.NONE
+    asked = API[9].request.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
+    position = line.call(9, 7, group_id="g", topics=[asked], require_stable=True).topics[0].partitions[0]
+    assert position.committed_offset == 6
 
 
 def test_whoever_waits_when_the_offsets_topic_is_deleted_is_told_to_look_for_its_coordinator() -> None:
