@@ -245,9 +245,11 @@ class Coordinators:
 
     def _let_go(self, group_id: str) -> None:
         held = self._held[group_id]
-        while held:
-            self._submit_or_refuse(group_id, *held.popleft())
-        del self._held[group_id]
+        try:
+            while held:
+                self._submit_or_refuse(group_id, *held.popleft())
+        finally:
+            del self._held[group_id]
 
     def _try_to_submit(self, group_id: str, command: Any, on_reply: Callable[[Any], None]) -> bool:
         count = self._partitions()
