@@ -24,6 +24,8 @@ def load(file: Path) -> Pipeline:
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{file} is no Python file")
+    if b"\0" in file.read_bytes():  # versions of Python differ in the error
+        raise ConfigError(f"{file}: source code string cannot contain null bytes")
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(file.stem, module)
     # What the file imports from beside it is found, as when Python runs it.
@@ -31,11 +33,7 @@ def load(file: Path) -> Pipeline:
         sys.path.insert(0, folder)
     # Workers get the code that was loaded here, not what the file, or a machine of theirs, holds later.
     register_pickle_by_value(sys.modules[file.stem])  # type: ignore[no-untyped-call]
-    try:
-        spec.loader.exec_module(module)
-    except SyntaxError as error:
-        error.filename = error.filename or str(file)  # text with a null byte has none
-        raise
+    spec.loader.exec_module(module)
     found = {id(value): value for value in vars(module).values() if isinstance(value, Pipeline)}
     if len(found) != 1:
         raise ConfigError(f"{file} defines {len(found)} pipelines; it has to define one")
