@@ -50,7 +50,6 @@ from duramen.storage.vouching import (
     deleted_here,
     is_outdated,
     kafka_was_here,
-    missing_segments,
     to_restore,
 )
 
@@ -272,8 +271,7 @@ def verify_partition(
             if foretold is not None:
                 filled = foretold.fills(base, segment.size, *gap, bases)
             report.findings.append(Finding("tail" if filled else "damage", path, 0, 0, gap[0], what, gap[1]))
-    missing = missing_segments(disk, path, bases) if foretold is None else foretold.missing(bases)
-    _verify_list(path, missing, report)
+    _verify_list(path, known.missing(disk.list_directory(path)), report)
     if foretold is not None:
         _verify_extents(disk, path, foretold, report)
     return report

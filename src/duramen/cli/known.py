@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from duramen.model import TopicPartition
@@ -21,14 +21,17 @@ from duramen.storage.checkpoints import (
 from duramen.storage.foretelling import Foretold, foretell, key_of_directory, keys_by_name, synced_ends
 from duramen.storage.journal_reader import JournalContents
 from duramen.storage.recovery_plan import LogKey
-from duramen.storage.vouching import checkpoint_of_stop
+from duramen.storage.segment import parse_base
+from duramen.storage.segment_lists import NOTHING_WANTED, Wanted
+from duramen.storage.vouching import checkpoint_of_stop, listed_segments, missing_segments
 
 
 class KnownLog(NamedTuple):
     """Of one log. end_offset: by the last clean stop; least_end: what it must reach after another; None, 0: unknown.
 
     start_offset: the first that readers see. point: what the checkpoint of a clean stop of ours says; foretold: what
-    the recovery that is still to come makes of it.
+    the recovery that is still to come makes of it. wanted: the segments on that stop's list; None: see
+    `vouching.listed_segments`.
     """
 
     start_offset: int = 0
@@ -36,6 +39,13 @@ class KnownLog(NamedTuple):
     least_end: int = 0
     point: LogPoint | None = None
     foretold: Foretold | None = None
+    wanted: Wanted | None = NOTHING_WANTED
+
+    def missing(self, names: Sequence[str]) -> list[tuple[int, int]]:
+        """First and last offset of each segment that must be there and is not among its directory's names."""
+        if self.foretold is None:
+            return missing_segments(names, self.wanted, self.point)
+        return self.foretold.missing(base for base in map(parse_base, names) if base is not None)
 
     def end(self, found: int) -> int:
         """The log's end behind the start, where its segments end with `found` now."""
@@ -52,10 +62,12 @@ class KnownLog(NamedTuple):
 
 
 class KnownLogs(NamedTuple):
-    """Of a directory. checkpoint: of our clean stop, if that was the last one and is to be believed."""
+    """Of a directory. checkpoint: of our clean stop, if that was the last one and is to be believed; points: in it."""
 
     clean: bool
     checkpoint: DirectoryCheckpoint | None
+    points: Mapping[TopicPartition, LogPoint]
+    listed: Mapping[TopicPartition, Wanted] | None
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     least_ends: Mapping[TopicPartition, int]
@@ -65,34 +77,37 @@ class KnownLogs(NamedTuple):
     def log(self, disk: Disk, directory: str, name: str) -> KnownLog:
         """Of the log in a partition's directory of that name. OSError."""
         tp = parse_partition_name(name)
-        key = key_of_directory(disk, posixpath.join(directory, name), self.named)
         if tp is None:
             return KnownLog()
-        points = () if self.checkpoint is None else self.checkpoint.logs.values()
-        point = next((each for each in points if each.tp == tp), None)
+        key = key_of_directory(disk, posixpath.join(directory, name), self.named)
         foretold = None if key is None else self.foretold.get(key)
         start = self.starts.get(tp, 0) if foretold is None else foretold.plan.start
-        return KnownLog(start, self.ends.get(tp), self.least_ends.get(tp, 0), point, foretold)
+        wanted = None if self.listed is None else self.listed.get(tp, NOTHING_WANTED)
+        ends = self.ends.get(tp), self.least_ends.get(tp, 0)
+        return KnownLog(start, *ends, self.points.get(tp), foretold, wanted)
 
 
 def known_logs(disk: Disk, path: str, journal: JournalContents) -> KnownLogs:
     """Reads the small files of a data directory, whose journal this is, open. OSError."""
     clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
     checkpoint = checkpoint_of_stop(disk, path)
-    starts = read_offsets(disk, posixpath.join(path, LOG_START))
+    points = {} if checkpoint is None else {point.tp: point for point in checkpoint.logs.values()}
     ends: Mapping[TopicPartition, int] = {}
-    least_ends: Mapping[TopicPartition, int] = {}
-    foretold: Mapping[LogKey, Foretold] = {}
     if checkpoint is not None:
-        ends = {point.tp: point.recovery_point for point in checkpoint.logs.values()}
+        ends = {tp: point.recovery_point for tp, point in points.items()}
     elif clean:
         ends = read_offsets(disk, posixpath.join(path, RECOVERY_POINT))
+    least_ends: Mapping[TopicPartition, int] = {}
+    foretold: Mapping[LogKey, Foretold] = {}
     named: Mapping[TopicPartition, LogKey] = {}
     if not clean:  # then only its recovery tells the ends
         named = keys_by_name(disk, path, journal)
         least_ends = synced_ends(disk, path, journal, named)
         foretold = foretell(disk, path, journal, named)
     believed = checkpoint if clean else read_checkpoint(disk, path)
-    if believed is not None:
+    if believed is None:
+        starts = read_offsets(disk, posixpath.join(path, LOG_START))
+    else:
         starts = {point.tp: point.start_offset for point in believed.logs.values()}
-    return KnownLogs(clean, checkpoint, starts, ends, least_ends, foretold, named)
+    listed = listed_segments(disk, path, checkpoint)
+    return KnownLogs(clean, checkpoint, points, listed, starts, ends, least_ends, foretold, named)

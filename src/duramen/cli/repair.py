@@ -132,7 +132,7 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
 
 def survey_log(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
     """What the partition `name` of a data directory needs behind its recovery; reads all of it. OSError."""
-    repair = survey(disk, path, name, known.end_offset, known.point, known.least_end, known.foretold)
+    repair = survey(disk, path, name, known.end_offset, known.point, known.least_end, missing=known.missing)
     if known.foretold is not None:
         _leave_to_recovery(repair, known.foretold)
     return repair

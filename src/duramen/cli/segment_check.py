@@ -61,15 +61,7 @@ class SegmentCheck:
     """What is found goes to `findings`; what the segment holds is the report that `run` returns."""
 
     def __init__(
-        self,
-        disk: Disk,
-        directory: str,
-        base: int,
-        below: int,
-        findings: list[Finding],
-        tick: Tick,
-        *,
-        decode: bool,
+        self, disk: Disk, directory: str, base: int, below: int, findings: list[Finding], tick: Tick, *, decode: bool
     ) -> None:
         self.disk = disk
         self.directory = directory

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+from functools import partial
 from typing import Any, NamedTuple
 
 from duramen.errors import StorageError
@@ -38,7 +39,8 @@ from duramen.storage.journal_salvage import JournalLoss, put_aside, write_down
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.repairing import DROPPED, Repair, survey
 from duramen.storage.segment import log_name, parse_base
-from duramen.storage.vouching import compare_identity, refuse_other_identity
+from duramen.storage.segment_lists import NOTHING_WANTED
+from duramen.storage.vouching import compare_identity, listed_segments, missing_segments, refuse_other_identity
 from duramen.wire.checksum import crc32c
 
 JOURNAL = "(journal)"
@@ -129,6 +131,7 @@ def _move_ends(disk: Disk, path: str, ends: dict[LogKey, int]) -> list[dict[str,
     if checkpoint is None:
         raise StorageError(f"{posixpath.join(path, CHECKPOINT)} cannot be read")
     changed: dict[TopicPartition, LogPoint] = {}
+    listed = listed_segments(disk, path, checkpoint) or {}
     for key, point in checkpoint.logs.items():
         end = ends.get(key, -1)
         if end <= point.recovery_point:
@@ -142,7 +145,8 @@ def _move_ends(disk: Disk, path: str, ends: dict[LogKey, int]) -> list[dict[str,
         }
         write_down(disk, path, [told])
         lines.append(told)
-        repair = survey(disk, path, str(point.tp), end, point)
+        missing = partial(missing_segments, listed=listed.get(point.tp, NOTHING_WANTED), point=point)
+        repair = survey(disk, path, str(point.tp), end, point, missing=missing)
         repair.apply()
         changed[point.tp] = point_of_files(disk, repair, point._replace(recovery_point=end))
     if changed:

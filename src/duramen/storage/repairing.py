@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -26,7 +26,6 @@ from duramen.storage.checkpoints import (
     remove_file,
     replace_file,
 )
-from duramen.storage.foretelling import Foretold
 from duramen.storage.index import decode_offset_index, decode_time_index
 from duramen.storage.losses import LOSSES, LOST, gap_behind, is_compacted
 from duramen.storage.producer_files import decode_kafka, decode_ours
@@ -44,7 +43,6 @@ from duramen.storage.segment import (
     log_name,
     parse_base,
 )
-from duramen.storage.vouching import missing_segments
 from duramen.wire.checksum import crc32c
 from duramen.wire.seal import BLOCK_BYTES, Seal, decode_seal
 
@@ -282,11 +280,12 @@ def survey(
     end_offset: int | None,
     point: LogPoint | None = None,
     least_end: int = 0,
-    foretold: Foretold | None = None,
+    *,
+    missing: Callable[[Sequence[str]], list[tuple[int, int]]],
 ) -> Repair:
     """What the partition `name` of a data directory needs; reads all of it. See `Repair`. OSError.
 
-    foretold: what a recovery that is still to come makes of it.
+    missing: first and last offset of each segment that is not among these names and must be, by what is kept elsewhere.
     """
     repair = Repair(disk, directory, name, end_offset, point, least_end)
     names = disk.list_directory(repair.path)
@@ -303,7 +302,7 @@ def survey(
             found.actions.append(Action(DROPPED, path, found.size, found.size, *gap, what))
     if not bases and (end := end_offset or least_end):
         repair.segments.append(_all_missing(repair, end))
-    _note_missing(repair, bases, foretold)
+    _note_missing(repair, missing(names))
     repair.removals += _unreadable(disk, repair.path, names, repair.segments)
     return repair
 
@@ -319,11 +318,10 @@ def _all_missing(repair: Repair, end: int) -> SegmentRepair:
     return found
 
 
-def _note_missing(repair: Repair, bases: list[int], foretold: Foretold | None) -> None:
+def _note_missing(repair: Repair, missing: list[tuple[int, int]]) -> None:
     """Segments that the directory's own list has, or that left their seals: of a compacted log, or before the first."""
     if not repair.segments:
         return
-    missing = missing_segments(repair.disk, repair.path, bases) if foretold is None else foretold.missing(bases)
     for first, last in missing:
         if any(segment.loses(first, last) for segment in repair.segments):
             continue

@@ -8,7 +8,7 @@ back: no two such flips change the CRC-32C of a block in the same way.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import groupby
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from duramen.errors import KafkaError
 from duramen.ports import File
 from duramen.storage.scan import CHUNK_BYTES, scan
 from duramen.wire.batch import CRC_START, HEADER_SIZE, MAGIC, BatchHeader, parse_header
-from duramen.wire.checksum import crc32c
+from duramen.wire.checksum import crc32c, linear
 
 _MAGIC_AT = 16
 _POLYNOMIAL = 0x82F63B78
@@ -283,34 +283,35 @@ def _chains(headers: Chain, *, has_gaps: bool) -> list[Chain]:
 
 def flipped_bit(block: bytes | memoryview, wanted: int) -> tuple[int, int] | None:
     """(byte, mask) of the one bit whose flip gives the block this CRC-32C; None when it is not one bit."""
-    near, (lowest, low, high, highest) = _last_flips()
+    near, later = _last_flips(), _later()
     change = crc32c(block) ^ wanted
     for end in range(len(block), 0, -_STRIDE_BYTES):
         if change in near:
             before, mask = near[change]
             return (end - before, mask) if before <= end else None
-        # The change that the same flip so many bytes later makes.
-        change = lowest[change & 255] ^ low[change >> 8 & 255] ^ high[change >> 16 & 255] ^ highest[change >> 24]
+        change = later(change)
     return None
 
 
 @cache
-def _last_flips() -> tuple[dict[int, tuple[int, int]], list[list[int]]]:
-    """(bytes before the end, mask) of each bit of the last _STRIDE_BYTES, by the change of the CRC-32C that its flip
-    makes; and what a change becomes by as many bytes, by each byte of it, lowest first: that is linear over GF(2)."""
+def _last_flips() -> dict[int, tuple[int, int]]:
+    """(bytes before the end, mask) of each bit of the last _STRIDE_BYTES, by how its flip changes the CRC-32C."""
     near = {}
     change = _POLYNOMIAL
     for before in range(1, _STRIDE_BYTES + 1):
         for bit in range(7, -1, -1):
             near[change] = before, 1 << bit
             change = change >> 1 ^ (_POLYNOMIAL if change & 1 else 0)
-    tables = []
-    for byte in range(4):
-        table = [0]
-        for bit in range(8):
-            change = 1 << 8 * byte + bit
-            for _ in range(8 * _STRIDE_BYTES):
-                change = (change ^ _POLYNOMIAL) << 1 | 1 if change >> 31 else change << 1
-            table += [change ^ each for each in table]
-        tables.append(table)
-    return near, tables
+    return near
+
+
+@cache
+def _later() -> Callable[[int], int]:
+    """How the CRC-32C would change if the flip were _STRIDE_BYTES nearer to the end."""
+
+    def later(change: int) -> int:
+        for _ in range(8 * _STRIDE_BYTES):
+            change = (change ^ _POLYNOMIAL) << 1 | 1 if change >> 31 else change << 1
+        return change
+
+    return linear(later)

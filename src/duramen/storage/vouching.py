@@ -30,6 +30,7 @@ from duramen.storage.checkpoints import (
     PARTITION_METADATA,
     RECOVERY_POINT,
     DirectoryCheckpoint,
+    LogPoint,
     MetaProperties,
     decode_meta,
     decode_offsets,
@@ -47,7 +48,8 @@ from duramen.storage.checkpoints import (
 )
 from duramen.storage.journal_reader import JournalContents, JournalEntry, read_journal
 from duramen.storage.recovery_plan import LogKey
-from duramen.storage.segment_lists import NOTHING_WANTED, Wanted
+from duramen.storage.segment import parse_base
+from duramen.storage.segment_lists import Wanted
 from duramen.wire.checksum import crc32c
 
 VOUCHED = "duramen-directory"
@@ -177,24 +179,29 @@ def compare_identity(disk: Disk, path: str) -> tuple[MetaProperties | None, list
     return found or (None if vouched is None else vouched.identity), wrong
 
 
-def missing_segments(disk: Disk, home: str, present: Sequence[int]) -> list[tuple[int, int]]:
-    """First and last offset of each segment that the partition must have and has not, as far as no journal is asked.
-
-    After a clean stop of ours the list says so, else, or where that is lost, seals whose segments are gone. Kafka knows
-    no seals: it may have compacted on.
-    """
-    path, name = posixpath.split(home)
-    tp = parse_partition_name(name)
+def listed_segments(
+    disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None
+) -> Mapping[TopicPartition, Wanted] | None:
+    """The lists of our clean stop, with this checkpoint. None where Kafka, which may compact, stopped last. OSError."""
     if kafka_was_here(disk, path):
-        return []
-    checkpoint = checkpoint_of_stop(disk, path)
+        return None
     vouched = read_vouched(disk, path, checkpoint)
-    names = disk.list_directory(home)
-    for key, point in checkpoint.logs.items() if checkpoint is not None else ():
-        if point.tp == tp:
-            listed = Wanted(() if vouched is None else vouched.segments.get(key, ()))
-            return listed.and_sealed(names, start_known=True).missing(present, point.start_offset)
-    return NOTHING_WANTED.and_sealed(names, start_known=False).missing(present, 0)
+    if checkpoint is None or vouched is None:
+        return {}
+    return {point.tp: Wanted(vouched.segments.get(key, ())) for key, point in checkpoint.logs.items()}
+
+
+def missing_segments(names: Sequence[str], listed: Wanted | None, point: LogPoint | None) -> list[tuple[int, int]]:
+    """First and last offset of each segment that a log must have and has not, as far as no journal is asked.
+
+    names: in its directory. listed: of our clean stop, None where Kafka stopped last; where nothing is on the list
+    seals whose segments are gone tell. point: of the log in that stop's checkpoint.
+    """
+    if listed is None:
+        return []
+    wanted = listed.and_sealed(names, start_known=point is not None)
+    present = [base for base in map(parse_base, names) if base is not None]
+    return wanted.missing(present, 0 if point is None else point.start_offset)
 
 
 def forget_segments(disk: Disk, path: str, gone: Iterable[TopicPartition]) -> None:

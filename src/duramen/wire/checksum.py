@@ -30,3 +30,23 @@ def load(extension: str = EXTENSION) -> Callable[..., int]:
 
 crc32c = load()
 """(data, crc so far = 0) -> CRC-32C of all the bytes."""
+
+
+def linear(image: Callable[[int], int]) -> Callable[[int], int]:
+    """A quick form of a map of sums that is linear over GF(2), as what bytes behind it make of a CRC.
+
+    `image` is asked for the 32 sums of a single bit.
+    """
+    tables = []
+    for byte in range(4):
+        table = [0]
+        for bit in range(8):
+            found = image(1 << 8 * byte + bit)
+            table += [found ^ each for each in table]
+        tables.append(table)
+    lowest, low, high, highest = tables
+
+    def mapped(crc: int) -> int:
+        return lowest[crc & 255] ^ low[crc >> 8 & 255] ^ high[crc >> 16 & 255] ^ highest[crc >> 24]
+
+    return mapped

@@ -11,11 +11,11 @@ import functools
 import struct
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, StorageError
-from duramen.wire.checksum import crc32c
+from duramen.wire.checksum import crc32c, linear
 
 BLOCK_BYTES = 64 * 1024
 _MAGIC = b"DSEAL"
@@ -100,26 +100,18 @@ class Seal:
 
 def joined(checksums: Sequence[int]) -> int:
     """The CRC-32C of whole blocks that follow each other, from the CRC-32C of each."""
-    lowest, low, high, highest = _shifts()
+    behind_a_block = _behind_a_block()
     crc = 0
     for checksum in checksums:
-        crc = lowest[crc & 255] ^ low[crc >> 8 & 255] ^ high[crc >> 16 & 255] ^ highest[crc >> 24] ^ checksum
+        crc = behind_a_block(crc) ^ checksum
     return crc
 
 
 @functools.cache
-def _shifts() -> tuple[list[int], ...]:
-    """What a block behind it makes of each byte of a CRC, lowest byte first: that is linear over GF(2)."""
+def _behind_a_block() -> Callable[[int], int]:
     block = bytes(BLOCK_BYTES)
     nothing = crc32c(block)
-    tables = []
-    for byte in range(4):
-        table = [0]
-        for bit in range(8):
-            shifted = crc32c(block, 1 << 8 * byte + bit) ^ nothing
-            table += [shifted ^ each for each in table]
-        tables.append(table)
-    return tuple(tables)
+    return linear(lambda crc: crc32c(block, crc) ^ nothing)
 
 
 def decode_seal(data: bytes, path: str) -> Seal:

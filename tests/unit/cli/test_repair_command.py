@@ -389,7 +389,7 @@ def test_a_repair_without_the_journal_that_was_interrupted_is_finished(capsys: p
     scribble(disk, part, disk.contents()[part].index(values[2]), 20)
     arguments = ("/data", None, None, True, False, True, False)
 
-    def dies(*arguments: Any) -> Any:
+    def dies(*arguments: Any, **named: Any) -> Any:
         disk.kill()
         disk.power_on()
         raise NodeDied("between two calls")

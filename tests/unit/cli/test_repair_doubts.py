@@ -41,6 +41,17 @@ def settled(directory: LogDirectory) -> None:
     housekeep(directory)
 
 
+def stopped(directory: LogDirectory, log: Log, *, rolled: bool) -> dict[int, bytes]:
+    """Stop cleanly; what the log holds. rolled: a batch of its own segment comes behind the others before that."""
+    if rolled:
+        log.roll()
+        put(log, 1, 1, 3_000)
+    settled(directory)
+    records = read_all(log)
+    directory.close(clean=True)
+    return records
+
+
 def repaired(disk: CrashDisk) -> set[int]:
     """Repair once; the offsets of the first log that were told lost."""
     apply(disk, survey_directory(disk, "/data"))
@@ -66,12 +77,7 @@ def test_a_short_file_of_another_log_that_begins_at_the_same_offset_is_not_taken
     put(mine, 40, 200 if indexed else 2, 1_000 if timed else None)
     put(other, of_other, 1, 500 if timed else None)
     path, foreign = mine.active.path, other.active.path
-    if rolled:
-        mine.roll()
-        put(mine, 1, 1, 3_000)
-    settled(directory)
-    records = read_all(mine)
-    directory.close(clean=True)
+    records = stopped(directory, mine, rolled=rolled)
     replace_file(disk, path, disk.contents()[foreign])
     assert repaired(disk) == set(range(40))
     directory = start(disk)
@@ -91,12 +97,7 @@ def test_of_a_small_segment_only_the_damaged_batch_goes(lost: int, rolled: bool,
     log.assign_epoch(0)
     put(log, 8, size, 1_000)
     path, batch = log.active.path, log.active.size // 8
-    if rolled:
-        log.roll()
-        put(log, 1, 1, 3_000)
-    settled(directory)
-    records = read_all(log)
-    directory.close(clean=True)
+    records = stopped(directory, log, rolled=rolled)
     scribble(disk, path, batch * lost + 30, 30)
     gone = repaired(disk)
     if rolled and lost == 7:  # the youngest batch is what its seal knows it by

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import posixpath
+from collections import Counter
+
 import pytest
 from repair_world import Harm, Segments, filled, opened, scribble
-from storage_workload import commit, read_all
+from storage_workload import FIRST, append, checkpoint, commit, read_all, start
 
 from duramen.cli.findings import PartitionReport
 from duramen.cli.inspection import verify_directory
 from duramen.cli.repair import apply, survey_directory
+from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk
+from duramen.storage.logconfig import PlainLogConfig
 from duramen.storage.repairing import DROPPED
 from duramen.wire.batch import parse_header
 
@@ -137,3 +142,26 @@ def test_a_log_that_ends_too_early_between_two_batches_is_damaged_after_a_kill()
     report = verified(disk)
     assert report.is_damaged
     assert report.readable == survey_directory(disk, "/data").readable[report.name] == [(0, base), (60, max(records))]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_files_of_the_directory_are_not_read_for_each_partition_anew(clean: bool) -> None:
+    """With 2,000 partitions that took a minute; most of it decoding the checkpoint."""
+
+    def calls(partitions: int) -> dict[str, int]:
+        disk = CrashDisk()
+        directory = start(disk)
+        for number in range(partitions):
+            log = directory.create_log(TopicPartition("t", number), FIRST, PlainLogConfig())
+            log.assign_epoch(0)
+            append(log, b"v")
+        commit(directory)
+        checkpoint(directory)
+        directory.close(clean=clean)
+        opened: Counter[str] = Counter()
+        disk.fault = lambda call: opened.update([call.path] if call.operation == "open" else [])
+        verify_directory(disk, "/data", lambda size: None)
+        survey_directory(disk, "/data")
+        return {path: count for path, count in opened.items() if posixpath.dirname(path) == "/data"}
+
+    assert calls(12) == calls(2)
