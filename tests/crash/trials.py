@@ -19,7 +19,7 @@ from tests.crash.session import Session, open_directory
 from tests.crash.states import State, crash_states, final_states
 from tests.crash.watched import Fault, WatchedDisk
 
-from duramen.errors import DuramenError, FencedDirectoryError, KafkaError
+from duramen.errors import CorruptLogError, DuramenError, FencedDirectoryError, KafkaError
 from duramen.storage.journal_reader import JournalPart
 from duramen.storage.recovery import PartitionRecovery
 from duramen.storage.recovery_plan import Plan, Point, Write
@@ -97,7 +97,7 @@ def behind_a_seal_trial(fault: Fault | None = None) -> Counter[Site]:
         checked = CheckedFile(file, compute_seal(file, len(batch), 0, 0), 0)
         require(checked.pread(6, len(batch)) == b"behind", "not what is there")
         require(checked.pread(len(batch) + 6, 0) == batch + b"behind", "not what is there")
-    except OSError:
+    except (OSError, CorruptLogError):
         require(fault is not None and fault.happened, "an error that nobody planned")
     file.close()
     return disk.watch.hits

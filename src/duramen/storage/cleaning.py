@@ -14,6 +14,7 @@ from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import read_file
 from duramen.storage.cleaned_transactions import CleanedTransactions
+from duramen.storage.damage import unreadable
 from duramen.storage.offset_map import OffsetMap
 from duramen.storage.seal import compute_seal, read_sides
 from duramen.storage.segment import INDEX, SEAL, TIME_INDEX, TXN_INDEX, Segment, latest_ms
@@ -92,7 +93,7 @@ class Source:
     def chunks(self, length: int) -> Iterator[list[tuple[memoryview, BatchHeader, bool]]]:
         """Whole batches, about `length` bytes of them at a time: (bytes, header, whether it is the segment's last).
 
-        CorruptLogError when they are not what was sealed; OSError.
+        CorruptLogError when they are not what was sealed, or the disk cannot read them; OSError.
         """
         position = 0
         while position < self._size:
@@ -125,16 +126,22 @@ class Source:
         first, last = (start, end) if seal is None else seal.block_range(start, end)
         buffer = memoryview(bytearray(last - first))
         for inside in range(0, len(buffer), RESIDENCE_BYTES):
-            piece = buffer[inside : inside + RESIDENCE_BYTES]
-            if self._file.pread_nowait(piece, first + inside) != len(piece):
-                data = self._file.pread(len(piece), first + inside)
-                if len(data) != len(piece):
-                    raise self._damaged(first + inside, len(piece), "the file is too short")
-                piece[:] = data
-                self._file.drop_cache(first + inside, len(piece))
+            self._fill(buffer[inside : inside + RESIDENCE_BYTES], first + inside)
         if seal is not None:
             seal.check(buffer, first, self._path, self._base)
         return buffer[start - first : end - first]
+
+    def _fill(self, piece: memoryview, at: int) -> None:
+        try:
+            if self._file.pread_nowait(piece, at) == len(piece):
+                return
+            data = self._file.pread(len(piece), at)
+            self._file.drop_cache(at, len(piece))
+        except OSError as error:
+            raise unreadable(error, self._path, at, at + len(piece), self._base) from error
+        if len(data) != len(piece):
+            raise self._damaged(at, len(piece), "the file is too short")
+        piece[:] = data
 
 
 def build_map(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import posixpath
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -72,6 +73,13 @@ class Damage(NamedTuple):
 def damage_of(error: CorruptLogError) -> Damage:
     """What an error of a read, a seal or a start says."""
     return Damage(error.path, error.start, error.end, error.offset, error.last_offset, error.reason)
+
+
+def unreadable(error: OSError, path: str, start: int, end: int, base_offset: int) -> OSError | CorruptLogError:
+    """What it means that reading bytes start..end of a segment failed: they are damaged (EIO), or that error itself."""
+    if error.errno != errno.EIO:
+        return error
+    return CorruptLogError(path, start, end, f"it cannot be read: {error}", base_offset)
 
 
 class Findings:

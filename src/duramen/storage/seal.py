@@ -15,6 +15,7 @@ from typing import Protocol
 from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import read_file, replace_file
+from duramen.storage.damage import unreadable
 from duramen.storage.no_room import opening
 from duramen.storage.scan import CHUNK_BYTES, scan
 from duramen.wire.batch import HEADER_SIZE
@@ -30,18 +31,25 @@ GROW_BYTES = 64 << 20
 
 
 def compute_seal(file: File, length: int, base_offset: int, last_offset: int) -> Seal:
-    """Read a finished segment of these offsets once and checksum it; CorruptLogError when a batch in it is damaged."""
+    """Read a finished segment of these offsets once and checksum it.
+
+    CorruptLogError when a batch in it is damaged, or the disk cannot read it; OSError.
+    """
     passage = _Passage(file, length)
     timestamp = -1
     youngest = -1
     reached = base_offset - 1
-    for position, header, ok in scan(passage, 0, length):
-        if not ok or header is None:
-            end = length if header is None else position + header.size
-            raise CorruptLogError(file.path, position, end, "a batch's CRC or header is wrong", reached + 1)
-        reached = header.last_offset
-        if header.max_timestamp > timestamp and header.count:
-            timestamp, youngest = header.max_timestamp, reached
+    try:
+        for position, header, ok in scan(passage, 0, length):
+            if not ok or header is None:
+                end = length if header is None else position + header.size
+                raise CorruptLogError(file.path, position, end, "a batch's CRC or header is wrong", reached + 1)
+            reached = header.last_offset
+            if header.max_timestamp > timestamp and header.count:
+                timestamp, youngest = header.max_timestamp, reached
+    except OSError as error:
+        end = min(length, passage.reached + _READ_BYTES)
+        raise unreadable(error, file.path, passage.reached, end, reached + 1) from error
     checksums = passage.checksums
     # It may end early: Kafka's compaction removes the last batches of a segment, too.
     if reached > last_offset or len(checksums) != -(-length // BLOCK_BYTES):
@@ -56,22 +64,22 @@ class _Passage:
     A scan never goes back by more than it reads at once. It may be given less than it asks for.
     """
 
-    __slots__ = ("_before", "_file", "_last", "_length", "_read", "checksums", "path")
+    __slots__ = ("_before", "_file", "_last", "_length", "checksums", "path", "reached")
 
     def __init__(self, file: File, length: int) -> None:
         self.path = file.path
         self.checksums = array("I")
         self._file = file
         self._length = length
-        self._read = 0
+        self.reached = 0
         """Bytes read so far; the last of them are in `_last`, those before in `_before`."""
         self._last = self._before = memoryview(b"")
 
     def pread(self, length: int, offset: int) -> memoryview:
         """Some of these bytes, the first HEADER_SIZE at least; fewer at the end only."""
-        while offset >= self._read and self._advance():
+        while offset >= self.reached and self._advance():
             pass
-        start = self._read - len(self._last)
+        start = self.reached - len(self._last)
         piece, begins = (self._last, start) if offset >= start else (self._before, start - len(self._before))
         found = piece[offset - begins :][:length]
         if len(found) >= min(length, HEADER_SIZE):
@@ -82,12 +90,12 @@ class _Passage:
 
     def _advance(self) -> bool:
         """Read on; False at the end."""
-        piece = memoryview(self._file.pread(min(_READ_BYTES, self._length - self._read), self._read))
+        piece = memoryview(self._file.pread(min(_READ_BYTES, self._length - self.reached), self.reached))
         if not piece:
             return False
         for inside in range(0, len(piece), BLOCK_BYTES):
             self.checksums.append(crc32c(piece[inside : inside + BLOCK_BYTES]))
-        self._read += len(piece)
+        self.reached += len(piece)
         self._before, self._last = self._last, piece
         return True
 

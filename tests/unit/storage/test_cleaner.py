@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from duramen.errors import ErrorCode, KafkaError
+from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.model import METADATA_TOPIC, TopicPartition
 from duramen.sim.disk import Call, CrashDisk
 from duramen.storage.checkpoints import decode_offsets
@@ -149,7 +149,7 @@ class Bench:
             return
         try:
             job()
-        except (OSError, KafkaError) as error:
+        except (OSError, DuramenError) as error:
             cleaning.fail(error)
 
     def clean(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from duramen.machines.contract import LogRecord
 from duramen.model import TopicPartition
 from duramen.partition.replay import Replay
 from duramen.ports import Disk
-from duramen.sim.disk import CrashDisk
+from duramen.sim.disk import Call, CrashDisk
 from duramen.sim.inode import Inode
 from duramen.storage.creation import NewLog
 from duramen.storage.directory import LogDirectory
@@ -354,3 +355,28 @@ def test_a_cut_is_durable_with_the_next_checkpoint() -> None:
     directory = start(disk)
     assert not directory.offline
     assert sorted(read_all(directory.logs[FIRST, 0])) == list(range(14))
+
+
+@pytest.mark.parametrize("operation", ["pread", "pread_nowait"])
+def test_a_source_that_the_disk_cannot_read_is_damage_and_fences_nothing(operation: str) -> None:
+    bench = Compaction()
+    bench.put((b"a", b"1"), (b"a", b"2"))
+    bench.roll()
+    source = bench.log.segments[0]
+    cleaning = bench.take()
+    assert cleaning is not None
+    if operation == "pread":
+        bench.disk.short_reads = lambda length: -1  # nothing of it is in memory
+
+    def bad_sector(call: Call) -> OSError | None:
+        return OSError(errno.EIO, "bad sector") if (call.operation, call.path) == (operation, source.path) else None
+
+    bench.disk.fault = bad_sector
+    bench.run(cleaning)
+    bench.disk.fault = None
+    assert bench.directory.journal.failed is None, "what is written elsewhere is none of its business"
+    (found,) = bench.directory.findings.known.values()
+    assert (found.path, found.start, found.end) == (source.path, 0, source.size)
+    assert "bad sector" in found.what
+    assert bench.take() is None, "the log is left alone until a restart"
+    assert len(bench.left()) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from duramen.errors import CorruptLogError
 from duramen.model import TopicPartition
-from duramen.sim.disk import CrashDisk
+from duramen.sim.disk import Call, CrashDisk
 from duramen.storage.directory import LogDirectory
 from duramen.storage.log import Log
 from duramen.storage.retention import active_expired, removable_before
@@ -213,10 +214,19 @@ def test_rolled_segments_are_sealed_once_they_are_synced() -> None:
     assert all(segment.sealed for segment in log.segments[:-1])
 
 
-def test_damage_found_while_sealing_is_reported_and_fences_nothing() -> None:
+@pytest.mark.parametrize("unreadable", [False, True])
+def test_damage_found_while_sealing_is_reported_and_fences_nothing(unreadable: bool) -> None:
     disk, directory, log = log_of_segments(2)
     checkpoint(directory)
-    disk.damage("/data/first-0/00000000000000000000.log", 900)
+    path = "/data/first-0/00000000000000000000.log"
+
+    def bad_sector(call: Call) -> OSError | None:
+        return OSError(errno.EIO, "bad sector") if (call.operation, call.path) == ("pread", path) else None
+
+    if unreadable:
+        disk.fault = bad_sector
+    else:
+        disk.damage(path, 900)
     for job in directory.take_maintenance(2000):
         try:
             job.run()
@@ -225,7 +235,10 @@ def test_damage_found_while_sealing_is_reported_and_fences_nothing() -> None:
         else:
             job.complete()
     (damage,) = directory.findings.known.values()
-    assert damage.path == "/data/first-0/00000000000000000000.log"
+    assert damage.path == path
+    assert ("bad sector" in damage.what) is unreadable
+    if unreadable:
+        assert (damage.start, damage.first_offset) == (0, 0)
     assert directory.journal.failed is None
     append(log, b"on")
     commit(directory)
