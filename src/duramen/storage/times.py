@@ -20,7 +20,7 @@ from duramen.storage.seal import SEALING, CheckedFile, read_growing
 from duramen.storage.segment import INDEX, SEAL, TIME_INDEX, Segment, dormant_sums
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, Record, check_crc, records
 from duramen.wire.checksum import crc32c
-from duramen.wire.seal import Seal
+from duramen.wire.seal import BLOCK_BYTES, Seal
 
 DECODED_BYTES = 256 << 20
 """Most bytes that the records of one batch may inflate to in a look-up."""
@@ -178,9 +178,28 @@ def _seal(target: Target) -> Seal | None:
         return None
 
 
+class _InFrontOfDamage:
+    """What of a file is as it was sealed, up to where it is not: one bad block hides none of those before it."""
+
+    __slots__ = ("_checked",)
+
+    def __init__(self, checked: CheckedFile) -> None:
+        self._checked = checked
+
+    def pread(self, length: int, offset: int) -> bytes:
+        """See scan.Readable. CorruptLogError, OSError."""
+        try:
+            return self._checked.pread(length, offset)
+        except CorruptLogError as error:
+            stop = error.start - error.start % BLOCK_BYTES
+            if stop < offset + HEADER_SIZE:
+                raise
+        return self._checked.pread(stop - offset, offset)
+
+
 def _headers(target: Target, start: int, seal: Seal | None) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of a segment's batches from a position on; CorruptLogError at one that cannot be."""
-    file = target.file if seal is None else CheckedFile(target.file, seal, target.base_offset)
+    file = target.file if seal is None else _InFrontOfDamage(CheckedFile(target.file, seal, target.base_offset))
     for position, header, ok in scan(file, start, target.size, crc=seal is None or seal.length < target.size):
         if not ok or header is None:
             end = min(position + (HEADER_SIZE if header is None else header.size), target.size)

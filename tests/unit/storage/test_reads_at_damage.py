@@ -96,6 +96,28 @@ def test_one_comes_up_to_the_first_damaged_batch(wide: Bench, pool: bool, sealed
 
 
 @pytest.mark.parametrize("sealed", [False, True])
+def test_a_record_in_front_of_damage_is_found_by_time(wide: Bench, sealed: bool) -> None:
+    segment = wide.log.segments[0]
+    start, end = (5 * BLOCK_BYTES, 6 * BLOCK_BYTES) if sealed else (BAD, BAD + 1)
+    bad = touching(segment, start, end)
+    stored = [header for _, header in batches(memoryview(Path(segment.path).read_bytes()))]
+    if sealed:
+        wide.seal()
+    zero(segment, BAD)
+    refused = []
+    for header in stored:
+        try:
+            found = wide.log.offset_for_timestamp(header.max_timestamp, wide.log.end_offset)
+        except CorruptLogError:
+            refused.append(header.last_offset)
+        else:
+            assert found is not None
+            assert (found.offset, found.timestamp) == (header.last_offset, header.max_timestamp)
+    assert refused, "what is damaged is not passed over"
+    assert bad[0] <= refused[0] <= refused[-1] <= bad[-1] + 4, "up to a batch that the index knows"
+
+
+@pytest.mark.parametrize("sealed", [False, True])
 def test_one_comes_up_to_where_the_file_ends_too_early(wide: Bench, sealed: bool) -> None:
     segment = wide.log.segments[0]
     end = 5 * BLOCK_BYTES if sealed else BAD  # of a block that is cut off no sum is known
