@@ -163,19 +163,34 @@ class Segment(NamedTuple):
             number = bisect_right(starts, at) - 1
             if number >= 0 and at < _end(chains[number]):
                 named.setdefault(starts[number], set()).add((at, offset))
+        for number, chain in enumerate(chains):
+            self._look_behind_a_hole(chain, chains[number + 1 : number + 2], named)
         return named
+
+    def _look_behind_a_hole(self, chain: Chain, behind: list[Chain], named: dict[int, set[tuple[int, int]]]) -> None:
+        """Where bytes are gone from the middle of a file, what lies behind them is that much nearer to its beginning.
+
+        How much that is tells what follows by offset, and does not follow by its place.
+        """
+        start, (at, offset) = chain[0][0], (max(self.sealed, self.end), self.below)
+        for following in behind:
+            at, offset = following[0][0], following[0][1].base_offset
+        gone = at - _end(chain)
+        if gone > 0 and chain[-1][1].next_offset == offset and not _has(chain, named.get(start, set())):
+            named.pop(start)
+            if moved := {(at - gone, last) for at, last in self.entries.items() if start <= at - gone < _end(chain)}:
+                named[start] = moved
 
     def _agrees(self, chain: Chain, named: set[tuple[int, int]]) -> bool:
         """Whether nothing that is known of the segment speaks against it."""
-        if named and not named <= {(at, header.last_offset) for at, header in chain}:
+        if not _has(chain, named):
             return False
         return self.landmarks is None or self.landmarks.fit(header for _, header in chain)
 
     def _holds(self, chain: Chain) -> bool:
         """Whether a sound block has a batch of it, a landmark is in it, or it ends where the segment did."""
-        known, (_, first), (_, last) = self.landmarks, chain[0], chain[-1]
-        ends = (_end(chain), last.next_offset) == (self.end, self.below)
-        if ends and (known is None or self.sealed <= self.end):
+        known, (_, first) = self.landmarks, chain[0]
+        if self._ends(chain) and (known is None or self.sealed <= self.end):
             return True
         if known is not None and 0 <= known.first_timestamp == first.max_timestamp and self._begins(chain):
             return True
@@ -186,6 +201,9 @@ class Segment(NamedTuple):
     def _begins(self, chain: Chain) -> bool:
         start, first = chain[0]
         return (start, first.base_offset) == (0, self.base)
+
+    def _ends(self, chain: Chain) -> bool:
+        return (_end(chain), chain[-1][1].next_offset) == (self.end, self.below)
 
 
 def without_doubtful(pieces: list[Run], segment: Segment) -> list[Run]:
@@ -262,6 +280,11 @@ def _without(pieces: list[Run], doubtful: set[int]) -> list[Run]:
 
 def _headers(pieces: list[Run]) -> Chain:
     return [each for run in pieces for each in run.headers]
+
+
+def _has(chain: Chain, named: set[tuple[int, int]]) -> bool:
+    """Whether a batch of it is wherever one is named by position and last offset."""
+    return named <= {(at, header.last_offset) for at, header in chain}
 
 
 def _end(chain: Chain) -> int:

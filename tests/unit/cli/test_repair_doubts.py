@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from repair_world import TP, findings, opened, scribble
 
+from duramen.cli import repair as repair_command
 from duramen.cli.repair import apply, survey_directory
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk
@@ -59,6 +61,17 @@ def repaired(disk: CrashDisk) -> set[int]:
     assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
     told = [loss for loss in losses(disk, "/data") if loss["partition"] == str(TP)]
     return {n for loss in told for n in range(loss["first_offset"], loss["last_offset"] + 1)}
+
+
+def cut_out(disk: CrashDisk, path: str, place: float, gone: int) -> tuple[bytes, set[int]]:
+    """Take bytes out of the middle of a file; what it was, and the offsets of the batches that had some of them."""
+    content = disk.contents()[path]
+    at = int(len(content) * place)
+    replace_file(disk, path, content[:at] + content[at + gone :])
+    touched = (
+        header.base_offset for start, header in batches(content) if start < at + gone and start + header.size > at
+    )
+    return content, set(touched)
 
 
 @pytest.mark.parametrize("indexed", [False, True])
@@ -218,3 +231,53 @@ def test_in_a_log_that_nobody_compacted_a_batch_between_gaps_is_not_believed() -
     scribble(disk, path, places[400][0] + 60, 60)
     disk.damage(path, places[420][0] + 7, 1)
     assert places[420][2] in lacks(disk, records)
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("gone", [1, 400, 5_000])
+@pytest.mark.parametrize("size", [2, 200])
+@pytest.mark.parametrize("rolled", [False, True])
+def test_where_bytes_are_gone_from_the_middle_of_a_file_what_lies_behind_them_is_kept(
+    place: float, gone: int, size: int, rolled: bool
+) -> None:
+    """All of it lies too far in front for its index, and in no block that is what was sealed."""
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, PlainLogConfig())
+    log.assign_epoch(0)
+    put(log, 600, size, 1_000)
+    path = log.active.path
+    records = stopped(directory, log, rolled=rolled)
+    before, touched = cut_out(disk, path, place, gone)
+    assert repaired(disk) == touched
+    directory, log = opened(disk)
+    assert read_all(log) == {offset: value for offset, value in records.items() if offset not in touched}
+    assert log.end_offset == 600 + rolled
+    directory.close(clean=False)
+    assert len(before) > len(disk.contents()[path])
+
+
+@pytest.mark.parametrize("more", [0, 3])
+@pytest.mark.parametrize("size", [2, 200])
+def test_behind_a_kill_what_recovery_wrote_in_its_place_tells_how_much_is_gone(more: int, size: int) -> None:
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, PlainLogConfig())
+    log.assign_epoch(0)
+    put(log, 600, size, 1_000)
+    path = log.active.path
+    settled(directory)
+    put(log, more, size, 5_000)
+    commit(directory)
+    records = read_all(log)
+    disk.kill()
+    disk.power_on()
+    _, touched = cut_out(disk, path, 0.5, 100)
+    with patch.object(repair_command, "RealDisk", lambda: disk):
+        assert repair_command.command.callback("/data", None, None, False, False, True, True) == 1  # type: ignore[misc]
+    directory, log = opened(disk)
+    left = read_all(log)
+    assert {offset for offset in records if offset not in left} <= touched | {600}, "600: over it recovery wrote"
+    assert all(records[offset] == value for offset, value in left.items())
+    assert log.end_offset == 600 + more
+    directory.close(clean=False)
