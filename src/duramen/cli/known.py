@@ -18,7 +18,7 @@ from duramen.storage.checkpoints import (
     read_checkpoint,
     read_offsets,
 )
-from duramen.storage.foretelling import Foretold, foretell, key_of_directory, keys_by_name, synced_ends
+from duramen.storage.foretelling import Foretold, Names, foretell, key_of_directory, names_of, synced_ends
 from duramen.storage.journal_reader import JournalContents
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.segment import parse_base
@@ -72,7 +72,7 @@ class KnownLogs(NamedTuple):
     ends: Mapping[TopicPartition, int]
     least_ends: Mapping[TopicPartition, int]
     foretold: Mapping[LogKey, Foretold]
-    named: Mapping[TopicPartition, LogKey]
+    named: Names
 
     def log(self, disk: Disk, directory: str, name: str) -> KnownLog:
         """Of the log in a partition's directory of that name. OSError."""
@@ -99,9 +99,9 @@ def known_logs(disk: Disk, path: str, journal: JournalContents) -> KnownLogs:
         ends = read_offsets(disk, posixpath.join(path, RECOVERY_POINT))
     least_ends: Mapping[TopicPartition, int] = {}
     foretold: Mapping[LogKey, Foretold] = {}
-    named: Mapping[TopicPartition, LogKey] = {}
+    named = Names()
     if not clean:  # then only its recovery tells the ends
-        named = keys_by_name(disk, path, journal)
+        named = names_of(disk, path, journal)
         least_ends = synced_ends(disk, path, journal, named)
         foretold = foretell(disk, path, journal, named)
     believed = checkpoint if clean else read_checkpoint(disk, path)

@@ -84,10 +84,8 @@ class Foretold(NamedTuple):
         return self.plan.replaces(0, 0) and all(map(self.plan.remakes, self.plan.writes))
 
 
-def foretell(
-    disk: Disk, path: str, journal: JournalContents, named: Mapping[TopicPartition, LogKey]
-) -> Mapping[LogKey, Foretold]:
-    """By log; nothing of those of which nobody knows where they end. named: see `keys_by_name`. OSError."""
+def foretell(disk: Disk, path: str, journal: JournalContents, named: Names) -> Mapping[LogKey, Foretold]:
+    """By log; nothing of those of which nobody knows where they end. named: see `names_of`. OSError."""
     if journal.generation < 0 or journal.damage is not None:
         return {}
     checkpoint = _believed(disk, path, journal)
@@ -129,41 +127,55 @@ def _believed(disk: Disk, path: str, journal: JournalContents) -> DirectoryCheck
     return None if checkpoint is None or is_outdated(disk, path, checkpoint, journal) else checkpoint
 
 
-def keys_by_name(disk: Disk, path: str, journal: JournalContents) -> dict[TopicPartition, LogKey]:
-    """Of the partitions whose metadata file a start makes again where that cannot be read. OSError.
+class Names(NamedTuple):
+    """How a start tells whose a partition's directory is.
 
-    The journal is open.
+    restored: of these logs it writes the metadata file anew, whatever that says, unless it names one of `created`.
+    by_name: of those without one that can be read.
     """
+
+    by_name: Mapping[TopicPartition, LogKey] = {}
+    restored: Mapping[TopicPartition, LogKey] = {}
+    created: frozenset[LogKey] = frozenset()
+
+
+def names_of(disk: Disk, path: str, journal: JournalContents) -> Names:
+    """Of a directory that was not stopped cleanly, whose journal this is, open. OSError."""
     if journal.damage is not None:
-        return {}
+        return Names()
     checkpoint = _believed(disk, path, journal)
-    found = {tp: (topic_id, tp.partition) for tp, topic_id in journaled_ids(disk, path, journal).items()}
-    gone = set(deleted_here(disk, path))
+    vouched = read_vouched(disk, path, checkpoint)
+    created, deleted = (
+        {(entry.topic_id, entry.partition) for entry in journal.entries if entry.kind == kind}
+        for kind in (kinds.CREATE, kinds.DELETE)
+    )
+    gone = {*deleted_here(disk, path), *deleted}
+    by_name = {tp: (topic_id, tp.partition) for tp, topic_id in journaled_ids(disk, path, journal).items()}
     if checkpoint is not None:
-        found |= {point.tp: key for key, point in checkpoint.logs.items() if key not in gone}
-    return found
+        by_name |= {point.tp: key for key, point in checkpoint.logs.items() if key not in gone}
+    restored = {} if vouched is None else {tp: key for key, (tp, _) in vouched.logs.items() if key not in gone}
+    return Names(by_name, restored, frozenset(created))
 
 
-def key_of_directory(disk: Disk, path: str, named: Mapping[TopicPartition, LogKey]) -> LogKey | None:
+def key_of_directory(disk: Disk, path: str, names: Names) -> LogKey | None:
     """Whose partition directory it is, by its metadata file, else its name; None where these do not tell. OSError."""
     tp = parse_partition_name(posixpath.basename(path))
     if tp is None:
         return None
+    found = names.by_name.get(tp)
     try:
         content = read_file(disk, posixpath.join(path, PARTITION_METADATA))
         text = None if content is None else decode_partition_metadata(content)
         if text is not None:
-            return topic_id_from_text(text), tp.partition
+            found = topic_id_from_text(text), tp.partition
     except NotADirectoryError:
         return None
     except ValueError:
         pass
-    return named.get(tp)
+    return found if found in names.created else names.restored.get(tp, found)
 
 
-def synced_ends(
-    disk: Disk, path: str, journal: JournalContents, named: Mapping[TopicPartition, LogKey]
-) -> dict[TopicPartition, int]:
+def synced_ends(disk: Disk, path: str, journal: JournalContents, named: Names) -> dict[TopicPartition, int]:
     """After a stop that was not clean: the offsets up to which logs must reach, since segments were synced so far.
 
     By the last checkpoint, and by what the journal says of batches that bypassed it, also of logs that are younger. Not

@@ -145,3 +145,16 @@ def test_verify_the_dry_run_the_repair_and_the_start_agree(
         assert read_all(log) == {offset: records[offset] for offset in promised}, case
         directory.close(clean=True)
         assert not is_damaged(verified(disk)), case
+
+
+def test_after_a_kill_a_log_is_told_readable_though_its_metadata_names_a_topic_that_nobody_knows() -> None:
+    """One bit of the id is wrong: the start knows better and writes the file anew."""
+    pristine, records = template(False)
+    disk = pristine.copy(Random(1))
+    metadata = "/data/first-0/partition.metadata"
+    disk.damage(metadata, disk.contents()[metadata].index(b"topic_id: ") + 12, 1)
+    (partition,) = verified(disk).partitions
+    assert partition.readable == survey_directory(disk, "/data").readable["first-0"] == [(0, max(records))]
+    directory, log = opened(disk)
+    assert read_all(log) == records
+    directory.close(clean=False)
