@@ -152,7 +152,7 @@ def test_after_a_kill_a_log_is_told_readable_though_its_metadata_names_a_topic_t
     pristine, records = template(False)
     disk = pristine.copy(Random(1))
     metadata = "/data/first-0/partition.metadata"
-    disk.damage(metadata, disk.contents()[metadata].index(b"topic_id: ") + 12, 1)
+    disk.damage(metadata, disk.contents()[metadata].index(b"topic_id: ") + 14, 8)
     (partition,) = verified(disk).partitions
     assert partition.readable == survey_directory(disk, "/data").readable["first-0"] == [(0, max(records))]
     directory, log = opened(disk)
