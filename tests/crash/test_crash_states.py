@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from unittest.mock import patch
 
 import pytest
 from tests.crash.explore import explore
@@ -10,6 +12,9 @@ from tests.crash.repair_paths import HARMS
 from tests.crash.states import crash_states
 from tests.crash.sweep import REPAIR, check_of, explore_task, record, tasks
 from tests.crash.tape import TapeDisk
+
+from duramen.storage.log import Log
+from duramen.storage.segment import Segment
 
 ABOUT = 215
 """States of each write path in `make test`, 3,000 distinct ones and more; `make crash-states` opens all of them."""
@@ -67,6 +72,46 @@ def test_a_forgotten_sync_is_found(path: str, what: str, dropped: Callable[[str]
     states = crash_states(tape.without(dropped), first=min(first, 30), samples=1, about=400)
     findings = explore(path, states, check_of(path), stop_at_first=True)
     assert findings.violations, f"{what} can be left out of {path}, and nobody notices"
+
+
+FORGOTTEN_AT: list[tuple[str, str, str, int]] = [
+    ("merging", "the sync behind the rename that makes a copy count", "stage", 1),
+    ("merging", "the sync behind the removal of what was replaced", "remove_replaced", 0),
+]
+"""Syncs of names by the function that calls them, where others sync the same directory; 1: every second call of it."""
+
+
+@pytest.mark.parametrize(("path", "what", "function", "which"), FORGOTTEN_AT, ids=[each[1] for each in FORGOTTEN_AT])
+def test_a_forgotten_sync_of_a_function_is_found(path: str, what: str, function: str, which: int) -> None:
+    sync = TapeDisk.sync_directory
+    calls = 0
+
+    def forgetful(disk: TapeDisk, folder: str) -> None:
+        nonlocal calls
+        if sys._getframe(1).f_code.co_qualname == function:
+            calls += 1
+            if calls % (which + 1) == 0:
+                return
+        sync(disk, folder)
+
+    with patch.object(TapeDisk, "sync_directory", forgetful):
+        tape, first = record(path, 1)
+    assert calls
+    findings = explore(path, crash_states(tape, first=first), check_of(path), stop_at_first=True)
+    assert findings.violations, f"{what} can be left out of {path}, and nobody notices"
+
+
+def test_the_path_that_merges_does() -> None:
+    groups: list[int] = []
+    replace = Log.replace_segments
+
+    def counted(log: Log, old: list[Segment], new: Segment) -> None:
+        groups.append(len(old))
+        replace(log, old, new)
+
+    with patch.object(Log, "replace_segments", counted):
+        record("merging", 1)
+    assert sum(size > 1 for size in groups) >= 2, groups
 
 
 def test_states_are_everything_while_little_is_unsynced() -> None:

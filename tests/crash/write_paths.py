@@ -128,7 +128,7 @@ def retention(run: Session) -> None:
 
 
 def compaction(run: Session) -> None:
-    """Segments are cleaned, their copies swapped in and sealed; a second pass joins what the first left small."""
+    """Segments are cleaned one by one, their copies swapped in and sealed, in two passes."""
     _two_topics(run)
     run.create(3, compacted=True)
     run.commit()
@@ -152,6 +152,42 @@ def compaction(run: Session) -> None:
     run.put(1, 90)
     run.commit()
     run.checkpoint()
+
+
+def merging(run: Session) -> None:
+    """Two passes of compaction join several small segments into one each time: the files of the others are removed."""
+    run.start()
+    run.create(3, compacted=True)
+    run.commit()
+    for number in range(7):
+        run.put(3, 150 + 40 * number, records=2, producer=8)
+        if number == 3:
+            run.put(3, 90, tombstone=True)
+        _roll(run)
+    run.put(3, 90)
+    _clean(run, NOW + 1000)
+    for _ in range(3):
+        run.put(3, 300, records=3, producer=8)
+        _roll(run)
+    run.put(3, 90)
+    _clean(run, NOW + 200_000)
+    run.put(3, 90)
+    run.commit()
+    run.checkpoint()
+
+
+def _roll(run: Session) -> None:
+    run.commit()
+    run.log(3).roll()
+
+
+def _clean(run: Session, now_ms: int) -> None:
+    run.commit()
+    run.checkpoint()
+    run.keep_house(NOW)
+    if not run.first_step:
+        run.begin()
+    run.compact(now_ms)
 
 
 def truncation(run: Session) -> None:
@@ -316,6 +352,7 @@ STORAGE_PATHS: dict[str, Callable[[Session], None]] = {
         checkpoint,
         retention,
         compaction,
+        merging,
         truncation,
         cut_into_what_is_sealed,
         creation_and_deletion,
