@@ -42,32 +42,28 @@ def _removable(log: Log, segments: Sequence[Segment], now_ms: int, bound: int, l
     retention_ms, retention_bytes = limits
     excess = log.size - retention_bytes if retention_bytes >= 0 else -1
     removable = log.segments[0].base_offset
-    compacted = "compact" in getattr(log.config, "cleanup_policy", ())
-    passed = 0
     for segment in segments:
         if segment.next_offset > bound:
             break
         expired = _expired(segment, now_ms, retention_ms)
         if segment.next_offset <= log.start_offset or expired or segment.size <= excess:
             removable = segment.next_offset
-            excess -= segment.size + passed
-            passed = 0
-        elif segment.max_timestamp < 0 and compacted:
-            passed += segment.size  # compaction left headers only: it goes with the next one that may go
+            excess -= segment.size
         else:
             break
     return removable
 
 
 def active_expired(log: Log, now_ms: int, high_watermark: int) -> bool:
-    """Whether the whole active segment is past `retention.ms`, so that rolling it lets it go.
+    """Whether the active segment is past `retention.ms`, or nothing may stay at all, so that rolling it lets it go.
 
     As in Kafka not while an older segment stays (its records are from the future, or a lease has it): each further
     append that expires would leave one more small segment.
     """
     active = log.active
-    limits = retention_ms, _ = _limits(log)
-    if active.next_offset == active.base_offset or not _expired(active, now_ms, retention_ms):
+    limits = retention_ms, retention_bytes = _limits(log)
+    goes = retention_bytes == 0 or _expired(active, now_ms, retention_ms)
+    if active.next_offset == active.base_offset or not goes:
         return False
     leased = log.leased_from(now_ms)
     bound = high_watermark if leased is None else min(high_watermark, leased)

@@ -125,6 +125,37 @@ def append_timeless(log: Log, now_ms: int, timestamp: int = -1) -> None:
     log.append(data, parse_header(data), now_ms)
 
 
+@pytest.mark.parametrize("policy", [("delete",), ("compact", "delete")])
+def test_records_without_timestamps_do_not_go_with_the_next_ones_that_expired(policy: tuple[str, ...]) -> None:
+    """Headers of what compaction took have no timestamps either, and an age of their own."""
+    directory = start(CrashDisk())
+    log = directory.create_log(TopicPartition("first", 0), FIRST, small())
+    configure(log, cleanup_policy=frozenset(policy), retention_ms=7 * DAY)
+    now = 20 * DAY
+    for timestamp in (-1, -1, now - 8 * DAY, now - 8 * DAY, now):
+        append_timeless(log, now, timestamp)
+        commit(directory)
+    assert [segment.base_offset for segment in log.segments] == [0, 2, 4]
+    assert removable_before(log, now, log.end_offset) == 0
+    configure(log, cleanup_policy=frozenset(policy), retention_bytes=2 * log.segments[1].size)
+    assert removable_before(log, now, log.end_offset) == 0, "the first is larger than what is too much"
+
+
+def test_where_nothing_is_to_be_kept_the_active_segment_goes_too() -> None:
+    """As in Kafka, whose rule by size asks each segment whether the log holds retention.bytes without it."""
+    _, directory, log = log_of_segments(3)
+    configure(log, retention_bytes=0)
+    assert not active_expired(log, 1000, log.end_offset - 1)
+    housekeep(directory, DAY)
+    commit(directory)
+    checkpoint(directory)
+    housekeep(directory, DAY)
+    assert (log.start_offset, log.end_offset) == (6, 6)
+    assert append(log, b"next") == 6
+    configure(log, retention_bytes=1)
+    assert not active_expired(log, DAY, log.end_offset)
+
+
 def test_records_without_timestamps_expire_by_the_age_of_their_segment_also_after_a_start() -> None:
     disk, directory, log = log_of_segments(1)
     disk.wall_ms = lambda: 5000
