@@ -11,4 +11,5 @@ def test_every_disk_call_of_the_code_base_fails_once() -> None:
     found = survey()
     results = [carry_out(case) for case in one_of_each(found)]
     results += [carry_out(case) for case in clearing_up(results, found.sites)]
-    assert report(found, results) == []
+    wrong = report(found, results)
+    assert wrong == [], "\n".join(wrong)

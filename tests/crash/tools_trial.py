@@ -29,17 +29,20 @@ def harmed(how: str) -> Session:
 
     how: "unclean", with a batch that bypassed the journal and a partition that was just being made; "journal", and the
     journal is damaged; "short", after a clean stop, and the last segment lost its end; "middle", and it lost a batch;
-    "gone", as "short", with another log all of whose segments are missing, and a seal that is none; "again" as "short".
+    "gone", as "short", with another log all of whose segments are missing, and a seal that is none; "again" as "short";
+    "lost" as "short", and "missing" as "unclean", with one or two other logs whose directories are gone.
     """
     session = Session(1, WatchedDisk())  # type: ignore[arg-type]
     filled(session)
     session.keep_house(NOW)
     rolled_back(session, 60)
-    if how == "gone":
-        session.create(2)
-        session.put(2, 300)
+    for number in {"gone": (2,), "lost": (2,), "missing": (3, 2)}.get(how, ()):
+        session.create(number)
+        session.put(number, 300)
         session.commit()
-    if how in ("short", "middle", "gone", "again"):
+        if number == 3:
+            session.checkpoint()
+    if how in ("short", "middle", "gone", "again", "lost"):
         session.stop()
     else:
         if how == "unclean":
@@ -56,6 +59,13 @@ def harmed(how: str) -> Session:
         for name in [name for name in disk.contents() if name.endswith(".log") and name not in logs]:
             disk.inner.remove(name)  # type: ignore[attr-defined]
         disk.damage(logs[0][:-4] + ".seal", 9)  # type: ignore[attr-defined]
+    if how in ("lost", "missing"):
+        inner = disk.inner  # type: ignore[attr-defined]
+        for path in [path for path in disk.contents() if path.startswith((f"{DATA}/topic2-", f"{DATA}/topic3-"))]:
+            inner.remove(path)
+        for name in [name for name in inner.list_directory(DATA) if name.startswith(("topic2-", "topic3-"))]:
+            inner.remove(f"{DATA}/{name}")
+        inner.sync_directory(DATA)
     disk.damage(logs[0], 200, 0x10)  # type: ignore[attr-defined]
     file = disk.inner.open(logs[1], write=True)  # type: ignore[attr-defined]
     file.pwritev([bytes(60)], 1000)

@@ -169,7 +169,8 @@ def _verify_ends(report: DirectoryReport, points: Mapping[TopicPartition, int], 
         partition = found.get(name)
         end = partition.segments[-1].next_offset if partition is not None and partition.segments else 0
         if end < offset:
-            what = f"{known.format(f'offset {offset}')} and now ends at {end}"
+            ends = "is missing" if partition is None else f"ends at {end}"
+            what = f"{known.format(f'offset {offset}')} and now {ends}"
             findings = report.findings if partition is None else partition.findings
             findings.append(Finding("damage", inside, 0, 0, end, what))
 

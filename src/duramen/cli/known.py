@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from duramen.model import TopicPartition
+from duramen.model import METADATA_TOPIC, TopicPartition
 from duramen.ports import Disk
 from duramen.storage.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -79,12 +79,31 @@ class KnownLogs(NamedTuple):
         tp = parse_partition_name(name)
         if tp is None:
             return KnownLog()
-        key = key_of_directory(disk, posixpath.join(directory, name), self.named)
+        home = posixpath.join(directory, name)
+        key = key_of_directory(disk, home, self.named)
         foretold = None if key is None else self.foretold.get(key)
+        if foretold is not None and not foretold.plan.entries and not disk.exists(home):
+            foretold = None  # a start makes it anew only where the journal has something of it
         start = self.starts.get(tp, 0) if foretold is None else foretold.plan.start
         wanted = None if self.listed is None else self.listed.get(tp, NOTHING_WANTED)
         ends = self.ends.get(tp), self.least_ends.get(tp, 0)
         return KnownLog(start, *ends, self.points.get(tp), foretold, wanted)
+
+    def absent(self, disk: Disk, directory: str) -> list[str]:
+        """Names of the partitions that must be there, and whose directories are gone. OSError.
+
+        Not of the metadata log: without it no start knows any topic, so that has to come from a copy.
+        """
+        ends = self.ends if self.clean else self.least_ends
+        known = set() if self.checkpoint is None else {point.tp for point in self.checkpoint.logs.values()}
+        return [
+            str(tp)
+            for tp, end in sorted(ends.items())
+            if end > 0
+            and tp.topic != METADATA_TOPIC
+            and (tp in known or not self.clean)
+            and not disk.exists(posixpath.join(directory, str(tp)))
+        ]
 
 
 def known_logs(disk: Disk, path: str, journal: JournalContents) -> KnownLogs:

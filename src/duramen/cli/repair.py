@@ -16,14 +16,17 @@ from duramen.cli.known import KnownLog, known_logs
 from duramen.cli.output import human_bytes, plural, print_json, reason
 from duramen.cli.topic import confirm
 from duramen.errors import CorruptLogError, DuramenError, StorageError
-from duramen.model import TopicPartition
+from duramen.model import TopicId, TopicPartition, topic_id_text
 from duramen.ports import Disk
 from duramen.storage.checkpoints import (
     CLEAN_SHUTDOWN,
     LOCK,
+    PARTITION_METADATA,
     DirectoryCheckpoint,
     LogPoint,
+    encode_partition_metadata,
     parse_partition_name,
+    replace_file,
 )
 from duramen.storage.directory_start import refuse_half_done
 from duramen.storage.disk import RealDisk
@@ -115,14 +118,15 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
             "puts the journal aside and says what may be missing"
         )
     found = DirectoryRepair(path, recovers=not known.clean, checkpoint=known.checkpoint)
-    for name in disk.list_directory(path):
+    for name in [*disk.list_directory(path), *known.absent(disk, path)]:
         tp = parse_partition_name(name)
         if tp is None or (only is not None and only not in (tp, tp.topic)):
             continue
-        try:
-            disk.list_directory(posixpath.join(path, name))
-        except NotADirectoryError:
-            continue
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                disk.list_directory(posixpath.join(path, name))
+            except NotADirectoryError:
+                continue
         log = known.log(disk, path, name)
         repair = survey_log(disk, path, name, log)
         found.repairs.append(repair)
@@ -190,14 +194,23 @@ def apply(disk: Disk, found: DirectoryRepair) -> None:
     for repair in found.repairs:
         if not repair.actions:
             continue
-        repair.apply()
         tp = parse_partition_name(repair.name)
-        for point in checkpoint.logs.values() if checkpoint is not None else ():
-            if point.tp == tp:
-                changed[point.tp] = point_of_files(disk, repair, point)
+        known = {} if checkpoint is None else {point.tp: (key[0], point) for key, point in checkpoint.logs.items()}
+        if tp in known and not disk.exists(repair.path):
+            _make_home(disk, repair.path, known[tp][0])
+        repair.apply()
+        if tp in known:
+            changed[tp] = point_of_files(disk, repair, known[tp][1])
     forget_segments(disk, found.path, changed)
     if checkpoint is not None and changed:
         write_points(disk, found.path, checkpoint, changed)
+
+
+def _make_home(disk: Disk, path: str, topic_id: TopicId) -> None:
+    """The directory of a partition whose own is gone. OSError."""
+    disk.make_directories(path)
+    replace_file(disk, posixpath.join(path, PARTITION_METADATA), encode_partition_metadata(topic_id_text(topic_id)))
+    disk.sync_directory(posixpath.dirname(path))
 
 
 @click.command(

@@ -64,7 +64,16 @@ class OfflineDeletions:
 
 
 def check_apart(directories: Iterable[LogDirectory]) -> None:
-    """StorageError when a partition is in two directories: which of them has its records cannot be told."""
+    """StorageError when a partition is in two directories: which of them has its records cannot be told.
+
+    Whose directory somebody has moved to another log directory, as Kafka allows, is not missed where it was.
+    """
+    directories = list(directories)
+    moved = {key for directory in directories for key in directory.logs}
+    moved |= {key for directory in directories for key, left in directory.offline.items() if not left.absent}
+    for directory in directories:
+        for key in [key for key, left in directory.offline.items() if left.absent and key in moved]:
+            del directory.offline[key]
     homes: dict[tuple[TopicId, int], str] = {}
     for directory in directories:
         for key in (*directory.logs, *directory.offline):
@@ -81,7 +90,8 @@ def check_metadata(directories: Iterable[LogDirectory]) -> None:
 
     Not of what a Kafka broker without the controller role left: that never had one.
     """
-    found = [(key, each) for each in directories for key in (*each.logs, *each.offline)]
+    found = [(key, each) for each in directories for key in each.logs]
+    found += [(key, each) for each in directories for key, left in each.offline.items() if not left.absent]
     if any(key == (METADATA_TOPIC_ID, 0) for key, _ in found):
         return
     for (topic_id, partition), directory in found:

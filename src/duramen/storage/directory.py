@@ -42,7 +42,7 @@ from duramen.storage.log import Log
 from duramen.storage.logconfig import LogConfig, PlainLogConfig
 from duramen.storage.no_room import NoRoomError
 from duramen.storage.open_files import MOST_FILES
-from duramen.storage.opening import Offline, Opening
+from duramen.storage.opening import Offline, Opening, left_absent
 from duramen.storage.recovery import RecoveryReport
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.reserve import Reserve
@@ -243,6 +243,8 @@ class LogDirectory(DirectoryLogs):
                 self.offline[opening.offline.key] = opening.offline
                 continue
             self.logs[key_of(log)] = log
+        for key, absent in state.absent.items():
+            self.offline[key] = left_absent(self.path, key[0], absent)
 
     def _mark_of(self, log: Log) -> int:
         return self.high_watermark(log)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_from_text, topic_id_text
 from duramen.ports import Disk, Entropy
+from duramen.storage import kinds
 from duramen.storage.checkpoints import (
     CHECKPOINT,
     CLEAN_SHUTDOWN,
@@ -108,9 +109,16 @@ class Ready:
     wanted: Wanted = NOTHING_WANTED
 
 
+class Absent(NamedTuple):
+    """A log that the checkpoint knows, and whose directory is gone. segments: base offsets it should have."""
+
+    point: LogPoint
+    segments: tuple[int, ...]
+
+
 @dataclass(slots=True)
 class StartState:
-    """What a start found in a directory and made of it."""
+    """What a start found in a directory and made of it. absent: logs whose directories are gone, with their records."""
 
     meta: MetaProperties
     clean: bool
@@ -118,6 +126,7 @@ class StartState:
     report: RecoveryReport
     ready: list[Ready] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
+    absent: dict[LogKey, Absent] = field(default_factory=dict)
 
 
 def prepare(
@@ -170,6 +179,9 @@ def prepare(
         found = _identified(disk, path, found, state)
         _check_names(disk, path, checkpoint, found, contents)
         deleted = _leftovers(disk, path, state.leftovers)
+        gone = deleted | {(each.topic_id, each.partition) for each in contents.entries if each.kind == kinds.DELETE}
+        if not (forgo or state.clean):
+            found += _made_anew(disk, path, checkpoint, found, gone, state)
         if checkpoint is None and found and clean:
             state.report.adopted = True
             for partition in found:
@@ -180,6 +192,9 @@ def prepare(
             state.ready = _recover(disk, path, checkpoint, found, deleted, state, forgo=forgo)
         if not forgo:
             _want_segments(disk, path, checkpoint, state)
+            if checkpoint is not None and (clean or contents.generation >= 0):
+                gone |= {partition.key for partition in found}
+                state.absent = _absent(disk, path, checkpoint, gone)
     except BaseException:
         contents.close()
         raise
@@ -320,6 +335,55 @@ def _identified(disk: Disk, path: str, found: list[Found], state: StartState) ->
     return known
 
 
+def _made_anew(
+    disk: Disk,
+    path: str,
+    checkpoint: DirectoryCheckpoint | None,
+    found: list[Found],
+    gone: set[LogKey],
+    state: StartState,
+) -> list[Found]:
+    """Directories for logs of which the journal has something, and which have none: recovery writes it there.
+
+    Nothing else would have it when the journal goes. gone: what was deleted.
+    """
+    there = {partition.key for partition in found} | gone
+    wanted = sorted({(entry[2], entry[3]) for entry in state.contents.entries} - there)  # by number: may be very many
+    if not wanted:
+        return []
+    names = {(topic_id, tp.partition): tp for tp, topic_id in journaled_ids(disk, path, state.contents).items()}
+    if checkpoint is not None:
+        names |= {key: point.tp for key, point in checkpoint.logs.items()}
+    made = []
+    for key in wanted:
+        home = home_of(path, names[key]) if key in names else path
+        if disk.exists(home):
+            continue  # nobody knows its name, or that is another log's
+        disk.make_directories(home)
+        metadata = encode_partition_metadata(topic_id_text(key[0]))
+        replace_file(disk, posixpath.join(home, PARTITION_METADATA), metadata)
+        state.report.damage.append(f"{home}: it is missing; what the journal has of it is written into a new one")
+        made.append(Found(names[key], key[0], home))
+    disk.sync_directory(path)
+    return made
+
+
+def _absent(disk: Disk, path: str, checkpoint: DirectoryCheckpoint, there: set[LogKey]) -> dict[LogKey, Absent]:
+    """Logs that the checkpoint knows records of and that are not `there`: neither in use nor deleted."""
+    vouched = read_vouched(disk, path, checkpoint)
+    segments = {} if vouched is None else vouched.segments
+    return {
+        key: Absent(point, segments.get(key, ()))
+        for key, point in checkpoint.logs.items()
+        if key not in there and point.recovery_point > point.start_offset and not disk.exists(home_of(path, point.tp))
+    }
+
+
+def home_of(path: str, tp: TopicPartition) -> str:
+    """The directory of a partition in a log directory."""
+    return posixpath.join(path, str(tp))
+
+
 def _check_names(
     disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, found: list[Found], contents: JournalContents
 ) -> None:
@@ -419,6 +483,8 @@ def _clean(
         fits = known is not None and known.recovery_point == point
         ready.append(Ready(partition, start, point, known if fits else None))
     present = {partition.tp for partition in found}
+    if checkpoint is not None:  # they are told as absent
+        present |= {point.tp for point in checkpoint.logs.values()}
     for tp, offset in sorted(points.items()):
         if offset > 0 and tp not in present:
             directory = posixpath.join(path, f"{tp.topic}-{tp.partition}")
@@ -468,10 +534,7 @@ def _recover(
             if forgo:  # its deletion may be what the lost entries said
                 report.damage.append(f"{path}: {whose}; its directory is missing")
                 continue
-            raise StorageError(
-                f"{path}: {whose}, but its directory is missing; "
-                "restore it, or remove the journal files to go on without it"
-            )
+            raise StorageError(f"{path}: {whose}, but its directory is missing: put it back from a copy")
     ready = []
     for partition in found:
         plan = plans.get(partition.key) or Plan(partition.key)

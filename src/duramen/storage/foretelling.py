@@ -201,4 +201,10 @@ def synced_ends(disk: Disk, path: str, journal: JournalContents, named: Names) -
             ends[tp] = max(point.recovery_point, extents.get(key, -1))
         elif point is None and key in extents:
             ends[tp] = extents[key]
+    gone = shorter | set(deleted_here(disk, path))
+    told = {point.tp: (key, point.recovery_point) for key, point in known.items()}
+    told |= {tp: (key, extents[key]) for tp, key in named.by_name.items() if key in extents}
+    for tp, (key, end) in told.items():
+        if key not in gone and end > 0 and not disk.exists(posixpath.join(path, str(tp))):
+            ends[tp] = end
     return ends

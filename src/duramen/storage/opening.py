@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from duramen.errors import CorruptLogError
+from duramen.errors import CorruptLogError, StorageError
 from duramen.model import TopicId, TopicPartition
 from duramen.ports import Disk
 from duramen.storage.checkpoints import LogPoint
-from duramen.storage.directory_start import Ready
+from duramen.storage.directory_start import Absent, Ready, home_of
 from duramen.storage.log import Log
 from duramen.storage.recovery import filter_bases
 from duramen.storage.recovery_plan import LogKey, Point
@@ -26,7 +26,7 @@ from duramen.storage.segment import log_name
 class Offline(NamedTuple):
     """A partition that is on disk and not served. point: for the checkpoint, where it ends as far as that is known.
 
-    segments: those it should have, as the next start has to know, too.
+    segments: those it should have, as the next start has to know, too. absent: not even its directory is there.
     """
 
     tp: TopicPartition
@@ -35,11 +35,23 @@ class Offline(NamedTuple):
     error: Exception
     point: LogPoint
     segments: tuple[int, ...] = ()
+    absent: bool = False
 
     @property
     def key(self) -> LogKey:
         """As of a log."""
         return self.topic_id, self.tp.partition
+
+
+def left_absent(path: str, topic_id: TopicId, known: Absent) -> Offline:
+    """A log whose directory is gone: made anew, its next records would get offsets that others had."""
+    point, segments = known
+    home = home_of(path, point.tp)
+    what = (
+        f"{home} is missing, and the log went up to offset {point.recovery_point}: put it back from a copy, or go on "
+        f"without it by `duramen log repair {path}`"
+    )
+    return Offline(point.tp, topic_id, home, StorageError(what), point._replace(state=None), segments, absent=True)
 
 
 @dataclass(slots=True)

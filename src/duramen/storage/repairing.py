@@ -288,7 +288,7 @@ def survey(
     missing: first and last offset of each segment that is not among these names and must be, by what is kept elsewhere.
     """
     repair = Repair(disk, directory, name, end_offset, point, least_end)
-    names = disk.list_directory(repair.path)
+    names = disk.list_directory(repair.path) if disk.exists(repair.path) else []
     bases = sorted(base for base in map(parse_base, names) if base is not None)
     for number, base in enumerate(bases):
         is_last = number == len(bases) - 1

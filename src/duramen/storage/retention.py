@@ -8,6 +8,7 @@ start is journaled and durable first, files are renamed, and removed after `file
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from duramen.ports import Disk
@@ -152,7 +153,7 @@ class MoveLog:
     def rename(self) -> None:
         """Once: the old name may be another topic's by then. NoRoomError: it can be done again. OSError."""
         if not self.moved:
-            with writing():
+            with writing(), suppress(FileNotFoundError):  # of a log whose directory was gone
                 self.disk.rename(self.source, self.target)
             self.moved = True
 

@@ -181,25 +181,25 @@ def _seal(target: Target) -> Seal | None:
 class _InFrontOfDamage:
     """What of a file is as it was sealed, up to where it is not: one bad block hides none of those before it."""
 
-    __slots__ = ("_checked",)
+    __slots__ = ("_read",)
 
-    def __init__(self, checked: CheckedFile) -> None:
-        self._checked = checked
+    def __init__(self, read: Callable[[int, int], bytes]) -> None:
+        self._read = read
 
     def pread(self, length: int, offset: int) -> bytes:
         """See scan.Readable. CorruptLogError, OSError."""
         try:
-            return self._checked.pread(length, offset)
+            return self._read(length, offset)
         except CorruptLogError as error:
             stop = error.start - error.start % BLOCK_BYTES
             if stop < offset + HEADER_SIZE:
                 raise
-        return self._checked.pread(stop - offset, offset)
+        return self._read(stop - offset, offset)
 
 
 def _headers(target: Target, start: int, seal: Seal | None) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of a segment's batches from a position on; CorruptLogError at one that cannot be."""
-    file = target.file if seal is None else _InFrontOfDamage(CheckedFile(target.file, seal, target.base_offset))
+    file = target.file if seal is None else _InFrontOfDamage(CheckedFile(target.file, seal, target.base_offset).pread)
     for position, header, ok in scan(file, start, target.size, crc=seal is None or seal.length < target.size):
         if not ok or header is None:
             end = min(position + (HEADER_SIZE if header is None else header.size), target.size)

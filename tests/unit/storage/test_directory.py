@@ -84,16 +84,17 @@ def test_a_clean_stop_leaves_what_kafka_expects() -> None:
     assert (log.start_offset, log.end_offset, directory.clean_start) == (2, 5, True)
 
 
-def test_what_is_gone_since_a_clean_stop_is_said_once() -> None:
+def test_what_is_gone_since_a_clean_stop_is_not_made_anew() -> None:
     disk, directory, log = one_log()
     fill(directory, log, 20)
     directory.close(clean=True)
     disk.remove("/data/first-0")
-    directory = start(disk)
-    (damage,) = directory.recovery.damage
-    assert damage.startswith("/data/first-0: it is missing; it went up to offset 20")
-    directory.close(clean=True)
-    assert start(disk).recovery.damage == []
+    for _ in range(2):
+        directory = start(disk)
+        (left,) = directory.offline.values()
+        assert "/data/first-0 is missing, and the log went up to offset 20" in str(left.error)
+        assert directory.recovery.damage == []
+        directory.close(clean=True)
 
 
 SIDE_FILES = [
@@ -271,13 +272,17 @@ def test_extents_are_checked_at_recovery() -> None:
     assert (offline.error.path, offline.error.reason) == (segment, "CRC of a synced extent")
 
 
-def test_a_missing_partition_directory_is_damage_unless_it_was_deleted() -> None:
+def test_a_missing_partition_directory_whose_name_nobody_knows_stops_the_start() -> None:
+    """The journal says its topic id, and the file that says the name of that is gone, too."""
     disk, directory, log = one_log()
+    fill(directory, log, 2)
+    checkpoint(directory)
     fill(directory, log, 2)
     disk.power_cut()
     disk.power_on()
     disk.remove("/data/first-0")
-    with pytest.raises(StorageError, match="directory is missing"):
+    disk.remove("/data/duramen-checkpoint")
+    with pytest.raises(StorageError, match="directory is missing: put it back from a copy"):
         start(disk)
 
 

@@ -1,0 +1,144 @@
+"""A partition's directory that is gone: told by every command, and never made anew as if the log had had no records."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from repair_world import TP, findings
+from test_repair_doubts import OTHER, put, settled
+
+from duramen.cli import repair as repair_command
+from duramen.cli.repair import survey_directory
+from duramen.partition.offline import check_apart
+from duramen.sim.disk import CrashDisk
+from duramen.storage.directory import LogDirectory
+from duramen.storage.logconfig import PlainLogConfig
+from duramen.storage.losses import losses
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
+
+from storage_workload import FIRST, SECOND, commit, housekeep, read_all, start
+
+HOME = "/data/first-0"
+
+
+def remove(disk: CrashDisk, path: str) -> None:
+    for name in disk.list_directory(path):
+        disk.remove(f"{path}/{name}")
+    disk.remove(path)
+    disk.sync_directory("/data")
+
+
+def lost(*, clean: bool, known: bool = True, behind: int = 0) -> tuple[CrashDisk, dict[int, bytes], int]:
+    """Without the first log's directory: what the log held, and its end.
+
+    known: a checkpoint has the log. behind: records that came after that.
+    """
+    disk = CrashDisk()
+    directory = start(disk)
+    for tp, topic_id in ((TP, FIRST), (OTHER, SECOND)):
+        directory.create_log(tp, topic_id, PlainLogConfig()).assign_epoch(0)
+    log, other = directory.logs[FIRST, 0], directory.logs[SECOND, 0]
+    put(other, 5, 2, 1_000)
+    put(log, 50, 200, 1_000)
+    if known:
+        settled(directory)
+    put(log, behind, 2, 5_000)
+    commit(directory)
+    records = read_all(log)
+    if clean:
+        directory.close(clean=True)
+    else:
+        disk.kill()
+        disk.power_on()
+    remove(disk, HOME)
+    return disk, records, log.end_offset
+
+
+def repaired(disk: CrashDisk) -> None:
+    with patch.object(repair_command, "RealDisk", lambda: disk):
+        assert repair_command.command.callback("/data", None, None, False, False, True, True) == 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("clean", "known", "behind"), [(True, True, 0), (False, True, 0), (False, True, 3), (False, False, 3)]
+)
+def test_its_offsets_are_not_given_out_again(clean: bool, known: bool, behind: int) -> None:
+    disk, records, end = lost(clean=clean, known=known, behind=behind)
+    assert [finding.kind for finding in findings(disk)] == ["damage"]
+    assert [action.kind for action in survey_directory(disk, "/data").actions] == ["dropped"]
+    for _ in range(2):  # and the next start knows it, too
+        directory = start(disk)
+        assert directory.logs.keys() == {(SECOND, 0)}
+        assert directory.offline.keys() == {(FIRST, 0)}
+        directory.close(clean=True)
+        assert any(finding.kind == "damage" for finding in findings(disk))
+    repaired(disk)
+    assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
+    told = {n for loss in losses(disk, "/data") for n in range(loss["first_offset"], loss["last_offset"] + 1)}
+    directory = start(disk)
+    log = directory.logs[FIRST, 0]
+    assert log.end_offset == end
+    assert read_all(log) == {offset: value for offset, value in records.items() if offset not in told}
+    assert told <= records.keys()
+    put(log, 1, 1, 9_000)
+    assert max(read_all(log)) == end
+    directory.close(clean=False)
+
+
+def test_what_the_journal_has_of_it_is_there_again() -> None:
+    disk, _, end = lost(clean=False, behind=3)
+    repaired(disk)
+    directory = start(disk)
+    assert sorted(read_all(directory.logs[FIRST, 0])) == [end - 3, end - 2, end - 1]
+    directory.close(clean=False)
+
+
+def test_a_log_that_is_all_in_the_journal_is_made_again() -> None:
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, PlainLogConfig())
+    log.assign_epoch(0)
+    put(log, 9, 20, 1_000)
+    commit(directory)
+    records = read_all(log)
+    disk.kill()
+    disk.power_on()
+    remove(disk, HOME)
+    directory = start(disk)
+    assert read_all(directory.logs[FIRST, 0]) == records
+    assert "is missing" in str(directory.recovery.damage)
+    directory.close(clean=False)
+
+
+def test_the_topic_can_be_deleted_and_is_forgotten() -> None:
+    disk, _, _ = lost(clean=True)
+    directory = start(disk)
+    directory.delete_offline((FIRST, 0))
+    commit(directory)
+    housekeep(directory, 10**9)
+    log = directory.create_log(TP, b"\x07" * 16, PlainLogConfig())
+    put(log, 1, 1, 1_000)
+    commit(directory)
+    disk.kill()
+    disk.power_on()
+    directory = start(disk)
+    assert directory.offline == {}
+    assert directory.logs.keys() == {(SECOND, 0), (b"\x07" * 16, 0)}
+    directory.close(clean=True)
+    assert findings(disk) == []
+
+
+def test_where_somebody_has_moved_it_to_another_log_directory_it_is_not_missed() -> None:
+    disk, _, _ = lost(clean=True)
+    directory = start(disk)
+    elsewhere = CrashDisk()
+    other: LogDirectory = start(elsewhere)
+    other.create_log(TP, FIRST, PlainLogConfig())
+    check_apart([directory, other])
+    assert directory.offline == {}
+    directory.close(clean=True)
+    assert findings(disk) == []
