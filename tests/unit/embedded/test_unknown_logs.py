@@ -93,12 +93,14 @@ def test_what_is_damaged_or_gone_is_told_by_its_name(tmp_path: Path, caplog: pyt
         for use in (lambda: list(topic.read(0)), lambda: topic.append([Record(b"w")], 0), lambda: topic.end_offset(0)):
             with pytest.raises(StorageError, match=r"partition 0 of t is not served: .*t-0.*damaged"):
                 use()
+        with pytest.raises(StorageError, match=r"partition 1 of t is not served: .*t-1 is missing"):
+            topic.append([Record(b"w")], 1)
         assert topic.append([Record(b"w")], 2) == [5]
         log.delete_topic("t")
         with pytest.raises(duramen.KafkaError, match="t was deleted"):
             topic.end_offset(2)
     told = "\n".join(record.getMessage() for record in caplog.records)
-    assert f"{path}/t-1: it is missing; it went up to offset 5" in told
+    assert f"{path}/t-1 is missing, and the log went up to offset 5" in told
     assert f"{path}/t-0/{LOG}" in told
 
 
