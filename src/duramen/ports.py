@@ -63,10 +63,12 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def drop_cache(self, offset: int, length: int) -> None:
-        """Tell the kernel these pages are not needed again; a hint."""
+        """Tell the kernel these pages are not needed again; a hint, which never fails."""
 
     def backdate(self, modified_ms: int) -> None:
-        """Have `Disk.modified_ms` say this until the next write; a hint, which a power cut may take back."""
+        """Have `Disk.modified_ms` say this until the next write; a hint, which never fails, and which a power cut may
+        take back.
+        """
 
     def close(self) -> None: ...
 

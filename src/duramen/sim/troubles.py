@@ -36,9 +36,11 @@ OPERATIONS = (
     "sync",
     "truncate",
     "preallocate",
-    "drop_cache",
+    "modified_ms",
 )
 """Every method of Disk and File that can fail, as a Call names it."""
+HINTS = ("drop_cache", "backdate")
+"""Those that cannot: what the kernel says to them is heard by nobody."""
 
 CRC_STARTS_AT = 21
 """Bytes of a batch before what its CRC covers."""
@@ -63,7 +65,7 @@ class Errors:
         self._left = random.choice((1, 1, 3, 10_000))
 
     def __call__(self, call: Call) -> OSError | None:
-        if not call.path.startswith(self.below):
+        if call.operation in HINTS or not call.path.startswith(self.below):
             return None
         if self._left <= 0 or self.operation not in (None, call.operation) or self._random.random() > self._chance:
             return None
