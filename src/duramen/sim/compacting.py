@@ -1,7 +1,8 @@
 """A compacted topic in a simulation: an idempotent producer of few keys, and readings whose fold must not change.
 
 Whatever compaction has removed by then, the last record of every key that was acknowledged before a reading began
-must be in it, or a younger one; a tombstone may be gone, but then nothing older of its key may be left.
+must be in it, or a younger one; a tombstone may be gone when its time is over, but then nothing older of its key may
+be left.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from collections.abc import Sequence
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
 from duramen.sim.client import Script, Steps, call
-from duramen.sim.invariants import InvariantViolated, KeyedRecord
+from duramen.sim.invariants import InvariantViolated, Keyed, KeyedRecord
 from duramen.sim.workload import LATEST, MAX_INFLATED_BYTES, RETRY_S, Producer, Scene, fetch, list_offset, unexpected
 from duramen.wire.batch import NewRecord, batches, check_crc, records
 
 COMPACTED = "compacted"
 KEYS = 8
+QUIET, QUIET_FROM = 3, 20
+"""So many of the keys get no record behind the first so many: what comes later does not replace their tombstones."""
 LAST_REPLY_S = 1.0
 """Virtual seconds after which nobody hears any more from a node that died."""
 
@@ -26,25 +29,29 @@ class KeyedProducer(Producer):
 
     def __init__(self, scene: Scene, name: str, tp: TopicPartition, total: int) -> None:
         super().__init__(scene, name, tp, total)
-        self._content: dict[bytes, tuple[bytes, bytes | None]] = {}
+        self._content: dict[bytes, Keyed] = {}
 
     def _rows(self, values: Sequence[bytes], now: int) -> list[NewRecord]:
         random = self.scene.random
         for value in values:
             if value not in self._content:
-                key = b"key %d" % random.randrange(KEYS)
+                number = random.randrange(KEYS)
+                quiet = number < QUIET
+                if quiet and len(self._content) >= QUIET_FROM:
+                    number, quiet = number + QUIET, False
+                key = b"key %d" % number
                 padding = b"." * random.choice((200, 900, 1800))
                 # Where a power cut may have taken a tombstone, nobody could tell whether a key has to be there.
-                tombstone = random.random() < 0.2 and self.scene.is_stable(self.tp)
-                self._content[value] = (key, None if tombstone else value + padding)
-        return [(*self._content[value], [], now) for value in values]
+                tombstone = random.random() < (0.5 if quiet else 0.2) and self.scene.is_stable(self.tp)
+                self._content[value] = Keyed(value, key, None if tombstone else value + padding)
+        return [(self._content[value].key, self._content[value].value, [], now) for value in values]
 
     def _tell_produced(self, values: Sequence[bytes], now: int, size: int) -> None:
         for value in values:
-            self.scene.ledger.keyed_produced(self.tp, *self._content[value])
+            self.scene.ledger.keyed_produced(self.tp, self._content[value])
 
-    def _tell_acknowledged(self, offset: int, value: bytes) -> None:
-        self.scene.ledger.keyed_acknowledged(self.tp, offset, *self._content[value])
+    def _tell_acknowledged(self, offset: int, value: bytes, asked: int) -> None:
+        self.scene.ledger.keyed_acknowledged(self.tp, offset, self._content[value])
 
 
 def read_keyed(scene: Scene, tp: TopicPartition) -> Steps[list[KeyedRecord]]:

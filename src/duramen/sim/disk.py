@@ -60,7 +60,7 @@ class CrashDisk:
     dirty pages, a ShortWrite leaves a part). latency: seconds a Call takes; they add up in `delay` until `take_delay()`
     fetches them. lying: syncs succeed without an effect; what they promised is owed until `settle`. betrayed: a power
     cut came while something was owed. short_reads: how many of so many bytes a `pread_nowait` brings; -1: none.
-    wall_ms: the clock by which files change.
+    wall_ms: the clock by which files change. on_power_cut: called at each.
     """
 
     def __init__(self, random: Random | None = None, *, torn: bool = False, capacity: int = 1 << 40) -> None:
@@ -75,6 +75,7 @@ class CrashDisk:
         self.latency: Callable[[Call], float] | None = None
         self.short_reads: Callable[[int], int] | None = None
         self.wall_ms: Callable[[], int] = lambda: 0
+        self.on_power_cut: Callable[[], None] = lambda: None
         self.lying = False
         self.betrayed = False
         self.open_files = 0
@@ -139,6 +140,7 @@ class CrashDisk:
 
     def _die(self, how: type[NodeDied]) -> None:
         if how is PowerCut:
+            self.on_power_cut()
             if self._owed or self._owed_names:
                 present = [inode for _, inode in self.names.walk() if inode in self._owed]
                 self.betrayed |= any(not inode.clean for inode in present)

@@ -167,6 +167,7 @@ class Member:
             return False
         moved = []
         for tp in list(self.positions):
+            asked = self.scene.ledger.facts
             response = yield fetch(tp, self.positions[tp], max_bytes=4000)
             if response is None:
                 return False
@@ -178,7 +179,7 @@ class Member:
                 return False
             before = self.positions[tp]
             for offset, epoch, value in decoded(tp, answer.records, before):
-                self.scene.ledger.read(tp, offset, epoch, value)
+                self.scene.ledger.read(tp, offset, epoch, value, asked)
                 self.positions[tp] = offset + 1
             if self.positions[tp] > before:
                 moved.append(tp)

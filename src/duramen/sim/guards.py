@@ -24,6 +24,7 @@ from duramen.partition.partition import Partition, Read
 from duramen.server.handlers.commit_staged import CommitCall
 from duramen.server.handlers.fetch import FetchCall
 from duramen.sim.guard import Guard
+from duramen.sim.guards_of_logs import KilledTail, LastOfKey, TombstoneAge
 from duramen.sim.network import SimNetwork
 from duramen.sim.plan import Plan
 from duramen.storage import housekeeping, kinds, reads, segment_loading
@@ -31,7 +32,6 @@ from duramen.storage.directory import LogDirectory
 from duramen.storage.journal import Journal
 from duramen.storage.journal_reader import JournalEntry
 from duramen.storage.log import Log
-from duramen.storage.offset_map import OffsetMap
 from duramen.storage.opening import Opening
 from duramen.storage.producers import Duplicate, ProducerStates
 from duramen.storage.recovery import PartitionRecovery
@@ -279,19 +279,6 @@ class Routing(Guard):
             return first
 
         return partition
-
-
-class LastOfKey(Guard):
-    """Compaction takes a key's last record for one that a younger one replaces."""
-
-    owner = OffsetMap
-    method = "put"
-    caught_by = "CompactionKeepsTheLast"
-    plan = Plan(features=("compacted", "small journal"))
-
-    def replacement(self, original: Any) -> Any:
-        """Remember the offset behind the last one."""
-        return lambda offsets, key, offset: original(offsets, key, offset + 1)
 
 
 class HeaderTime(Guard):
@@ -562,6 +549,8 @@ GUARDS: dict[str, Guard] = {
     "retention-age": RetentionAge(),
     "routing": Routing(),
     "last-of-key": LastOfKey(),
+    "tombstone-age": TombstoneAge(),
+    "killed-tail": KilledTail(),
     "header-time": HeaderTime(),
     "group-offsets": GroupOffsets(),
     "read-checks": ReadChecks(),

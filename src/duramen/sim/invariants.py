@@ -2,8 +2,8 @@
 
 Every check happens at the moment a client learns something, so the history ends where the promise was broken. Replies
 travel: an answer is held against what was known when its question was sent (`asked`, a fact's number), not against what
-others learned meanwhile. A `stable` topic must keep what it acknowledged or showed to a reader; a page-cache topic may
-lose a tail in a power cut, but must never give the same offset twice within one leader epoch.
+others learned meanwhile. A `stable` topic must keep what it acknowledged or showed to a reader; a page-cache topic must
+do so until power fails. Then it may lose a tail, but must never give the same offset twice within one leader epoch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from duramen.model import TopicPartition
 
@@ -31,6 +31,21 @@ class Retention(NamedTuple):
 
     ms: int = -1
     bytes: int = -1
+
+
+class Keyed(NamedTuple):
+    """What a producer sends to a compacted topic under a number of its own; value None: a tombstone."""
+
+    number: bytes
+    key: bytes
+    value: bytes | None
+
+
+class Tombstone(NamedTuple):
+    """When (`Ledger.passed_ms`) it was sent first, and its offset once that is known."""
+
+    sent_ms: int
+    offset: int | None = None
 
 
 class KeyedRecord(NamedTuple):
@@ -76,11 +91,14 @@ class Invariant:
     def produced(self, tp: TopicPartition, values: Sequence[bytes], timestamp: int, size: int) -> None:
         """A producer is about to send these values as one batch of `size` bytes; timestamp in ms."""
 
-    def acknowledged(self, tp: TopicPartition, offset: int, value: bytes) -> None:
-        """A producer was told that its record has this offset."""
+    def acknowledged(self, tp: TopicPartition, offset: int, value: bytes, *, lasting: bool) -> None:
+        """A producer was told that its record has this offset. lasting: until power fails, or for ever (`Ledger`)."""
 
-    def read(self, tp: TopicPartition, offset: int, epoch: int, value: bytes) -> None:
+    def read(self, tp: TopicPartition, offset: int, epoch: int, value: bytes, *, lasting: bool) -> None:
         """A reader was given this record, of a batch with this leader epoch."""
+
+    def power_failed(self) -> None:
+        """What page-cache topics hold may be gone."""
 
     def end_seen(self, tp: TopicPartition, end: int, asked: int) -> None:
         """Somebody was told that readers may read up to `end` (exclusive): a high watermark."""
@@ -100,10 +118,10 @@ class Invariant:
     def position_fetched(self, group: str, tp: TopicPartition, offset: int, asked: int) -> None:
         """A group's member was told to go on at `offset` (-1: no commit known)."""
 
-    def keyed_produced(self, tp: TopicPartition, key: bytes, value: bytes | None) -> None:
+    def keyed_produced(self, tp: TopicPartition, sent: Keyed) -> None:
         """A producer is about to send this to a compacted topic."""
 
-    def keyed_acknowledged(self, tp: TopicPartition, offset: int, key: bytes, value: bytes | None) -> None:
+    def keyed_acknowledged(self, tp: TopicPartition, offset: int, sent: Keyed) -> None:
         """A producer was told that this record has this offset."""
 
     def folded(self, tp: TopicPartition, records: list[KeyedRecord], asked: int) -> None:
@@ -117,7 +135,7 @@ class Invariant:
 
 
 class AcknowledgedNeverLost(Invariant):
-    """Applies to stable topics."""
+    """Applies to all topics; to page-cache topics until power fails."""
 
     promise = "what a producer was told is stored can be read at that offset afterwards"
 
@@ -126,10 +144,13 @@ class AcknowledgedNeverLost(Invariant):
         self._known: defaultdict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
         self._highest: defaultdict[TopicPartition, HighestKnown] = defaultdict(HighestKnown)
 
-    def acknowledged(self, tp: TopicPartition, offset: int, value: bytes) -> None:
-        if tp.topic in self._stable:
+    def acknowledged(self, tp: TopicPartition, offset: int, value: bytes, *, lasting: bool) -> None:
+        if lasting:
             self._known[tp][offset] = value
             self._highest[tp].learn(self._ledger.facts, offset)
+
+    def power_failed(self) -> None:
+        self._ledger.forget(self._known, self._highest)
 
     def end_seen(self, tp: TopicPartition, end: int, asked: int) -> None:
         highest = self._highest[tp].at(asked)
@@ -144,7 +165,7 @@ class AcknowledgedNeverLost(Invariant):
 
 
 class NothingReadVanishes(Invariant):
-    """Applies to stable topics."""
+    """Applies to all topics; to page-cache topics until power fails."""
 
     promise = "what a reader was given is still there, at the same offset, for every later reader"
 
@@ -153,10 +174,13 @@ class NothingReadVanishes(Invariant):
         self._seen: defaultdict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
         self._highest: defaultdict[TopicPartition, HighestKnown] = defaultdict(HighestKnown)
 
-    def read(self, tp: TopicPartition, offset: int, epoch: int, value: bytes) -> None:
-        if tp.topic in self._stable:
+    def read(self, tp: TopicPartition, offset: int, epoch: int, value: bytes, *, lasting: bool) -> None:
+        if lasting:
             self._seen[tp].setdefault(offset, value)
             self._highest[tp].learn(self._ledger.facts, offset)
+
+    def power_failed(self) -> None:
+        self._ledger.forget(self._seen, self._highest)
 
     def end_seen(self, tp: TopicPartition, end: int, asked: int) -> None:
         highest = self._highest[tp].at(asked)
@@ -171,23 +195,23 @@ class NothingReadVanishes(Invariant):
 
 
 class OffsetStability(Invariant):
-    """Applies to stable topics."""
+    """Applies to all topics; to page-cache topics until power fails."""
 
     promise = "an offset names the same record for ever"
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger)
-        self._names: dict[tuple[TopicPartition, int], bytes] = {}
+        self._names: defaultdict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
 
-    def _named(self, tp: TopicPartition, offset: int, value: bytes) -> None:
-        if tp.topic in self._stable and self._names.setdefault((tp, offset), value) != value:
-            self.fail(f"{tp} offset {offset}: {_short(self._names[tp, offset])}, then {_short(value)}")
+    def acknowledged(self, tp: TopicPartition, offset: int, value: bytes, *, lasting: bool) -> None:
+        if lasting and self._names[tp].setdefault(offset, value) != value:
+            self.fail(f"{tp} offset {offset}: {_short(self._names[tp][offset])}, then {_short(value)}")
 
-    def acknowledged(self, tp: TopicPartition, offset: int, value: bytes) -> None:
-        self._named(tp, offset, value)
+    def read(self, tp: TopicPartition, offset: int, epoch: int, value: bytes, *, lasting: bool) -> None:
+        self.acknowledged(tp, offset, value, lasting=lasting)
 
-    def read(self, tp: TopicPartition, offset: int, epoch: int, value: bytes) -> None:
-        self._named(tp, offset, value)
+    def power_failed(self) -> None:
+        self._ledger.forget(self._names)
 
 
 class NoOffsetReusedInAnEpoch(Invariant):
@@ -199,7 +223,7 @@ class NoOffsetReusedInAnEpoch(Invariant):
         super().__init__(ledger)
         self._names: dict[tuple[TopicPartition, int, int], bytes] = {}
 
-    def read(self, tp: TopicPartition, offset: int, epoch: int, value: bytes) -> None:
+    def read(self, tp: TopicPartition, offset: int, epoch: int, value: bytes, *, lasting: bool) -> None:
         if self._names.setdefault((tp, epoch, offset), value) != value:
             first = _short(self._names[tp, epoch, offset])
             self.fail(f"{tp} offset {offset} of epoch {epoch}: {first}, then {_short(value)}")
@@ -220,7 +244,7 @@ class Order(Invariant):
             if epoch < last_epoch:
                 self.fail(f"{tp}: epoch {epoch} at offset {offset} follows epoch {last_epoch}")
             expected, last_epoch = offset + 1, epoch
-            if tp.topic in self._stable and value in seen:
+            if self._ledger.lasts(tp) and value in seen:
                 continue  # ExactlyOnce has that
             seen.add(value)
             producer, _, rest = value.rpartition(b":")
@@ -231,14 +255,14 @@ class Order(Invariant):
 
 
 class ExactlyOnce(Invariant):
-    """Applies to stable topics: producers are idempotent."""
+    """Applies to all topics, for producers are idempotent; to page-cache topics where power never fails."""
 
     promise = "a record that its producer sent again is stored once"
 
     def final(self, tp: TopicPartition, start: int, records: list[tuple[int, int, bytes]]) -> None:
         first: dict[bytes, int] = {}
         for offset, _, value in records:
-            if tp.topic in self._stable and first.setdefault(value, offset) != offset:
+            if self._ledger.lasts(tp) and first.setdefault(value, offset) != offset:
                 self.fail(f"{tp}: {_short(value)} is stored at {first[value]} and at {offset}")
 
 
@@ -293,12 +317,12 @@ class RetentionNeverEarly(Invariant):
             for value in values:
                 self._made[tp][value] = (timestamp, size / len(values))
 
-    def acknowledged(self, tp: TopicPartition, offset: int, value: bytes) -> None:
+    def acknowledged(self, tp: TopicPartition, offset: int, value: bytes, *, lasting: bool) -> None:
         if tp.topic in self._ledger.retention:
             self._offsets[tp][value] = max(offset, self._offsets[tp].get(value, -1))
 
-    def read(self, tp: TopicPartition, offset: int, epoch: int, value: bytes) -> None:
-        self.acknowledged(tp, offset, value)
+    def read(self, tp: TopicPartition, offset: int, epoch: int, value: bytes, *, lasting: bool) -> None:
+        self.acknowledged(tp, offset, value, lasting=lasting)
 
     def start_seen(self, tp: TopicPartition, start: int, asked: int) -> None:
         limits = self._ledger.retention.get(tp.topic)
@@ -330,7 +354,7 @@ class OnlyWhatWasProduced(Invariant):
     def produced(self, tp: TopicPartition, values: Sequence[bytes], timestamp: int, size: int) -> None:
         self._made[tp].update(values)
 
-    def read(self, tp: TopicPartition, offset: int, epoch: int, value: bytes) -> None:
+    def read(self, tp: TopicPartition, offset: int, epoch: int, value: bytes, *, lasting: bool) -> None:
         if value not in self._made[tp]:
             self.fail(f"{tp} offset {offset}: {_short(value)} was never sent there")
 
@@ -338,20 +362,29 @@ class OnlyWhatWasProduced(Invariant):
 class CompactionKeepsTheLast(Invariant):
     """Applies to compacted topics."""
 
-    promise = "compaction removes only what a younger record of the same key replaces, and renumbers nothing"
+    promise = (
+        "compaction removes only what a younger record of the same key replaces, and tombstones "
+        "delete.retention.ms after they were sent at the earliest; it renumbers nothing"
+    )
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger)
         self._sent: defaultdict[TopicPartition, set[tuple[bytes, bytes | None]]] = defaultdict(set)
         self._stored: defaultdict[TopicPartition, dict[int, KeyedRecord]] = defaultdict(dict)
         self._last: defaultdict[TopicPartition, dict[bytes, HighestKnown]] = defaultdict(dict)
+        self._tombstones: defaultdict[tuple[TopicPartition, bytes], dict[bytes, Tombstone]] = defaultdict(dict)
 
-    def keyed_produced(self, tp: TopicPartition, key: bytes, value: bytes | None) -> None:
-        self._sent[tp].add((key, value))
+    def keyed_produced(self, tp: TopicPartition, sent: Keyed) -> None:
+        self._sent[tp].add((sent.key, sent.value))
+        if sent.value is None:
+            self._tombstones[tp, sent.key].setdefault(sent.number, Tombstone(self._ledger.passed_ms()))
 
-    def keyed_acknowledged(self, tp: TopicPartition, offset: int, key: bytes, value: bytes | None) -> None:
-        self._stored[tp][offset] = KeyedRecord(offset, key, value)
-        self._last[tp].setdefault(key, HighestKnown()).learn(self._ledger.facts, offset)
+    def keyed_acknowledged(self, tp: TopicPartition, offset: int, sent: Keyed) -> None:
+        self._stored[tp][offset] = KeyedRecord(offset, sent.key, sent.value)
+        self._last[tp].setdefault(sent.key, HighestKnown()).learn(self._ledger.facts, offset)
+        if sent.value is None:
+            tombstones = self._tombstones[tp, sent.key]
+            tombstones[sent.number] = tombstones[sent.number]._replace(offset=offset)
 
     def folded(self, tp: TopicPartition, records: list[KeyedRecord], asked: int) -> None:
         last: dict[bytes, KeyedRecord] = {}
@@ -382,10 +415,13 @@ class CompactionKeepsTheLast(Invariant):
             self._last[tp].setdefault(record.key, HighestKnown()).learn(self._ledger.facts, offset)
 
     def _may_be_gone(self, tp: TopicPartition, wanted: KeyedRecord) -> bool:
-        """Whether a key may be missing altogether: its last record is a tombstone, or one may have followed."""
-        return wanted.value is None or any(
-            record.key == wanted.key and record.value is None and record.offset > wanted.offset
-            for record in self._stored[tp].values()
+        """Whether a key may be missing altogether: its last record is a tombstone, or one may have followed, and its
+        time is over.
+        """
+        latest = self._ledger.passed_ms() - self._ledger.tombstones_stay_ms.get(tp.topic, 0)
+        return any(
+            tombstone.sent_ms <= latest and (tombstone.offset is None or tombstone.offset >= wanted.offset)
+            for tombstone in self._tombstones[tp, wanted.key].values()
         )
 
 
@@ -414,14 +450,19 @@ class Ledger:
     """Tells every invariant what clients learn. `facts` counts what was learned so far.
 
     stable: names of the topics that promise stable storage. retention: limits of the topics that have some.
-    broker_wall_ms: the latest time that the broker's wall clock has shown.
+    tombstones_stay_ms: `delete.retention.ms` of topics that are compacted.
+    broker_wall_ms: the latest time that the broker's wall clock has shown. passed_ms: what it has gone ahead so far,
+    jumps included; that it was set back is not counted.
     """
 
     def __init__(self, stable: set[str], retention: dict[str, Retention] | None = None) -> None:
         self.stable = stable
         self.retention = retention or {}
+        self.tombstones_stay_ms: dict[str, int] = {}
         self.broker_wall_ms: Callable[[], int] = lambda: 0
+        self.passed_ms: Callable[[], int] = lambda: 0
         self.facts = 0
+        self._power_failed = 0
         self.invariants: list[Invariant] = [kind(self) for kind in INVARIANTS]
 
     def keep_only(self, *kinds: type[Invariant]) -> None:
@@ -438,17 +479,39 @@ class Ledger:
         for invariant in self.invariants:
             invariant.deletion_asked(tp, before)
 
-    def acknowledged(self, tp: TopicPartition, offset: int, value: bytes) -> None:
-        """See Invariant."""
+    def acknowledged(self, tp: TopicPartition, offset: int, value: bytes, asked: int) -> None:
+        """See Invariant; asked: the fact at which the record was sent."""
         self.facts += 1
+        lasting = self.lasts(tp, asked)
         for invariant in self.invariants:
-            invariant.acknowledged(tp, offset, value)
+            invariant.acknowledged(tp, offset, value, lasting=lasting)
 
-    def read(self, tp: TopicPartition, offset: int, epoch: int, value: bytes) -> None:
+    def read(self, tp: TopicPartition, offset: int, epoch: int, value: bytes, asked: int) -> None:
         """See Invariant."""
         self.facts += 1
+        lasting = self.lasts(tp, asked)
         for invariant in self.invariants:
-            invariant.read(tp, offset, epoch, value)
+            invariant.read(tp, offset, epoch, value, lasting=lasting)
+
+    def power_failed(self) -> None:
+        """See Invariant; a fact of its own."""
+        self.facts += 1
+        self._power_failed = self.facts
+        for invariant in self.invariants:
+            invariant.power_failed()
+
+    def lasts(self, tp: TopicPartition, asked: int = 0) -> bool:
+        """Whether what is learned of the partition by a question of then, asked at the fact `asked`, must still be so.
+
+        Of a page-cache topic until power fails: a kill alone leaves the page cache.
+        """
+        return tp.topic in self.stable or asked >= self._power_failed
+
+    def forget(self, *known: dict[TopicPartition, Any]) -> None:
+        """Drop what was known of page-cache topics."""
+        for facts in known:
+            for tp in [tp for tp in facts if tp.topic not in self.stable]:
+                del facts[tp]
 
     def end_seen(self, tp: TopicPartition, end: int, asked: int) -> None:
         """See Invariant."""
@@ -477,16 +540,16 @@ class Ledger:
         for invariant in self.invariants:
             invariant.position_fetched(group, tp, offset, asked)
 
-    def keyed_produced(self, tp: TopicPartition, key: bytes, value: bytes | None) -> None:
+    def keyed_produced(self, tp: TopicPartition, sent: Keyed) -> None:
         """See Invariant."""
         for invariant in self.invariants:
-            invariant.keyed_produced(tp, key, value)
+            invariant.keyed_produced(tp, sent)
 
-    def keyed_acknowledged(self, tp: TopicPartition, offset: int, key: bytes, value: bytes | None) -> None:
+    def keyed_acknowledged(self, tp: TopicPartition, offset: int, sent: Keyed) -> None:
         """See Invariant."""
         self.facts += 1
         for invariant in self.invariants:
-            invariant.keyed_acknowledged(tp, offset, key, value)
+            invariant.keyed_acknowledged(tp, offset, sent)
 
     def folded(self, tp: TopicPartition, records: list[KeyedRecord], asked: int) -> None:
         """See Invariant."""

@@ -35,7 +35,7 @@ class Node:
 
     excused: what is wrong with the disk is reason enough not to start; refusals: how often that happened.
     wall_start_ms: what its wall clock, which `set_clock` moves, showed at the beginning (first_wall_ms: before it was
-    moved); latest_wall_ms: the latest it has shown when it was moved.
+    moved); latest_wall_ms: the latest it has shown when it was moved; leapt_ms: by how much it was moved ahead, in all.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class Node:
         self.excused = False
         self.ready = False
         self.wall_start_ms = self.first_wall_ms = self.latest_wall_ms = WALL_START_MS
+        self.leapt_ms = 0
         self.lane_start_s = random.choice(((0.00001, 0.001), (0.0001, 0.02)))
         self.on_down: Callable[[], None] | None = None
         self.on_error: Callable[[Exception], None] | None = None
@@ -109,6 +110,10 @@ class Node:
         """What the machine's wall clock shows now."""
         return self.wall_start_ms + int(self._loop.now * 1000)
 
+    def passed_ms(self) -> int:
+        """How far the wall clock has gone ahead, jumps included; that it was set back is not counted."""
+        return self.leapt_ms + int(self._loop.now * 1000)
+
     def busy_until(self) -> float:
         """When the work off its loop that has begun will be done."""
         return self._loop.now if self._executor is None else self._executor.busy_until
@@ -117,6 +122,7 @@ class Node:
         """Move the wall clock, forwards or backwards; monotonic time goes on."""
         self.latest_wall_ms = max(self.latest_wall_ms, self.wall_ms())
         self.wall_start_ms += by_ms
+        self.leapt_ms += max(0, by_ms)
         if self._clock is not None:
             self._clock.wall_start_ms = self.wall_start_ms
 

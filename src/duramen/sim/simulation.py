@@ -153,6 +153,8 @@ class Simulation:
         self.folder = Folder(self.scene, TopicPartition(COMPACTED, 0))
         self.ledger = self.scene.ledger
         self.ledger.broker_wall_ms = lambda: max(self.node.latest_wall_ms, self.node.wall_ms())
+        self.ledger.passed_ms = self.node.passed_ms
+        self.disk.on_power_cut = self.ledger.power_failed
         self.faults = Faults(
             Random(random.getrandbits(64)), self.node, self.clients, note, lambda: self.loop.now, latency
         )
@@ -300,6 +302,7 @@ class Simulation:
             "min.cleanable.dirty.ratio": "0.01",
             "delete.retention.ms": self.random.choice(("0", "300", "100000")),
         }
+        self.ledger.tombstones_stay_ms[COMPACTED] = int(configs["delete.retention.ms"])
         if COMPACTED not in self.ledger.stable:
             configs["duramen.ack.durability"] = "page-cache"
         yield from create_topic(self.scene, COMPACTED, 1, configs)

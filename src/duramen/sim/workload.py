@@ -126,6 +126,7 @@ class Producer:
         self.producer_epoch = -1
         self.sequence = 0
         self.known = False
+        self.known_at = -1
         self.most = scene.random.choice((1, 3, MOST_IN_FLIGHT))
         self.waiting: list[tuple[int, list[bytes], bytes]] = []
 
@@ -144,8 +145,9 @@ class Producer:
             if scene.faults_on:
                 yield random.uniform(0.0, 0.06)
             sent = self.waiting if self.known else self.waiting[:1]
+            asked = scene.ledger.facts
             replies = yield [self._request(batch) for _, _, batch in sent]
-            if not self._take(replies):
+            if not self._take(replies, asked):
                 yield RETRY_S * random.uniform(0.5, 1.5)
                 if self.producer_id < 0:
                     yield from self._begin()
@@ -165,7 +167,7 @@ class Producer:
             yield RETRY_S
         self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
         self.run += 1
-        self.known = False
+        self.known, self.known_at = False, -1
         self.sequence = 0
         self.scene.note(f"{self.name} is producer {self.producer_id}")
         again, self.waiting = self.waiting, []
@@ -204,8 +206,8 @@ class Producer:
     def _tell_produced(self, values: Sequence[bytes], now: int, size: int) -> None:
         self.scene.ledger.produced(self.tp, values, now, size)
 
-    def _tell_acknowledged(self, offset: int, value: bytes) -> None:
-        self.scene.ledger.acknowledged(self.tp, offset, value)
+    def _tell_acknowledged(self, offset: int, value: bytes, asked: int) -> None:
+        self.scene.ledger.acknowledged(self.tp, offset, value, asked)
 
     def _request(self, batch: bytes) -> Call:
         random = self.scene.random
@@ -221,8 +223,8 @@ class Producer:
         wanted.request.topic_data.append(kinds.TopicProduceData(name=self.tp.topic, partition_data=[data]))
         return wanted
 
-    def _take(self, replies: list[Any]) -> bool:
-        """Learn from the replies to what waits; False when something must be sent again."""
+    def _take(self, replies: list[Any], asked: int) -> bool:
+        """Learn from the replies to what waits, sent at fact `asked`; False when something must be sent again."""
         scene = self.scene
         self._check_behind_refused(replies)
         for index, reply in enumerate(replies):
@@ -234,13 +236,13 @@ class Producer:
             scene.note(f"{self.name} {sequence}+{len(values)}: {answer.error_code} at {answer.base_offset}")
             if answer.error_code == ErrorCode.NONE:
                 for delta, value in enumerate(values):
-                    self._tell_acknowledged(answer.base_offset + delta, value)
+                    self._tell_acknowledged(answer.base_offset + delta, value, asked)
                 end = answer.base_offset + len(values)
                 scene.stored[self.tp] = max(end, scene.stored.get(self.tp, 0))
-                self.known = True
+                self.known, self.known_at = True, asked
                 del self.waiting[0]
             elif answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and index == 0:
-                if scene.is_stable(self.tp):
+                if scene.ledger.lasts(self.tp, self.known_at):
                     raise InvariantViolated(
                         "AcknowledgedNeverLost", f"{self.tp}: the broker forgot what precedes {self.name} {sequence}"
                     )
@@ -354,6 +356,7 @@ class Reader:
         self.tp = tp
         self.offset = 0
         self.epoch = -1
+        self.read_at = -1
         self.sleeps = tp.topic in scene.ledger.retention and scene.random.random() < 0.5
         """Whether it now and then stays away so long that retention overtakes it."""
         self.tells_epoch = scene.random.random() < 0.5
@@ -395,7 +398,7 @@ class Reader:
             end = answer.diverging_epoch.end_offset
             scene.note(f"{self.name} {tp}: {self.offset} diverged at {end}")
             scene.coverage.hit("reader found its past truncated")
-            if scene.is_stable(tp) and end < self.offset:
+            if scene.ledger.lasts(tp, self.read_at) and end < self.offset:
                 raise InvariantViolated("NothingReadVanishes", f"{tp}: read up to {self.offset}, diverged at {end}")
             self.offset, self.epoch = min(end, self.offset), answer.diverging_epoch.epoch
             return
@@ -405,8 +408,8 @@ class Reader:
         for offset, epoch, value in decoded(tp, answer.records, self.offset):
             if offset != self.offset:
                 raise InvariantViolated("Order", f"{tp}: {self.name} was given offset {offset} at {self.offset}")
-            scene.ledger.read(tp, offset, epoch, value)
-            self.offset, self.epoch = offset + 1, epoch
+            scene.ledger.read(tp, offset, epoch, value, asked)
+            self.offset, self.epoch, self.read_at = offset + 1, epoch, asked
         if self.offset > first:
             scene.note(f"{self.name} {tp} read {first}..{self.offset} of epoch {self.epoch}")
 
@@ -420,7 +423,7 @@ class Reader:
             scene.coverage.hit("reader below the log start")
             self.offset, self.epoch = start, -1
         elif end < self.offset:
-            if scene.is_stable(tp):
+            if scene.ledger.lasts(tp, self.read_at):
                 raise InvariantViolated("NothingReadVanishes", f"{tp}: read up to {self.offset}, now it ends at {end}")
             scene.coverage.hit("page-cache topic lost a tail")
             self.offset, self.epoch = end, -1
@@ -443,6 +446,7 @@ def read_whole(scene: Scene, tp: TopicPartition) -> Steps[tuple[int, int, list[t
         everything: list[tuple[int, int, bytes]] = []
         offset = start
         while offset < end:
+            asked = scene.ledger.facts
             response = yield fetch(tp, offset)
             answer = response.responses[0].partitions[0] if response is not None else None
             if answer is None:
@@ -457,7 +461,7 @@ def read_whole(scene: Scene, tp: TopicPartition) -> Steps[tuple[int, int, list[t
                 continue
             for entry in decoded(tp, answer.records, offset):
                 everything.append(entry)
-                scene.ledger.read(tp, *entry)
+                scene.ledger.read(tp, *entry, asked)
                 offset = entry[0] + 1
         else:
             return start, end, everything
@@ -472,6 +476,7 @@ def survey(scene: Scene, *, judge: bool) -> Script:
         offset, attempts = 0, 0
         everything: list[tuple[int, int, bytes]] = []
         while attempts < SURVEY_ATTEMPTS:
+            asked = scene.ledger.facts
             response = yield fetch(tp, offset)
             answer = response.responses[0].partitions[0] if response is not None else None
             if answer is None or answer.error_code != ErrorCode.NONE:
@@ -484,7 +489,7 @@ def survey(scene: Scene, *, judge: bool) -> Script:
                 continue
             for entry in decoded(tp, answer.records, offset):
                 everything.append(entry)
-                scene.ledger.read(tp, *entry)
+                scene.ledger.read(tp, *entry, asked)
                 offset = entry[0] + 1
             if offset >= answer.high_watermark:
                 break

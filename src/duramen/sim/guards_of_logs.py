@@ -1,0 +1,62 @@
+"""Guards that keep what a log holds where something may be taken out of it: by compaction, and by recovery.
+
+`guards.py` says what guards are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from duramen.sim.guard import Guard
+from duramen.sim.plan import Plan
+from duramen.storage import recovery
+from duramen.storage.cleaning import Rules
+from duramen.storage.offset_map import OffsetMap
+
+
+class LastOfKey(Guard):
+    """Compaction takes a key's last record for one that a younger one replaces."""
+
+    owner = OffsetMap
+    method = "put"
+    caught_by = "CompactionKeepsTheLast"
+    plan = Plan(features=("compacted", "small journal"))
+
+    def replacement(self, original: Any) -> Any:
+        """Remember the offset behind the last one."""
+        return lambda offsets, key, offset: original(offsets, key, offset + 1)
+
+
+class TombstoneAge(Guard):
+    """A tombstone goes with the pass after the one that met it, whatever delete.retention.ms says."""
+
+    owner = Rules
+    method = "horizon"
+    caught_by = "CompactionKeepsTheLast"
+    plan = Plan(
+        features=("compacted", "small journal"), partitions=1, readers=0, members=0, page_cache=False, churn=False
+    )
+
+    def replacement(self, original: Any) -> Any:
+        """A horizon that is over."""
+        return property(lambda rules: 0)
+
+
+class KilledTail(Guard):
+    """A start behind a kill leaves out the last unsynced batch in each segment of a page-cache log."""
+
+    owner = recovery
+    method = "scan"
+    caught_by = "AcknowledgedNeverLost"
+    also = ("NothingReadVanishes", "OffsetStability")  # whoever looks first
+    plan = Plan(faults=("kill", "kill in a call"), partitions=1, members=0, churn=False)
+
+    def replacement(self, original: Any) -> Any:
+        """End a batch earlier where unsynced batches are accepted."""
+
+        def scan(*arguments: Any, **options: Any) -> Iterator[Any]:
+            found = list(original(*arguments, **options))
+            yield from found[:-1] if "expect_offset" in options else found
+
+        return scan
