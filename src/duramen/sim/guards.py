@@ -24,7 +24,7 @@ from duramen.partition.partition import Partition, Read
 from duramen.server.handlers.commit_staged import CommitCall
 from duramen.server.handlers.fetch import FetchCall
 from duramen.sim.guard import Guard
-from duramen.sim.guards_of_logs import KilledTail, LastOfKey, TombstoneAge
+from duramen.sim.guards_of_logs import KilledTail, LastOfKey, TombstoneAge, UnstampedAge
 from duramen.sim.network import SimNetwork
 from duramen.sim.plan import Plan
 from duramen.storage import housekeeping, kinds, reads, segment_loading
@@ -550,6 +550,7 @@ GUARDS: dict[str, Guard] = {
     "routing": Routing(),
     "last-of-key": LastOfKey(),
     "tombstone-age": TombstoneAge(),
+    "unstamped-age": UnstampedAge(),
     "killed-tail": KilledTail(),
     "header-time": HeaderTime(),
     "group-offsets": GroupOffsets(),

@@ -1,18 +1,20 @@
-"""Guards that keep what a log holds where something may be taken out of it: by compaction, and by recovery.
+"""Guards that keep what a log holds where something may be taken out of it: by compaction, retention, and recovery.
 
 `guards.py` says what guards are for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from duramen.sim.guard import Guard
 from duramen.sim.plan import Plan
-from duramen.storage import recovery
+from duramen.storage import recovery, retention
 from duramen.storage.cleaning import Rules
+from duramen.storage.log import Log
 from duramen.storage.offset_map import OffsetMap
+from duramen.storage.segment import Segment
 
 
 class LastOfKey(Guard):
@@ -41,6 +43,26 @@ class TombstoneAge(Guard):
     def replacement(self, original: Any) -> Any:
         """A horizon that is over."""
         return property(lambda rules: 0)
+
+
+class UnstampedAge(Guard):
+    """Where a topic is compacted, too, segments without timestamps expire with an old one behind them."""
+
+    owner = retention
+    method = "_removable"
+    caught_by = "RetentionNeverEarly"
+    plan = Plan(features=("expiring",), partitions=1, members=0, page_cache=False, churn=False)
+
+    def replacement(self, original: Any) -> Any:
+        """Look at those with timestamps alone."""
+
+        def removable(log: Log, segments: Sequence[Segment], *arguments: Any) -> int:
+            passed = "compact" in getattr(log.config, "cleanup_policy", ())
+            segments = [segment for segment in segments if not passed or segment.max_timestamp >= 0]
+            found: int = original(log, segments, *arguments)
+            return found
+
+        return removable
 
 
 class KilledTail(Guard):

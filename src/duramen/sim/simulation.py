@@ -159,7 +159,7 @@ class Simulation:
             Random(random.getrandbits(64)), self.node, self.clients, note, lambda: self.loop.now, latency
         )
         # A file's time is the wall clock's at its last write: where that jumps back, records without a time go early.
-        never = "clock jump" if self.scene.stamps.lacking(EXPIRING) else ""
+        never = "clock jump" if self.scene.stamps.some_lack(EXPIRING) else ""
         self.faults.kinds = {
             kind: weight
             for kind, weight in self.faults.kinds.items()
@@ -360,8 +360,6 @@ class Simulation:
                 self._finish("looking by time", check_times(self.scene, tp, self.random))
             elif self.ledger.retention[tp.topic].ms >= 0:
                 self._finish("old records go", expired(self.scene, tp))
-                if self.scene.stamps.lacking(tp.topic):
-                    self.coverage.hit("topic without timestamps expires")
         if self.compacts:
             for wait_s in (0.0, 65.0, 5.0):  # a checkpoint comes after a minute at the latest, and compaction after it
                 self._finish("compaction", self.folder.after(wait_s))
@@ -437,8 +435,12 @@ def expired(scene: Scene, tp: TopicPartition) -> Script:
         start = yield from list_offset(scene, tp, EARLIEST)
         end = yield from list_offset(scene, tp, LATEST)
         if start == end:
-            return
+            break
         yield 1.0
+    if scene.stamps.lacking(tp.topic):
+        scene.coverage.hit("topic without timestamps expires")
+    if scene.stamps.aging == tp.topic:
+        scene.coverage.hit("compacted topic expires")
 
 
 def needed_from(tp: TopicPartition, readers: list[Reader], members: list[Member]) -> int:

@@ -15,6 +15,7 @@ from duramen.wire.batch import NewRecord
 
 KINDS = {"now": 3, "none": 2, "some": 1, "late": 1, "denied": 2}
 """How often each kind of batch comes where a topic has them all. denied: by its header."""
+OLD_MS = 20_000
 ALIKE = ("now", "none", "denied")
 """Kinds that a topic may have alone."""
 
@@ -23,7 +24,10 @@ class Stamps:
     """Decides the timestamps of the records that producers send, and remembers them in `sent`, by partition and value.
 
     odd: whether this world has other batches than ordinary ones. alike: topics whose batches are all of one kind.
+    aging: a topic of which each batch comes without timestamps, or with some that are older than any retention here.
     """
+
+    aging = ""
 
     def __init__(self, random: Random, *, odd: bool, alike: Sequence[str] = ()) -> None:
         self.odd = odd
@@ -37,7 +41,9 @@ class Stamps:
         rows: records that have the time of now.
         """
         kind = "now"
-        if self.odd:
+        if tp.topic == self.aging:
+            kind = self._random.choice(("none", "old"))
+        elif self.odd:
             kind = self._alike.get(tp.topic) or self._random.choices(list(KINDS), list(KINDS.values()))[0]
         stamped = [
             (key, value, headers, self._time(kind, place, now)) for place, (key, value, headers, now) in enumerate(rows)
@@ -48,9 +54,15 @@ class Stamps:
 
     def lacking(self, topic: str) -> bool:
         """Whether no record of the topic has a timestamp."""
-        return self._alike.get(topic) == "none"
+        return self._alike.get(topic) == "none" and topic != self.aging
+
+    def some_lack(self, topic: str) -> bool:
+        """Whether some records of a topic that expires have none."""
+        return self.lacking(topic) or topic == self.aging
 
     def _time(self, kind: str, place: int, now: int) -> int:
         if kind == "none" or (kind == "some" and place % 2):
             return NO_TIMESTAMP
+        if kind == "old":
+            return now - OLD_MS
         return now - self._random.choice((0, 1, 500)) if kind == "late" else now

@@ -38,6 +38,7 @@ SEEN_FROM_OUTSIDE = (
     "five batches in flight",
     "batch whose header denies its timestamps",
     "topic without timestamps expires",
+    "compacted topic expires",
     "batches in flight behind one that was damaged on the way",
     "group rebalance across a restart",
     "commit of an old generation refused",

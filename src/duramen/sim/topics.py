@@ -13,6 +13,8 @@ from duramen.sim.stamps import Stamps
 from duramen.sim.workload import Scene
 
 STABLE, PAGE_CACHE, EXPIRING = "stable", "page-cache", "expiring"
+COMPACTED_TOO = 0.5
+"""Share of the topics with retention by time that are compacted, too."""
 
 
 def draw_scene(plan: Plan, random: Random, seed: int, clock: Clock, note: Callable[[str], None]) -> Scene:
@@ -23,6 +25,7 @@ def draw_scene(plan: Plan, random: Random, seed: int, clock: Clock, note: Callab
     configs = {name: {"internal.segment.bytes": size} for name in (STABLE, PAGE_CACHE, EXPIRING)}
     configs[PAGE_CACHE]["duramen.ack.durability"] = "page-cache"
     retention: dict[str, Retention] = {}
+    limits = Retention()
     if plan.has("expiring", random):
         limits = random.choice(
             (Retention(ms=random.choice((300, 1500, 10_000))), Retention(bytes=random.randint(1, 8000)))
@@ -30,6 +33,10 @@ def draw_scene(plan: Plan, random: Random, seed: int, clock: Clock, note: Callab
         topics[EXPIRING] = 1
         retention[EXPIRING] = limits
         configs[EXPIRING] |= {"retention.ms": str(limits.ms), "retention.bytes": str(limits.bytes)}
+    aging = limits.ms >= 0 and Random(f"compaction of what expires in {seed}").random() < COMPACTED_TOO
+    if aging:
+        # Of keys of their own, so that compaction takes nothing; and each batch is a segment, which goes as a whole.
+        configs[EXPIRING] |= {"cleanup.policy": "compact,delete", "internal.segment.bytes": "1"}
     stable = {STABLE, EXPIRING}
     if not plan.has("cached compaction", Random(f"compaction of {seed}")):
         stable.add(COMPACTED)
@@ -38,4 +45,6 @@ def draw_scene(plan: Plan, random: Random, seed: int, clock: Clock, note: Callab
     times = Random(f"times of {seed}")
     # A segment goes as a whole: of one with both kinds, what has no timestamp may go early.
     stamps = Stamps(times, odd=plan.has("odd times", times), alike=(EXPIRING,))
+    if aging:
+        stamps.aging = EXPIRING
     return Scene(drawn, clock, ledger, note, topics, configs, stamps)

@@ -196,12 +196,15 @@ class Producer:
         if denied:
             stamp_max_timestamp(batch, NO_TIMESTAMP)
             self.scene.coverage.hit("batch whose header denies its timestamps")
-        self._tell_produced(values, now, len(batch))
+        stamp = max(timestamp for _, _, _, timestamp in rows)
+        self._tell_produced(values, now if stamp == NO_TIMESTAMP else stamp, len(batch))
         self.waiting.append((self.sequence, values, bytes(batch)))
         self.sequence += len(values)
 
     def _rows(self, values: Sequence[bytes], now: int) -> list[NewRecord]:
-        return [(self.name.encode(), value, [], now) for value in values]
+        unique = "compact" in self.scene.configs[self.tp.topic].get("cleanup.policy", "")
+        name = self.name.encode()
+        return [(value.split(b" ", 1)[0] if unique else name, value, [], now) for value in values]
 
     def _tell_produced(self, values: Sequence[bytes], now: int, size: int) -> None:
         self.scene.ledger.produced(self.tp, values, now, size)
