@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import urllib.request
 from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import TopicPartition as Partition
 
 from serving import DURAMEN, Served, free_port, only_duramen
 
@@ -63,6 +67,52 @@ def test_every_command_says_so(tmp_path: Path) -> None:
 
 
 @only_duramen
+@only_duramen
+def test_behind_a_repair_readers_get_to_the_end_that_was_lost(tmp_path: Path) -> None:
+    """No record tells them to go on: they waited in front of what nobody has any more."""
+    node = Served(tmp_path, {})
+
+    def run(*words: str, given: str = "") -> tuple[int, str]:
+        environment = {**os.environ, "DURAMEN_BOOTSTRAP": node.bootstrap}
+        done = subprocess.run(
+            [DURAMEN, *words], env=environment, input=given, capture_output=True, text=True, timeout=20, check=False
+        )
+        return done.returncode, done.stdout
+
+    node.start()
+    try:
+        for topic in ("short", "gone"):
+            assert run("topic", "create", topic, "--partitions", "1")[0] == 0
+            for line in ("one\n", "two\n"):
+                assert run("produce", topic, given=line)[0] == 0
+        assert node.stop() == 0, node.log()
+        log = node.data / "short-0" / "00000000000000000000.log"
+        os.truncate(log, log.stat().st_size - 3)
+        shutil.rmtree(node.data / "gone-0")
+        assert run("log", "verify", str(node.data))[0] == 1
+        assert run("log", "repair", str(node.data), "--yes")[0] == 1
+        node.start()
+        assert run("consume", "short") == (0, "one\n")
+        assert run("consume", "gone") == (0, "")
+        consumer = Consumer(
+            {"bootstrap.servers": node.bootstrap, "group.id": "g", "enable.partition.eof": True, "client.id": "t"}
+        )
+        consumer.assign([Partition("short", 0, 0)])
+        polled = [consumer.poll(10) for _ in range(2)]
+        assert [(each.error() and each.error().code(), each.offset()) for each in polled if each is not None] == [
+            (None, 0),
+            (KafkaError._PARTITION_EOF, 2),
+        ]
+        consumer.close()
+        for topic in ("short", "gone"):
+            assert run("produce", topic, given="three\n")[0] == 0
+            assert run("consume", topic, "--from", "2") == (0, "three\n")
+        assert node.stop() == 0, node.log()
+        assert run("log", "verify", str(node.data))[0] == 0
+    finally:
+        node.kill()
+
+
 def test_damage_in_the_log_of_one_group_leaves_the_others(tmp_path: Path) -> None:
     """That of `__consumer_offsets` was answered "loading" for ever, to whoever listed groups and to `status`."""
     node = Served(tmp_path, {"offsets.topic.num.partitions": "4"})

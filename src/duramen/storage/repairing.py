@@ -29,7 +29,7 @@ from duramen.storage.checkpoints import (
 from duramen.storage.index import decode_offset_index, decode_time_index
 from duramen.storage.losses import LOSSES, LOST, gap_behind, is_compacted
 from duramen.storage.producer_files import decode_kafka, decode_ours
-from duramen.storage.salvage import Landmarks, Run, Segment, flipped_bit, runs, without_doubtful
+from duramen.storage.salvage import Landmarks, Patched, Run, Segment, flipped_bit, runs, without_doubtful
 from duramen.storage.seal import SEALING, compute_seal, read_sides
 from duramen.storage.segment import (
     INDEX,
@@ -44,6 +44,7 @@ from duramen.storage.segment import (
     parse_base,
 )
 from duramen.wire.checksum import crc32c
+from duramen.wire.filtering import lost_batch
 from duramen.wire.seal import BLOCK_BYTES, Seal, decode_seal
 
 DERIVED = (INDEX, TIME_INDEX, TXN_INDEX)
@@ -53,6 +54,8 @@ _WITH_IT = (*DERIVED, SEAL, SEALING)
 """What goes, or is made anew, when a segment is replaced."""
 _COPY_BYTES = 1 << 20
 _NO_END = 1 << 62
+_MOST_OFFSETS = 1 << 31
+"""Of one segment: indexes have four bytes for them."""
 
 RESTORED, DROPPED, REMOVED = "restored", "dropped", "removed"
 
@@ -72,30 +75,6 @@ class Action(NamedTuple):
     last_offset: int
     what: str
     side_file: str = ""
-
-
-class Patched:
-    """A file read with some bytes changed."""
-
-    def __init__(self, file: File, patches: dict[int, int]) -> None:
-        self.path = file.path
-        self._file = file
-        self.patches = patches
-        """New value by position."""
-
-    def size(self) -> int:
-        return self._file.size()
-
-    def pread(self, length: int, offset: int) -> bytes:
-        """As File.pread."""
-        data = self._file.pread(length, offset)
-        inside = [at for at in self.patches if offset <= at < offset + len(data)]
-        if inside:
-            changed = bytearray(data)
-            for at in inside:
-                changed[at - offset] = self.patches[at]
-            data = bytes(changed)
-        return data
 
 
 @dataclass(slots=True)
@@ -208,28 +187,41 @@ class Repair:
         self.disk.sync_directory(self.directory)
 
     def _replace(self, segment: SegmentRepair, kept: list[Run]) -> None:
-        """The segment without what is dropped. A log's last one is followed by an empty one where its end was."""
-        end = self.end_offset
-        if segment.is_last and end is not None and segment.next_offset < end:
-            self._make_empty(end)
+        """The segment without what is dropped. What the log lost of its end stays as a batch without records:
+
+        no segment follows that readers would go on in.
+        """
+        end, reached, lost = self.end_offset, segment.next_offset, b""
+        if segment.is_last and end is not None and reached < end:
+            first, reached = reached, min(end, segment.base_offset + _MOST_OFFSETS)
+            lost = bytes(lost_batch(first, reached - 1, self._epoch_of(kept)))
+            if reached < end:
+                self._make_empty(end)
         for suffix in DERIVED:
             remove_file(self.disk, self._file(segment, suffix))
         self.disk.sync_directory(self.path)
         path = self._file(segment, LOG)
         source = self.disk.open(path)
         try:
-            self._copy(source, [(run.start, run.end) for run in kept], path + ".tmp", segment.patches)
+            self._copy(source, [(run.start, run.end) for run in kept], path + ".tmp", segment.patches, lost)
         finally:
             source.close()
         file = self.disk.open(path + ".tmp")
         try:
-            seal = compute_seal(file, file.size(), segment.base_offset, segment.next_offset - 1)
+            seal = compute_seal(file, file.size(), segment.base_offset, reached - 1)
         finally:
             file.close()
         replace_file(self.disk, self._file(segment, REPAIRED), seal.encode())
         self.disk.rename(path + ".tmp", path)
         self.disk.sync_directory(self.path)
-        self._take_seal(segment, sealed=not segment.is_last or (end is not None and segment.next_offset < end))
+        self._take_seal(segment, sealed=not segment.is_last or (end is not None and reached < end))
+
+    def _epoch_of(self, kept: list[Run]) -> int:
+        """The leader epoch of the last batch that stays, or as far as it is known without any."""
+        if kept:
+            return kept[-1].headers[-1][1].leader_epoch
+        epochs = read_epochs(self.disk, posixpath.join(self.path, LEADER_EPOCHS))
+        return max((epoch for epoch, _ in epochs or ()), default=0)
 
     def _make_empty(self, base_offset: int) -> None:
         """A segment for what is appended from now on; the caller syncs its name."""
@@ -251,8 +243,10 @@ class Repair:
             remove_file(self.disk, self._file(segment, REPAIRED))
             self.disk.sync_directory(self.path)
 
-    def _copy(self, source: File, ranges: list[tuple[int, int]], path: str, patches: dict[int, int]) -> None:
-        """Make `path` of ranges of a file, and sync it; the caller gives it its name."""
+    def _copy(
+        self, source: File, ranges: list[tuple[int, int]], path: str, patches: dict[int, int], behind: bytes = b""
+    ) -> None:
+        """Make `path` of ranges of a file, with something behind them, and sync it; the caller gives it its name."""
         target = self.disk.open(path, create=True, write=True)
         patched = Patched(source, patches)
         try:
@@ -261,6 +255,8 @@ class Repair:
             for start, end in ranges:
                 for at in range(start, end, _COPY_BYTES):
                     position += target.pwritev([patched.pread(min(_COPY_BYTES, end - at), at)], position)
+            if behind:
+                target.pwritev([behind], position)
             target.sync()
         finally:
             target.close()

@@ -38,6 +38,27 @@ class Run(NamedTuple):
     headers: list[tuple[int, BatchHeader]]
 
 
+class Patched:
+    """A file read with some bytes changed."""
+
+    def __init__(self, file: File, patches: dict[int, int]) -> None:
+        self.path = file.path
+        self._file = file
+        self.patches = patches
+        """New value by position."""
+
+    def pread(self, length: int, offset: int) -> bytes:
+        """As File.pread."""
+        data = self._file.pread(length, offset)
+        inside = [at for at in self.patches if offset <= at < offset + len(data)]
+        if inside:
+            changed = bytearray(data)
+            for at in inside:
+                changed[at - offset] = self.patches[at]
+            data = bytes(changed)
+        return data
+
+
 def runs(file: File, start: int, stop: int, *, from_offset: int, below: int) -> Iterator[Run]:
     """The file's bytes start..stop as sound and damaged runs, in order.
 

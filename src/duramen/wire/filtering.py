@@ -110,6 +110,15 @@ def empty_batch(header: BatchHeader) -> bytearray:
     return _assemble(header, attributes, base_timestamp, header.max_timestamp, 0, b"")
 
 
+def lost_batch(first: int, last: int, leader_epoch: int) -> bytearray:
+    """A batch without any record that covers the offsets first..last: behind it every reader goes on (61 bytes)."""
+    out = bytearray(HEADER_SIZE)
+    size = HEADER_SIZE - LOG_OVERHEAD
+    HEADER.pack_into(out, 0, first, size, leader_epoch, MAGIC, 0, 0, last - first, -1, -1, -1, -1, -1, 0)
+    out[17:21] = crc32c(memoryview(out)[21:]).to_bytes(4, "big")
+    return out
+
+
 def filtered_batch(header: BatchHeader, payload: bytes, kept: Sequence[Span], horizon: int | None) -> bytearray:
     """The batch with only the records in `kept` (at least one), compressed by its own codec.
 
