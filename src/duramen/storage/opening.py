@@ -84,7 +84,7 @@ class Opening:
                     raise ready.recovery.damage
             names = self.disk.list_directory(ready.found.path)
             ready.wanted = ready.wanted.and_sealed(names, start_known=ready.known is not None)
-            ready.wanted.check(ready.found.path, filter_bases(names), ready.start_offset)
+            ready.wanted.check(ready.found.path, filter_bases(names), ready.start_offset, ready.sound_below)
             self.log = self.make(
                 path=ready.found.path,
                 tp=ready.found.tp,

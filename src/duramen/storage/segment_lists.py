@@ -54,24 +54,25 @@ class Wanted(NamedTuple):
             if base < self.below and not any(first < base < end for first, end in self.merged)
         )
 
-    def missing(self, present: Sequence[int], start_offset: int) -> list[tuple[int, int]]:
+    def missing(self, present: Sequence[int], start_offset: int, end: int = -1) -> list[tuple[int, int]]:
         """First and last offset of each missing segment that reaches up to the log start.
 
-        Each ends where the next one begins that is listed or there; else the offsets end with its first one.
+        Each ends where the next one begins that is listed or there, the last one at the log's end; where that is not
+        known (-1), with its first offset.
         """
         there, lasting = set(present), set(self.lasting())
         found = []
         for base in self.bases:
             if base in there or base not in lasting:
                 continue
-            following = min((other for other in (*self.bases, *present) if other > base), default=base + 1)
+            following = min((other for other in (*self.bases, *present) if other > base), default=max(end, base + 1))
             if following > start_offset:
                 found.append((max(base, start_offset), following - 1))
         return found
 
-    def check(self, path: str, present: Sequence[int], start_offset: int) -> None:
-        """CorruptLogError for the first segment in the partition directory `path` that is gone."""
-        for first, last in self.missing(present, start_offset):
+    def check(self, path: str, present: Sequence[int], start_offset: int, end: int = -1) -> None:
+        """CorruptLogError for the first segment in the partition directory `path` that is gone. end: see `missing`."""
+        for first, last in self.missing(present, start_offset, end):
             base = max(base for base in self.bases if base <= first)
             what = f"the file is missing; it held offsets up to {last}"
             raise CorruptLogError(posixpath.join(path, log_name(base)), 0, 0, what, first)

@@ -201,7 +201,8 @@ def missing_segments(names: Sequence[str], listed: Wanted | None, point: LogPoin
         return []
     wanted = listed.and_sealed(names, start_known=point is not None)
     present = [base for base in map(parse_base, names) if base is not None]
-    return wanted.missing(present, 0 if point is None else point.start_offset)
+    start, end = (0, -1) if point is None else (point.start_offset, point.recovery_point)
+    return wanted.missing(present, start, end)
 
 
 def forget_segments(disk: Disk, path: str, gone: Iterable[TopicPartition]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from random import Random
 from unittest.mock import patch
 
 import pytest
@@ -286,3 +287,18 @@ def test_a_segment_that_grew_while_nobody_served_it_is_anothers(longer: int) -> 
         assert log.end_offset == max(records) + 1
     assert len(directory.logs) == 2
     directory.close(clean=False)
+
+
+def test_of_a_missing_last_segment_all_offsets_are_told() -> None:
+    """By the end of the last clean stop; it was the first one only."""
+    disk = CrashDisk()
+    records, segments = filled(disk)
+    path, _, base = segments[-1]
+    disk.remove(path)
+    (damage,) = (finding for finding in findings(disk) if finding.kind == "damage")
+    assert (damage.offset, damage.last_offset) == (base, max(records))
+    directory = start(disk.copy(Random(1)))
+    (left,) = directory.offline.values()
+    assert f"held offsets up to {max(records)}" in str(left.error)
+    directory.close(clean=False)
+    assert repaired(disk) == set(range(base, max(records) + 1))
