@@ -181,7 +181,9 @@ def _print(report: DirectoryReport) -> None:
     if any(finding.kind == "damage" for finding in findings):
         verdict = "there is damage"
     elif any(finding.kind == "index" for finding in findings):
-        verdict = "all records are sound; the side files named above are made again when a node uses them"
+        verdict = (
+            "all records are sound; a start makes the files named above again, of a sealed segment behind `log repair`"
+        )
     elif findings:
         verdict = "sound up to the tails named above, which the next start replaces or cuts"
     click.echo(f"{plural(records_found, 'record')}, {human_bytes(size)}: {verdict}")

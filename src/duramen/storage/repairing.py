@@ -555,6 +555,17 @@ def _readable_seal(disk: Disk, path: str, size: int) -> bool:
     return seal is not None and (seal.length == size or (path.endswith(SEALING) and seal.length < size))
 
 
+def _is_as_sealed(disk: Disk, stem: str, suffix: str, content: bytes, size: int) -> bool:
+    """Whether an `.index` or `.timeindex` can be its segment's, of `size` bytes, and is the one that was sealed."""
+    seal = _sound_seal(disk, stem + SEAL)
+    if seal is not None and seal.sides is not None and seal.length == size:
+        sums = seal.sides[:2] if suffix == INDEX else seal.sides[2:4]
+        return (len(content), crc32c(content)) == sums
+    if suffix == INDEX:
+        return decode_offset_index(content, size, 2**31) is not None
+    return decode_time_index(content, 2**31) is not None
+
+
 def _unreadable(disk: Disk, path: str, names: list[str], segments: list[SegmentRepair]) -> list[Action]:
     """Side files that cannot be what they should be, and seals of segments that are not there."""
     found: list[Action] = []
@@ -575,10 +586,8 @@ def _unreadable(disk: Disk, path: str, names: list[str], segments: list[SegmentR
             sound = decode_kafka(content) is not None
         elif name.endswith((SEAL, SEALING)):
             sound = segment is not None and _readable_seal(disk, inside, segment.size)
-        elif segment is not None and suffix == INDEX[1:]:
-            sound = decode_offset_index(content, segment.size, 2**31) is not None
-        elif segment is not None and suffix == TIME_INDEX[1:]:
-            sound = decode_time_index(content, 2**31) is not None
+        elif segment is not None and f".{suffix}" in (INDEX, TIME_INDEX):
+            sound = _is_as_sealed(disk, posixpath.join(path, stem), f".{suffix}", content, segment.size)
         if not sound:
             what = "it is damaged; the next start makes it again"
             if segment is None and name.endswith((SEAL, SEALING)):

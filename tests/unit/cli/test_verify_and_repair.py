@@ -6,7 +6,7 @@ import posixpath
 from collections import Counter
 
 import pytest
-from repair_world import Harm, Segments, filled, opened, scribble
+from repair_world import Harm, Segments, filled, findings, opened, scribble
 from storage_workload import FIRST, append, checkpoint, commit, read_all, start
 
 from duramen.cli.findings import PartitionReport
@@ -165,3 +165,23 @@ def test_the_files_of_the_directory_are_not_read_for_each_partition_anew(clean: 
         return {path: count for path, count in opened.items() if posixpath.dirname(path) == "/data"}
 
     assert calls(12) == calls(2)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("harm", ["flipped", "emptied", "longer"])
+def test_an_index_that_is_not_what_was_sealed_is_made_again_behind_a_repair(suffix: str, harm: str) -> None:
+    """Readers read around it, and nobody made it again."""
+    disk = CrashDisk()
+    records, segments = filled(disk)
+    path = segments[1][0][: -len(".log")] + suffix
+    content = disk.contents()[path]
+    flipped = bytes([content[0] ^ 1]) + content[1:]
+    rewritten(disk, path, {"flipped": flipped, "emptied": b"", "longer": content + content[-8:]}[harm])
+    assert {finding.path for finding in findings(disk)} == {path}
+    found = survey_directory(disk, "/data")
+    assert [(action.kind, action.path) for action in found.actions] == [("removed", path)]
+    apply(disk, found)
+    directory, log = opened(disk)
+    assert read_all(log) == records
+    directory.close(clean=True)
+    assert findings(disk) == []
