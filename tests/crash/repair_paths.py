@@ -144,10 +144,14 @@ def _check(directory: LogDirectory, promised: Promised) -> dict[bytes, LogView]:
         view = views[topic_id] = view_of(log)
         end = promised.ends[topic_id]
         require(view.end >= end, f"{log.tp} ends at {view.end}: offsets up to {end - 1} were acknowledged")
-        found = dict(view.batches)
-        for base, data in found.items():
-            require(data in [each for _, each in promise.queued.get(base, ())], f"{log.tp}: {base} is another record")
         gone = [(line["first_offset"], line["last_offset"]) for line in told if line["partition"] == str(log.tp)]
+        found = {}
+        for base, data in view.batches:
+            header = parse_header(data)
+            if header.count == 0 and any(first <= base and header.last_offset <= last for first, last in gone):
+                continue  # it stands for what is lost
+            require(data in [each for _, each in promise.queued.get(base, ())], f"{log.tp}: {base} is another record")
+            found[base] = data
         for base in promise.acknowledged:
             is_told = any(first <= base <= last for first, last in gone)
             require(base in found or is_told, f"{log.tp}: {base} is gone, and nobody is told")
