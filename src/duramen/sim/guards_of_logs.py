@@ -54,12 +54,12 @@ class UnstampedAge(Guard):
     plan = Plan(features=("expiring",), partitions=1, members=0, page_cache=False, churn=False)
 
     def replacement(self, original: Any) -> Any:
-        """Look at those with timestamps alone."""
+        """Also look at those with timestamps alone."""
 
         def removable(log: Log, segments: Sequence[Segment], *arguments: Any) -> int:
             passed = "compact" in getattr(log.config, "cleanup_policy", ())
-            segments = [segment for segment in segments if not passed or segment.max_timestamp >= 0]
-            found: int = original(log, segments, *arguments)
+            stamped = [segment for segment in segments if not passed or segment.max_timestamp >= 0]
+            found: int = max(original(log, each, *arguments) for each in (segments, stamped))
             return found
 
         return removable

@@ -13,7 +13,7 @@ from duramen.sim.stamps import Stamps
 from duramen.sim.workload import Scene
 
 STABLE, PAGE_CACHE, EXPIRING = "stable", "page-cache", "expiring"
-COMPACTED_TOO = 0.5
+COMPACTED_TOO = 0.4
 """Share of the topics with retention by time that are compacted, too."""
 
 
@@ -33,7 +33,7 @@ def draw_scene(plan: Plan, random: Random, seed: int, clock: Clock, note: Callab
         topics[EXPIRING] = 1
         retention[EXPIRING] = limits
         configs[EXPIRING] |= {"retention.ms": str(limits.ms), "retention.bytes": str(limits.bytes)}
-    aging = limits.ms >= 0 and Random(f"compaction of what expires in {seed}").random() < COMPACTED_TOO
+    aging = limits.ms >= 0 and Random(f"compact,delete in {seed}").random() < COMPACTED_TOO
     if aging:
         # Of keys of their own, so that compaction takes nothing; and each batch is a segment, which goes as a whole.
         configs[EXPIRING] |= {"cleanup.policy": "compact,delete", "internal.segment.bytes": "1"}
