@@ -122,11 +122,12 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
         tp = parse_partition_name(name)
         if tp is None or (only is not None and only not in (tp, tp.topic)):
             continue
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                disk.list_directory(posixpath.join(path, name))
-            except NotADirectoryError:
-                continue
+        try:
+            disk.list_directory(posixpath.join(path, name))
+        except NotADirectoryError:
+            continue
+        except FileNotFoundError:
+            pass  # absent
         log = known.log(disk, path, name)
         repair = survey_log(disk, path, name, log)
         found.repairs.append(repair)
@@ -191,11 +192,11 @@ def apply(disk: Disk, found: DirectoryRepair) -> None:
     """Do what was found, in a directory that was stopped cleanly. OSError; again after a crash is fine."""
     changed: dict[TopicPartition, LogPoint] = {}
     checkpoint = found.checkpoint
+    known = {} if checkpoint is None else {point.tp: (key[0], point) for key, point in checkpoint.logs.items()}
     for repair in found.repairs:
         if not repair.actions:
             continue
         tp = parse_partition_name(repair.name)
-        known = {} if checkpoint is None else {point.tp: (key[0], point) for key, point in checkpoint.logs.items()}
         if tp in known and not disk.exists(repair.path):
             _make_home(disk, repair.path, known[tp][0])
         repair.apply()

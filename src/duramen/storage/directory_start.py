@@ -118,7 +118,7 @@ class Absent(NamedTuple):
 
 @dataclass(slots=True)
 class StartState:
-    """What a start found in a directory and made of it. absent: logs whose directories are gone, with their records."""
+    """What a start found in a directory and made of it. absent: logs whose directories are gone."""
 
     meta: MetaProperties
     clean: bool
@@ -369,13 +369,13 @@ def _made_anew(
 
 
 def _absent(disk: Disk, path: str, checkpoint: DirectoryCheckpoint, there: set[LogKey]) -> dict[LogKey, Absent]:
-    """Logs that the checkpoint knows records of and that are not `there`: neither in use nor deleted."""
+    """Logs whose first offsets are given out, by the checkpoint, and that are not `there`: in use, or deleted."""
     vouched = read_vouched(disk, path, checkpoint)
     segments = {} if vouched is None else vouched.segments
     return {
         key: Absent(point, segments.get(key, ()))
         for key, point in checkpoint.logs.items()
-        if key not in there and point.recovery_point > point.start_offset and not disk.exists(home_of(path, point.tp))
+        if key not in there and point.recovery_point > 0 and not disk.exists(home_of(path, point.tp))
     }
 
 

@@ -2,7 +2,8 @@
 
 `survey` says what would be done and touches nothing; `Repair.apply` does it. A single flipped bit under a seal
 is turned back. Other damage loses the batches it touches: their bytes go to a side file first, and a line in the list
-of losses says which offsets they had; then the segment is replaced by one without them. The offsets stay a gap.
+of losses says which offsets they had; then the segment is replaced by one without them. The offsets stay a gap; at the
+end of the log a batch without records has them, or readers would wait in front of it.
 Indexes go before the segment changes, for they can be made again: after a crash at any point the same repair can be run
 again. The new segment's seal waits under a name of its own (`REPAIRED`) until the segment is in place: where it fits,
 the old seal speaks of what was there before.
@@ -16,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from duramen.errors import StorageError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import (
     LEADER_EPOCHS,
@@ -30,7 +30,7 @@ from duramen.storage.index import decode_offset_index, decode_time_index
 from duramen.storage.losses import LOSSES, LOST, gap_behind, is_compacted
 from duramen.storage.producer_files import decode_kafka, decode_ours
 from duramen.storage.salvage import Landmarks, Patched, Run, Segment, flipped_bit, runs, without_doubtful
-from duramen.storage.seal import SEALING, compute_seal, read_sides
+from duramen.storage.seal import SEALING, blocks_hold, compute_seal, read_sides, sound_seal
 from duramen.storage.segment import (
     INDEX,
     LOG,
@@ -45,7 +45,7 @@ from duramen.storage.segment import (
 )
 from duramen.wire.checksum import crc32c
 from duramen.wire.filtering import lost_batch
-from duramen.wire.seal import BLOCK_BYTES, Seal, decode_seal
+from duramen.wire.seal import BLOCK_BYTES, Seal
 
 DERIVED = (INDEX, TIME_INDEX, TXN_INDEX)
 REPAIRED = ".seal.repaired"
@@ -79,8 +79,9 @@ class Action(NamedTuple):
 
 @dataclass(slots=True)
 class SegmentRepair:
-    """What one segment needs. kept: its sound runs, when some bytes have to go; next_offset: behind the last one.
+    """What one segment needs. kept: its sound runs, when it is to be replaced; next_offset: behind the last one.
 
+    epoch: of the last sound batch, -1 without one.
     is_replaced: a repair was cut short when this segment had just been put in place. is_new: it is to be made, empty.
     """
 
@@ -90,6 +91,7 @@ class SegmentRepair:
     actions: list[Action] = field(default_factory=list)
     kept: list[Run] | None = None
     next_offset: int = 0
+    epoch: int = -1
     is_last: bool = False
     is_replaced: bool = False
     is_new: bool = False
@@ -126,6 +128,13 @@ class Repair:
     @property
     def path(self) -> str:
         return posixpath.join(self.directory, self.name)
+
+    def lacks_end(self, segment: SegmentRepair) -> bool:
+        """Whether the known end of the log is lost, and no batch behind this segment leads readers there."""
+        end = self.end_offset
+        if end is None or segment.next_offset >= end:
+            return False
+        return not any(segment.base_offset < other.base_offset < end for other in self.segments)
 
     def apply(self) -> None:
         """Do it, durably at every step. OSError."""
@@ -187,16 +196,14 @@ class Repair:
         self.disk.sync_directory(self.directory)
 
     def _replace(self, segment: SegmentRepair, kept: list[Run]) -> None:
-        """The segment without what is dropped. What the log lost of its end stays as a batch without records:
-
-        no segment follows that readers would go on in.
-        """
+        """The segment without what is dropped, and with a batch without records for an end of the log that is lost."""
         end, reached, lost = self.end_offset, segment.next_offset, b""
-        if segment.is_last and end is not None and reached < end:
+        if end is not None and self.lacks_end(segment):
             first, reached = reached, min(end, segment.base_offset + _MOST_OFFSETS)
-            lost = bytes(lost_batch(first, reached - 1, self._epoch_of(kept)))
-            if reached < end:
-                self._make_empty(end)
+            lost = bytes(lost_batch(first, reached - 1, self._epoch_of(segment)))
+        goes_on = segment.is_last and end is not None and reached < end
+        if goes_on and end is not None:
+            self._make_empty(end)
         for suffix in DERIVED:
             remove_file(self.disk, self._file(segment, suffix))
         self.disk.sync_directory(self.path)
@@ -214,14 +221,13 @@ class Repair:
         replace_file(self.disk, self._file(segment, REPAIRED), seal.encode())
         self.disk.rename(path + ".tmp", path)
         self.disk.sync_directory(self.path)
-        self._take_seal(segment, sealed=not segment.is_last or (end is not None and reached < end))
+        self._take_seal(segment, sealed=not segment.is_last or goes_on)
 
-    def _epoch_of(self, kept: list[Run]) -> int:
-        """The leader epoch of the last batch that stays, or as far as it is known without any."""
-        if kept:
-            return kept[-1].headers[-1][1].leader_epoch
+    def _epoch_of(self, segment: SegmentRepair) -> int:
+        """The leader epoch of the last batch that is left up to there, or the latest that is known without any."""
+        left = [each.epoch for each in self.segments if each.base_offset <= segment.base_offset and each.epoch >= 0]
         epochs = read_epochs(self.disk, posixpath.join(self.path, LEADER_EPOCHS))
-        return max((epoch for epoch, _ in epochs or ()), default=0)
+        return left[-1] if left else max((epoch for epoch, _ in epochs or ()), default=0)
 
     def _make_empty(self, base_offset: int) -> None:
         """A segment for what is appended from now on; the caller syncs its name."""
@@ -284,7 +290,8 @@ def survey(
     missing: first and last offset of each segment that is not among these names and must be, by what is kept elsewhere.
     """
     repair = Repair(disk, directory, name, end_offset, point, least_end)
-    names = disk.list_directory(repair.path) if disk.exists(repair.path) else []
+    is_there = disk.exists(repair.path)
+    names = disk.list_directory(repair.path) if is_there else []
     bases = sorted(base for base in map(parse_base, names) if base is not None)
     for number, base in enumerate(bases):
         is_last = number == len(bases) - 1
@@ -297,18 +304,19 @@ def survey(
             path = posixpath.join(repair.path, log_name(base))
             found.actions.append(Action(DROPPED, path, found.size, found.size, *gap, what))
     if not bases and (end := end_offset or least_end):
-        repair.segments.append(_all_missing(repair, end))
+        repair.segments.append(_all_missing(repair, end, is_there=is_there))
     _note_missing(repair, missing(names))
+    _reach_end(repair)
     repair.removals += _unreadable(disk, repair.path, names, repair.segments)
     return repair
 
 
-def _all_missing(repair: Repair, end: int) -> SegmentRepair:
+def _all_missing(repair: Repair, end: int, *, is_there: bool) -> SegmentRepair:
     """No segment is there of a log that went up to `end`: it goes on with an empty one."""
     start = 0 if repair.point is None else repair.point.start_offset
     found = SegmentRepair(end, 0, next_offset=end, is_last=True, is_new=True)
     what = "none of the log's segments is there"
-    if start < end:
+    if start < end or not is_there:
         path = posixpath.join(repair.path, log_name(end))
         found.actions.append(Action(DROPPED, path, 0, 0, start, end - 1, what))
     return found
@@ -326,6 +334,14 @@ def _note_missing(repair: Repair, missing: list[tuple[int, int]]) -> None:
         what = "the segment that held these offsets is missing"
         path = posixpath.join(repair.path, log_name(beside.base_offset))
         beside.actions.append(Action(DROPPED, path, beside.size, beside.size, first, last, what))
+
+
+def _reach_end(repair: Repair) -> None:
+    """A sound segment behind which the log's end is told lost is replaced, too: see `Repair._replace`."""
+    for segment in repair.segments:
+        is_whole = segment.kept is None and not segment.is_new
+        if is_whole and repair.lacks_end(segment) and segment.loses(segment.next_offset, (repair.end_offset or 0) - 1):
+            segment.kept = [Run(0, segment.size, [])]
 
 
 class _Survey:
@@ -379,8 +395,8 @@ class _Survey:
     def _was_replaced(self, source: File) -> bool:
         """Whether a repair was cut short between the new segment and its seal: the old seal speaks of the old one."""
         path = self._beside(REPAIRED)
-        seal = _sound_seal(self._repair.disk, path)
-        if seal is None or seal.length != self._found.size or not all(_blocks_hold(source, seal)):
+        seal = sound_seal(self._repair.disk, path)
+        if seal is None or seal.length != self._found.size or not all(blocks_hold(source, seal)):
             return False
         self._found.is_replaced = True
         what = "a repair was cut short behind this segment"
@@ -390,15 +406,15 @@ class _Survey:
     def _known(self, source: File) -> _Known | None:
         """What was sealed of the segment. A seal of another length counts where it is sure to be this segment's."""
         disk, found = self._repair.disk, self._found
-        seal = _sound_seal(disk, self._beside(SEAL))
+        seal = sound_seal(disk, self._beside(SEAL))
         if seal is not None:
             sides = read_sides(disk, [self._beside(suffix) for suffix in DERIVED])
-            is_ours = seal.sides == sides or any(_blocks_hold(source, seal))
+            is_ours = seal.sides == sides or any(blocks_hold(source, seal))
             if seal.length == found.size or (is_ours and not found.is_last):
                 entries = {} if seal.sides is None else self._entries(seal.sides[:2], seal.length)
                 landmarks = Landmarks(seal.max_timestamp, seal.max_timestamp_offset) if is_ours else None
                 return _Known(seal, entries, landmarks, is_growing=False)
-        seal = _sound_seal(disk, self._beside(SEALING))
+        seal = sound_seal(disk, self._beside(SEALING))
         if seal is None:
             return None
         return _Known(seal, self._entries(None, seal.length), self._landmarks(), is_growing=True)
@@ -424,7 +440,8 @@ class _Survey:
         found = self._found
         sound = [run for run in pieces if run.headers]
         if sound:
-            found.next_offset = sound[-1].headers[-1][1].next_offset
+            last = sound[-1].headers[-1][1]
+            found.next_offset, found.epoch = last.next_offset, last.leader_epoch
         if len(sound) < len(pieces):
             found.kept = sound
             for run in pieces:
@@ -534,30 +551,14 @@ def _is_free_for(disk: Disk, path: str, source: File, run: Run) -> bool:
         file.close()
 
 
-def _blocks_hold(source: File, seal: Seal) -> Iterator[bool]:
-    """Of each block whether it is what was sealed."""
-    for number, wanted in enumerate(seal.checksums):
-        start = number * BLOCK_BYTES
-        yield crc32c(source.pread(min(BLOCK_BYTES, seal.length - start), start)) == wanted
-
-
-def _sound_seal(disk: Disk, path: str) -> Seal | None:
-    """The seal of a segment, or of an active one's first part; None when there is none, or it is damaged."""
-    content = read_file(disk, path)
-    try:
-        return None if content is None else decode_seal(content, path)
-    except StorageError:
-        return None
-
-
 def _readable_seal(disk: Disk, path: str, size: int) -> bool:
-    seal = _sound_seal(disk, path)
+    seal = sound_seal(disk, path)
     return seal is not None and (seal.length == size or (path.endswith(SEALING) and seal.length < size))
 
 
 def _is_as_sealed(disk: Disk, stem: str, suffix: str, content: bytes, size: int) -> bool:
     """Whether an `.index` or `.timeindex` can be its segment's, of `size` bytes, and is the one that was sealed."""
-    seal = _sound_seal(disk, stem + SEAL)
+    seal = sound_seal(disk, stem + SEAL)
     if seal is not None and seal.sides is not None and seal.length == size:
         sums = seal.sides[:2] if suffix == INDEX else seal.sides[2:4]
         return (len(content), crc32c(content)) == sums

@@ -9,7 +9,7 @@ Its format is in `wire/seal.py`, for those who read segments without a storage.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from duramen.errors import CorruptLogError, StorageError
@@ -173,6 +173,22 @@ def drop_torn(disk: Disk, path: str) -> bool:
         disk.remove(path)
         return True
     return False
+
+
+def blocks_hold(source: File, seal: Seal) -> Iterator[bool]:
+    """Of each block whether it is what was sealed."""
+    for number, wanted in enumerate(seal.checksums):
+        start = number * BLOCK_BYTES
+        yield crc32c(source.pread(min(BLOCK_BYTES, seal.length - start), start)) == wanted
+
+
+def sound_seal(disk: Disk, path: str) -> Seal | None:
+    """The seal of a segment, or of an active one's first part; None when there is none, or it is damaged."""
+    content = read_file(disk, path)
+    try:
+        return None if content is None else decode_seal(content, path)
+    except StorageError:
+        return None
 
 
 def sync_sides(disk: Disk, paths: Sequence[str]) -> None:

@@ -89,6 +89,33 @@ def test_its_offsets_are_not_given_out_again(clean: bool, known: bool, behind: i
     directory.close(clean=False)
 
 
+@pytest.mark.parametrize("clean", [False, True])
+def test_nor_are_those_of_a_log_whose_records_were_all_deleted(clean: bool) -> None:
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, PlainLogConfig())
+    log.assign_epoch(0)
+    put(log, 9, 20, 1_000)
+    commit(directory)
+    log.advance_start(9)
+    settled(directory)
+    if clean:
+        directory.close(clean=True)
+    else:
+        disk.kill()
+        disk.power_on()
+    remove(disk, HOME)
+    assert [finding.kind for finding in findings(disk)] == ["damage"]
+    directory = start(disk)
+    assert directory.offline.keys() == {(FIRST, 0)}
+    directory.close(clean=True)
+    repaired(disk)
+    directory = start(disk)
+    log = directory.logs[FIRST, 0]
+    assert (log.start_offset, log.end_offset) == (9, 9)
+    directory.close(clean=False)
+
+
 def test_what_the_journal_has_of_it_is_there_again() -> None:
     disk, _, end = lost(clean=False, behind=3)
     repaired(disk)
