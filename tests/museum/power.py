@@ -6,19 +6,28 @@ import errno
 from collections.abc import Callable
 from typing import Any
 
+from tests.scenarios.storage_workload import append, checkpoint, commit, one_log, read_all, start
 from tests.unit.partition.partition_world import Bench, plain
 from tests.unit.server.broker_world import InProcess
 
 from duramen.errors import DuramenError
+from duramen.model import TopicPartition
 from duramen.partition.partition import Appended
-from duramen.partition.positions import delete_records
+from duramen.partition.store import Store
+from duramen.server.handlers import delete_records
 from duramen.sim.disk import Call, CrashDisk, CrashFile
 from duramen.sim.guards import GUARDS, Guard
+from duramen.storage.directory import LogDirectory
 from duramen.storage.journal import Group
+from duramen.storage.journal_parts import PartMaker
 from duramen.storage.log import Log
 from duramen.storage.syncing import LogSync
 from duramen.wire.batch import batches, records
-from museum.exhibit import Replaced, exhibit, promise
+from duramen.wire.messages import API
+from museum.exhibit import Replaced, during, exhibit, promise
+
+EARLIEST = -2
+"""Timestamp by which ListOffsets tells the log start."""
 
 
 def guard(name: str) -> Replaced:
@@ -168,22 +177,11 @@ def _by_epoch(line: Any) -> dict[tuple[int, int], bytes]:
     }
 
 
-def _lazy(original: Callable[[LogSync], None]) -> Callable[[LogSync], None]:
-    def run(job: LogSync) -> None:
-        kept, CrashFile.sync = CrashFile.sync, lambda file: None  # type: ignore[method-assign]
-        try:
-            original(job)
-        finally:
-            CrashFile.sync = kept  # type: ignore[method-assign]
-
-    return run
-
-
 @exhibit(
     "etcd-index-ahead-of-the-data",
     source="https://github.com/etcd-io/etcd/issues/13766",
     guard="a checkpoint syncs the segments before it writes how far recovery may trust them",
-    without=Replaced(LogSync, "run", _lazy),
+    without=Replaced(LogSync, "run", during(CrashFile, "sync", lambda file: None)),
 )
 def index_ahead_of_data() -> None:
     """etcd 3.5 could persist how far it had applied its log before the data: a crash then skipped entries for good."""
@@ -202,19 +200,41 @@ def index_ahead_of_data() -> None:
     promise(acknowledged.items() <= there.items(), "what a checkpoint covers is on the disk")
 
 
+_WITHOUT_NAMES = during(CrashDisk, "sync_directory", lambda disk, path: None)
+
+
+def _put(directory: LogDirectory, log: Log, size: int, acknowledged: dict[int, bytes]) -> None:
+    value = (b"%d " % log.end_offset).ljust(size)
+    offset = append(log, value)
+    commit(directory)
+    acknowledged[offset] = value
+
+
 @exhibit(
     "names-that-were-never-synced",
     source="https://www.usenix.org/conference/osdi14/technical-sessions/presentation/pillai",
-    guard="a directory is synced before anything in it is acknowledged",
-    without=Replaced(CrashDisk, "sync_directory", lambda original: lambda disk, path: None),
+    guard="a directory is synced before anything is acknowledged that only its new files hold: by the group commit of "
+    "batches that go to a segment at once, for the journal's next part, and by a checkpoint; it is not shown for the "
+    "names of a new log or of replaced files, without whose sync the story holds, too",
+    without=Replaced(Group, "run", _WITHOUT_NAMES),
+    also=(Replaced(PartMaker, "make", _WITHOUT_NAMES), Replaced(LogSync, "_run", _WITHOUT_NAMES)),
 )
 def unsynced_names() -> None:
     """LevelDB, ZooKeeper, HDFS and others synced a new file and not its name: after a crash it was not there."""
-    bench = Bench()
-    acknowledged = acknowledge(bench, *VALUES)
-    cut(bench.disk)
-    there = stored(reopened(bench.disk))
-    promise(acknowledged.items() <= there.items(), "files whose content was synced still have their names")
+    for sizes, checkpointed in (([1500] * 4 + [8000], False), ([2000] * 20, False), ([1500] * 4, True)):
+        disk, directory, log = one_log()
+        acknowledged: dict[int, bytes] = {}
+        for size in sizes:
+            _put(directory, log, size, acknowledged)
+        if checkpointed:
+            checkpoint(directory)
+        cut(disk)
+        try:
+            logs = [*start(disk).logs.values()]
+        except DuramenError as error:
+            promise(False, f"the node starts again ({error})")
+        there = read_all(logs[0]) if logs else {}
+        promise(acknowledged.items() <= there.items(), "files whose content was synced still have their names")
 
 
 def _only_real_files(original: Callable[[CrashFile], None]) -> Callable[[CrashFile], None]:
@@ -241,21 +261,38 @@ def renamed_before_written() -> None:
     promise(acknowledged.items() <= there.items(), "a replaced file is the old one or the new one, never an empty one")
 
 
+def _synced_already(store: Store, tp: TopicPartition, then: Callable[[None], None]) -> None:
+    then(None)
+
+
+def _unjournaled(log: Log, offset: int) -> None:
+    log.start_offset = max(log.start_offset, offset)
+
+
 @exhibit(
     "truncated-data-come-back",
     source="https://issues.apache.org/jira/browse/KAFKA-4586",
     guard="a new log start is journaled, and answered when that is durable",
     without=Replaced(Log, "advance_start", lambda original: _unjournaled),
+    also=(Replaced(delete_records, "_delete", during(Store, "when_synced", _synced_already)),),
 )
 def deleted_records_return() -> None:
     """A deletion kept in memory until the next periodic checkpoint is undone by a crash."""
-    bench = Bench()
-    acknowledge(bench, *VALUES)
-    promise(delete_records(bench.partition, 17) == 17, "the deletion takes place")
-    bench.run()
-    cut(bench.disk)
-    promise(reopened(bench.disk).partition.log_start_offset == 17, "deleted records stay deleted")
-
-
-def _unjournaled(log: Log, offset: int) -> None:
-    log.start_offset = max(log.start_offset, offset)
+    for journal_stands_still in (False, True):
+        server = InProcess()
+        line = server.connect()
+        line.create_topic("t")
+        for value in VALUES:
+            line.produce("t", value)
+        if journal_stands_still:
+            server.lanes.held.add("journal")
+        request = API[21].request
+        wanted = request.DeleteRecordsPartition(partition_index=0, offset=17)
+        topics = [request.DeleteRecordsTopic(name="t", partitions=[wanted])]
+        line.ask(21, 2, topics=topics, timeout_ms=1000)
+        server.run()
+        answer = line.answer(21, 2)
+        promise(journal_stands_still or answer is not None, "a deletion is answered")
+        cut(server.disk)
+        start_offset = InProcess(server.disk).connect().look_up("t", EARLIEST).offset
+        promise(answer is None or start_offset == 17, "records whose deletion was answered stay deleted")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from museum import compaction, damage, identity, limits, power
-from museum.exhibit import EXHIBITS, BrokenPromiseError, Exhibit
+from museum.exhibit import EXHIBITS, BrokenPromiseError, Exhibit, Way, unguarded
 
 HALLS = (power, damage, identity, limits, compaction)
 
@@ -15,9 +15,16 @@ def test_it_holds(shown: Exhibit) -> None:
     shown.story()
 
 
-@pytest.mark.parametrize("shown", EXHIBITS, ids=lambda shown: shown.name)
-def test_it_breaks_without_its_guard(shown: Exhibit) -> None:
-    with shown.unguarded(), pytest.raises(BrokenPromiseError):
+WAYS = [
+    pytest.param(shown, way, id=f"{shown.name}-{number}" if number else shown.name)
+    for shown in EXHIBITS
+    for number, way in enumerate(shown.ways)
+]
+
+
+@pytest.mark.parametrize(("shown", "way"), WAYS)
+def test_it_breaks_without_its_guard(shown: Exhibit, way: Way) -> None:
+    with unguarded(way), pytest.raises(BrokenPromiseError):
         shown.story()
 
 
