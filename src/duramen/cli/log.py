@@ -22,6 +22,7 @@ from duramen.errors import DuramenError
 from duramen.ports import File
 from duramen.storage.checkpoints import META_PROPERTIES
 from duramen.storage.disk import RealDisk
+from duramen.storage.losses import gap_behind
 from duramen.storage.salvage import next_batch
 from duramen.storage.scan import scan
 from duramen.storage.scrub_progress import NO_KEY
@@ -46,6 +47,13 @@ class Damaged(NamedTuple):
 
     start: int
     end: int
+
+
+class Missing(NamedTuple):
+    """Offsets first..last that no segment holds."""
+
+    first: int
+    last: int
 
 
 @click.group(epilog=EPILOG)
@@ -232,13 +240,13 @@ Examples:
 def dump(path: str, open_records: bool, first: int, count: int | None, as_json: bool) -> int:
     """Show the batches or records in a partition's directory or in one segment file.
 
-    Damaged bytes are told, and the next sound batch behind them is looked for. The exit code is then 1,
-    and 2 where nothing can be read.
+    Damaged bytes are told, and the next sound batch behind them is looked for; so are offsets between two
+    segments that no file holds. The exit code is then 1, and 2 where nothing can be read.
     """
     shown = 0
     damage = 0
     for file, position, header in _read(path, first):
-        if isinstance(header, Damaged):
+        if isinstance(header, Damaged | Missing):
             damage += 1
             lines = [_damaged_line(header, as_json)]
         elif open_records and not header.is_control:
@@ -267,13 +275,16 @@ def _segment_files(path: str) -> Iterator[str]:
         yield posixpath.join(path, log_name(base))
 
 
-def _read(path: str, first: int) -> Iterator[tuple[File, int, BatchHeader | Damaged]]:
+def _read(path: str, first: int) -> Iterator[tuple[File, int, BatchHeader | Damaged | Missing]]:
     with ends_with_2():
         yield from _batches(path, first)
 
 
-def _batches(path: str, first: int) -> Iterator[tuple[File, int, BatchHeader | Damaged]]:
-    """Every sound batch that reaches up to offset `first`, and what lies between them where a batch is damaged."""
+def _batches(path: str, first: int) -> Iterator[tuple[File, int, BatchHeader | Damaged | Missing]]:
+    """Every sound batch that reaches up to offset `first`, and what lies between them where a batch is damaged.
+
+    And what no segment holds, where a file between two others is gone.
+    """
     disk = RealDisk()
     paths = list(_segment_files(path))
     bases = [parse_base(posixpath.basename(name)) for name in paths]
@@ -285,11 +296,13 @@ def _batches(path: str, first: int) -> Iterator[tuple[File, int, BatchHeader | D
         try:
             size = file.size()
             start, expected, below = 0, 0, _NO_OFFSET if following is None else following
+            is_sound = True
             while start < size:
                 end = size
                 for position, header, ok in scan(file, start, size, expect_offset=expected):
                     if not ok or header is None:
                         end = next_batch(file, position, size, from_offset=expected, below=below)
+                        is_sound = False
                         if following is not None or not _is_reserved(disk, file, position, size):
                             yield file, position, Damaged(position, end)
                         break
@@ -297,6 +310,11 @@ def _batches(path: str, first: int) -> Iterator[tuple[File, int, BatchHeader | D
                     if header.last_offset >= first:
                         yield file, position, header
                 start = end
+            if is_sound and following is not None:
+                directory, partition = posixpath.split(posixpath.abspath(path))
+                gap = gap_behind(disk, directory, partition, max(expected, bases[number] or 0), following)
+                if gap is not None and gap[1] >= first:
+                    yield file, size, Missing(*gap)
         finally:
             file.close()
 
@@ -309,7 +327,11 @@ def _is_reserved(disk: RealDisk, file: File, start: int, end: int) -> bool:
     return only_zeros(file, start, end)
 
 
-def _damaged_line(damaged: Damaged, as_json: bool) -> str:
+def _damaged_line(damaged: Damaged | Missing, as_json: bool) -> str:
+    if isinstance(damaged, Missing):
+        if as_json:
+            return json.dumps({"missing": True, "first_offset": damaged.first, "last_offset": damaged.last})
+        return f"missing  offsets {damaged.first}..{damaged.last}: no segment holds them"
     if as_json:
         return json.dumps({"damaged": True, "position": damaged.start, "bytes": damaged.end - damaged.start})
     return f"damaged  bytes {damaged.start}..{damaged.end}: no sound batch is here"

@@ -194,7 +194,11 @@ class SegmentCheck:
             self._find("damage", self.path, min(seal.length, report.size), report.size, report.next_offset, what)
         self._check_blocks(file, seal, report.size)
         if not self.damaged and not report.next_offset - 1 <= seal.last_offset < self.below:
-            what = f"it says that the segment ends with offset {seal.last_offset} instead of {report.next_offset - 1}"
+            what = f"it says that the segment ends with offset {seal.last_offset}"
+            if seal.last_offset < report.next_offset - 1:
+                what += f" instead of {report.next_offset - 1}"
+            else:
+                what += f", the next one begins at {self.below}"
             self._find("index", posixpath.join(self.directory, file_name(self.base, SEAL)), 0, 0, self.base, what)
         elif not self.damaged and seal.max_timestamp != report.max_timestamp:
             what = f"its greatest timestamp is {seal.max_timestamp} instead of {report.max_timestamp}"

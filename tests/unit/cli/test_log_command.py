@@ -27,6 +27,7 @@ from duramen.storage.seal import compute_seal
 from duramen.storage.segment import file_name
 from duramen.wire.batch import build_batch, parse_header
 from duramen.wire.filtering import empty_batch
+from duramen.wire.seal import decode_seal
 
 TOPIC_ID = topic_id_text(bytes(range(16)))
 
@@ -331,6 +332,32 @@ def test_dump_goes_on_behind_damage(data: Path, capsys: pytest.CaptureFixture[st
     assert json.loads(capsys.readouterr().out.splitlines()[0])["damaged"] is True
     assert main(["log", "dump", str(data)]) == 2
     assert "holds no segments" in capsys.readouterr().err
+
+
+def test_dump_tells_offsets_whose_segment_is_gone(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    partition = data / "flights-0"
+    write_segment(partition, 20, [(20, batch(20, 1, 5000), 5000)], sealed=False)
+    assert main(["log", "dump", str(partition)]) == 1
+    told = capsys.readouterr().out.splitlines()
+    assert told[4] == "missing  offsets 10..19: no segment holds them"
+    assert told[5].startswith("20..20 ")
+    assert main(["log", "dump", str(partition), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out.splitlines()[4]) == {
+        "missing": True,
+        "first_offset": 10,
+        "last_offset": 19,
+    }
+    assert len(dump(capsys, str(partition), "--from", "20")) == 1
+
+
+def test_a_seal_that_reaches_into_the_next_segment_is_told(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = data / "flights-0" / file_name(0, ".seal")
+    seal = decode_seal(path.read_bytes(), str(path))
+    seal.last_offset = 6
+    path.write_bytes(seal.encode())
+    _, report = verify(capsys, str(data))
+    told = [finding["what"] for finding in report["findings"]]
+    assert "it says that the segment ends with offset 6, the next one begins at 6" in told
 
 
 def test_dump_tells_zeros_that_something_stands_behind(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
