@@ -232,7 +232,10 @@ def _check_compacted(log: Log, view: LogView, promise: LogPromise) -> None:
 
 
 def _check_retries(log: Log, promise: LogPromise, found: dict[int, bytes]) -> None:
-    """A producer that sends one of its last five batches again is told where the first one is."""
+    """A producer that sends one of its last five batches again is told where the first one is.
+
+    Its last one also where its records are gone, but with what was cut off.
+    """
     batches_of: dict[int, list[int]] = {}
     for base, data in found.items():
         header = parse_header(data)
@@ -243,3 +246,13 @@ def _check_retries(log: Log, promise: LogPromise, found: dict[int, bytes]) -> No
             answer = log.producers.check(parse_header(found[base]))
             same = isinstance(answer, Duplicate) and answer.base_offset == base
             require(same, f"{promise.tp}: producer {producer_id} sends {base} again and hears {answer}")
+    if promise.cuts_asked:
+        return
+    latest = {parse_header(data).producer_id: base for base, data in sorted(promise.acknowledged.items())}
+    for producer_id, base in latest.items():
+        behind = [other for other in promise.queued if other > base]
+        later = [other for other in behind if parse_header(promise.queued[other][-1][1]).producer_id == producer_id]
+        if producer_id >= 0 and len(later) < 5:  # else it may be none of the last five
+            answer = log.producers.check(parse_header(promise.acknowledged[base]))
+            same = isinstance(answer, Duplicate) and answer.base_offset == base
+            require(same, f"{promise.tp}: producer {producer_id} sends {base} again, which is gone, and hears {answer}")

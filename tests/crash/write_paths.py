@@ -127,6 +127,29 @@ def retention(run: Session) -> None:
     run.keep_house(NOW + 100_000)
 
 
+def silent_producer(run: Session) -> None:
+    """All batches of a producer that says nothing more go on request, and those of the others by retention."""
+    _two_topics(run)
+    for producer in (4, 4, 4, 5, 5, 5, 5, 5):
+        run.put(1, 1300, producer=producer)
+        run.commit()
+    run.checkpoint()
+    run.keep_house(NOW)
+    run.begin()
+    run.advance_start(1, 5)
+    run.commit()
+    run.keep_house(NOW)
+    run.put(1, 200)
+    run.commit()
+    run.checkpoint()
+    run.log(1).config.retention_ms = 1000  # type: ignore[attr-defined]
+    run.keep_house(NOW + 100_000)
+    run.put(1, 200, producer=5)
+    run.commit()
+    run.checkpoint()
+    run.keep_house(NOW + 200_000)
+
+
 def compaction(run: Session) -> None:
     """Segments are cleaned one by one, their copies swapped in and sealed, in two passes."""
     _two_topics(run)
@@ -351,6 +374,7 @@ STORAGE_PATHS: dict[str, Callable[[Session], None]] = {
         recycle,
         checkpoint,
         retention,
+        silent_producer,
         compaction,
         merging,
         truncation,
