@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from unittest.mock import patch
 
 import pytest
@@ -13,7 +15,7 @@ from test_repair_doubts import OTHER, put, settled
 from duramen.cli import repair as repair_command
 from duramen.cli.repair import survey_directory
 from duramen.partition.offline import check_apart
-from duramen.sim.disk import CrashDisk
+from duramen.sim.disk import CrashDisk, NodeDied
 from duramen.storage.directory import LogDirectory
 from duramen.storage.logconfig import PlainLogConfig
 from duramen.storage.losses import losses
@@ -114,6 +116,44 @@ def test_nor_are_those_of_a_log_whose_records_were_all_deleted(clean: bool) -> N
     log = directory.logs[FIRST, 0]
     assert (log.start_offset, log.end_offset) == (9, 9)
     directory.close(clean=False)
+
+
+def cut_short(disk: CrashDisk, step: Callable[[CrashDisk], object]) -> Iterator[CrashDisk]:
+    """Copies of the disk on which a power cut ended the step: in its first call, in its second, ..."""
+    call, died = 0, True
+    while died:
+        call += 1
+        copy = disk.copy(Random(call))
+        copy.cut_at = copy.calls + call
+        died = False
+        try:
+            step(copy)
+        except NodeDied:
+            died = True
+            copy.power_on()
+        copy.cut_at = None
+        copy.end_process()
+        yield copy
+
+
+@pytest.mark.parametrize(("clean", "behind"), [(True, 0), (False, 0), (False, 3)])
+@pytest.mark.parametrize("step", [start, repaired], ids=["start", "repair"])
+def test_nor_behind_a_power_cut_in_any_call(clean: bool, behind: int, step: Callable[[CrashDisk], object]) -> None:
+    lacking, records, end = lost(clean=clean, behind=behind)
+    for disk in cut_short(lacking, step):
+        directory = start(disk)
+        assert all(log.end_offset == end for key, log in directory.logs.items() if key == (FIRST, 0))
+        is_offline = (FIRST, 0) in directory.offline
+        assert is_offline or (FIRST, 0) in directory.logs
+        directory.close(clean=True)
+        if is_offline:
+            repaired(disk)
+        directory = start(disk)
+        log = directory.logs[FIRST, 0]
+        assert log.end_offset == end
+        told = {n for loss in losses(disk, "/data") for n in range(loss["first_offset"], loss["last_offset"] + 1)}
+        assert read_all(log) == {offset: value for offset, value in records.items() if offset not in told}
+        directory.close(clean=False)
 
 
 def test_what_the_journal_has_of_it_is_there_again() -> None:
