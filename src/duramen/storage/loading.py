@@ -200,7 +200,9 @@ def load_state(log: Log, known: LogPoint | None, walk: Walk, recovery_point: int
     if whole:
         _replay(log, first, first)
         log.producers.clear()
-    if known is not None and known.state is not None and not known.state.producers:
+    state = None if known is None else known.state
+    # Behind that checkpoint a producer may have come and gone with its batches: only a snapshot knows of it then.
+    if known is not None and state is not None and not state.producers and log.start_offset <= known.recovery_point:
         producers_from = known.recovery_point
     else:
         producers_from = _read_snapshot(log, _SNAPSHOT_KINDS if clean and known is None else _SNAPSHOT_KINDS[:1])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 from test_cuts_beside_jobs import put as put_of
-from test_overlaps import NOW, after, begun, checkpoint, commit, put, run_all
+from test_overlaps import NOW, after, begun, checkpoint, commit, put, run_all, sync
 
 from duramen.storage.directory import LogDirectory
 from duramen.storage.logconfig import PlainLogConfig
@@ -52,6 +53,28 @@ def test_producers_kept_for_retention_are_known_behind_a_truncation_that_took_th
     checkpoint(directory)
     commit(directory)
     log = after(disk, "power_cut")
+    assert log.producers.get(7) is not None
+
+
+@pytest.mark.parametrize("how", ["power_cut", "kill"])
+def test_producers_that_came_and_went_with_their_records_since_a_checkpoint_are_known(how: str) -> None:
+    """That checkpoint knew of none, so a start looked for them in the batches alone."""
+    disk, directory, log = begun(Expiring(segment_bytes=1 << 20))
+    checkpoint(directory)
+    commit(directory)
+    large = build_batch([(None, bytes(40_000), [], NOW)], producer_id=7, producer_epoch=0, base_sequence=0)
+    log.append(large, parse_header(large), NOW)  # not in the journal, which would bring it back
+    commit(directory)
+    log.roll()
+    put_of(directory, log, 8)
+    commit(directory)
+    sync(log)
+    log.advance_start(1)
+    commit(directory)
+    keep_house(directory)
+    assert log.segments[0].base_offset == 1
+    log = after(disk, how)
+    assert log.start_offset == 1
     assert log.producers.get(7) is not None
 
 
