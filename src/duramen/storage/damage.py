@@ -14,8 +14,9 @@ from duramen.ports import Disk, File
 from duramen.storage.checkpoints import parse_partition_name, read_file
 from duramen.storage.index import decode_offset_index
 from duramen.storage.no_room import is_no_room, lacks_files
+from duramen.storage.salvage import Landing, chain_behind
 from duramen.storage.scan import crc_of, header_at, scan
-from duramen.wire.batch import CRC_START
+from duramen.wire.batch import CRC_START, BatchHeader
 
 MOST_FINDINGS = 1000
 """Findings a directory remembers; more are only counted."""
@@ -148,9 +149,30 @@ def offsets_between(
     """(first, last) offset of the batches that touch bytes start..end of a segment.
 
     positions: where batches begin that an index knows, ascending. bounds: (base offset, next offset) of the segment.
-    Headers outside the range are believed, those inside are not; an index that leads nowhere widens the answer, it
+    Headers in front of the range are believed, those inside are not, and of those behind it one that begins where it
+    ends or that an index names, or from where batches lead there; an index that leads nowhere widens the answer, it
     never narrows it.
     """
+    following = bounds[1]
+    first = first_damaged(file, positions, bounds, start)
+    header = whole_at(file, end, size)
+    # Where the range ends a batch may begin.
+    if header is not None and first < header.base_offset <= following:
+        return first, header.base_offset - 1
+    behind = bisect_left(positions, end)
+    named = positions[behind] if behind < len(positions) else size
+    landing = Landing(size, following, following) if named >= size else Landing(named, 0, following)
+    found = chain_behind(file, end, landing, from_offset=first + 1, likely=begun_behind(file, positions, end, named))
+    if found is not None:
+        return first, found[1] - 1
+    header = header_at(file, named, size)
+    if header is not None and first < header.base_offset <= following:
+        return first, header.base_offset - 1
+    return first, max(first, following - 1)
+
+
+def first_damaged(file: File, positions: Sequence[int], bounds: tuple[int, int], start: int) -> int:
+    """The first offset that damage at byte `start` concerns; see `offsets_between`."""
     base, following = bounds
     before = bisect_left(positions, start)
     first = base
@@ -160,12 +182,23 @@ def offsets_between(
             first = max(first, header.base_offset if at + header.size > start else header.next_offset)
         if not ok:
             break
-    behind = bisect_left(positions, end)
-    for at in (end, positions[behind]) if behind < len(positions) else (end,):
-        header = header_at(file, at, size)
-        if header is None or not first < header.base_offset <= following:
-            continue
-        # Where the range ends a batch may begin: if it is a whole one.
-        if at != end or crc_of(file, at + CRC_START, at + header.size) == header.crc:
-            return first, header.base_offset - 1
-    return first, max(first, following - 1)
+    return first
+
+
+def begun_behind(file: File, positions: Sequence[int], start: int, stop: int) -> int:
+    """Where the first batch from byte `start` on begins, by what headers in front of it say; -1 where they do not."""
+    before = bisect_left(positions, start)
+    for at, _, ok in scan(file, positions[before - 1] if before else 0, stop, crc=False):
+        if at >= start:
+            return at
+        if not ok:
+            break
+    return -1
+
+
+def whole_at(file: File, position: int, stop: int) -> BatchHeader | None:
+    """The header of the batch that begins there, is whole and ends before `stop`; None when there is none."""
+    header = header_at(file, position, stop)
+    if header is None or crc_of(file, position + CRC_START, position + header.size) != header.crc:
+        return None
+    return header

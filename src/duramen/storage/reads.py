@@ -4,17 +4,18 @@ A read starts with the batch that contains its offset and ends with a whole batc
 verified by this process lately) leave as a `FileSpan` for sendfile. Other bytes are read only if they are in memory,
 and checked against the segment's seal, or batch by batch against their CRCs; when they are not in memory the read
 becomes a `Pending`, which does the same on the cold pool. Damage is a CorruptLogError with its place, never a gap; the
-whole batches in front of it are handed out first.
+whole batches in front of it are handed out first. A read that begins behind it is not kept from there by it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, KafkaError
 from duramen.page_cache import DIRECT_BYTES
 from duramen.ports import Buffer, File, FileSpan
+from duramen.storage.behind import Stored, sound_behind
 from duramen.storage.damage import located
 from duramen.storage.hot_window import Fetch, Recall
 from duramen.storage.index import OffsetIndex, StoredOffsetIndex
@@ -35,7 +36,7 @@ class ColdRead(NamedTuple):
     last_size: int = 0
     """Bytes of the last batch."""
     damage: CorruptLogError | None = None
-    """Why it ends here, where that is for want of sound bytes."""
+    """Why it ends here, where that is for want of sound bytes; or what lies in front of it and was got around."""
 
 
 class ReadPlan(NamedTuple):
@@ -243,26 +244,55 @@ def _blocking(file: File | None) -> Callable[[int, int], bytes]:
 def _extract_surely(plan: ReadPlan, fetch: Fetch) -> ColdRead:
     try:
         return extract(plan, fetch, _blocking(plan.index_file))
-    except CorruptLogError:
-        if plan.hint == 0 and plan.index_file is None:
-            raise
+    except CorruptLogError as error:
+        met = error.with_traceback(None)  # which would keep the buffer
+    if plan.hint != 0 or plan.index_file is not None:
         # The damage may be in the index alone: only a walk from the segment's first batch can tell.
-        return extract(plan._replace(hint=0, index_file=None, index_entries=0), fetch, _blocking(None))
+        try:
+            return extract(plan._replace(hint=0, index_file=None, index_entries=0), fetch, _blocking(None))
+        except CorruptLogError as error:
+            nearer = met.path == plan.path and met.start > error.start
+            met = met if nearer else error.with_traceback(None)
+    found = _behind(plan, met, plan.offset)
+    if found is None or found[1] > plan.offset:
+        raise met
+    read = extract(plan._replace(hint=found[0]), fetch, _blocking(plan.index_file))
+    return read if read.damage is not None else read._replace(damage=met)
+
+
+def _behind(plan: ReadPlan, error: CorruptLogError, offset: int) -> tuple[int, int] | None:
+    """See `sound_behind`; None also where the disk, or the index, keeps one from looking."""
+    if error.path != plan.path:
+        return None
+    bounds = (plan.base_offset, plan.next_offset)
+    try:
+        return sound_behind(Stored(plan.file, _index(plan), bounds, plan.size, plan.seal), error, offset)
+    except (OSError, CorruptLogError):
+        return None
+
+
+def _index(plan: ReadPlan) -> OffsetIndex | StoredOffsetIndex:
+    """What is known of where batches begin, for any thread."""
+    if plan.live_index is not None:
+        return plan.live_index.copy()
+    if plan.index_file is not None:
+        return StoredOffsetIndex(_blocking(plan.index_file), plan.index_entries)
+    known = OffsetIndex()
+    if plan.hint > 0:
+        known.add(plan.offset - plan.base_offset, plan.hint)
+    return known
 
 
 def _located(plan: ReadPlan, error: CorruptLogError) -> CorruptLogError:
     """With the offsets that are damaged, which are hardly ever the one that was asked for. Reads from the disk."""
-
-    def positions() -> Sequence[int]:
-        if plan.live_index is not None:
-            return plan.live_index.positions[:]
-        if plan.index_file is not None:
-            return StoredOffsetIndex(_blocking(plan.index_file), plan.index_entries).positions
-        return (plan.hint,) if plan.hint > 0 else ()
-
     if error.path != plan.path:
         return error
-    return located(error, plan.file, positions, (plan.base_offset, plan.next_offset), plan.size)
+    if plan.seal is None or error.start >= plan.seal.length:  # it ends where a damaged header says, or a header may end
+        behind = _behind(plan, error, -1)
+        if behind is not None and behind[0] > error.start:
+            error = CorruptLogError(error.path, error.start, behind[0], error.reason, error.offset)
+    bounds = (plan.base_offset, plan.next_offset)
+    return located(error, plan.file, lambda: _index(plan).positions, bounds, plan.size)
 
 
 def extract(plan: ReadPlan, fetch: Fetch, read_index: ReadIndex) -> ColdRead:

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from duramen.errors import KafkaError
 from duramen.ports import File
@@ -25,9 +25,26 @@ _POLYNOMIAL = 0x82F63B78
 _PAGE_BYTES = 4096
 _STRIDE_BYTES = 256
 """By which a flipped bit is looked for."""
+_SEARCH_BYTES = 64 << 20
+"""Read, at most, in the search for one chain, beside a few times the bytes that are searched."""
 
 Chain = list[tuple[int, BatchHeader]]
 """Positions and headers of batches that follow each other."""
+
+
+class Source(Protocol):
+    """What is searched."""
+
+    def pread(self, length: int, offset: int) -> bytes:
+        """As File.pread."""
+
+
+class Landing(NamedTuple):
+    """Where batches have to end to be believed: at byte `position`, with a next offset of lowest..highest."""
+
+    position: int
+    lowest: int
+    highest: int
 
 
 class Run(NamedTuple):
@@ -83,7 +100,7 @@ def runs(file: File, start: int, stop: int, *, from_offset: int, below: int) -> 
         position = end
 
 
-def next_batch(file: File, start: int, stop: int, *, from_offset: int, below: int) -> int:
+def next_batch(file: Source, start: int, stop: int, *, from_offset: int, below: int) -> int:
     """Where the first sound batch behind byte `start` begins; `stop` when there is none."""
     position = start + 1
     while position + HEADER_SIZE <= stop:
@@ -94,13 +111,74 @@ def next_batch(file: File, start: int, stop: int, *, from_offset: int, below: in
             if at + HEADER_SIZE <= stop and _is_batch(file, at, stop, from_offset, below):
                 return at
             found = chunk.find(MAGIC, found + 1)
-        if position + len(chunk) >= stop:
+        if position + len(chunk) >= stop or len(chunk) < HEADER_SIZE:
             break
         position += len(chunk) - _MAGIC_AT
     return stop
 
 
-def _is_batch(file: File, at: int, stop: int, from_offset: int, below: int) -> bool:
+class _TooMuchError(Exception):
+    """A search has read as much as it may."""
+
+
+class _Measured:
+    """A file of which so many bytes may be read: what only looks like batches could have each of them read anew."""
+
+    __slots__ = ("_file", "_left")
+
+    def __init__(self, file: Source, most: int) -> None:
+        self._file = file
+        self._left = most
+
+    def pread(self, length: int, offset: int) -> bytes:
+        self._left -= length
+        if self._left < 0:
+            raise _TooMuchError
+        return self._file.pread(length, offset)
+
+
+def chain_behind(
+    file: Source, start: int, landing: Landing, *, from_offset: int, likely: int = -1
+) -> tuple[int, int] | None:
+    """(position, base offset) of the first sound batch from byte `start` on; None where none is believed.
+
+    Bytes inside of a record may look like batches. So one is believed only where sound batches follow each other from
+    there to the landing, exactly. likely: where one may begin, looked at first. from_offset: none has an earlier one.
+    """
+    measured = _Measured(file, 4 * max(0, landing.position - start) + _SEARCH_BYTES)
+
+    def search(behind: int) -> int:
+        return next_batch(measured, behind, landing.position, from_offset=from_offset, below=landing.highest)
+
+    try:
+        if start <= likely < landing.position:
+            base, end = _landed(measured, likely, landing, from_offset)
+            if end < 0:
+                return likely, base
+        at = search(start - 1)
+        while at < landing.position:
+            base, end = _landed(measured, at, landing, from_offset)
+            if end < 0:
+                return at, base
+            at = search(max(at, end - 1))
+    except _TooMuchError:
+        pass
+    return None
+
+
+def _landed(file: Source, start: int, landing: Landing, from_offset: int) -> tuple[int, int]:
+    """(base offset of the first batch, end of the last sound one, -1: where they have to end)."""
+    first, end, reached = -1, start, from_offset
+    for at, header, ok in scan(file, start, landing.position, expect_offset=from_offset):
+        if not ok or header is None or header.next_offset > landing.highest:
+            return first, end
+        if at == start:
+            first = header.base_offset
+        end, reached = at + header.size, header.next_offset
+    return first, (-1 if end == landing.position and reached >= landing.lowest else end)
+
+
+def _is_batch(file: Source, at: int, stop: int, from_offset: int, below: int) -> bool:
     try:
         header = parse_header(file.pread(HEADER_SIZE, at))
     except KafkaError:
