@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from duramen.cli.findings import DirectoryReport, Finding, PartitionReport, damage_told
-from duramen.cli.known import KnownLog, known_logs
+from duramen.cli.known import NO_SNAPSHOT, KnownLog, known_logs, lost_beginning
 from duramen.cli.repair import readable, survey_log
 from duramen.cli.segment_check import NO_OFFSET, Replaced, SegmentCheck, Tick
 from duramen.errors import CorruptLogError, StorageError
@@ -273,6 +273,8 @@ def verify_partition(
                 filled = foretold.fills(base, segment.size, *gap, bases)
             report.findings.append(Finding("tail" if filled else "damage", path, 0, 0, gap[0], what, gap[1]))
     _verify_list(path, known.missing(disk.list_directory(path)), report)
+    if bases and lost_beginning(disk, posixpath.dirname(path), report.name, report.start_offset, expected):
+        report.findings.append(Finding("damage", path, 0, 0, 0, NO_SNAPSHOT, report.start_offset - 1))
     if foretold is not None:
         _verify_extents(disk, path, foretold, report)
     return report

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
+from duramen.errors import CorruptLogError
 from duramen.model import METADATA_TOPIC, TopicPartition
 from duramen.ports import Disk
 from duramen.storage.checkpoints import (
@@ -20,10 +22,14 @@ from duramen.storage.checkpoints import (
 )
 from duramen.storage.foretelling import Foretold, Names, foretell, key_of_directory, names_of, synced_ends
 from duramen.storage.journal_reader import JournalContents
+from duramen.storage.losses import losses
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.segment import parse_base
 from duramen.storage.segment_lists import NOTHING_WANTED, Wanted
+from duramen.storage.snapshot_files import parse_snapshot_name, read_snapshot
 from duramen.storage.vouching import checkpoint_of_stop, listed_segments, missing_segments
+
+NO_SNAPSHOT = "no snapshot beside the log holds what came before it"
 
 
 class KnownLog(NamedTuple):
@@ -90,20 +96,34 @@ class KnownLogs(NamedTuple):
         return KnownLog(start, *ends, self.points.get(tp), foretold, wanted)
 
     def absent(self, disk: Disk, directory: str) -> list[str]:
-        """Names of the partitions that must be there, and whose directories are gone. OSError.
-
-        Not of the metadata log: without it no start knows any topic, so that has to come from a copy.
-        """
+        """Names of the partitions that must be there, and whose directories are gone. OSError."""
         ends = self.ends if self.clean else self.least_ends
         known = set() if self.checkpoint is None else {point.tp for point in self.checkpoint.logs.values()}
         return [
             str(tp)
             for tp, end in sorted(ends.items())
-            if end > 0
-            and tp.topic != METADATA_TOPIC
-            and (tp in known or not self.clean)
-            and not disk.exists(posixpath.join(directory, str(tp)))
+            if end > 0 and (tp in known or not self.clean) and not disk.exists(posixpath.join(directory, str(tp)))
         ]
+
+
+def lost_beginning(disk: Disk, directory: str, name: str, begin: int, end: int) -> bool:
+    """Whether nothing holds what was below offset `begin` of the metadata log, and no repair has told that. OSError.
+
+    begin, end: of the log. A start refuses then. Not of other logs: of those nothing has to be kept.
+    """
+    home = posixpath.join(directory, name)
+    if name != str(TopicPartition(METADATA_TOPIC, 0)) or begin <= 0:
+        return False
+    if any(loss.get("partition") == name for loss in losses(disk, directory)):
+        return False
+    for each in disk.list_directory(home) if disk.exists(home) else ():
+        snapshot = parse_snapshot_name(each)
+        if snapshot is not None and begin <= snapshot.offset <= end:
+            with suppress(CorruptLogError):
+                for _ in read_snapshot(disk, home, snapshot):
+                    pass
+                return False
+    return True
 
 
 def known_logs(disk: Disk, path: str, journal: JournalContents) -> KnownLogs:

@@ -12,11 +12,11 @@ from typing import Any
 import click
 
 from duramen.cli.connection import sentence
-from duramen.cli.known import KnownLog, known_logs
+from duramen.cli.known import NO_SNAPSHOT, KnownLog, known_logs, lost_beginning
 from duramen.cli.output import human_bytes, plural, print_json, reason
 from duramen.cli.topic import confirm
 from duramen.errors import CorruptLogError, DuramenError, StorageError
-from duramen.model import TopicId, TopicPartition, topic_id_text
+from duramen.model import METADATA_TOPIC, TopicId, TopicPartition, topic_id_text
 from duramen.ports import Disk
 from duramen.storage.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -49,6 +49,9 @@ from duramen.storage.segment import log_name
 from duramen.storage.vouching import forget_segments
 
 DEFAULT_DIRECTORY = "./duramen-data"
+
+
+METADATA_LOG = str(TopicPartition(METADATA_TOPIC, 0))
 
 
 class CannotError(click.ClickException):
@@ -140,6 +143,12 @@ def survey_log(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
     repair = survey(disk, path, name, known.end_offset, known.point, known.least_end, missing=known.missing)
     if known.foretold is not None:
         _leave_to_recovery(repair, known.foretold)
+    if repair.segments:
+        first, end = repair.segments[0], repair.segments[-1].next_offset
+        begin = max(known.start_offset, first.base_offset)
+        if not first.loses(0, begin - 1) and lost_beginning(disk, path, name, begin, end):
+            place = posixpath.join(repair.path, log_name(first.base_offset))
+            first.actions.append(Action(DROPPED, place, 0, 0, 0, begin - 1, NO_SNAPSHOT))
     return repair
 
 
@@ -269,7 +278,9 @@ def _repair(path: str, only: TopicPartition | str | None, *, dry_run: bool, yes:
                 lock.release()  # recovery takes it itself
                 _recover(disk, path)
                 lock = disk.lock(posixpath.join(path, LOCK))
-                found = survey_directory(disk, path, only)  # recovery has changed the files
+                before, found = found.actions, survey_directory(disk, path, only)  # recovery has changed the files
+                if not as_json and found.actions != before:
+                    _print(found)
             apply(disk, found)
             if not as_json:
                 click.echo("done; start the node, then run `duramen log verify` at its next stop")
@@ -365,6 +376,8 @@ def _print(found: DirectoryRepair) -> None:
     for repair in found.repairs:
         if any(action.kind == DROPPED for action in repair.actions):
             click.echo(f"{repair.name}: readable afterwards: {ranges(found.readable[repair.name])}")
+        if repair.name == METADATA_LOG and any(action.kind == DROPPED for action in repair.actions):
+            click.echo("lost topics that have logs here are known again at the next start, without their settings")
     if not found.actions:
         more = " as far as can be seen before a start; ask again after it and a clean stop" if found.recovers else ""
         click.echo(f"{found.path}: nothing to repair{more}")

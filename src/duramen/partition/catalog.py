@@ -28,7 +28,7 @@ from duramen.model import (
 )
 from duramen.partition.creating import Wanted, create_partitions
 from duramen.partition.host import Host
-from duramen.partition.lost_metadata import LostMetadata
+from duramen.partition.lost_metadata import LostMetadata, told
 from duramen.partition.offline import Absence, OfflineDeletions, check_metadata, delete_offline, offline
 from duramen.partition.snapshots import Snapshots
 from duramen.partition.store import Store
@@ -105,12 +105,13 @@ class Catalog:
         self._snapshots = Snapshots(
             self._world, self._store, partition, self.config, self._report, lambda: self.image, self._may_snapshot
         )
-        self.host.load(self._snapshots.load(self.machine))
+        self.host.load(self._snapshots.load(self.machine, forgiving=self.lost.found))
         self._follower = Follower(self.machine.image.copy())
         self.host.observers.append(self._committed)
         now = self._world.clock.wall_ms()
         partition.append_local(leader_change(self._node_id, now), now)
         self.reconfigure()
+        self.lost.regain(self.host, self.machine, self._node_id, lambda name: self.new_topic(name).configs)
         self._delete_removed()
         self.absent.find(self.image, self._node_id)
         for topic in self.image.topics.values():
@@ -123,7 +124,7 @@ class Catalog:
             if log.topic_id in self.machine.removed:
                 self._report("log-of-deleted-topic", topic=log.tp.topic, partition=log.tp.partition)
                 self._store.delete_log(directory, log)
-            elif self.image.topic_by_id(log.topic_id) is None:
+            elif self.image.topic_by_id(log.topic_id) is None and log.topic_id not in self.lost.regained:
                 # Nobody deleted it (a Kafka directory, its metadata elsewhere): its records are not ours to delete.
                 self._report("log-of-unknown-topic", topic=log.tp.topic, partition=log.tp.partition)
 
@@ -151,14 +152,14 @@ class Catalog:
             self._remove(name, topic_id)
         for topic_id in changes.created:
             made = self.image.topic_by_id(topic_id)
-            if made is not None:
+            if made is not None and topic_id not in self.lost.regained:  # whose logs are here
                 self._unmade.begins(topic_id)
-                self._report(
-                    "topic-created", topic=made.name, id=topic_id_text(topic_id), partitions=len(made.partitions)
-                )
+                self._report("topic-created", **told(made))
         for topic_id in changes.partitions:
             topic = self.image.topic_by_id(topic_id)
             if topic is not None:
+                if self.lost.is_back(topic):
+                    self._open_partitions(topic)
                 self._lead(topic)
                 self._incomplete[topic_id] = None
         self._create_missing()
@@ -293,8 +294,7 @@ class Catalog:
 
     def reconfigure(self) -> None:
         """The image holds other dynamic broker settings: take them over, here and in every topic."""
-        own = self.image.broker_config(self._node_id)
-        default = self.image.broker_config(None)
+        own, default = self.image.broker_config(self._node_id), self.image.broker_config(None)
         try:
             self.config = self.config.with_dynamic(default, cluster_default=True).with_dynamic(own)
         except DuramenError as error:

@@ -92,8 +92,12 @@ def check_metadata(directories: Iterable[LogDirectory]) -> None:
     """
     found = [(key, each) for each in directories for key in each.logs]
     found += [(key, each) for each in directories for key, left in each.offline.items() if not left.absent]
-    if any(key == (METADATA_TOPIC_ID, 0) for key, _ in found):
+    metadata_key = (METADATA_TOPIC_ID, 0)
+    if any(key == metadata_key for key, _ in found):
         return
+    for directory in directories:
+        if metadata_key in directory.offline:
+            raise directory.offline[metadata_key].error
     for (topic_id, partition), directory in found:
         if not directory.recovery.adopted:
             raise StorageError(

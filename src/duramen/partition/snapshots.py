@@ -73,32 +73,37 @@ class Snapshots:
 
     # ---- at a start ------------------------------------------------------------------------------------------
 
-    def load(self, machine: MetadataMachine) -> int:
+    def load(self, machine: MetadataMachine, *, forgiving: bool = False) -> int:
         """Give the machine what the newest sound snapshot holds; returns the offset its log is to be replayed from.
 
-        StorageError when the log was cut and no snapshot holds what came before.
+        StorageError when the log was cut and no snapshot holds what came before; not so where one is `forgiving`, for
+        a repair has told that.
         """
         log = self._partition.log
         damage: StorageError | None = None
         for snapshot in reversed(self._kept):
-            if snapshot.offset < log.start_offset:
+            if snapshot.offset < log.start_offset and not forgiving:
                 break
             try:
                 if snapshot.offset > log.end_offset:
                     raise StorageError(f"{log.path} ends at offset {log.end_offset}, before its {snapshot.name}")
-                machine.restore(self._read(snapshot))
+                image = self._read(snapshot)
+                image.next_offset = max(snapshot.offset, log.start_offset)
+                machine.restore(image)
             except StorageError as error:
                 damage = damage or error
                 continue
             self._loaded(snapshot.offset, damage)
-            return snapshot.offset
-        if log.start_offset > 0:
+            return max(snapshot.offset, log.start_offset)
+        if log.start_offset > 0 and forgiving:
+            machine.restore(Restoration().finish(log.start_offset))
+        elif log.start_offset > 0:
             raise damage or StorageError(
                 f"{log.path} begins at offset {log.start_offset}, and no snapshot beside it holds what came before; "
                 "restore the newest .checkpoint file from a copy of the directory"
             )
         self._loaded(0, damage)
-        return 0
+        return log.start_offset
 
     def _loaded(self, offset: int, damage: StorageError | None) -> None:
         if damage is not None:

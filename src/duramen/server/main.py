@@ -118,7 +118,8 @@ def explain(error: BaseException, config: BrokerConfig) -> str:
         return f"{error} (--set log.dirs=DIR)"
     if isinstance(error, CorruptLogError):
         # Stored and acknowledged bytes changed: nothing here may choose which records to give up.
-        return f"{error}. Put {error.path} back from a copy; `duramen log verify` shows everything that is damaged"
+        what = "`duramen log verify` shows everything that is damaged, `duramen log repair` goes on without it"
+        return f"{error}. Put {error.path} back from a copy; {what}"
     if isinstance(error, OSError):
         if error.errno == errno.EADDRINUSE:
             taken = ", ".join(str(listener) for listener in config.listeners)

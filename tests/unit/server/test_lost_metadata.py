@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from tests.unit.server.broker_world import NOW, InProcess, Line
 
+from duramen.cli import repair as repair_command
+from duramen.cli.inspection import verify_directory
 from duramen.cli.repair import apply, survey_directory
+from duramen.errors import DuramenError
 from duramen.machines.contract import LogRecord
 from duramen.machines.metadata import codec
+from duramen.machines.metadata.commands import LostTopic, RegainTopics
+from duramen.machines.metadata.image import MetadataImage, TopicImage
+from duramen.machines.metadata.topics import regain_topics
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk
 from duramen.storage.repairing import DROPPED
@@ -166,3 +173,129 @@ def test_nothing_expires_until_somebody_has_looked_at_the_settings() -> None:
         assert partition.log_end_offset == 1
         assert all(directory.cleaner.holds is not looked for directory in again.broker.store.directories)
         disk = stopped(again)
+
+
+LOG_HOME = "/data/__cluster_metadata-0"
+
+
+def gone(disk: CrashDisk, what: str) -> None:
+    """The metadata log's segments, all its files, or its directory."""
+    for name in disk.list_directory(LOG_HOME):
+        if what != "segments" or name.endswith(".log"):
+            disk.remove(f"{LOG_HOME}/{name}")
+    disk.sync_directory(LOG_HOME)
+    if what == "directory":
+        disk.remove(LOG_HOME)
+        disk.sync_directory("/data")
+
+
+def repaired(disk: CrashDisk) -> int:
+    with patch.object(repair_command, "RealDisk", lambda: disk):
+        return int(repair_command.command.callback("/data", None, None, False, False, True, True))  # type: ignore[misc]
+
+
+def told(disk: CrashDisk) -> list[str]:
+    """Kinds of what `duramen log verify` says."""
+    return [finding.kind for finding in verify_directory(disk, "/data", lambda size: None).all_findings()]
+
+
+@pytest.mark.parametrize("refused_first", [False, True])
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("what", ["segments", "files", "directory"])
+def test_topics_are_known_again_by_their_partitions_where_the_log_is_gone(
+    what: str, clean: bool, refused_first: bool
+) -> None:
+    """Repair said that it was done, and the start refused; their records were there and nobody got at them."""
+    server = InProcess()
+    line = server.connect()
+    for name in ("gone", "t", "u"):
+        line.create_topic(name)
+    line.produce("t", b"kept", b"and this")
+    delete(line, "gone")
+    disk = stopped(server)
+    server = InProcess(disk)
+    server.connect().produce("u", b"one")
+    wanted = {name: server.broker.image.topic_id(name) for name in ("t", "u")}
+    epoch = server.broker.store.partitions[TopicPartition("t", 0)].log.epochs.latest  # others had no records
+    if clean:
+        stopped(server)
+    else:
+        server.pass_ms(120_000)  # a checkpoint: the journal has nothing of what is to go
+        disk.kill()
+        disk.power_on()
+    gone(disk, what)
+    assert "damage" in told(disk)
+    if refused_first:
+        with pytest.raises(DuramenError):
+            InProcess(disk)
+        disk.end_process()
+        assert "damage" in told(disk)
+    assert repaired(disk) == 1
+    assert "damage" not in told(disk)
+    for number in range(3):
+        again = InProcess(disk)
+        assert {name: again.broker.image.topic_id(name) for name in again.broker.image.names()} == wanted
+        events = [event for event, _ in again.events]
+        assert events.count("topic-regained") == (0 if number else 2)
+        assert "metadata-incomplete" in events
+        assert not {"log-of-unknown-topic", "partition-offline", "topic-created"} & set(events)
+        partition = again.broker.store.partitions[TopicPartition("t", 0)]
+        assert partition.leader_epoch > epoch
+        assert again.connect().produce("t", b"more").base_offset == 2 + number
+        assert again.broker.image.topic_config("t") == {"retention.ms": "-1", "retention.bytes": "-1"}
+        disk = stopped(again)
+    again = InProcess(disk)
+    delete(again.connect(), "t")
+    disk = stopped(again)
+    assert InProcess(disk).broker.image.names() == ["u"]
+
+
+def test_a_partition_that_was_added_is_known_again() -> None:
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t")
+    request = API[37].request
+    more = request.CreatePartitionsTopic(name="t", count=3, assignments=None)
+    assert line.call(37, 3, topics=[more], timeout_ms=1000, validate_only=False).results[0].error_code == 0
+    disk = stopped(server)
+    assert without(disk, lambda kind, message: kind == "PartitionRecord" and message.partition_id == 2) == 1
+    again = InProcess(disk)
+    assert sorted(map(str, again.broker.store.partitions)) == ["__cluster_metadata-0", "t-0", "t-1", "t-2"]
+    assert again.broker.image.topic_config("t") == {}
+    assert "partition-offline" not in [event for event, _ in again.events]
+
+
+def test_a_name_that_another_topic_has_is_not_taken() -> None:
+    image = MetadataImage()
+    image.add_topic(TopicImage("t", b"\x01" * 16))
+    ids = [bytes([number]) * 16 for number in range(2, 6)]
+    lost = [LostTopic(name, topic_id, (0,)) for name, topic_id in zip(["t", "u", "u", "v"], ids, strict=True)]
+    records, known = regain_topics(image, RegainTopics(1, tuple(lost)))
+    assert known == (ids[3],)
+    assert [codec.decode(record)[0] for record in records] == ["TopicRecord", "PartitionRecord"]
+
+
+def test_a_snapshot_that_is_gone_is_told_and_repaired() -> None:
+    """verify said that all is sound, repair had nothing to do, and the start refused."""
+    server = InProcess(metadata_log_max_record_bytes_between_snapshots="1", metadata_max_retention_bytes="0")
+    line = server.connect()
+    for name in ("t", "u"):
+        line.create_topic(name)
+        line.produce(name, b"kept")
+        server.pass_ms(60_000)
+    assert server.broker.catalog.partition.log.start_offset > 0
+    disk = stopped(server)
+    for name in disk.list_directory(LOG_HOME):
+        if name.endswith(".checkpoint"):
+            disk.remove(f"{LOG_HOME}/{name}")
+    disk.sync_directory(LOG_HOME)
+    assert told(disk) == ["damage"]
+    with pytest.raises(DuramenError, match="no snapshot beside it"):
+        InProcess(disk)
+    disk.end_process()
+    assert repaired(disk) == 1
+    assert told(disk) == []
+    again = InProcess(disk)
+    assert again.broker.image.names() == ["t", "u"]
+    assert again.connect().produce("t", b"more").base_offset == 1
+    assert InProcess(stopped(again)).broker.image.names() == ["t", "u"]

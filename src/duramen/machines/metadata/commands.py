@@ -58,6 +58,26 @@ class NewTopic(NamedTuple):
     configs: tuple[tuple[str, str | None], ...] = ()
 
 
+class LostTopic(NamedTuple):
+    """A topic that logs on disk name. epochs: the latest leader epoch of each partition's log, by index."""
+
+    name: str
+    topic_id: TopicId
+    epochs: tuple[int, ...]
+    configs: tuple[tuple[str, str | None], ...] = ()
+
+
+class RegainTopics(NamedTuple):
+    """What a repair took out of the log of topics whose logs are on disk. Answer: ids of those that are known now.
+
+    A topic that is known gets the partitions that are not. One whose name another one has stays unknown, as do two of
+    one name.
+    """
+
+    node_id: int
+    topics: tuple[LostTopic, ...]
+
+
 class CreateTopics(NamedTuple):
     """Answer: one TopicCreated per topic, in order. Defaults are the broker's settings now in force."""
 

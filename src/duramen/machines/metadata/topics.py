@@ -20,13 +20,14 @@ from duramen.machines.metadata.commands import (
     DeleteTopics,
     MorePartitions,
     NewTopic,
+    RegainTopics,
     Result,
     TopicCreated,
     TopicDeleted,
     TopicRef,
 )
-from duramen.machines.metadata.image import MetadataImage
-from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, NO_TOPIC_ID, OFFSETS_TOPIC, SINK_TOPICS
+from duramen.machines.metadata.image import UNASSIGNED_DIRECTORY, MetadataImage, PartitionImage
+from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, NO_TOPIC_ID, OFFSETS_TOPIC, SINK_TOPICS, TopicId
 
 MAX_NAME_LENGTH: Final = 249
 MAX_CONFIG_VALUE: Final = 32_767
@@ -193,6 +194,28 @@ def _creation_records(image: MetadataImage, topic: NewTopic, assignments: Iterab
         yield codec.topic_config(topic.name, key, value)
     for index, replicas in assignments:
         yield _new_partition(image, topic.topic_id, index, replicas)
+
+
+def regain_topics(image: MetadataImage, command: RegainTopics) -> tuple[list[LogRecord], tuple[TopicId, ...]]:
+    """Records of topics and partitions that are lost from the log, and their topics' ids."""
+    times = Counter(topic.name for topic in command.topics)
+    nodes = (command.node_id,)
+    records: list[LogRecord] = []
+    regained = []
+    for topic in command.topics:
+        known = image.topics_by_id.get(topic.topic_id)
+        if times[topic.name] > 1 or image.topics.get(topic.name) is not known or name_problem(topic.name) is not None:
+            continue
+        regained.append(topic.topic_id)
+        if known is None:
+            records.append(codec.topic(topic.name, topic.topic_id))
+            records.extend(codec.topic_config(topic.name, key, value) for key, value in topic.configs)
+        for index in range(0 if known is None else len(known.partitions), len(topic.epochs)):
+            state = PartitionImage(
+                command.node_id, topic.epochs[index], 0, nodes, nodes, directories=(UNASSIGNED_DIRECTORY,)
+            )
+            records.append(codec.partition_state(topic.topic_id, index, state))
+    return records, tuple(regained)
 
 
 def _new_partition(image: MetadataImage, topic_id: bytes, index: int, replicas: Sequence[int]) -> LogRecord:
