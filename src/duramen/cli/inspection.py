@@ -44,6 +44,7 @@ from duramen.storage.segment import (
     parse_name,
 )
 from duramen.storage.snapshot_files import parse_snapshot_name, read_snapshot
+from duramen.storage.swapping import STRAY, strays
 from duramen.storage.vouching import (
     MISSING,
     compare_identity,
@@ -321,6 +322,8 @@ def _verify_side_files(
 
     A checkpoint writes a snapshot before it moves the recovery point there: beyond `synced` a crash may have cut it.
     """
+    for name in strays(disk, path, clean=synced is None):
+        findings.append(Finding("damage", posixpath.join(path, name), 0, 0, -1, STRAY))
     for name in disk.list_directory(path):
         inside = posixpath.join(path, name)
         sound, kind = True, "index"

@@ -262,7 +262,7 @@ def dump(path: str, open_records: bool, first: int, count: int | None, as_json: 
 
 
 def _segment_files(path: str) -> Iterator[str]:
-    if path.endswith(".log") or ".log.dropped-" in posixpath.basename(path):
+    if path.endswith(".log") or any(each in posixpath.basename(path) for each in (".log.dropped-", ".log.swap")):
         yield path
         return
     try:

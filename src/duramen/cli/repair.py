@@ -44,8 +44,10 @@ from duramen.storage.forgoing import (
 from duramen.storage.journal_reader import read_journal
 from duramen.storage.journal_salvage import JournalLoss, survey_journal
 from duramen.storage.losses import LOST
-from duramen.storage.repairing import DROPPED, Action, Repair, survey
+from duramen.storage.putting_aside import free_path, side_path
+from duramen.storage.repairing import DROPPED, MOVED, RESTORED, Action, Repair, survey
 from duramen.storage.segment import log_name
+from duramen.storage.swapping import STRAY, strays
 from duramen.storage.vouching import forget_segments
 
 DEFAULT_DIRECTORY = "./duramen-data"
@@ -143,6 +145,11 @@ def survey_log(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
     repair = survey(disk, path, name, known.end_offset, known.point, known.least_end, missing=known.missing)
     if known.foretold is not None:
         _leave_to_recovery(repair, known.foretold)
+    if disk.exists(repair.path):
+        clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
+        for each in strays(disk, repair.path, clean=clean):
+            side = free_path(disk, side_path(path, name, each))
+            repair.removals.append(Action(MOVED, posixpath.join(repair.path, each), 0, 0, -1, -1, STRAY, side))
     if repair.segments:
         first, end = repair.segments[0], repair.segments[-1].next_offset
         begin = max(known.start_offset, first.base_offset)
@@ -363,8 +370,8 @@ def _print(found: DirectoryRepair) -> None:
     if found.recovers:
         click.echo(f"{found.path} was not stopped cleanly: its journal is recovered first")
     for action in found.actions:
-        where = f" bytes {action.start}..{action.end}" if action.kind != "removed" else ""
-        offsets = ""
+        where = f" bytes {action.start}..{action.end}" if action.kind in (RESTORED, DROPPED) else ""
+        offsets = f"; it goes to {action.side_file}" if action.kind == MOVED else ""
         if action.kind == DROPPED:
             last = "?" if action.last_offset < 0 else action.last_offset
             offsets = f"; offsets {action.first_offset}..{last} become a gap" if action.first_offset >= 0 else ""

@@ -33,6 +33,7 @@ from duramen.storage.segment import (
     parse_name,
 )
 from duramen.storage.segment_loading import Walk, check_gap, closed_indexes_fit, load_active, load_rolled
+from duramen.storage.swapping import STRAY
 
 if TYPE_CHECKING:
     from duramen.storage.log import Log
@@ -119,7 +120,7 @@ def _present(log: Log, *, ours: bool, clean: bool) -> dict[int, set[str]]:
             log.disk.remove(posixpath.join(log.path, name))
             removed = True
         elif name.endswith(".swap") and ours:
-            raise CorruptLogError(posixpath.join(log.path, name), 0, 0, "a damaged segment could not be swapped in")
+            raise CorruptLogError(posixpath.join(log.path, name), 0, 0, f"{STRAY}; `duramen log repair` puts it aside")
         elif name.endswith(".swap"):
             raise StorageError(
                 f"{posixpath.join(log.path, name)}: a compaction was interrupted; start and cleanly stop the Kafka "

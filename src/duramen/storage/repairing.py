@@ -29,6 +29,7 @@ from duramen.storage.checkpoints import (
 from duramen.storage.index import decode_offset_index, decode_time_index
 from duramen.storage.losses import LOSSES, LOST, gap_behind, is_compacted
 from duramen.storage.producer_files import decode_kafka, decode_ours
+from duramen.storage.putting_aside import is_free_for, move_aside, side_path
 from duramen.storage.salvage import Landmarks, Patched, Run, Segment, flipped_bit, runs, without_doubtful
 from duramen.storage.seal import SEALING, blocks_hold, compute_seal, read_sides, sound_seal
 from duramen.storage.segment import (
@@ -57,14 +58,15 @@ _NO_END = 1 << 62
 _MOST_OFFSETS = 1 << 31
 """Of one segment: indexes have four bytes for them."""
 
-RESTORED, DROPPED, REMOVED = "restored", "dropped", "removed"
+RESTORED, DROPPED, REMOVED, MOVED = "restored", "dropped", "removed", "moved"
 
 
 class Action(NamedTuple):
     """One thing to do to a file. Bytes start..end of it.
 
-    kind: RESTORED (a flipped bit is turned back), DROPPED (bytes go to `side_file`; offsets first..last become a gap)
-    or REMOVED (a file that the next start makes again, or that speaks of a segment that is not there).
+    kind: RESTORED (a flipped bit is turned back), DROPPED (bytes go to `side_file`; offsets first..last become a gap),
+    REMOVED (a file that the next start makes again, or that speaks of a segment that is not there) or MOVED (a file
+    that is none of the log's becomes `side_file`).
     """
 
     kind: str
@@ -153,7 +155,10 @@ class Repair:
                 self._make_empty(segment.base_offset)
                 self.disk.sync_directory(self.path)
         for action in self.removals:
-            remove_file(self.disk, action.path)
+            if action.kind == MOVED:
+                move_aside(self.disk, action.path, action.side_file)
+            else:
+                remove_file(self.disk, action.path)
         if self.removals:
             self.disk.sync_directory(self.path)
 
@@ -512,9 +517,10 @@ class _Survey:
     def _side_file(self, source: File, run: Run) -> str:
         """A name that no other bytes have: what an earlier repair put aside stays."""
         name = f"{posixpath.basename(self._path)}.dropped-{run.start}"
-        path = posixpath.join(self._repair.directory, LOST, self._repair.name, name)
+        path = side_path(self._repair.directory, self._repair.name, name)
         number = 1
-        while not _is_free_for(self._repair.disk, path if number == 1 else f"{path}-{number}", source, run):
+        disk, start, end = self._repair.disk, run.start, run.end
+        while not is_free_for(disk, path if number == 1 else f"{path}-{number}", source, start, end):
             number += 1
         return path if number == 1 else f"{path}-{number}"
 
@@ -534,21 +540,6 @@ class _Known(NamedTuple):
     entries: dict[int, int]
     landmarks: Landmarks | None
     is_growing: bool
-
-
-def _is_free_for(disk: Disk, path: str, source: File, run: Run) -> bool:
-    """Whether there is no such file, or it holds just these bytes: a repair was cut short behind it."""
-    try:
-        file = disk.open(path)
-    except FileNotFoundError:
-        return True
-    try:
-        return file.size() == run.end - run.start and all(
-            file.pread(_COPY_BYTES, at) == source.pread(min(_COPY_BYTES, run.end - run.start - at), run.start + at)
-            for at in range(0, run.end - run.start, _COPY_BYTES)
-        )
-    finally:
-        file.close()
 
 
 def _readable_seal(disk: Disk, path: str, size: int) -> bool:

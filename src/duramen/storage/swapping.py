@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final, cast
 
 from duramen.errors import CorruptLogError, StorageError
@@ -36,6 +37,7 @@ from duramen.wire.seal import decode_seal
 
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
+STRAY: Final = "it is no compacted segment: a copy, or left by a compaction"
 _BESIDE: Final = (INDEX, TIME_INDEX, TXN_INDEX, SEAL)
 
 
@@ -99,13 +101,48 @@ def settle(disk: Disk, path: str) -> bool:
     # Also where the segment itself is gone: no side file of it may stay when nothing tells of the swap any more.
     bases = {each[0] for each in map(parse_name, names) if each is not None and each[1] in SUFFIXES}
     for base in sorted(staged):
-        if LOG in staged[base] and SEAL in staged[base]:  # without the seal step 5 has begun
-            log, seal = (posixpath.join(path, file_name(base, suffix + SWAP)) for suffix in (LOG, SEAL))
-            end = _end_of(disk, log, seal, base)
+        end = _check_staged(disk, path, base, staged[base])
+        if SEAL in staged[base]:
             remove_replaced(disk, lambda: path, sorted(each for each in bases if base < each < end))
         unstage(disk, path, base)
     disk.sync_directory(path)
     return True
+
+
+def strays(disk: Disk, path: str, *, clean: bool) -> list[str]:
+    """Names of `.swap` files that no start puts in place: copies, or left by a swap that is damaged. OSError.
+
+    A clean stop leaves none at all; else they stay where `settle` finds that they are no compacted segment.
+    """
+    names = disk.list_directory(path)
+    found = [name for name in names if name.endswith(SWAP)]
+    if clean or not found:
+        return found
+    cleaned, staged = _with(names, CLEANED), _with(names, SWAP)
+    sound = set()
+    for base, suffixes in staged.items():
+        with suppress(CorruptLogError):
+            if LOG in suffixes or LOG not in cleaned.get(base, ()):
+                _check_staged(disk, path, base, suffixes)
+            sound.add(base)
+    return [name for name in found if (each := parse_name(name[: -len(SWAP)])) is None or each[0] not in sound]
+
+
+def _check_staged(disk: Disk, path: str, base: int, suffixes: Iterable[str]) -> int:
+    """The offset behind what a `.log.swap` holds, `base` where that is in place. CorruptLogError when it is no segment.
+
+    Where its seal is no `.swap` any more step 5 has begun, and that is the segment's by now. A copy that somebody made
+    has none: it must not take the place of the log.
+    """
+    if LOG not in suffixes:
+        return base
+    log = posixpath.join(path, file_name(base, LOG + SWAP))
+    if SEAL in suffixes:
+        return _end_of(disk, log, posixpath.join(path, file_name(base, SEAL + SWAP)), base)
+    seal = posixpath.join(path, file_name(base, SEAL))
+    if not disk.exists(seal):
+        raise CorruptLogError(log, 0, 0, f"{STRAY}; `duramen log repair` puts it aside", base)
+    return _end_of(disk, log, seal, base)
 
 
 def _with(names: list[str], ending: str) -> dict[int, list[str]]:

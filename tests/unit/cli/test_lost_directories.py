@@ -60,9 +60,9 @@ def lost(*, clean: bool, known: bool = True, behind: int = 0) -> tuple[CrashDisk
     return disk, records, log.end_offset
 
 
-def repaired(disk: CrashDisk) -> None:
+def repaired(disk: CrashDisk, code: int = 1) -> None:
     with patch.object(repair_command, "RealDisk", lambda: disk):
-        assert repair_command.command.callback("/data", None, None, False, False, True, True) == 1  # type: ignore[misc]
+        assert repair_command.command.callback("/data", None, None, False, False, True, True) == code  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
