@@ -31,6 +31,7 @@ from duramen.storage.segment import (
     Segment,
     file_name,
     parse_name,
+    sealed_sides,
 )
 from duramen.storage.segment_loading import Walk, check_gap, closed_indexes_fit, load_active, load_rolled
 from duramen.storage.swapping import STRAY
@@ -165,7 +166,11 @@ def _check_aborted(log: Log, present: dict[int, set[str]], limit: int) -> bool:
 
 
 def _lost_aborted(log: Log, present: dict[int, set[str]]) -> bool:
-    """Whether a segment that had a `.txnindex` at the newest producer snapshot of ours has none any more."""
+    """Whether a segment that had a `.txnindex` when it was sealed, or at our newest snapshot of producers, has none."""
+    for segment in log.segments:
+        sides = sealed_sides(segment) if TXN_INDEX not in present.get(segment.base_offset, ()) else None
+        if sides is not None and sides.txn_bytes:
+            return True
     for offset in reversed(log.snapshots):
         data = read_file(log.disk, posixpath.join(log.path, file_name(offset, PRODUCERS)))
         aborted = None if data is None else decode_aborted(data, Home(log.topic_id, log.tp.partition, offset))

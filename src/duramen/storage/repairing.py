@@ -548,11 +548,13 @@ def _readable_seal(disk: Disk, path: str, size: int) -> bool:
 
 
 def _is_as_sealed(disk: Disk, stem: str, suffix: str, content: bytes, size: int) -> bool:
-    """Whether an `.index` or `.timeindex` can be its segment's, of `size` bytes, and is the one that was sealed."""
+    """Whether one of `DERIVED` can be its segment's, of `size` bytes, and is the one that was sealed."""
     seal = sound_seal(disk, stem + SEAL)
     if seal is not None and seal.sides is not None and seal.length == size:
-        sums = seal.sides[:2] if suffix == INDEX else seal.sides[2:4]
-        return (len(content), crc32c(content)) == sums
+        at = 2 * DERIVED.index(suffix)
+        return (len(content), crc32c(content)) == seal.sides[at : at + 2]
+    if suffix == TXN_INDEX:
+        return True
     if suffix == INDEX:
         return decode_offset_index(content, size, 2**31) is not None
     return decode_time_index(content, 2**31) is not None
@@ -578,7 +580,7 @@ def _unreadable(disk: Disk, path: str, names: list[str], segments: list[SegmentR
             sound = decode_kafka(content) is not None
         elif name.endswith((SEAL, SEALING)):
             sound = segment is not None and _readable_seal(disk, inside, segment.size)
-        elif segment is not None and f".{suffix}" in (INDEX, TIME_INDEX):
+        elif segment is not None and f".{suffix}" in DERIVED:
             sound = _is_as_sealed(disk, posixpath.join(path, stem), f".{suffix}", content, segment.size)
         if not sound:
             what = "it is damaged; the next start makes it again"

@@ -262,7 +262,7 @@ class Segment:
     def _read_aborted(self) -> list[AbortedTransaction]:
         path = self.path_of(TXN_INDEX)
         data = read_file(self.disk, path)
-        if not data:
+        if data is None:
             return []
         if len(data) % _TXN_ENTRY.size:
             raise CorruptLogError(path, 0, len(data), "a partial entry", self.base_offset)

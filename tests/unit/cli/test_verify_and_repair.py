@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import posixpath
+import struct
 from collections import Counter
+from typing import Any
 
 import pytest
-from repair_world import Harm, Segments, filled, findings, opened, scribble
-from storage_workload import FIRST, append, checkpoint, commit, read_all, start
+from repair_world import TP, Harm, Segments, filled, findings, opened, scribble
+from storage_workload import FIRST, append, checkpoint, commit, housekeep, read_all, small, start
 
 from duramen.cli.findings import PartitionReport
 from duramen.cli.inspection import verify_directory
@@ -16,7 +18,7 @@ from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk
 from duramen.storage.logconfig import PlainLogConfig
 from duramen.storage.repairing import DROPPED
-from duramen.wire.batch import parse_header
+from duramen.wire.batch import ABORT, build_batch, build_marker, parse_header
 
 Ranges = list[tuple[int, int]]
 
@@ -185,3 +187,87 @@ def test_an_index_that_is_not_what_was_sealed_is_made_again_behind_a_repair(suff
     assert read_all(log) == records
     directory.close(clean=True)
     assert findings(disk) == []
+
+
+@pytest.mark.parametrize("rolled_back", [True, False])
+@pytest.mark.parametrize("harm", ["flipped", "emptied", "longer", "gone"])
+def test_a_list_of_rolled_back_transactions_that_is_not_what_was_sealed_is_made_again(
+    rolled_back: bool, harm: str
+) -> None:
+    """Verify ended with 1 for ever; and where the file was empty, readers of committed records got the others, too."""
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, small())
+    log.assign_epoch(0)
+    for number in range(30):
+        append(log, b"v" * 300)
+        if number in (2, 4) and rolled_back:
+            of: dict[str, Any] = {"base_offset": log.end_offset, "leader_epoch": 0}
+            batch = build_batch(
+                [(None, b"x", [], 1000)], producer_id=1, producer_epoch=0, base_sequence=number // 2 - 1,
+                transactional=True, **of,
+            )  # fmt: skip
+            log.append(batch, parse_header(memoryview(batch)), 1000)
+            marker = build_marker(1, 0, ABORT, 0, 1000, base_offset=log.end_offset, leader_epoch=0)
+            log.append(marker, parse_header(memoryview(marker)), 1000)
+        commit(directory)
+    checkpoint(directory)
+    housekeep(directory)
+    told = log.aborted(0, log.end_offset)
+    assert len(told) == 2 * rolled_back
+    directory.close(clean=True)
+    assert findings(disk) == []
+    path = "/data/first-0/00000000000000000000.txnindex"
+    content = disk.contents().get(path, b"")
+    entry = struct.pack(">hqqqq", 0, 9, 1, 2, 1)
+    harmed = {
+        "flipped": content[:9] + bytes(each ^ 1 for each in content[9:10]) + content[10:],
+        "emptied": b"",
+        "longer": content + entry,
+    }
+    if harm == "gone":
+        if not rolled_back:
+            return
+        disk.remove(path)
+        disk.sync_directory("/data/first-0")
+    else:
+        rewritten(disk, path, harmed[harm] if content or harm != "flipped" else entry)
+    if findings(disk):
+        apply(disk, survey_directory(disk, "/data"))
+    else:
+        assert (rolled_back, harm) == (False, "emptied")
+    directory, log = opened(disk)
+    assert log.aborted(0, log.end_offset) == told
+    directory.close(clean=True)
+    assert findings(disk) == []
+    directory, log = opened(disk)
+    assert log.aborted(0, log.end_offset) == told
+
+
+@pytest.mark.parametrize("harm", ["emptied", "gone"])
+def test_rolled_back_transactions_are_not_shown_where_nothing_was_repaired(harm: str) -> None:
+    """An empty list was believed."""
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TP, FIRST, small())
+    log.assign_epoch(0)
+    batch = build_batch(
+        [(None, b"x", [], 1000)], base_offset=0, leader_epoch=0, producer_id=1, producer_epoch=0, base_sequence=0,
+        transactional=True,
+    )  # fmt: skip
+    for data in (batch, build_marker(1, 0, ABORT, 0, 1000, base_offset=1, leader_epoch=0)):
+        log.append(data, parse_header(memoryview(data)), 1000)
+    for _ in range(30):
+        append(log, b"v" * 300)
+        commit(directory)
+    checkpoint(directory)
+    housekeep(directory)
+    directory.close(clean=True)
+    path = "/data/first-0/00000000000000000000.txnindex"
+    if harm == "gone":
+        disk.remove(path)
+        disk.sync_directory("/data/first-0")
+    else:
+        rewritten(disk, path, b"")
+    directory, log = opened(disk)
+    assert log.aborted(0, log.end_offset) == [(1, 0)]
