@@ -61,6 +61,26 @@ def test_stops_cleanly(serve: Serve, with_signal: signal.Signals) -> None:
     assert "Traceback" not in node.log()
 
 
+@only_duramen
+def test_a_stop_that_fails_says_so(tmp_path: Path) -> None:
+    """It ended with 0, as a clean one does."""
+    node = Served(tmp_path)
+    node.start()
+    try:
+        in_the_way = node.data / ".kafka_cleanshutdown.tmp"
+        in_the_way.mkdir()
+        assert node.stop() == 1
+        last = node.log().splitlines()[-1]
+        assert last.startswith("duramen: not stopped cleanly, ")
+        assert last.endswith(f"{in_the_way}: Is a directory")
+        assert not (node.data / ".kafka_cleanshutdown").exists()
+        in_the_way.rmdir()
+        node.start()
+        assert node.stop() == 0
+    finally:
+        node.kill()
+
+
 def test_serving_loads_nothing_heavy(serve: Serve, tmp_path: Path) -> None:
     """Asked of the running process itself, after it has served a request."""
     spy = tmp_path / "spy"

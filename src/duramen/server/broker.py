@@ -127,6 +127,8 @@ class Broker:
         self.advertised_addresses: list[Endpoint] = []
         self.ready = False
         self.stopping = False
+        self.unclean: list[BaseException] = []
+        """Why the stop was not a clean one, when that is over."""
 
     # ---- start -----------------------------------------------------------------------------------------------
 
@@ -219,6 +221,9 @@ class Broker:
                 except (OSError, StorageError) as error:
                     # One directory; what it acknowledged is in its journal, from which the next start recovers it.
                     self.report("stop-failed", error=error)
+                    self.unclean.append(error)
+            if not self.unclean:  # of a directory that failed before
+                self.unclean += [each.journal.failed for each in self.store.directories if each.journal.failed]
             self.report("stopped")
             on_stopped()
 

@@ -29,7 +29,7 @@ _NO_DIRECTORY = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EROFS, errno.E
 
 
 def run(config: BrokerConfig, log_json: bool = False) -> int:
-    """Serve until SIGINT or SIGTERM; returns the exit code. Problems at start are one line on stderr and 1."""
+    """Serve until SIGINT or SIGTERM; returns the exit code. Problems at start and stop are one line on stderr and 1."""
     started = time.monotonic()
     gc.disable()
     raise_descriptor_limit()
@@ -77,6 +77,10 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
         broker.start(ready)
         pulse.start()
         loop.run()
+        if broker.unclean:
+            why = "; ".join(map(reason, broker.unclean))
+            sys.stderr.write(f"duramen: not stopped cleanly, the next start recovers what was acknowledged: {why}\n")
+            exit_code = 1
     except (OSError, DuramenError) as error:
         fail(error)
     finally:
@@ -110,6 +114,13 @@ def raise_descriptor_limit() -> None:
 def host_port(host: str, port: int) -> str:
     """As --bootstrap takes it: an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def reason(error: BaseException) -> str:
+    """What happened, behind the file that it is about."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def explain(error: BaseException, config: BrokerConfig) -> str:

@@ -100,6 +100,11 @@ def test_a_disk_that_fails_refuses_writes_and_serves_reads(operation: str, errno
     assert without_acks.closed
     # Nothing that was acknowledged is lost, and the next process goes on.
     disk.fault = None
+    stopped: list[bool] = []
+    server.broker.stop(lambda: stopped.append(True))
+    server.run()
+    assert stopped
+    assert server.broker.unclean
     disk.power_cut()
     disk.power_on()
     line = InProcess(disk).connect()
