@@ -9,6 +9,7 @@ from contextlib import closing
 
 from duramen.cli.findings import DirectoryReport, Finding, PartitionReport, damage_told
 from duramen.cli.known import NO_SNAPSHOT, KnownLog, known_logs, lost_beginning
+from duramen.cli.misplaced import MISPLACED, misplaced, without
 from duramen.cli.repair import readable, survey_log
 from duramen.cli.segment_check import NO_OFFSET, Replaced, SegmentCheck, Tick
 from duramen.errors import CorruptLogError, StorageError
@@ -65,6 +66,8 @@ def verify_directory(
     only: the name of the one partition directory to look at. decode: open every record, not only check the batches'
     checksums. StorageError when it is no data directory.
     """
+    in_the_way = misplaced(disk, path) if disk.exists(path) else []
+    disk = without(disk, in_the_way)
     meta, wrong = compare_identity(disk, path)
     if meta is None and any(what == MISSING for _, _, what in wrong):
         raise StorageError(f"{path} is no data directory: it has no {META_PROPERTIES}")
@@ -76,6 +79,7 @@ def verify_directory(
         )
         for name, made_again, what in wrong:
             report.findings.append(Finding("index" if made_again else "damage", name, 0, 0, -1, what))
+        report.findings += [Finding("damage", each, 0, 0, -1, MISPLACED) for each in in_the_way]
         report.scrub = read_progress(disk, path)
         with closing(read_journal(disk, path)) as journal:
             _verify_journal(disk, journal, report)

@@ -113,6 +113,8 @@ def printable(text: str) -> str:
 
 def reason(error: OSError) -> str:
     """What the operating system says, behind the file that it is about."""
+    if isinstance(error, IsADirectoryError) and error.filename:
+        return f"{error.filename} is a directory where a file belongs: move it away"
     said = ": ".join(str(part) for part in (error.filename, error.strerror) if part) or str(error)
     return said or type(error).__name__
 

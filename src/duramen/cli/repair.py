@@ -13,6 +13,7 @@ import click
 
 from duramen.cli.connection import sentence
 from duramen.cli.known import NO_SNAPSHOT, KnownLog, known_logs, lost_beginning
+from duramen.cli.misplaced import MISPLACED, misplaced, without
 from duramen.cli.output import human_bytes, plural, print_json, reason
 from duramen.cli.topic import confirm
 from duramen.errors import CorruptLogError, DuramenError, StorageError
@@ -112,6 +113,8 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
 
     StorageError when it is no data directory, or when the journal itself is damaged.
     """
+    in_the_way, real = misplaced(disk, path), disk
+    disk = without(disk, in_the_way)
     identity(disk, path)
     refuse_half_done(disk, path)
     with contextlib.closing(read_journal(disk, path)) as journal:
@@ -135,6 +138,11 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
             pass  # absent
         log = known.log(disk, path, name)
         repair = survey_log(disk, path, name, log)
+        repair.disk = real
+        for each in in_the_way:
+            if posixpath.dirname(each) == repair.path:
+                side = free_path(real, side_path(path, name, posixpath.basename(each)))
+                repair.removals.append(Action(MOVED, each, 0, 0, -1, -1, MISPLACED, side))
         found.repairs.append(repair)
         found.readable[name] = readable(repair, log)
     return found
@@ -210,6 +218,8 @@ def apply(disk: Disk, found: DirectoryRepair) -> None:
     checkpoint = found.checkpoint
     known = {} if checkpoint is None else {point.tp: (key[0], point) for key, point in checkpoint.logs.items()}
     for repair in found.repairs:
+        repair.move()
+    for repair in found.repairs:
         if not repair.actions:
             continue
         tp = parse_partition_name(repair.name)
@@ -282,6 +292,8 @@ def _repair(path: str, only: TopicPartition | str | None, *, dry_run: bool, yes:
         if found.actions and not dry_run:
             confirm(f"Repair {path}: {plural(len(found.actions), 'change')}?", yes)
             if found.recovers:
+                for repair in found.repairs:
+                    repair.move()  # what is none of the log's would end its recovery
                 lock.release()  # recovery takes it itself
                 _recover(disk, path)
                 lock = disk.lock(posixpath.join(path, LOCK))

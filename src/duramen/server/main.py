@@ -20,6 +20,7 @@ from duramen.server.broker import Broker
 from duramen.server.eventlog import EventLog
 from duramen.server.pulse import Pulse
 from duramen.server.world import real_world
+from duramen.storage.opening import IN_THE_WAY
 from duramen.version import VERSION
 
 GC_THRESHOLDS = (50_000, 5, 80)
@@ -145,6 +146,8 @@ def explain(error: BaseException, config: BrokerConfig) -> str:
             return f"no permission for {where}. Choose a directory you own (--set log.dirs=DIR) or a port above 1023"
         if error.errno in _NO_DIRECTORY and error.filename:
             return f"{error.filename}: {error.strerror}. Choose a directory that can be created: --set log.dirs=DIR"
+        if error.errno == errno.EISDIR:
+            return f"{error.filename} {IN_THE_WAY}, if it is a partition's; else move it away"
         if error.errno == errno.ENOSPC:
             return f"the disk of {', '.join(config.strings('log.dirs'))} is full. Free some space and start again"
     return str(error)

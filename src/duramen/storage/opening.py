@@ -22,6 +22,8 @@ from duramen.storage.recovery import filter_bases
 from duramen.storage.recovery_plan import LogKey, Point
 from duramen.storage.segment import log_name
 
+IN_THE_WAY = "is a directory where a file belongs: `duramen log repair` moves it to duramen-lost"
+
 
 class Offline(NamedTuple):
     """A partition that is on disk and not served. point: for the checkpoint, where it ends as far as that is known.
@@ -98,9 +100,12 @@ class Opening:
         except CorruptLogError as error:
             self._leave(error, end, expected)
         except OSError as error:
-            if error.errno != errno.EIO or (ready.recovery is not None and end is None):
+            if error.errno not in (errno.EIO, errno.EISDIR) or (ready.recovery is not None and end is None):
                 raise
-            self._leave(error, end, expected)  # a sector that cannot be read any more
+            why: Exception = error  # a sector that cannot be read any more
+            if error.errno == errno.EISDIR:
+                why = StorageError(f"{error.filename} {IN_THE_WAY}")
+            self._leave(why, end, expected)
         return self
 
     def _is_whole(self, log: Log, expected: int) -> None:

@@ -138,8 +138,14 @@ class Repair:
             return False
         return not any(segment.base_offset < other.base_offset < end for other in self.segments)
 
+    def move(self) -> None:
+        """Before all else: what is none of the log's goes out of its way. OSError."""
+        for action in self.removals:
+            if action.kind == MOVED and self.disk.exists(action.path) and not self.disk.exists(action.side_file):
+                move_aside(self.disk, action.path, action.side_file)
+
     def apply(self) -> None:
-        """Do it, durably at every step. OSError."""
+        """Do the rest, durably at every step. OSError."""
         for segment in self.segments:
             if segment.kept is not None:
                 self._put_aside(segment)
@@ -155,9 +161,7 @@ class Repair:
                 self._make_empty(segment.base_offset)
                 self.disk.sync_directory(self.path)
         for action in self.removals:
-            if action.kind == MOVED:
-                move_aside(self.disk, action.path, action.side_file)
-            else:
+            if action.kind == REMOVED:
                 remove_file(self.disk, action.path)
         if self.removals:
             self.disk.sync_directory(self.path)

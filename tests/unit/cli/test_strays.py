@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from random import Random
+
 import pytest
 from repair_world import Segments, filled, findings, opened
 from storage_workload import FIRST, read_all, start
@@ -76,3 +79,41 @@ def test_nothing_is_lost_behind_a_power_cut_in_any_call(which: str, clean: bool)
         directory, log = opened(disk)
         assert read_all(log) == records
         directory.close(clean=True)
+
+
+SUFFIXES = (".log", ".index", ".timeindex", ".seal", ".txnindex")
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("number", [1, -1])
+def test_a_directory_in_place_of_a_file_is_told_and_put_aside(suffix: str, clean: bool, number: int) -> None:
+    """The start, and each command, ended with "Is a directory"."""
+    disk = CrashDisk()
+    records, segments = filled(disk, clean=clean)
+    name, _, base = segments[number]
+    path = name.removesuffix(".log") + suffix
+    if disk.exists(path):
+        disk.remove(path)
+    put_directory(disk, path)
+    assert ("damage", path) in [(finding.kind, finding.path) for finding in findings(disk)]
+    moved = [action for action in survey_directory(disk, "/data").actions if action.kind == "moved"]
+    assert [action.path for action in moved] == [path]
+    copy = disk.copy(Random(1))
+    with contextlib.nullcontext() if clean else contextlib.suppress(IsADirectoryError):
+        assert all(path in str(left.error) for left in start(copy).offline.values())
+    repaired(disk, int(suffix == ".log"))
+    assert f"{moved[0].side_file}/inside" in disk.contents()
+    assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
+    directory, log = opened(disk)
+    lost = {n for loss in losses(disk, "/data") for n in range(loss["first_offset"], loss["last_offset"] + 1)}
+    assert read_all(log) == {offset: value for offset, value in records.items() if offset not in lost}
+    assert all(base <= offset < base + 12 for offset in lost)
+    directory.close(clean=True)
+    assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
+
+
+def put_directory(disk: CrashDisk, path: str) -> None:
+    disk.make_directories(path)
+    put(disk, f"{path}/inside", b"something")
+    disk.sync_directory(path.rpartition("/")[0])
