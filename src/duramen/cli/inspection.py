@@ -66,7 +66,7 @@ def verify_directory(
     only: the name of the one partition directory to look at. decode: open every record, not only check the batches'
     checksums. StorageError when it is no data directory.
     """
-    in_the_way = misplaced(disk, path) if disk.exists(path) else []
+    in_the_way = misplaced(disk, path)
     disk = without(disk, in_the_way)
     meta, wrong = compare_identity(disk, path)
     if meta is None and any(what == MISSING for _, _, what in wrong):
@@ -79,7 +79,8 @@ def verify_directory(
         )
         for name, made_again, what in wrong:
             report.findings.append(Finding("index" if made_again else "damage", name, 0, 0, -1, what))
-        report.findings += [Finding("damage", each, 0, 0, -1, MISPLACED) for each in in_the_way]
+        told = [each for each in in_the_way if only in (None, posixpath.basename(posixpath.dirname(each)))]
+        report.findings += [Finding("damage", each, 0, 0, -1, MISPLACED) for each in told]
         report.scrub = read_progress(disk, path)
         with closing(read_journal(disk, path)) as journal:
             _verify_journal(disk, journal, report)
