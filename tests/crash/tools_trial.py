@@ -20,7 +20,9 @@ from tests.crash.watched import Fault, WatchedDisk
 from duramen.cli import log as log_commands
 from duramen.cli import repair as repair_command
 from duramen.errors import DuramenError
+from duramen.model import METADATA_TOPIC, topic_id_text
 from duramen.storage import kinds
+from duramen.storage.checkpoints import encode_partition_metadata
 from duramen.storage.journal_format import ENTRY_MAGIC, HEADER_BLOCK, decode_entry, decode_part_header
 
 
@@ -28,9 +30,11 @@ def harmed(how: str) -> Session:
     """A directory with a flipped bit, lost bytes and damaged side files, and the session that wrote it.
 
     how: "unclean", with a batch that bypassed the journal and a partition that was just being made; "journal", and the
-    journal is damaged; "short", after a clean stop, and the last segment lost its end; "middle", and it lost a batch;
+    journal is damaged; "short", after a clean stop, and the last segment lost its end; "middle", and it lost a batch,
+    and a metadata log its beginning;
     "gone", as "short", with another log all of whose segments are missing, and a seal that is none; "again" as "short";
-    "lost" as "short", and "missing" as "unclean", with one or two other logs whose directories are gone.
+    "lost" as "short", and "missing" as "unclean", with one or two other logs whose directories are gone; "strays" as
+    "short", with a copy by the name of a swap and a directory by that of an index.
     """
     session = Session(1, WatchedDisk())  # type: ignore[arg-type]
     filled(session)
@@ -42,7 +46,7 @@ def harmed(how: str) -> Session:
         session.commit()
         if number == 3:
             session.checkpoint()
-    if how in ("short", "middle", "gone", "again", "lost"):
+    if how in ("short", "middle", "gone", "again", "lost", "strays"):
         session.stop()
     else:
         if how == "unclean":
@@ -78,12 +82,37 @@ def harmed(how: str) -> Session:
     file.close()
     if how == "journal":
         _damage_the_journal(disk)
+    if how == "strays":
+        _strays(disk, logs)
+    if how == "middle":
+        _without_beginning(disk)
     if how == "middle":
         disk.inner.open(logs[-1][:-4] + ".seal", create=True, write=True).close()  # type: ignore[attr-defined]
     for name in disk.contents():
         if name.endswith(".timeindex") and name.startswith(logs[1][:-4]):
             disk.damage(name, 3)  # type: ignore[attr-defined]
     return session
+
+
+def _strays(disk: Any, logs: list[str]) -> None:
+    index = logs[1][:-4] + ".index"
+    if disk.inner.exists(index):
+        disk.inner.remove(index)
+    disk.inner.make_directories(index)
+    _put(disk, f"{logs[0]}.swap", b"copy")
+
+
+def _without_beginning(disk: Any) -> None:
+    home = f"{DATA}/{METADATA_TOPIC}-0"
+    disk.inner.make_directories(home)
+    _put(disk, f"{home}/{5:020d}.log", b"")
+    _put(disk, f"{home}/partition.metadata", encode_partition_metadata(topic_id_text(b"w" * 16)))
+
+
+def _put(disk: Any, path: str, content: bytes) -> None:
+    file = disk.inner.open(path, create=True, write=True)
+    file.pwritev([content], 0)
+    file.close()
 
 
 def _damage_the_journal(disk: Any) -> None:
