@@ -14,12 +14,14 @@ from duramen.ports import Disk, File
 from duramen.storage.checkpoints import parse_partition_name, read_file
 from duramen.storage.index import decode_offset_index
 from duramen.storage.no_room import is_no_room, lacks_files
-from duramen.storage.salvage import Landing, chain_behind
 from duramen.storage.scan import crc_of, header_at, scan
 from duramen.wire.batch import CRC_START, BatchHeader
 
 MOST_FINDINGS = 1000
 """Findings a directory remembers; more are only counted."""
+
+MOST_WALKED = 8 << 20
+"""Bytes that are walked from damage to the next batch that an index names."""
 
 
 def way_out(failure: BaseException) -> str:
@@ -127,52 +129,62 @@ def indexed_positions(disk: Disk, path: str, bounds: tuple[int, int], size: int)
     return () if index is None else index.positions
 
 
+def around(
+    error: CorruptLogError, file: File, positions: Callable[[], Sequence[int]], bounds: tuple[int, int], size: int
+) -> tuple[CorruptLogError, int]:
+    """The error of this segment with the offsets that it concerns, and where the first sound batch behind it begins.
+
+    As it is, and -1, where that is not to be found. Reads from the disk; see `touched`.
+    """
+    if error.last_offset >= 0 or error.start >= error.end:
+        return error, -1
+    try:
+        first, last, behind = touched(file, positions(), bounds, size, error.start, error.end)
+    except (OSError, CorruptLogError):
+        return error, -1
+    return CorruptLogError(error.path, error.start, error.end, error.reason, first, last), behind
+
+
 def located(
     error: CorruptLogError, file: File, positions: Callable[[], Sequence[int]], bounds: tuple[int, int], size: int
 ) -> CorruptLogError:
-    """The error of this segment with the offsets of the batches that it touches, if they can be found.
+    """As `around`, the error alone."""
+    return around(error, file, positions, bounds, size)[0]
 
-    Reads from the disk; positions, bounds: see `offsets_between`.
+
+def touched(
+    file: File, positions: Sequence[int], bounds: tuple[int, int], size: int, start: int, end: int
+) -> tuple[int, int, int]:
+    """(first, last) offset of the batches that touch bytes start..end of a segment, and where the next one begins.
+
+    That is -1 where none behind them can be believed. positions: where batches begin that an index knows, ascending.
+    bounds: (base offset, next offset) of the segment. Headers in front of the range are believed; behind it the first
+    whole batch that the index names, and what begins in front of that where the headers say so, if whole batches lead
+    from there exactly to the named one or to the segment's end. Nothing is searched for: bytes in a value
+    may look like a batch. An index that leads nowhere widens the answer, it never narrows it.
     """
-    if error.last_offset >= 0 or error.start >= error.end:
-        return error
-    try:
-        first, last = offsets_between(file, positions(), bounds, size, error.start, error.end)
-    except (OSError, CorruptLogError):
-        return error
-    return CorruptLogError(error.path, error.start, error.end, error.reason, first, last)
+    following = bounds[1]
+    first = _first_damaged(file, positions, bounds, start)
+    named, base = _named_behind(file, positions, end, size, first + 1, following)
+    if named - end <= MOST_WALKED and file.size() >= named:
+        for at in (end, _begun_behind(file, positions, end, named)):
+            begun = _leads_to(file, at, named, first + 1, following) if end <= at < named else -1
+            if begun >= 0:
+                return first, begun - 1, at
+    if named < size:
+        return first, base - 1, named
+    return first, max(first, following - 1), -1
 
 
 def offsets_between(
     file: File, positions: Sequence[int], bounds: tuple[int, int], size: int, start: int, end: int
 ) -> tuple[int, int]:
-    """(first, last) offset of the batches that touch bytes start..end of a segment.
-
-    positions: where batches begin that an index knows, ascending. bounds: (base offset, next offset) of the segment.
-    Headers in front of the range are believed, those inside are not, and of those behind it one that begins where it
-    ends or that an index names, or from where batches lead there; an index that leads nowhere widens the answer, it
-    never narrows it.
-    """
-    following = bounds[1]
-    first = first_damaged(file, positions, bounds, start)
-    header = whole_at(file, end, size)
-    # Where the range ends a batch may begin.
-    if header is not None and first < header.base_offset <= following:
-        return first, header.base_offset - 1
-    behind = bisect_left(positions, end)
-    named = positions[behind] if behind < len(positions) else size
-    landing = Landing(size, following, following) if named >= size else Landing(named, 0, following)
-    found = chain_behind(file, end, landing, from_offset=first + 1, likely=begun_behind(file, positions, end, named))
-    if found is not None:
-        return first, found[1] - 1
-    header = header_at(file, named, size)
-    if header is not None and first < header.base_offset <= following:
-        return first, header.base_offset - 1
-    return first, max(first, following - 1)
+    """(first, last) offset of the batches that touch bytes start..end of a segment; see `touched`."""
+    return touched(file, positions, bounds, size, start, end)[:2]
 
 
-def first_damaged(file: File, positions: Sequence[int], bounds: tuple[int, int], start: int) -> int:
-    """The first offset that damage at byte `start` concerns; see `offsets_between`."""
+def _first_damaged(file: File, positions: Sequence[int], bounds: tuple[int, int], start: int) -> int:
+    """The first offset that damage at byte `start` concerns; see `touched`."""
     base, following = bounds
     before = bisect_left(positions, start)
     first = base
@@ -185,7 +197,21 @@ def first_damaged(file: File, positions: Sequence[int], bounds: tuple[int, int],
     return first
 
 
-def begun_behind(file: File, positions: Sequence[int], start: int, stop: int) -> int:
+def _named_behind(
+    file: File, positions: Sequence[int], start: int, size: int, from_offset: int, below: int
+) -> tuple[int, int]:
+    """(position, base offset) of the first whole batch from byte `start` on that an index names; `size`: none."""
+    for number in range(bisect_left(positions, start), len(positions)):
+        at = positions[number]
+        if at >= size or at - start > MOST_WALKED:
+            break
+        header = whole_at(file, at, size)
+        if header is not None and from_offset <= header.base_offset < below:
+            return at, header.base_offset
+    return size, below
+
+
+def _begun_behind(file: File, positions: Sequence[int], start: int, stop: int) -> int:
     """Where the first batch from byte `start` on begins, by what headers in front of it say; -1 where they do not."""
     before = bisect_left(positions, start)
     for at, _, ok in scan(file, positions[before - 1] if before else 0, stop, crc=False):
@@ -194,6 +220,20 @@ def begun_behind(file: File, positions: Sequence[int], start: int, stop: int) ->
         if not ok:
             break
     return -1
+
+
+def _leads_to(file: File, start: int, stop: int, from_offset: int, below: int) -> int:
+    """The base offset of the batch that begins at `start`, if whole ones from it on fill the bytes up to `stop`.
+
+    Else -1. Their offsets are from_offset..below.
+    """
+    base, end = -1, start
+    for at, header, ok in scan(file, start, stop, expect_offset=from_offset):
+        if not ok or header is None or header.next_offset > below:
+            return -1
+        base = header.base_offset if at == start else base
+        end = at + header.size
+    return base if end == stop else -1
 
 
 def whole_at(file: File, position: int, stop: int) -> BatchHeader | None:

@@ -60,18 +60,6 @@ class OffsetIndex:
         found = bisect_right(self.positions, limit)
         return self.positions[found - 1] if found else 0
 
-    def entry_behind(self, relative_offset: int, position: int) -> tuple[int, int] | None:
-        """(relative last offset, position) of the first entry behind a position that ends at the offset or later."""
-        return _entry_behind(self.offsets, self.positions, relative_offset, position)
-
-    def copy(self) -> OffsetIndex:
-        """What is in it now, on another thread than that which adds to it."""
-        copy = OffsetIndex()
-        copy.positions = self.positions[:]
-        copy.offsets = self.offsets[: len(copy.positions)]
-        del copy.positions[len(copy.offsets) :]
-        return copy
-
     def encode(self, first: int = 0) -> bytes:
         """Entries from number `first` on, as in the file."""
         both = array("i", bytes(OFFSET_ENTRY_SIZE * (len(self.offsets) - first)))
@@ -205,13 +193,6 @@ def _summed(index: OffsetIndex | TimeIndex, known: tuple[int, int]) -> tuple[int
     return len(index), crc32c(index.encode(entries), crc)
 
 
-def _entry_behind(
-    offsets: Sequence[int], positions: Sequence[int], relative_offset: int, position: int
-) -> tuple[int, int] | None:
-    number = max(bisect_left(offsets, relative_offset), bisect_right(positions, position))
-    return (offsets[number], positions[number]) if number < len(positions) else None
-
-
 def _ascends(values: array[int]) -> bool:
     return all(map(lt, values, values[1:]))
 
@@ -265,10 +246,6 @@ class StoredOffsetIndex:
         """(relative last offset, position) of the last indexed batch at or before `limit`; (-1, 0): none."""
         found = bisect_right(self.positions, limit)
         return (self._offsets[found - 1], self.positions[found - 1]) if found else (-1, 0)
-
-    def entry_behind(self, relative_offset: int, position: int) -> tuple[int, int] | None:
-        """As `OffsetIndex.entry_behind`."""
-        return _entry_behind(self._offsets, self.positions, relative_offset, position)
 
 
 class StoredTimeIndex:

@@ -9,14 +9,14 @@ whole batches in front of it are handed out first. A read that begins behind it 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, KafkaError
 from duramen.page_cache import DIRECT_BYTES
 from duramen.ports import Buffer, File, FileSpan
-from duramen.storage.behind import Stored, sound_behind
-from duramen.storage.damage import located
+from duramen.storage.damage import around, whole_at
 from duramen.storage.hot_window import Fetch, Recall
 from duramen.storage.index import OffsetIndex, StoredOffsetIndex
 from duramen.storage.read_buffers import COLD_BYTES, PREFETCH_BYTES, READ_AHEAD_BYTES, ReadBuffers
@@ -39,6 +39,10 @@ class ColdRead(NamedTuple):
     """Why it ends here, where that is for want of sound bytes; or what lies in front of it and was got around."""
 
 
+class _MisledError(CorruptLogError):
+    """What an index says, and what is there, differ: it may be either."""
+
+
 class ReadPlan(NamedTuple):
     """Everything a read of one segment needs to know, so that it can run on any thread."""
 
@@ -52,7 +56,7 @@ class ReadPlan(NamedTuple):
     index_file: File | None
     index_entries: int
     hint: int
-    """Start of a batch at or before the one wanted; -1: search the index file."""
+    """Start of a batch at or before the one wanted, or, where there is none, behind it; -1: search the index file."""
     offset: int
     end_offset: int
     max_bytes: int
@@ -65,6 +69,8 @@ class ReadPlan(NamedTuple):
     """Bytes that its first batch probably has: less would be read twice."""
     live_index: OffsetIndex | None = None
     """What the loop has in memory, and appends to."""
+    named: bool = False
+    """An index says so of the hint: it may be wrong, and what it names is not behind the one wanted."""
 
 
 class Pending:
@@ -147,8 +153,8 @@ class Pending:
         try:
             found = _extract_surely(plan, fetch)
         except CorruptLogError as error:
-            raise _located(plan, error) from None
-        self.found = found if found.damage is None else found._replace(damage=_located(plan, found.damage))
+            raise _around(plan, error)[0] from None
+        self.found = found if found.damage is None else found._replace(damage=_around(plan, found.damage)[0])
         return self.found
 
     def complete(self) -> int:
@@ -242,69 +248,95 @@ def _blocking(file: File | None) -> Callable[[int, int], bytes]:
 
 
 def _extract_surely(plan: ReadPlan, fetch: Fetch) -> ColdRead:
+    """Also where an index is wrong, and from behind damage that the way leads through."""
     try:
         return extract(plan, fetch, _blocking(plan.index_file))
     except CorruptLogError as error:
         met = error.with_traceback(None)  # which would keep the buffer
-    if plan.hint != 0 or plan.index_file is not None:
-        # The damage may be in the index alone: only a walk from the segment's first batch can tell.
+    for hint in _other_ways(plan, met):
         try:
-            return extract(plan._replace(hint=0, index_file=None, index_entries=0), fetch, _blocking(None))
+            way = plan._replace(hint=hint, named=hint > 0, index_file=None, index_entries=0)
+            read = extract(way, fetch, _blocking(None))
+            if not (isinstance(met, _MisledError) and _begins_behind(read, plan.offset)):
+                return read
+            break  # the index knows of what is not there any more
         except CorruptLogError as error:
-            nearer = met.path == plan.path and met.start > error.start
-            met = met if nearer else error.with_traceback(None)
-    found = _behind(plan, met, plan.offset)
-    if found is None or found[1] > plan.offset:
+            is_nearer = met.path == plan.path and met.start > error.start and not isinstance(met, _MisledError)
+            met = met if is_nearer else error.with_traceback(None)
+            if error.path == plan.path and error.start > hint:
+                break  # what was named is a batch, and damage is behind it
+    met, behind = _around(plan, met)
+    if behind < 0 or met.last_offset >= plan.offset:
         raise met
-    read = extract(plan._replace(hint=found[0]), fetch, _blocking(plan.index_file))
+    read = extract(plan._replace(hint=behind, named=False), fetch, _blocking(plan.index_file))
     return read if read.damage is not None else read._replace(damage=met)
 
 
-def _behind(plan: ReadPlan, error: CorruptLogError, offset: int) -> tuple[int, int] | None:
-    """See `sound_behind`; None also where the disk, or the index, keeps one from looking."""
-    if error.path != plan.path:
-        return None
-    bounds = (plan.base_offset, plan.next_offset)
-    try:
-        return sound_behind(Stored(plan.file, _index(plan), bounds, plan.size, plan.seal), error, offset)
-    except (OSError, CorruptLogError):
-        return None
+def _begins_behind(read: ColdRead, offset: int) -> bool:
+    return len(read.data) > 0 and parse_header(read.data, 0).base_offset > offset
 
 
-def _index(plan: ReadPlan) -> OffsetIndex | StoredOffsetIndex:
-    """What is known of where batches begin, for any thread."""
+def _other_ways(plan: ReadPlan, met: CorruptLogError) -> Iterator[int]:
+    """From where else to walk: an index may lead to no batch. From another one that it names in front of the damage,
+    and, when there is none there either, from the segment's first batch."""
+    if plan.hint >= 0 and not plan.named and not isinstance(met, _MisledError):
+        return
+    if met.path == plan.path:
+        try:
+            positions = _positions(plan)
+            number = bisect_left(positions, met.start) - 1
+            if number >= 0 and positions[number] > 0:
+                yield positions[number]
+        except CorruptLogError:
+            pass  # of the index
+    yield 0
+
+
+def _positions(plan: ReadPlan) -> Sequence[int]:
+    """What is known of where batches begin, on any thread. Where there is an index, CorruptLogError may come of it."""
     if plan.live_index is not None:
-        return plan.live_index.copy()
+        return plan.live_index.positions[:]
     if plan.index_file is not None:
-        return StoredOffsetIndex(_blocking(plan.index_file), plan.index_entries)
-    known = OffsetIndex()
-    if plan.hint > 0:
-        known.add(plan.offset - plan.base_offset, plan.hint)
-    return known
+        return StoredOffsetIndex(_blocking(plan.index_file), plan.index_entries).positions
+    return (plan.hint,) if plan.hint > 0 else ()
 
 
-def _located(plan: ReadPlan, error: CorruptLogError) -> CorruptLogError:
-    """With the offsets that are damaged, which are hardly ever the one that was asked for. Reads from the disk."""
+def _around(plan: ReadPlan, error: CorruptLogError) -> tuple[CorruptLogError, int]:
+    """With the offsets that are damaged, which are hardly ever the one that was asked for; see `around`."""
     if error.path != plan.path:
+        return error, -1
+
+    def positions() -> Sequence[int]:
+        return _positions(plan)
+
+    if plan.seal is None or error.start >= plan.seal.length:
+        error = _up_to_a_named(plan, error)
+    return around(error, plan.file, positions, (plan.base_offset, plan.next_offset), plan.size)
+
+
+def _up_to_a_named(plan: ReadPlan, error: CorruptLogError) -> CorruptLogError:
+    """Its end is what a damaged header says: the next batch that the index names may be nearer."""
+    try:
+        positions = _positions(plan)
+        behind = bisect_right(positions, error.start)
+        if behind == len(positions) or whole_at(plan.file, positions[behind], plan.size) is None:
+            return error
+        end = min(error.end, positions[behind])
+    except (OSError, CorruptLogError):
         return error
-    if plan.seal is None or error.start >= plan.seal.length:  # it ends where a damaged header says, or a header may end
-        behind = _behind(plan, error, -1)
-        if behind is not None and behind[0] > error.start:
-            error = CorruptLogError(error.path, error.start, behind[0], error.reason, error.offset)
-    bounds = (plan.base_offset, plan.next_offset)
-    return located(error, plan.file, lambda: _index(plan).positions, bounds, plan.size)
+    return CorruptLogError(error.path, error.start, end, error.reason, error.offset, error.last_offset)
 
 
 def extract(plan: ReadPlan, fetch: Fetch, read_index: ReadIndex) -> ColdRead:
     """The whole batches of a plan's segment, checked. Raises what `fetch` raises, CorruptLogError."""
     position = plan.hint
-    by_index = position < 0
-    if by_index:
+    by_index = position < 0 or plan.named
+    if position < 0:
         stored = StoredOffsetIndex(read_index, plan.index_entries)
         position = stored.position_for(plan.offset - plan.base_offset)
         by_index = position > 0
         if position >= plan.size:
-            raise CorruptLogError(plan.path, 0, plan.size, f"its index leads to byte {position}", plan.offset)
+            raise _MisledError(plan.path, 0, plan.size, f"its index leads to byte {position}", plan.offset)
     want = min(plan.max_bytes, plan.piece) + READ_AHEAD_BYTES
     source = _Source(plan, fetch)
     while True:
@@ -316,11 +348,11 @@ def extract(plan: ReadPlan, fetch: Fetch, read_index: ReadIndex) -> ColdRead:
         while inside + HEADER_SIZE <= len(data):
             header = _header(plan, data, inside, position + inside)
             if by_index and header.base_offset > plan.offset:
-                raise CorruptLogError(
+                raise _MisledError(
                     plan.path, position, position + header.size, "its index leads too far", header.base_offset
                 )
             if by_index and not _is_whole(source, data[inside:], position + inside, header):
-                raise CorruptLogError(
+                raise _MisledError(
                     plan.path, position, position + header.size, "its index leads to no batch", plan.offset
                 )
             by_index = False
@@ -387,7 +419,7 @@ def _leap(plan: ReadPlan, read_index: ReadIndex, data: memoryview, position: int
             header = _header(plan, data, inside, at)
             if inside + header.size <= len(data) and plan.offset < header.base_offset < plan.end_offset:
                 if header.last_offset != plan.base_offset + last or not check_crc(data[inside:], header):
-                    raise CorruptLogError(plan.path, at, at + header.size, "its index leads to no batch", plan.offset)
+                    raise _MisledError(plan.path, at, at + header.size, "its index leads to no batch", plan.offset)
                 return inside, header.base_offset
     return 0, plan.offset
 

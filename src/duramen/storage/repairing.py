@@ -30,7 +30,16 @@ from duramen.storage.index import decode_offset_index, decode_time_index
 from duramen.storage.losses import LOSSES, LOST, gap_behind, is_compacted
 from duramen.storage.producer_files import decode_kafka, decode_ours
 from duramen.storage.putting_aside import is_free_for, move_aside, side_path
-from duramen.storage.salvage import Landmarks, Patched, Run, Segment, flipped_bit, runs, without_doubtful
+from duramen.storage.salvage import (
+    Landmarks,
+    Patched,
+    Run,
+    Segment,
+    flipped_bit,
+    runs,
+    without_doubtful,
+    without_impostors,
+)
 from duramen.storage.seal import SEALING, blocks_hold, compute_seal, read_sides, sound_seal
 from duramen.storage.segment import (
     INDEX,
@@ -376,6 +385,7 @@ class _Survey:
                 bad += [(at, at + 1) for at in found.patches]  # damage, too, may look like one flipped bit
             if bad and known is not None:
                 pieces = without_doubtful(pieces, self._segment(known, stop, bad))
+            pieces = without_impostors(pieces, found.base_offset, {} if known is None else known.entries)
             if stop < found.size:
                 start = pieces.pop().start if pieces and not pieces[-1].headers else stop
                 pieces.append(Run(start, found.size, []))

@@ -8,10 +8,10 @@ back: no two such flips change the CRC-32C of a block in the same way.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from itertools import groupby
-from typing import NamedTuple, Protocol
+from itertools import groupby, pairwise
+from typing import NamedTuple
 
 from duramen.errors import KafkaError
 from duramen.ports import File
@@ -25,26 +25,9 @@ _POLYNOMIAL = 0x82F63B78
 _PAGE_BYTES = 4096
 _STRIDE_BYTES = 256
 """By which a flipped bit is looked for."""
-_SEARCH_BYTES = 64 << 20
-"""Read, at most, in the search for one chain, beside a few times the bytes that are searched."""
 
 Chain = list[tuple[int, BatchHeader]]
 """Positions and headers of batches that follow each other."""
-
-
-class Source(Protocol):
-    """What is searched."""
-
-    def pread(self, length: int, offset: int) -> bytes:
-        """As File.pread."""
-
-
-class Landing(NamedTuple):
-    """Where batches have to end to be believed: at byte `position`, with a next offset of lowest..highest."""
-
-    position: int
-    lowest: int
-    highest: int
 
 
 class Run(NamedTuple):
@@ -94,21 +77,37 @@ def runs(file: File, start: int, stop: int, *, from_offset: int, below: int) -> 
         if headers:
             yield Run(position, end, headers)
         if end < stop:
-            behind = next_batch(file, end, stop, from_offset=expected, below=below)
+            behind = next_batch(file, end, stop, from_offset=expected, below=below, doubt=False)
             yield Run(end, behind, [])
             end = behind
         position = end
 
 
-def next_batch(file: Source, start: int, stop: int, *, from_offset: int, below: int) -> int:
-    """Where the first sound batch behind byte `start` begins; `stop` when there is none."""
+def is_doubtful(start: int, end: int, expected: int, offset: int) -> bool:
+    """Whether what begins with `offset` at the end of damaged bytes start..end may be a part of the batch they were.
+
+    What was long enough for a batch had offsets, from `expected` on, so none behind it has the first of them. In its
+    records there may be what looks like one.
+    """
+    return end - start >= HEADER_SIZE and offset == expected
+
+
+def next_batch(file: File, start: int, stop: int, *, from_offset: int, below: int, doubt: bool = True) -> int:
+    """Where the first sound batch behind byte `start`, where damage begins, itself begins; `stop` when there is none.
+
+    from_offset: of what was at `start`. doubt: not one that `is_doubtful`.
+    """
     position = start + 1
     while position + HEADER_SIZE <= stop:
         chunk = file.pread(min(CHUNK_BYTES, stop - position), position)
         found = chunk.find(MAGIC, _MAGIC_AT)
         while found >= 0:
-            at = position + found - _MAGIC_AT
-            if at + HEADER_SIZE <= stop and _is_batch(file, at, stop, from_offset, below):
+            inside = found - _MAGIC_AT
+            at = position + inside
+            # Before anything else is read: a value may consist of what could be the magic byte.
+            offset = int.from_bytes(chunk[inside : inside + 8], "big", signed=True)
+            fits = from_offset <= offset < below and not (doubt and is_doubtful(start, at, from_offset, offset))
+            if fits and at + HEADER_SIZE <= stop and _is_batch(file, at, stop, from_offset, below):
                 return at
             found = chunk.find(MAGIC, found + 1)
         if position + len(chunk) >= stop or len(chunk) < HEADER_SIZE:
@@ -117,73 +116,12 @@ def next_batch(file: Source, start: int, stop: int, *, from_offset: int, below: 
     return stop
 
 
-class _TooMuchError(Exception):
-    """A search has read as much as it may."""
-
-
-class _Measured:
-    """A file of which so many bytes may be read: what only looks like batches could have each of them read anew."""
-
-    __slots__ = ("_file", "_left")
-
-    def __init__(self, file: Source, most: int) -> None:
-        self._file = file
-        self._left = most
-
-    def pread(self, length: int, offset: int) -> bytes:
-        self._left -= length
-        if self._left < 0:
-            raise _TooMuchError
-        return self._file.pread(length, offset)
-
-
-def chain_behind(
-    file: Source, start: int, landing: Landing, *, from_offset: int, likely: int = -1
-) -> tuple[int, int] | None:
-    """(position, base offset) of the first sound batch from byte `start` on; None where none is believed.
-
-    Bytes inside of a record may look like batches. So one is believed only where sound batches follow each other from
-    there to the landing, exactly. likely: where one may begin, looked at first. from_offset: none has an earlier one.
-    """
-    measured = _Measured(file, 4 * max(0, landing.position - start) + _SEARCH_BYTES)
-
-    def search(behind: int) -> int:
-        return next_batch(measured, behind, landing.position, from_offset=from_offset, below=landing.highest)
-
-    try:
-        if start <= likely < landing.position:
-            base, end = _landed(measured, likely, landing, from_offset)
-            if end < 0:
-                return likely, base
-        at = search(start - 1)
-        while at < landing.position:
-            base, end = _landed(measured, at, landing, from_offset)
-            if end < 0:
-                return at, base
-            at = search(max(at, end - 1))
-    except _TooMuchError:
-        pass
-    return None
-
-
-def _landed(file: Source, start: int, landing: Landing, from_offset: int) -> tuple[int, int]:
-    """(base offset of the first batch, end of the last sound one, -1: where they have to end)."""
-    first, end, reached = -1, start, from_offset
-    for at, header, ok in scan(file, start, landing.position, expect_offset=from_offset):
-        if not ok or header is None or header.next_offset > landing.highest:
-            return first, end
-        if at == start:
-            first = header.base_offset
-        end, reached = at + header.size, header.next_offset
-    return first, (-1 if end == landing.position and reached >= landing.lowest else end)
-
-
-def _is_batch(file: Source, at: int, stop: int, from_offset: int, below: int) -> bool:
+def _is_batch(file: File, at: int, stop: int, from_offset: int, below: int) -> bool:
     try:
         header = parse_header(file.pread(HEADER_SIZE, at))
     except KafkaError:
         return False
-    if at + header.size > stop or not from_offset <= header.base_offset < below or header.leader_epoch < -1:
+    if at + header.size > stop or header.leader_epoch < -1:
         return False
     first = next(scan(file, at, at + header.size, expect_offset=from_offset), None)
     return first is not None and first[2] and header.next_offset <= below
@@ -316,6 +254,20 @@ def without_doubtful(pieces: list[Run], segment: Segment) -> list[Run]:
     foreign = (at for chain in chains if chain[0][0] not in confirmed for at, _ in chain)
     pieces = _without(pieces, {at for at in foreign if segment.block_of(at) is not None})
     return _without(pieces, set(_misplaced(pieces, segment)))
+
+
+def without_impostors(pieces: list[Run], base: int, entries: Mapping[int, int]) -> list[Run]:
+    """Take out what `is_doubtful`, unless an index names it. base, entries: see `Segment`."""
+    expected, doubtful = base, set()
+    for run, behind in pairwise([*pieces, Run(0, 0, [])]):
+        if run.headers:
+            expected = run.headers[-1][1].next_offset
+            continue
+        for at, header in behind.headers:
+            if at in entries or not is_doubtful(run.start, at, expected, header.base_offset):
+                break
+            doubtful.add(at)
+    return _without(pieces, doubtful)
 
 
 def _misplaced(pieces: list[Run], segment: Segment) -> Iterator[int]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from storage_helpers import Bench, cold
 
 from duramen.errors import CorruptLogError
-from duramen.storage.salvage import Landing, chain_behind
-from duramen.storage.segment import Segment
+from duramen.storage.index import decode_offset_index
+from duramen.storage.segment import INDEX, Segment
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, batches, build_batch
 from duramen.wire.seal import BLOCK_BYTES
 
@@ -51,17 +53,40 @@ def answers(bench: Bench, offset: int) -> CorruptLogError | bytes:
     return data[at : at + header.size]
 
 
-def check_all(bench: Bench, whole: bytes, stored: Stored, bad: set[int]) -> None:
-    """Each offset of the first segment brings its own batch, but for those of the batches that begin at `bad`."""
-    damaged = [header for at, header in stored if at in bad]
+def check_all(bench: Bench, whole: bytes, stored: Stored, bad: set[int], *, headers: bool = False) -> None:
+    """Each offset of the first segment brings its own batch, but for those of the batches that begin at `bad`.
+
+    headers: of the last of them nobody can tell where it ended. So none is read up to one that the index names.
+    """
+    hidden = set(bad)
+    if headers:
+        named = next((at for at in named_in(bench.log.segments[0]) if at > max(bad)), segment_end(stored))
+        hidden |= {at for at, _ in stored if max(bad) < at < named}
+    damaged = [header for at, header in stored if at in hidden]
     for at, header in stored:
         for offset in range(header.base_offset, header.next_offset):
             found = answers(bench, offset)
-            if at not in bad:
+            if at not in hidden:
                 assert found == whole[at : at + header.size], offset
                 continue
             assert isinstance(found, CorruptLogError), offset
             assert (found.offset, found.last_offset) == (damaged[0].base_offset, damaged[-1].last_offset), offset
+
+
+def named_in(segment: Segment) -> list[int]:
+    """Where the batches begin that the index names."""
+    index = decode_offset_index(Path(segment.path_of(INDEX)).read_bytes(), segment.size, 1 << 30)
+    assert index is not None
+    return list(index.positions)
+
+
+def segment_end(stored: Stored) -> int:
+    at, header = stored[-1]
+    return at + header.size
+
+
+def is_in_header(stored: Stored, start: int, end: int) -> bool:
+    return any(at < end and start < at + HEADER_SIZE for at, _ in stored)
 
 
 def touching(stored: Stored, start: int, end: int) -> set[int]:
@@ -78,7 +103,7 @@ def test_without_a_seal_all_but_the_damaged_batch_is_read(tmp_path: Path, interv
     for number in (0, 17, 18, len(stored) - 1):
         at, _ = stored[number]
         overwrite(segment, at + inside, bytes(each ^ 0x55 for each in whole[at + inside : at + inside + 8]))
-        check_all(bench, whole, stored, {at})
+        check_all(bench, whole, stored, {at}, headers=inside in (8, 16))
         overwrite(segment, 0, whole)
     bench.close()
 
@@ -95,7 +120,10 @@ def test_with_a_seal_all_but_the_batches_in_the_bad_block_is_read(
     stored, whole = contents(segment), Path(segment.path).read_bytes()
     at = block * BLOCK_BYTES + inside
     overwrite(segment, at, bytes(each ^ 0x55 for each in whole[at : at + 120]))
-    check_all(bench, whole, stored, touching(stored, block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES))
+    bad = touching(stored, block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES)
+    lost = is_in_header(stored, at, at + 120)
+    known = any(at + 120 <= each < (block + 1) * BLOCK_BYTES for each in named_in(segment))
+    check_all(bench, whole, stored, bad, headers=lost and not known)
     bench.close()
 
 
@@ -107,7 +135,9 @@ def test_batches_in_a_value_are_never_served(tmp_path: Path, interval: int, seal
     def nested(number: int) -> bytes:
         first = 3 * number
         inner = [build_batch([(None, b"forged", [], 1)], base_offset=first + each, leader_epoch=0) for each in range(9)]
-        return b"y" * 500 + b"".join(inner)
+        # The last byte of the batch around it, its last record's number of headers, ends the last one of these.
+        last = build_batch([(None, b"forged", [], 1)] * 3, base_offset=first, leader_epoch=0)[:-1]
+        return b"y" * 500 + b"".join(inner) + last
 
     bench = make(tmp_path, interval, values=nested)
     if sealed:
@@ -121,88 +151,96 @@ def test_batches_in_a_value_are_never_served(tmp_path: Path, interval: int, seal
     else:
         bad = {stored[50][0]}
         overwrite(segment, stored[50][0], bytes(HEADER_SIZE))
-    check_all(bench, whole, stored, bad)
+    check_all(bench, whole, stored, bad, headers=True)
     bench.close()
 
 
-def test_two_damaged_places_hide_what_is_between_them_at_most(tmp_path: Path) -> None:
-    """Nothing vouches for what leads to neither a batch that the index names nor the segment's end."""
-    bench = make(tmp_path, 1 << 20, count=40)
+def test_behind_each_of_two_damaged_places_all_is_read(tmp_path: Path) -> None:
+    """From the next batch on that the index names, for nothing else says where one begins."""
+    bench = make(tmp_path, 4096, count=40)
     segment = bench.log.segments[0]
     stored, whole = contents(segment), Path(segment.path).read_bytes()
+    hidden = set()
     for number in (10, 20):
         overwrite(segment, stored[number][0], bytes(HEADER_SIZE))
-    for number, (at, header) in enumerate(stored):
+        named = next(at for at in named_in(segment) if at > stored[number][0])
+        hidden |= {at for at, _ in stored if stored[number][0] <= at < named}
+    assert len(hidden) < 6
+    for at, header in stored:
         found = answers(bench, header.last_offset)
-        if 10 <= number <= 20:
-            assert isinstance(found, CorruptLogError)
-            assert (found.offset, found.last_offset) == (stored[10][1].base_offset, stored[20][1].last_offset)
-        else:
-            assert found == whole[at : at + header.size]
+        assert found == whole[at : at + header.size] if at not in hidden else isinstance(found, CorruptLogError)
     bench.close()
 
 
-def test_behind_the_last_of_several_bad_blocks_all_is_read(tmp_path: Path) -> None:
+def test_behind_each_of_several_bad_blocks_all_is_read(tmp_path: Path) -> None:
     """In a bad block batches may have their CRCs, and lead to where they should: none of them is served."""
-    bench = make(tmp_path, 1 << 20)
+    bench = make(tmp_path, 4096)
     bench.seal()
     segment = bench.log.segments[0]
     stored, whole = contents(segment), Path(segment.path).read_bytes()
+    bad = set()
     for block in (1, 3):
         overwrite(segment, block * BLOCK_BYTES + 500, bytes(100))
+        bad |= touching(stored, block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES)
     for at, header in stored:
         found = answers(bench, header.base_offset)
-        if at + header.size <= BLOCK_BYTES or at >= 4 * BLOCK_BYTES:
-            assert found == whole[at : at + header.size], header.base_offset
-        else:
-            assert isinstance(found, CorruptLogError), header.base_offset
+        assert found == whole[at : at + header.size] if at not in bad else isinstance(found, CorruptLogError)
     bench.close()
 
 
 def test_damage_that_was_got_around_is_told(tmp_path: Path) -> None:
-    bench = make(tmp_path, 1 << 20, count=40)
+    bench = make(tmp_path, 4096, count=40)
     segment = bench.log.segments[0]
-    (start, damaged), (end, following) = contents(segment)[10:12]
+    stored = contents(segment)
+    start, damaged = stored[10]
     overwrite(segment, start, bytes(HEADER_SIZE))
+    named = next(at for at in named_in(segment) if at > start)
+    behind = next(header for at, header in stored if at == named)
     cold(bench)
-    read = bench.log.read(following.base_offset, 1, bench.log.end_offset, at_least_one=True)
+    read = bench.log.read(behind.base_offset, 1, bench.log.end_offset, at_least_one=True)
     [part] = read.parts
     part.run()
     part.complete()
     [told] = bench.log.take_notices()
-    assert (told.start, told.end) == (start, end)
-    assert (told.offset, told.last_offset) == (damaged.base_offset, damaged.last_offset)
+    assert told.start == start
+    assert (told.offset, told.last_offset) == (damaged.base_offset, behind.base_offset - 1)
     bench.close()
 
 
-class Counted:
-    """Bytes in memory as a file that counts what is read of them."""
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("value", [b"\x02" * 200_000, b"x" * 20_000])
+def test_a_fetch_at_damage_reads_what_is_near_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: bytes, sealed: bool
+) -> None:
+    """A consumer that stays there asks again and again: others, who also read from the disk, would wait for it."""
+    bench = Bench(tmp_path, segment_bytes=1 << 30)
+    while bench.log.active.size < 24 << 20:
+        bench.append(value)
+    bench.log.roll()
+    bench.fill(2)
+    bench.sync(full=True)
+    if sealed:
+        bench.seal()
+    segment = bench.log.segments[0]
+    at, header = contents(segment)[-3]
+    overwrite(segment, at + 8, bytes(60))
+    calls = []
+    kind = type(segment.open_file())
+    for name in ("pread", "read_cold", "read_back"):
+        whole = getattr(kind, name)
 
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.count = 0
+        def counted(self: object, what: int | memoryview, *more: int, whole: Any = whole, **named: Any) -> Any:
+            calls.append(what if isinstance(what, int) else len(what))
+            return whole(self, what, *more, **named)
 
-    def pread(self, length: int, offset: int) -> bytes:
-        self.count += length
-        return self.data[offset : offset + length]
-
-
-def test_a_search_among_what_looks_like_batches_has_an_end() -> None:
-    size = 1 << 19
-    head = bytearray(build_batch([(None, b"v", [], 1)], base_offset=5)[:HEADER_SIZE])
-    head[8:12] = (size // 2).to_bytes(4, "big")  # as if each went on for as long
-    source = Counted(bytes(head) * (size // HEADER_SIZE))
-    assert chain_behind(source, 0, Landing(size, 0, 100), from_offset=0) is None
-    assert source.count < 80 << 20
-
-
-def test_batches_that_end_elsewhere_are_not_believed() -> None:
-    made = [bytes(build_batch([(None, b"v" * each, [], 1)], base_offset=each)) for each in range(5)]
-    data = b"".join([bytes(100), *made])
-    whole = Landing(len(data), 5, 5)
-    assert chain_behind(Counted(data), 0, whole, from_offset=0) == (100, 0)
-    assert chain_behind(Counted(data), 0, whole, from_offset=0, likely=100 + len(made[0])) == (100 + len(made[0]), 1)
-    assert chain_behind(Counted(data), 0, Landing(len(data), 6, 6), from_offset=0) is None
-    assert chain_behind(Counted(data), 0, Landing(len(data), 0, 4), from_offset=0) is None
-    assert chain_behind(Counted(data + b"."), 0, Landing(len(data) + 1, 0, 9), from_offset=0) is None
-    assert chain_behind(Counted(data), 0, Landing(len(data) + 500, 0, 9), from_offset=0) is None
+        monkeypatch.setattr(kind, name, counted)
+    for offset in (header.base_offset, header.base_offset - 1, header.next_offset):
+        cold(bench)
+        calls.clear()
+        read = bench.log.read(offset, 1 << 20, bench.log.end_offset, at_least_one=True)
+        [part] = read.parts
+        with suppress(CorruptLogError):
+            part.run()
+        assert sum(calls) < 8 << 20, offset
+        assert len(calls) < 200, offset
+    bench.close()
