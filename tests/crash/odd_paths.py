@@ -316,8 +316,8 @@ def cold_compaction(run: Session) -> None:
     run.start()
     run.create(1, compacted=True)
     run.commit()
-    for _ in range(9):
-        run.put(1, 900, records=3)
+    for number in range(9):
+        run.put(1, 900, records=3, timeless=number < 3)
         run.commit()
     run.checkpoint()
     run.keep_house(NOW)

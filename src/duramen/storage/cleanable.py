@@ -102,14 +102,19 @@ def _is_overdue(log: Log, first_dirty: int, now_ms: int) -> bool:
     if oldest <= 0:
         return False
     dirty = [segment for segment in log.segments[:-1] if segment.next_offset > first_dirty]
-    return any(0 < _first_timestamp(segment) < oldest for segment in dirty)
+    return any(0 <= _first_timestamp(segment, now_ms) < oldest for segment in dirty)
 
 
-def _first_timestamp(segment: Segment) -> int:
-    """Greatest timestamp (ms) of the segment's first batch; -1 when it holds none. OSError."""
+def _first_timestamp(segment: Segment, now_ms: int) -> int:
+    """Greatest timestamp (ms) of the segment's first batch; -1 of a segment without one. OSError.
+
+    A batch that has none is as old as the last write to the file, but never from the future.
+    """
     if segment.first_timestamp < 0 and segment.size >= HEADER_SIZE:
         segment.first_timestamp = parse_header(segment.open_file().pread(HEADER_SIZE, 0)).max_timestamp
         segment.release_files()
+        if segment.first_timestamp < 0:
+            segment.first_timestamp = min(now_ms, segment.disk.modified_ms(segment.path))
     return segment.first_timestamp
 
 

@@ -80,6 +80,8 @@ def _expired(segment: Segment, now_ms: int, retention_ms: int) -> bool:
 def clock_set(log: Log, now_ms: int, by_ms: int) -> None:
     """The wall clock was set ahead, or back (negative), to `now_ms`: records without timestamps get no older by it."""
     for segment in log.segments:
+        if segment.max_timestamp < 0:
+            segment.first_timestamp = min(segment.first_timestamp, now_ms)
         if by_ms < 0 or 0 <= segment.stored_ms <= now_ms - by_ms:  # else it was written when the clock was right
             segment.stored_ms = min(segment.stored_ms + max(0, by_ms), now_ms)
 

@@ -17,7 +17,7 @@ from duramen.storage.checkpoints import decode_offsets
 from duramen.storage.housekeeping import SealSegment
 from duramen.storage.log import Log
 from duramen.storage.reads import Pending
-from duramen.storage.retention import removable_before
+from duramen.storage.retention import clock_set, removable_before
 from duramen.storage.segment import latest_ms
 from duramen.wire.batch import ABORT, DELETE_HORIZON, build_batch, build_marker, parse_header
 from duramen.wire.filtering import delete_horizon
@@ -184,6 +184,49 @@ def test_young_records_without_timestamps_are_left_alone_too(bench: Bench) -> No
     bench.now += HOUR - 1
     assert bench.take() is None
     bench.now += 1
+    bench.clean()
+    assert bench.left() == [(1, b"a", b"2")]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("timestamps", [(-1, -1), (-1, 10 * NOW), (0, 0)])
+def test_what_has_no_timestamp_is_cleaned_in_time_too(bench: Bench, timestamps: tuple[int, int], restart: bool) -> None:
+    """By when it was stored, and behind a restart by what its file says: it waited for the ratio, as in Kafka."""
+    bench.disk.wall_ms = lambda: bench.now
+    bench.config.min_cleanable_dirty_ratio = 1.0
+    bench.config.max_compaction_lag_ms = HOUR
+    for value, timestamp in zip((b"1", b"2"), timestamps, strict=True):
+        bench.put((b"a", value), timestamp=timestamp)
+    bench.roll()
+    bench.now += 1000
+    if restart:
+        bench.directory.close(clean=True)
+        bench.open()
+        bench.housekeep()
+    if timestamps != (0, 0):
+        bench.now += HOUR - 1000
+        assert bench.take() is None
+    bench.now += 1
+    bench.clean()
+    assert bench.left() == [(1, b"a", b"2")]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_nor_does_it_wait_for_years_when_the_clock_was_set_back(bench: Bench, restart: bool) -> None:
+    bench.disk.wall_ms = lambda: bench.now
+    bench.config.min_cleanable_dirty_ratio = 1.0
+    bench.config.max_compaction_lag_ms = HOUR
+    bench.put((b"a", b"1"), (b"a", b"2"), timestamp=-1)
+    bench.roll()
+    bench.now -= 100 * HOUR
+    if restart:
+        bench.directory.close(clean=True)
+        bench.open()
+        bench.housekeep()
+    else:
+        clock_set(bench.log, bench.now, -100 * HOUR)
+    assert bench.take() is None
+    bench.now += HOUR + 1
     bench.clean()
     assert bench.left() == [(1, b"a", b"2")]
 
