@@ -119,23 +119,36 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
 # ---- up to where compaction has been, by topic id
 
 
-def encode_cleaned(cleaned: Mapping[tuple[TopicId, int], int]) -> bytes:
-    """`duramen-cleaned`: what Kafka's cleaner-offset-checkpoint says, by topic id, for names are used again."""
-    lines = [f"{topic_id.hex()} {partition} {offset}" for (topic_id, partition), offset in sorted(cleaned.items())]
-    body = ("\n".join([f"{CLEANED} 1 {len(lines)}", *lines]) + "\n").encode()
+class Cleaned(NamedTuple):
+    """What passes leave behind of a log. offset: up to where they have looked; late_ms: see `Cleaner`."""
+
+    offset: int
+    late_ms: int = 0
+
+
+def encode_cleaned(cleaned: Mapping[tuple[TopicId, int], Cleaned]) -> bytes:
+    """`duramen-cleaned`: what Kafka's cleaner-offset-checkpoint says, by topic id, for names are used again; and more.
+
+    A line is "topic_id partition offset late_ms".
+    """
+    lines = [
+        f"{topic_id.hex()} {partition} {each.offset} {each.late_ms}"
+        for (topic_id, partition), each in sorted(cleaned.items())
+    ]
+    body = ("\n".join([f"{CLEANED} 2 {len(lines)}", *lines]) + "\n").encode()
     return body + f"crc {crc32c(body):08x}\n".encode()
 
 
-def decode_cleaned(content: bytes) -> dict[tuple[TopicId, int], int] | None:
-    """Inverse of `encode_cleaned`; None when it is damaged."""
+def decode_cleaned(content: bytes) -> dict[tuple[TopicId, int], Cleaned] | None:
+    """Inverse of `encode_cleaned`, also of version 1, without late_ms; None when it is damaged."""
     body, separator, tail = content.rpartition(b"crc ")
     if not separator or tail.strip() != f"{crc32c(body):08x}".encode():
         return None
     head, *lines = body.decode("ascii").splitlines()
-    if head != f"{CLEANED} 1 {len(lines)}":
+    if head not in (f"{CLEANED} 1 {len(lines)}", f"{CLEANED} 2 {len(lines)}"):
         return None
     words = [line.split(" ") for line in lines]
-    return {(bytes.fromhex(topic_id), int(partition)): int(offset) for topic_id, partition, offset in words}
+    return {(bytes.fromhex(topic_id), int(partition)): Cleaned(*map(int, rest)) for topic_id, partition, *rest in words}
 
 
 # ---- leader epochs of one partition

@@ -24,6 +24,7 @@ from duramen.storage.checkpoints import (
 )
 from duramen.storage.checkpoints import (
     CLEANER,
+    Cleaned,
     LogPoint,
     decode_cleaned,
     encode_cleaned,
@@ -195,22 +196,34 @@ class Cleaning:
             self._cleaner.statistics.bytes_read += copy.bytes_in
             self._cleaner.statistics.bytes_written += copy.bytes_out
             if copy.changed:
+                # Noted first, and as much again for the swap: who dies in it leaves a copy that nobody saw begin.
+                yield from self._note_late(2 * (self._steady_ms - began_ms))
                 swapped = yield from self._swap(group, target)
                 if not swapped:
                     return
-                self._cleaner.swapped(log, self._steady_ms - began_ms)
+                yield from self._note_late(self._steady_ms - began_ms)
             else:
                 yield partial(_drop, disk, log.path, target.base_offset)
             self._copy = None
+        if not rules.horizons and owed < 0:
+            owed = offsets.begun
+        yield from self._note(lambda: self._cleaner.cleaned_to(log, offsets, owed))
+        self._cleaner.passed(self._now_ms)
+        self.completed = True
+
+    def _note(self, job: Callable[[], Job]) -> Steps:
+        """Have a job run that writes what all passes share, when no other pass has one."""
         while self._cleaner.noting is not None and not self._cleaner.noting.over:
             yield None
         self._cleaner.noting = self
-        if not rules.horizons and owed < 0:
-            owed = offsets.begun
-        yield self._cleaner.cleaned_to(log, offsets, owed)
+        yield job()
         self._cleaner.noting = None
-        self._cleaner.passed(self._now_ms)
-        self.completed = True
+
+    def _note_late(self, late_ms: int) -> Steps:
+        """What a copy leaves out was there to be read so long behind its beginning. In whole seconds: seldom anew."""
+        late_ms = -(-late_ms // 1000) * 1000
+        if late_ms > self._cleaner.lateness(self.log):
+            yield from self._note(lambda: self._cleaner.was_late(self.log, late_ms))
 
     def _rules(self, seen_from: int) -> Rules:
         batches: dict[int, frozenset[int]] = {}
@@ -340,8 +353,8 @@ class Cleaner:
     unread: of them, those with a batch that cannot be looked into, and its offset; they are cleaned up to there.
     waits: for a checkpoint, without which there is nothing to do. noting: the pass that writes the files which
     all of them share, one after the other. holds: no pass is begun. late_ms: of each log, how long what a copy leaves
-    out was there to be read behind the beginning of that copy, from which delete horizons count: the longest since the
-    start. cleaned: see `seen_from`. within: where the next pass goes on in the batch at `cleaned`, which has more keys
+    out was there to be read behind the beginning of that copy, from which delete horizons count: the longest ever.
+    cleaned: see `seen_from`. within: where the next pass goes on in the batch at `cleaned`, which has more keys
     than fit into a map, and how often the log had been cut. owing: `cleaned` of logs whose last pass had no room for a
     delete horizon there.
     """
@@ -375,9 +388,11 @@ class Cleaner:
         ours = None if content is None else decode_cleaned(content)
         named = read_offsets(self.disk, posixpath.join(self.directory, CLEANER)) if ours is None else {}
         for key, log in self.logs.items():
-            offset = named.get(log.tp, -1) if ours is None else ours.get(key, -1)
+            offset, late_ms = Cleaned(named.get(log.tp, -1)) if ours is None else ours.get(key, Cleaned(-1))
             if log.start_offset <= offset <= log.end_offset:
                 self.cleaned[key] = offset
+            if late_ms:
+                self.late_ms[key] = late_ms
 
     def first_dirty(self, log: Log) -> int:
         """From where on no pass has looked at the log's keys."""
@@ -464,13 +479,16 @@ class Cleaner:
             cleaning.finish_swap()
 
     def take_checkpoint(self) -> Job:
-        """The job that writes down the first offset of each compacted log that is not cleaned, as of now. OSError."""
+        """The job that writes down what passes leave behind of each compacted log, as of now. OSError."""
         offsets: dict[TopicPartition, int] = {}
-        known: dict[LogKey, int] = {}
-        for key, offset in self.cleaned.items():
+        known: dict[LogKey, Cleaned] = {}
+        for key in {**self.cleaned, **self.late_ms}:
             log = self.logs.get(key)
             if log is not None:
-                known[key] = offsets[log.tp] = min(offset, log.end_offset)
+                offset = min(self.cleaned.get(key, -1), log.end_offset)
+                known[key] = Cleaned(offset, self.lateness(log))
+                if offset >= 0:
+                    offsets[log.tp] = offset
 
         def write() -> int:
             replace_file(self.disk, posixpath.join(self.directory, CLEANED_FILE), encode_cleaned(known))
@@ -509,9 +527,10 @@ class Cleaner:
                 self.within[key] = log.cuts, end
         return self.take_checkpoint()
 
-    def swapped(self, log: Log, late_ms: int) -> None:
-        """A copy was swapped in, so long after it was begun."""
+    def was_late(self, log: Log, late_ms: int) -> Job:
+        """A copy is swapped in so long after it was begun; the job that writes it down."""
         self.late_ms[log.topic_id, log.tp.partition] = max(late_ms, self.lateness(log))
+        return self.take_checkpoint()
 
     def lateness(self, log: Log) -> int:
         """How much longer than to their horizons the log's tombstones stay, for who reads from its beginning."""

@@ -356,33 +356,6 @@ def test_a_batch_that_no_pass_can_look_into_is_named_and_what_lies_before_it_is_
     assert bench.left() == [(4, b"a", b"5")]
 
 
-@pytest.mark.parametrize("segments", [1, 3])
-def test_who_reads_while_a_long_pass_runs_has_as_long_to_meet_the_tombstone_as_who_reads_behind_it(
-    bench: Bench, segments: int
-) -> None:
-    bench.config.segment_bytes = 600  # groups of one segment each
-    for number in range(segments):
-        bench.put((b"a", b"%d" % number), (b"b%d" % number, b"v" * 400))
-        bench.roll()
-    tombstone = bench.put((b"a", None), (b"b", b"v" * 400))
-    bench.roll()
-    cleaning = bench.take()
-    assert cleaning is not None
-    superseded_seen_ms = bench.now
-    while not cleaning.over:
-        if any(key == b"a" and value is not None for _, key, value in bench.left()):
-            superseded_seen_ms = bench.now
-        bench.now += 10 * 60_000
-        bench.step(cleaning)
-    assert superseded_seen_ms > NOW + HOUR
-    for now, still_there in ((superseded_seen_ms + HOUR, True), (superseded_seen_ms + 5 * HOUR, False)):
-        bench.now = now
-        bench.put((b"x", b"%d" % now))
-        bench.roll()
-        bench.clean()
-        assert ((tombstone, b"a", None) in bench.left()) is still_there
-
-
 def test_a_topic_made_again_while_a_swap_removes_files_of_the_deleted_one_keeps_its_own(bench: Bench) -> None:
     """The disk took its time for the first of them, and the new log has segments of the same names by then."""
     bench.config.segment_bytes = 100_000  # all becomes one group
