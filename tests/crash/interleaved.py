@@ -396,7 +396,7 @@ class Interleaved(Stepped):
         if some is None or some[0].cut is not None or len(self.reads) == READS:
             return
         log, promise = some
-        wanted = NOW + self.dice.randrange(0, log.end_offset + 2)
+        wanted = NOW + self.dice.randrange(0, self.now - NOW + log.end_offset + 2)
         first = log.start_offset
         written = promise.history(first, log.end_offset)
         lookup = log.time_lookup(wanted, log.end_offset)
@@ -409,7 +409,7 @@ class Interleaved(Stepped):
                 for base, header in ((base, parse_header(data)) for base, data in sorted(written.items()))
                 if header.max_timestamp >= 0
                 for offset in range(max(base, first), header.next_offset)
-                if NOW + offset >= wanted
+                if header.max_timestamp - (header.next_offset - 1 - offset) >= wanted
             )
             expected = next(stamped, None)
             if found is not None or lookup.rest < 0:

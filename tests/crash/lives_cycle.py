@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 
-from tests.crash.session import CLEANER, NOW, Session
+from tests.crash.session import CLEANER, Session, require_not_early
 
 from duramen.errors import DuramenError
 from duramen.sim.disk import CrashDisk
@@ -37,7 +37,7 @@ class Cycle(Session):
         self.trace: list[str] = []
         self.met: Counter[str] = Counter()
         self.next_topic = 1
-        self.now = NOW
+        self.disk.wall_ms = lambda: self.now
         self.nothing_under_way()
 
     def nothing_under_way(self) -> None:
@@ -48,7 +48,7 @@ class Cycle(Session):
         self.ran: list[tuple[Job, Exception | None]] = []
         self.cleaning: Cleaning | None = None
         self.cleaning_job: Callable[[], object] | None = None
-        self.leases: list[Lease] = []
+        self.leases: list[tuple[Log, Lease]] = []
         self._waiting.clear()
 
     def mark(self) -> None:
@@ -165,15 +165,20 @@ class Cycle(Session):
     def take_maintenance(self) -> None:
         """What is due."""
         asked = {log: self.promises[log.topic_id].start_asked for log in self.directory.logs.values()}
-        for log in asked:
-            promise = self.promises[log.topic_id]
-            promise.start_asked = max(promise.start_asked, log.end_offset)
         self.now += 1
+        starts = {log: log.start_offset for log in asked}
+        allowed = self.allow_retention(self.now)
         self.jobs += self.directory.take_maintenance(self.now)
+        require_not_early(allowed)
+        self.met["starts moved by retention"] += any(log.start_offset > start for log, start in starts.items())
         for log in self.directory.logs.values():
             promise = self.promises[log.topic_id]
             before = 0 if promise.cut_asked is None else asked[log]
             promise.start_asked = max(promise.start, log.start_offset, before)
+
+    def leased_from(self, log: Log, now_ms: int) -> list[int]:
+        """Of those that it knows."""
+        return [lease.from_offset for of, lease in self.leases if of is log and lease.expires_ms > now_ms]
 
     def keep_house_some(self) -> None:
         """Some parts of maintenance: seals, retention, removals, the journal's growth."""

@@ -267,11 +267,11 @@ class Steps(Cycle):
         """Hold what is behind an offset back from retention, or let it go."""
         some = self._some()
         if self.leases and self.dice.random() < 0.5:
-            self.leases.pop().release()
+            self.leases.pop()[1].release()
         elif some is not None:
             log = some[0]
             offset = self.dice.randrange(log.start_offset, log.end_offset + 1)
-            self.leases.append(log.lease(offset, self.now + self.dice.randrange(1, 5000)))
+            self.leases.append((log, log.lease(offset, self.now + self.dice.randrange(1, 5000))))
             self.met["leases"] += 1
 
     def look_up_time(self) -> None:
@@ -279,7 +279,7 @@ class Steps(Cycle):
         some = self._some()
         if some is not None and some[0].cut is None:
             log = some[0]
-            log.offset_for_timestamp(NOW + self.dice.randrange(0, log.end_offset + 2), log.end_offset)
+            log.offset_for_timestamp(NOW + self.dice.randrange(0, self.now - NOW + log.end_offset + 2), log.end_offset)
             log.max_timestamp_offset(log.end_offset)
             self.met["times looked up"] += 1
 

@@ -50,6 +50,7 @@ COVERED = (
     "maintenance: RenameSegments",
     "maintenance: SealSegment",
     "rolls",
+    "starts moved by retention",
     "starts raised",
     "times looked up",
     "topics deleted",

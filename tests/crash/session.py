@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from tests.crash.promises import LogPromise, Promises
+from tests.crash.promises import LogPromise, Promises, require
+from tests.crash.retention_oracle import allowed_start
 from tests.crash.tape import TapeDisk
 
 from duramen.errors import DuramenError, StorageError
@@ -93,6 +94,9 @@ class Session:
         self._sequences: dict[tuple[TopicId, int], int] = {}
         self._count = 0
         self.first_step = 0
+        self.now = NOW
+        self.stored_ms: dict[bytes, int] = {}
+        """When batches without timestamps were appended."""
 
     def start(self) -> None:
         """Open the directory."""
@@ -180,7 +184,7 @@ class Session:
                 b"k%d" % ((self._count + index) % 7),
                 None if tombstone else value,
                 (),
-                -1 if timeless else NOW + base + index,
+                -1 if timeless else self.now + base + index,
             )
             for index in range(records)
         ]
@@ -189,7 +193,9 @@ class Session:
         if producer >= 0:
             self._sequences[(log.topic_id, producer)] = sequence + records
         promise.queued.setdefault(base, []).append((promise.cuts_asked, data))
-        log.append(data, parse_header(data), NOW)
+        if timeless:
+            self.stored_ms[data] = self.now
+        log.append(data, parse_header(data), self.now)
         if promise.stable:
 
             def acknowledged() -> None:
@@ -285,11 +291,10 @@ class Session:
     def keep_house(self, now_ms: int) -> None:
         """Sealing, retention, removals, the journal's growth: two turns, since removals follow renames."""
         for _ in range(2):
-            for log in self.directory.logs.values():
-                promise = self.promises[log.topic_id]
-                promise.start_asked = max(promise.start_asked, log.end_offset)
+            allowed = self.allow_retention(now_ms)
             self.mark()
             jobs = self.directory.take_maintenance(now_ms)
+            require_not_early(allowed)
             for log in self.directory.logs.values():
                 promise = self.promises[log.topic_id]
                 promise.start_asked = log.start_offset
@@ -303,6 +308,20 @@ class Session:
                 else:
                     job.complete()
             self.commit()
+
+    def allow_retention(self, now_ms: int) -> dict[Log, int]:
+        """Log starts that retention may ask for now, which the ledger notes; as they are, if nothing may go."""
+        allowed = {}
+        for log in self.directory.logs.values():
+            promise = self.promises[log.topic_id]
+            leased = self.leased_from(log, now_ms)
+            allowed[log] = allowed_start(log, promise, now_ms, self.stored_ms, leased)
+            promise.start_asked = max(promise.start_asked, allowed[log])
+        return allowed
+
+    def leased_from(self, log: Log, now_ms: int) -> list[int]:
+        """Offsets from which on a lease holds the log."""
+        return []
 
     def compact(self, now_ms: int) -> None:
         """One pass of compaction, to its end; its jobs fail as the engine lets them fail."""
@@ -337,6 +356,12 @@ def commit(directory: LogDirectory) -> None:
     while (group := directory.take_group()) is not None:
         group.run()
         directory.journal.complete(group)
+
+
+def require_not_early(allowed: dict[Log, int]) -> None:
+    """No log starts behind what it may."""
+    for log, start in allowed.items():
+        require(log.start_offset <= start, f"{log.tp} starts at {log.start_offset}, retention may take it to {start}")
 
 
 def _started(promise: LogPromise, offset: int) -> None:

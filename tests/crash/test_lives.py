@@ -12,6 +12,8 @@ from tests.crash.lives_steps import STEPS, Steps
 from tests.crash.lives_sweep import Lives
 
 from duramen.sim.disk import CrashDisk, CrashFile
+from duramen.storage import retention
+from duramen.storage.log import Log
 from duramen.storage.recovery_plan import Plan, Point
 
 LIVES = 140
@@ -59,11 +61,29 @@ def start_that_stays_behind_a_cut() -> Iterator[None]:
         yield
 
 
+def retention_that_keeps(ms: float, length: float) -> AbstractContextManager[object]:
+    """Shares of `retention.ms` and `retention.bytes`."""
+    limits = retention._limits
+
+    def hasty(log: Log) -> tuple[int, int]:
+        retention_ms, retention_bytes = limits(log)
+        return max(-1, int(ms * (retention_ms + 1)) - 1), max(-1, int(length * (retention_bytes + 1)) - 1)
+
+    return patch.object(retention, "_limits", hasty)
+
+
+def retention_without_leases() -> AbstractContextManager[object]:
+    return patch.object(Log, "leased_from", lambda log, now_ms: None)
+
+
 PLANTED: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "the sync behind an acknowledgement": lambda: without_syncs_of(".part"),
     "the segments' syncs": lambda: without_syncs_of(".log"),
     "the syncs of names": without_syncs_of_names,
     "a start that goes back with the end": start_that_stays_behind_a_cut,
+    "a part of retention.ms": lambda: retention_that_keeps(0.5, 1),
+    "a part of retention.bytes": lambda: retention_that_keeps(1, 0.5),
+    "what a lease holds": retention_without_leases,
 }
 
 
