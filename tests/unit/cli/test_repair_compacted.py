@@ -1,0 +1,111 @@
+"""Compaction behind a repair: the batch without records that stands for a log's lost end is not in its way."""
+
+from __future__ import annotations
+
+import pytest
+from repair_world import Harm, filled, findings, opened
+from storage_workload import SmallSegments, checkpoint, commit, housekeep
+from test_repair_ends import END, HARMS, reached
+
+from duramen.cli.repair import apply, survey_directory
+from duramen.sim.disk import CrashDisk
+from duramen.storage.cleaner import CleanerSettings
+from duramen.storage.directory import LogDirectory
+from duramen.storage.log import Log
+from duramen.storage.losses import losses
+from duramen.wire.batch import build_batch, parse_header, records
+from reading import stored_batches
+
+NOW = 3_000_000
+
+
+class Compacted(SmallSegments):
+    """Cleaned whenever something is closed."""
+
+    cleanup_policy = frozenset({"compact"})
+    min_cleanable_dirty_ratio = 0.0
+
+
+def compacted(disk: CrashDisk) -> tuple[LogDirectory, Log]:
+    directory, log = opened(disk)
+    log.configure(Compacted(durability="stable", segment_bytes=4096, index_interval_bytes=256))
+    return directory, log
+
+
+def put(directory: LogDirectory, log: Log, key: bytes) -> None:
+    """One record in a segment that is closed behind it."""
+    rows = [(key, b"v", (), NOW)]
+    data = build_batch(rows, base_offset=log.end_offset, leader_epoch=log.epochs.latest)
+    log.append(data, parse_header(data), NOW)
+    close_segment(directory, log)
+
+
+def close_segment(directory: LogDirectory, log: Log) -> None:
+    commit(directory)
+    if log.active.size:
+        log.roll()
+    checkpoint(directory)
+    housekeep(directory)
+
+
+def clean(directory: LogDirectory) -> None:
+    cleaning = directory.cleaner.take(CleanerSettings(io_bytes=4096), NOW)
+    assert cleaning is not None
+    while not cleaning.over:
+        job = cleaning.take(NOW)
+        if job is None:
+            commit(directory)
+        else:
+            job()
+    assert cleaning.completed
+    assert not directory.cleaner.uncleanable
+
+
+def left(log: Log) -> list[tuple[int, bytes | None]]:
+    """Offset and key of every record."""
+    return [
+        (record.offset, record.key)
+        for header, view in stored_batches(log, log.start_offset, log.end_offset, 1 << 20)
+        for record in records(view, header, max_bytes=1 << 20)
+    ]
+
+
+@pytest.mark.parametrize("stop", ["clean", "kill"])
+@pytest.mark.parametrize("behind", [False, True], ids=["last", "followed"])
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_pass_goes_over_the_offsets_that_a_repair_told_lost(harm: Harm, behind: bool, stop: str) -> None:
+    """Also where they end what is closed; readers get to the end, and a start and `log verify` find nothing amiss."""
+    disk = CrashDisk()
+    _, segments = filled(disk)
+    harm(disk, segments)
+    apply(disk, survey_directory(disk, "/data"))
+    (lost,) = losses(disk, "/data")
+    kept = (lost["first_offset"] - 1, b"k")
+    directory, log = compacted(disk)
+    if behind:
+        put(directory, log, b"x")
+    else:
+        close_segment(directory, log)
+    clean(directory)
+    expected = [kept, (END, b"x")] if behind else [kept]
+    for key in (b"y", b"z"):
+        assert left(log) == expected
+        assert reached(log) == log.end_offset
+        expected.append((log.end_offset, key))
+        put(directory, log, key)
+        clean(directory)
+    assert left(log) == expected
+    if stop == "clean":
+        directory.close(clean=True)
+    else:
+        disk.kill()
+        disk.power_on()
+        directory, log = compacted(disk)
+        directory.close(clean=True)
+    assert findings(disk) == []
+    assert survey_directory(disk, "/data").actions == []
+    directory, log = compacted(disk)
+    assert left(log) == expected
+    assert reached(log) == log.end_offset
+    assert directory.recovery.damage == []
+    directory.close(clean=False)
