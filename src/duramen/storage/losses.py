@@ -28,6 +28,14 @@ def losses(disk: Disk, directory: str) -> list[dict[str, Any]]:
     return found
 
 
+def is_listed(disk: Disk, directory: str, name: str, first: int, last: int) -> bool:
+    """Whether a repair took these offsets out of this partition, in one piece."""
+    return any(
+        loss.get("partition") == name and loss["first_offset"] <= first and last <= loss["last_offset"]
+        for loss in losses(disk, directory)
+    )
+
+
 def is_compacted(disk: Disk, directory: str, name: str) -> bool:
     """Whether Kafka's or our compaction has been at work in this partition."""
     return parse_partition_name(name) in read_offsets(disk, posixpath.join(directory, CLEANER))
@@ -46,7 +54,4 @@ def gap_behind(disk: Disk, directory: str, name: str, end: int, following: int) 
     logs = () if checkpoint is None else checkpoint.logs.values()
     if any(point.tp == tp and following <= point.start_offset for point in logs):
         return None
-    for loss in losses(disk, directory):
-        if loss.get("partition") == name and loss["first_offset"] <= end and following - 1 <= loss["last_offset"]:
-            return None
-    return end, following - 1
+    return None if is_listed(disk, directory, name, end, following - 1) else (end, following - 1)

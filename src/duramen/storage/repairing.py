@@ -15,6 +15,7 @@ import json
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from duramen.ports import Disk, File
@@ -27,7 +28,7 @@ from duramen.storage.checkpoints import (
     replace_file,
 )
 from duramen.storage.index import decode_offset_index, decode_time_index
-from duramen.storage.losses import LOSSES, LOST, gap_behind, is_compacted
+from duramen.storage.losses import LOSSES, LOST, gap_behind, is_compacted, is_listed
 from duramen.storage.producer_files import decode_kafka, decode_ours
 from duramen.storage.putting_aside import is_free_for, move_aside, side_path
 from duramen.storage.salvage import (
@@ -191,7 +192,7 @@ class Repair:
             file.close()
 
     def _put_aside(self, segment: SegmentRepair) -> None:
-        """Copy what is dropped to side files and list it."""
+        """Copy what is dropped to side files and list it, once: a repair cut short may have had another reason."""
         dropped = [action for action in segment.actions if action.kind == DROPPED]
         lost = posixpath.join(self.directory, LOST)
         folder = posixpath.join(lost, self.name)
@@ -208,7 +209,9 @@ class Repair:
         self.disk.sync_directory(lost)
         path = posixpath.join(lost, LOSSES)
         known = read_file(self.disk, path) or b""
-        lines = b"".join(json.dumps(_as_json(self.name, action)).encode() + b"\n" for action in dropped)
+        listed = partial(is_listed, self.disk, self.directory, self.name)
+        new = [each for each in dropped if each.side_file or not listed(each.first_offset, each.last_offset)]
+        lines = b"".join(json.dumps(_as_json(self.name, action)).encode() + b"\n" for action in new)
         if lines not in known:
             replace_file(self.disk, path, known + lines)
         self.disk.sync_directory(self.directory)

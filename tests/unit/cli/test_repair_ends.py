@@ -57,7 +57,7 @@ def made_right(disk: CrashDisk, records: dict[int, bytes]) -> None:
     """All agree that the log ends where it did, and readers get there; also behind a start and an append."""
     assert findings(disk) == []
     assert survey_directory(disk, "/data").actions == []
-    (lost,) = {(each["first_offset"], each["last_offset"]) for each in losses(disk, "/data")}
+    (lost,) = [(each["first_offset"], each["last_offset"]) for each in losses(disk, "/data")]
     assert lost[1] == END - 1
     kept = {offset: value for offset, value in records.items() if offset < lost[0]}
     directory, log = opened(disk)

@@ -72,6 +72,21 @@ def test_what_an_earlier_repair_put_aside_stays_when_the_same_place_is_damaged_a
     directory.close(clean=True)
 
 
+def test_a_missing_segment_is_listed_once_by_a_repair_that_was_cut_short_anywhere() -> None:
+    """First as a gap between two segments, then, behind that loss, as one that the directory's own list has."""
+
+    def removed(disk: CrashDisk, segments: Segments) -> None:
+        for name in list(disk.contents()):
+            if name.startswith(segments[1][0].removesuffix("log")):
+                disk.remove(name)
+        disk.sync_directory("/data/first-0")
+
+    for _, disk, *_ in interrupted(removed):
+        assert repaired(disk) == set(range(10, 20))
+        assert [(loss["first_offset"], loss["last_offset"]) for loss in losses(disk, "/data")] == [(10, 19)]
+        assert findings(disk) == []
+
+
 @pytest.mark.parametrize("compacted", [False, True])
 @pytest.mark.parametrize("also", [False, True])
 def test_a_sealed_segment_whose_end_is_missing_is_a_loss_that_one_repair_tells(compacted: bool, also: bool) -> None:
