@@ -125,6 +125,8 @@ class Meant:
         self._ends = ends
         self._client = Client(cluster.bootstrap, timeout_s=cluster.timeout)
         self._losses = Losses(self._client, note)
+        self._at: dict[tuple[str, int], int] = {}
+        """Where partitions are read next that were gone on with behind a loss."""
         self._gone = False
         self._looks_at = time.monotonic() + LOOK_SECONDS
         try:
@@ -139,7 +141,12 @@ class Meant:
         if not any(message.error() is None or is_loss(message) for message in given):
             self._look()
             return given
-        kept, losses = self._patience.ask(lambda: self._losses.among(given, self._ends.assigned))
+        at = {place: self._at.get(place) for place in self._ends.assigned}
+        kept, losses = self._patience.ask(lambda: self._losses.among(given, at))
+        for message in kept if self._at else ():
+            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            if message.error() is None and topic is not None and partition is not None and offset is not None:
+                self._at[topic, partition] = offset + 1
         if losses.go_on:
             places = losses.go_on
             if losses.anew and not self._partitions:  # there may be more of them, or fewer
@@ -169,6 +176,7 @@ class Meant:
         left = self._ends.assigned if all_of_them else places.keys()
         gone = [TopicPartition(*place) for place in left]
         moved = [TopicPartition(*place, offset) for place, offset in places.items()]
+        self._at = {**{place: at for place, at in self._at.items() if place not in left}, **places}
         self._consumer.incremental_unassign(gone)
         self._ends.revoke(gone)
         self._consumer.incremental_assign(moved)

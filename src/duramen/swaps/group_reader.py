@@ -171,7 +171,7 @@ class GroupReader:
             losses = NO_LOSS
             if looked or any(message.error() is None or is_loss(message) for message in given):
                 self._learn()
-                given, losses = self._losses.among(given, self._active)
+                given, losses = self._losses.among(given, {each: self._at[each[1]].offset for each in self._active})
             out = [message for message in given if self._take(message)]
             self._handed |= {partition for message in out if (partition := message.partition()) is not None}
             if losses.go_on:

@@ -5,7 +5,7 @@ Records expire, are deleted, or go with their topic, of which another may have t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, Message
@@ -24,6 +24,22 @@ def is_loss(message: Message) -> bool:
     """Whether it says that its partition does not hold its offset; nothing more comes of that partition then."""
     error = message.error()
     return error is not None and error.code() in _LOST
+
+
+def _sought(loss: Message, given: Sequence[Message], at: int | None) -> int:
+    """The offset that the caller needs next, who has had all below `at` (None: unknown) and gets the other messages.
+
+    Not that of the loss: librdkafka may give it late, of where it was before it was told to go on elsewhere, perhaps in
+    a topic that is gone. A log that was cut off inside of what was read goes on where the loss says.
+    """
+    lost, error = loss.offset() or 0, loss.error()
+    if at is None:
+        return lost
+    for message in given:
+        same = (message.topic(), message.partition()) == (loss.topic(), loss.partition())
+        if same and message.error() is None:
+            at = max(at, (message.offset() or 0) + 1)
+    return min(at, lost) if error is not None and error.code() == KafkaError._LOG_TRUNCATION else at
 
 
 class Found(NamedTuple):
@@ -76,10 +92,11 @@ class Losses:
         """Positions in these topics are from now on meant in those that have the names today."""
         self._ids = {name: topic.topic_id for name, topic in existing(self._cluster, topics).items()} | self._ids
 
-    def among(self, given: list[Message], places: Collection[Where]) -> tuple[list[Message], Found]:
+    def among(self, given: list[Message], places: Mapping[Where, int | None]) -> tuple[list[Message], Found]:
         """The messages that are of the topics that are meant, and the losses that the others tell of.
 
-        places: what is read. This asks for the ids behind the messages: who has a record of a new topic finds its id.
+        places: what is read, and from which offset on, if that is known: the caller has had all below it. This asks for
+        the ids behind the messages: who has a record of a new topic finds its id.
         The same is found again until the reader has gone there, and it is `accept`ed.
         """
         found = existing(self._cluster, sorted({topic for topic, _ in places}))
@@ -87,9 +104,10 @@ class Losses:
         anew = {name: topic_id for name, topic_id in now.items() if self._ids.get(name, topic_id) != topic_id}
         wanted: dict[Where, int] = dict.fromkeys((where for where in places if where[0] in anew), 0)
         for message in given:
-            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            topic, partition = message.topic(), message.partition()
             if is_loss(message) and topic is not None and partition is not None and topic not in anew:
-                wanted |= {(topic, partition): offset or 0} if (topic, partition) in places else {}
+                where = topic, partition
+                wanted |= {where: _sought(message, given, places[where])} if where in places else {}
         kept = [message for message in given if message.topic() not in anew and not is_loss(message)]
         return kept, Found(self._nearest(wanted, found, anew), anew) if wanted else NO_LOSS
 

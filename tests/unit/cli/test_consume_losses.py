@@ -1,0 +1,52 @@
+"""`duramen consume` behind a loss: what librdkafka still tells of where it was before takes no records."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from tests.unit.swaps.test_group_reader import FakeCluster, Node, Taken
+from tests.unit.swaps.test_losses import Lost
+
+from duramen.cli import consume
+from duramen.cli.consume import Ends, Meant
+
+
+class Line:
+    """librdkafka's consumer: gives these answers in turn, and notes where it is told to go on."""
+
+    def __init__(self, *answers: list[Any]) -> None:
+        self.answers = list(answers)
+        self.went: list[list[tuple[int, int]]] = []
+
+    def consume(self, _count: int, _timeout: float) -> list[Any]:
+        return self.answers.pop(0)
+
+    def incremental_unassign(self, _places: list[TopicPartition]) -> None:
+        pass
+
+    def incremental_assign(self, places: list[TopicPartition]) -> None:
+        self.went.append([(place.partition, place.offset) for place in places])
+
+
+def test_a_late_loss_of_a_topic_that_was_made_anew_skips_none_of_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its other partition, and of the same once more: they went to the new topic's end."""
+    node, said = Node(), list[str]()
+    node.ids["late"] = bytes([1] * 16)
+    node.put("late", 3, 3)
+    monkeypatch.setattr(consume, "Client", lambda *_, **__: type("Client", (FakeCluster,), {"node": node})(""))
+    monkeypatch.setattr(consume, "note", said.append)
+    line, ends, patience = Line(), Ends(), SimpleNamespace(ask=lambda work: work())
+    ends.assign([TopicPartition("late", 0), TopicPartition("late", 1)])
+    at: Any = SimpleNamespace(bootstrap="", timeout=1.0)
+    meant = Meant(at, line, "late", (0, 1), ends, patience)  # type: ignore[arg-type]
+    node.make("late", 2)
+    node.ids["late"] = bytes([2] * 16)
+    node.put("late", 2, 2)
+    line.answers = [[Lost(("late", p, 3))] for p in (0, 1)] + [[Taken(("late", 0, 0))], [Lost(("late", 0, 3))]]
+    for _ in range(4):
+        meant.read(10, 0.0)
+    assert line.went == [[(0, 0), (1, 0)], [(1, 0)], [(0, 1)]]
+    assert said == ["topic late was deleted and made anew; it is read from its first record"]
