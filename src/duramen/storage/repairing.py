@@ -19,14 +19,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from duramen.ports import Disk, File
-from duramen.storage.checkpoints import (
-    LEADER_EPOCHS,
-    LogPoint,
-    read_epochs,
-    read_file,
-    remove_file,
-    replace_file,
-)
+from duramen.storage.checkpoints import LEADER_EPOCHS, LogPoint, read_epochs, read_file, remove_file, replace_file
 from duramen.storage.index import decode_offset_index, decode_time_index
 from duramen.storage.losses import LOSSES, LOST, gap_behind, is_compacted, is_listed
 from duramen.storage.producer_files import decode_kafka, decode_ours
