@@ -383,8 +383,8 @@ def _snapshot_written(original: Any, hit: Hit) -> Any:
 
 
 def _snapshot_loaded(original: Any, hit: Hit) -> Any:
-    def wrapped(snapshots: Snapshots, machine: Any) -> Any:
-        offset = original(snapshots, machine)
+    def wrapped(snapshots: Snapshots, machine: Any, **named: Any) -> Any:
+        offset = original(snapshots, machine, **named)
         if offset:
             hit("metadata loaded from a snapshot")
         if snapshots._partition.log.start_offset:
