@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import struct
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -29,6 +30,7 @@ from duramen.storage.journal_format import (
     MARK_SIZE,
     Extent,
     Mark,
+    PartHeader,
     aligned,
     decode_entry,
     decode_extent,
@@ -131,6 +133,8 @@ class JournalContents:
     torn_entries: int = 0
     missing: str = ""
     """What of it is not there any more, a part or a part's end: nobody knows what that held."""
+    foreign: set[int] = field(default_factory=set)
+    """Numbers, in `parts`, of files of another journal at a part's place: nothing in them is read."""
     damage: CorruptLogError | None = None
 
     def check_readable(self) -> None:
@@ -177,7 +181,7 @@ def read_journal(disk: Disk, directory: str, hold: int = 0) -> JournalContents:
     contents = JournalContents()
     contents.generation, contents.names = find_parts(disk, directory)
     scans: list[PartScan] = []
-    unreadable = _missing_part(contents, directory)
+    unreadable, strange = _missing_part(contents, directory), None
     try:
         blocks = []
         for name in contents.names:
@@ -185,7 +189,10 @@ def read_journal(disk: Disk, directory: str, hold: int = 0) -> JournalContents:
             contents.parts.append(JournalPart(file))
             blocks.append(file.pread(HEADER_BLOCK, 0))
         headers = [decode_part_header(block) for block in blocks]
-        likely = [header.seed for header in headers if header is not None]
+        strange = _misplaced_parts(contents, headers, directory)
+        likely = [
+            header.seed for index, header in enumerate(headers) if header is not None and index not in contents.foreign
+        ]
         for index, (part, header, block) in enumerate(zip(contents.parts, headers, blocks, strict=True)):
             size = part.file.size()
             told = HEADER_BLOCK if header is None else header.size
@@ -203,7 +210,7 @@ def read_journal(disk: Disk, directory: str, hold: int = 0) -> JournalContents:
             else:
                 seed = header.seed
             contents.seeds.append(seed)
-            scans.append(scan_part(view, seed, index))
+            scans.append(PartScan() if index in contents.foreign else scan_part(view, seed, index))
             if scans[-1].entries and size <= hold:
                 part.held = view
                 hold -= size
@@ -211,7 +218,7 @@ def read_journal(disk: Disk, directory: str, hold: int = 0) -> JournalContents:
         contents.close()
         raise
     _join(contents, scans, directory)
-    contents.damage = contents.damage or unreadable
+    contents.damage = strange or contents.damage or unreadable
     return contents
 
 
@@ -221,6 +228,31 @@ def _missing_part(contents: JournalContents, directory: str) -> CorruptLogError 
         return None
     contents.missing = "the first part of the journal is missing"
     return CorruptLogError(posixpath.join(directory, part_name(contents.generation, 0)), 0, 0, "it is missing")
+
+
+def _misplaced_parts(
+    contents: JournalContents, headers: list[PartHeader | None], directory: str
+) -> CorruptLogError | None:
+    """A part's header is written once, when it is made: which part of which journal it is, also after many laps.
+
+    All parts of a generation have one seed. What has another, or another generation, is no part of this journal at all;
+    a part at another's place is read, and what it took the place of is missing.
+    """
+    told = [header for header in headers if header is not None and header.generation == contents.generation]
+    ours = Counter(header.seed for header in told).most_common(1)
+    damage = None
+    for index, (name, header) in enumerate(zip(contents.names, headers, strict=True)):
+        number = parse_part_name(name)
+        if header is None or (number == (header.generation, header.number) and header.seed == ours[0][0]):
+            continue
+        if header not in told or header.seed != ours[0][0]:
+            contents.foreign.add(index)
+            what = "a part of another journal is in its place"
+        else:
+            what = f"{part_name(header.generation, header.number)} is in its place"
+        contents.missing = contents.missing or f"{name} is missing: {what}"
+        damage = damage or CorruptLogError(posixpath.join(directory, name), 0, HEADER_BLOCK, what)
+    return damage
 
 
 def _seed_of(view: memoryview, likely: list[int]) -> tuple[int, bool]:

@@ -45,7 +45,9 @@ def survey_journal(disk: Disk, directory: str, contents: JournalContents) -> Jou
     lsns: set[int] = set()
     ends: dict[LogKey, int] = {}
     paths = tuple(posixpath.join(directory, name) for name in contents.names)
-    for path, seed in zip(paths, contents.seeds, strict=True):
+    for number, (path, seed) in enumerate(zip(paths, contents.seeds, strict=True)):
+        if number in contents.foreign:
+            continue
         raw = read_part(disk, path)
         view = memoryview(raw)
         at = raw.find(ENTRY_START, HEADER_BLOCK)

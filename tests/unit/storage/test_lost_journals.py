@@ -15,6 +15,7 @@ from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk
 from duramen.storage.forgoing import forgo_journal
 from duramen.storage.journal_format import HEADER_BLOCK
+from duramen.storage.journal_parts import PartMaker
 from duramen.storage.journal_reader import read_journal
 from duramen.storage.journal_salvage import survey_journal
 
@@ -209,3 +210,84 @@ def test_the_bare_journal_of_a_clean_stop_had_nothing_that_it_can_lose(left: int
     assert told.startswith(part)
     (offline,) = directory.offline.values()
     assert gone in str(offline.error)
+
+
+def after_a_kill() -> tuple[CrashDisk, list[str], str]:
+    """A journal that went round in several parts; they, and the one with what was acknowledged last."""
+    disk, directory, log = one_log()
+    for _ in range(8):
+        fill(directory, log, 30)
+        checkpoint(directory)
+        housekeep(directory)
+    fill(directory, log, 60)
+    append(log, b"the last one")
+    commit(directory)
+    disk.kill()
+    disk.power_on()
+    (newest,) = (path for path in parts(disk) if b"the last one" in disk.contents()[path])
+    assert len(parts(disk)) > 2
+    return disk, parts(disk), newest
+
+
+def test_another_part_in_the_place_of_the_newest_is_no_torn_end() -> None:
+    """A copy that went to the wrong place: the record it took was acknowledged, and its segment still has it."""
+    disk, all_parts, newest = after_a_kill()
+    for other in all_parts:
+        if other == newest:
+            continue
+        copy = disk.copy(Random(1))
+        cut_off(copy, newest, 0)
+        overwrite(copy, newest, 0, disk.contents()[other])
+        before = {path: data for path, data in copy.contents().items() if path.endswith(".log")}
+        found = verify_directory(copy, "/data", lambda size: None, decode=True)
+        assert found.needs_journal
+        (told,) = (each for each in found.all_findings() if each.path == newest)
+        assert (told.kind, told.what) == ("damage", f"{other.rpartition('/')[2]} is in its place")
+        with pytest.raises(CorruptLogError, match=f"{re.escape(newest)}: .* is in its place.*--journal"):
+            start(copy)
+        copy.end_process()
+        assert {path: data for path, data in copy.contents().items() if path.endswith(".log")} == before
+        assert "is in its place; they may have held records of any partition" in forgone(copy)
+        (log,) = start(copy).logs.values()
+        assert read_all(log)[300] == b"the last one"
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("same_name", [True, False])
+def test_a_part_of_another_journal_is_not_believed(number: int, same_name: bool) -> None:
+    """Of another directory, or of this one before its last start: what it says is no news of these logs."""
+    disk, all_parts, newest = after_a_kill()
+    other = CrashDisk()
+    other.make_directories("/data")
+    other.sync_directory("/")
+    generation = int(newest.rpartition("/")[2].split("-")[2])
+    maker = PartMaker(other, "/data", generation if same_name else generation + 1, 7)
+    for _ in range(number):
+        maker.reserve()
+    made = maker.make(16 * 1024).name
+    cut_off(disk, all_parts[number], 0)
+    overwrite(disk, all_parts[number], 0, other.contents()[f"/data/{made}"])
+    contents = read_journal(disk, "/data")
+    contents.close()
+    assert contents.foreign == {number}
+    with pytest.raises(CorruptLogError, match=f"{re.escape(all_parts[number])}: .*a part of another journal"):
+        start(disk)
+    disk.end_process()
+    assert "any partition" in forgone(disk)
+    (log,) = start(disk).logs.values()
+    assert read_all(log)[300] == b"the last one"
+
+
+def test_two_parts_that_changed_places_are_read_all_the_same() -> None:
+    disk, all_parts, newest = after_a_kill()
+    whole = read_journal(disk, "/data")
+    whole.close()
+    other = next(path for path in all_parts if path != newest)
+    one, two = disk.contents()[newest], disk.contents()[other]
+    for path, data in ((newest, two), (other, one)):
+        cut_off(disk, path, 0)
+        overwrite(disk, path, 0, data)
+    contents = read_journal(disk, "/data")
+    contents.close()
+    assert contents.damage is not None
+    assert [entry.lsn for entry in contents.entries] == [entry.lsn for entry in whole.entries]
