@@ -49,7 +49,9 @@ _SNAPSHOT_KINDS: tuple[SnapshotKind, ...] = ((PRODUCERS, decode_ours), (SNAPSHOT
 """Files with producers, best first: ours has five batches of each, Kafka's the last one."""
 
 
-def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int, known: LogPoint | None = None) -> None:
+def load(
+    log: Log, start_offset: int, recovery_point: int, known: LogPoint | None, listed: Sequence[int], *, clean: bool
+) -> None:
     """Fill a new Log from its directory; see `Log.open`."""
     present = _present(log, ours=known is not None, clean=clean)
     bases = sorted(base for base, suffixes in present.items() if LOG in suffixes)
@@ -75,8 +77,9 @@ def load(log: Log, *, clean: bool, start_offset: int, recovery_point: int, known
                 load_rolled(log, segment, None if clean else known, walk, clean=clean, needed_from=needed_from)
             else:
                 # No list has what is behind the checkpoint, or of a log that was left offline or repaired, or whose
-                # checkpoint is lost: there what is missing is missing, however sound the seals are.
+                # checkpoint is lost, or the list itself: there what is missing is missing, however sound the seals are.
                 told = clean if known is None else known.state is not None and later <= known.recovery_point
+                told = told and (known is None or len(listed) > 1)  # else it names the last one alone
                 if not told and (seal := segment.load_seal()) is not None:
                     check_gap(log, segment, seal.last_offset + 1, later, needed_from=start_offset)
                 walk.unread = walk.unread or (known is not None and later > known.recovery_point)

@@ -8,6 +8,7 @@ elsewhere and are completed here.
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Sequence
 
 from duramen.errors import ErrorCode, KafkaError, check
 from duramen.model import INTERNAL_TOPICS, TopicId, TopicPartition, topic_id_text
@@ -108,17 +109,17 @@ class Log(LogState):
         start_offset: int,
         recovery_point: int,
         known: LogPoint | None = None,
+        listed: Sequence[int] = (),
         flush_queue: FlushQueue | None = None,
         hot: HotWindow | None = None,
     ) -> Log:
         """The log in an existing directory, whose files end where recovery let them end.
 
-        clean: the indexes are believed after a sanity check; else every segment that ends beyond `recovery_point` is
-        read through and its indexes are made again, but for what lies before the point `known` to a checkpoint.
-        OSError; CorruptLogError for bytes that are no batches.
+        clean: the indexes are believed after a check; else what ends beyond `recovery_point` is read to make them anew,
+        but for what the checkpoint's `known` has. listed: bases on the directory's own list. OSError, CorruptLogError.
         """
         log = cls(disk, path, tp, topic_id, config, journal, flush_queue, hot)
-        loading.load(log, clean=clean, start_offset=start_offset, recovery_point=recovery_point, known=known)
+        loading.load(log, start_offset, recovery_point, known, listed, clean=clean)
         return log
 
     def configure(self, config: LogConfig) -> None:

@@ -7,7 +7,15 @@ import posixpath
 from typing import Any
 
 from duramen.ports import Disk
-from duramen.storage.checkpoints import CLEANER, parse_partition_name, read_checkpoint, read_file, read_offsets
+from duramen.storage.checkpoints import (
+    CLEANER,
+    PARTITION_METADATA,
+    decode_partition_metadata,
+    parse_partition_name,
+    read_checkpoint,
+    read_file,
+    read_offsets,
+)
 
 LOST = "duramen-lost"
 """Directory, in the data directory, of what repairs took out; `losses` in it lists it, a JSON object a line."""
@@ -28,10 +36,24 @@ def losses(disk: Disk, directory: str) -> list[dict[str, Any]]:
     return found
 
 
+def whose_loss(disk: Disk, directory: str, name: str) -> dict[str, str]:
+    """How a line of the list names a partition: with its topic's id, unless that is lost. OSError."""
+    content = read_file(disk, posixpath.join(directory, name, PARTITION_METADATA))
+    topic_id = None if content is None else decode_partition_metadata(content)
+    return {"partition": name} if topic_id is None else {"partition": name, "topic_id": topic_id}
+
+
 def is_listed(disk: Disk, directory: str, name: str, first: int, last: int) -> bool:
-    """Whether a repair took these offsets out of this partition, in one piece."""
+    """Whether a repair took these offsets out of this partition, in one piece.
+
+    Not out of that of another topic, which had the name before, where line and partition say whose they are. OSError.
+    """
+    whose = whose_loss(disk, directory, name)
     return any(
-        loss.get("partition") == name and loss["first_offset"] <= first and last <= loss["last_offset"]
+        all(loss.get(key, value) == value for key, value in whose.items())
+        and loss.get("partition") == name
+        and loss["first_offset"] <= first
+        and last <= loss["last_offset"]
         for loss in losses(disk, directory)
     )
 

@@ -85,6 +85,7 @@ class Opening:
                 if ready.recovery.damage is not None:
                     raise ready.recovery.damage
             names = self.disk.list_directory(ready.found.path)
+            listed = ready.wanted.bases
             ready.wanted = ready.wanted.and_sealed(names, start_known=ready.known is not None)
             ready.wanted.check(ready.found.path, filter_bases(names), ready.start_offset, ready.sound_below)
             self.log = self.make(
@@ -95,6 +96,7 @@ class Opening:
                 start_offset=ready.start_offset,
                 recovery_point=ready.sound_below,
                 known=ready.known,
+                listed=listed,
             )
             self._is_whole(self.log, expected)
         except CorruptLogError as error:

@@ -16,12 +16,12 @@ import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import LEADER_EPOCHS, LogPoint, read_epochs, read_file, remove_file, replace_file
 from duramen.storage.index import decode_offset_index, decode_time_index
-from duramen.storage.losses import LOSSES, LOST, gap_behind, is_compacted, is_listed
+from duramen.storage.losses import LOSSES, LOST, gap_behind, is_compacted, is_listed, whose_loss
 from duramen.storage.producer_files import decode_kafka, decode_ours
 from duramen.storage.putting_aside import is_free_for, move_aside, side_path
 from duramen.storage.salvage import (
@@ -204,7 +204,8 @@ class Repair:
         known = read_file(self.disk, path) or b""
         listed = partial(is_listed, self.disk, self.directory, self.name)
         new = [each for each in dropped if each.side_file or not listed(each.first_offset, each.last_offset)]
-        lines = b"".join(json.dumps(_as_json(self.name, action)).encode() + b"\n" for action in new)
+        whose = whose_loss(self.disk, self.directory, self.name)
+        lines = b"".join(json.dumps({**whose, **action._asdict()}).encode() + b"\n" for action in new)
         if lines not in known:
             replace_file(self.disk, path, known + lines)
         self.disk.sync_directory(self.directory)
@@ -280,10 +281,6 @@ class Repair:
             target.sync()
         finally:
             target.close()
-
-
-def _as_json(partition: str, action: Action) -> dict[str, Any]:
-    return {"partition": partition, **action._asdict()}
 
 
 # ---- surveying

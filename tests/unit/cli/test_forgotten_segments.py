@@ -1,0 +1,79 @@
+"""A segment that is gone with all its side files, where what would miss it is lost, too, or excuses it."""
+
+from __future__ import annotations
+
+import pytest
+from repair_world import TP, Segments, filled, findings, opened
+from storage_workload import append, checkpoint, commit, housekeep, read_all, small, start
+
+from duramen.cli.repair import apply, survey_directory
+from duramen.sim.disk import CrashDisk
+from duramen.storage.losses import losses
+from duramen.storage.repairing import DROPPED
+
+OTHER_TOPIC = bytes(range(50, 66))
+
+
+def forgotten(disk: CrashDisk, segments: Segments) -> tuple[int, int]:
+    """The third segment goes, and the directory's list of segments; first and last offset of what is gone."""
+    stem = segments[2][0].removesuffix("log")
+    for path in [path for path in disk.contents() if path.startswith(stem)]:
+        disk.remove(path)
+    disk.sync_directory("/data/first-0")
+    disk.remove("/data/duramen-directory")
+    disk.sync_directory("/data")
+    return segments[2][2], segments[3][2] - 1
+
+
+def check_missed(disk: CrashDisk, gone: tuple[int, int]) -> None:
+    """By verify, by the start, and by a repair; behind that the log has everything else, and its end."""
+    assert [(each.offset, each.last_offset) for each in findings(disk) if each.kind == "damage"] == [gone]
+    directory = start(disk)
+    assert [left.tp for left in directory.offline.values()] == [TP]
+    directory.close(clean=True)
+    found = survey_directory(disk, "/data")
+    assert [(each.first_offset, each.last_offset) for each in found.actions if each.kind == DROPPED] == [gone]
+    apply(disk, found)
+    _, log = opened(disk)
+    assert [offset for offset in range(log.end_offset) if offset not in read_all(log)] == list(
+        range(gone[0], gone[1] + 1)
+    )
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_it_is_missed_without_the_list_of_segments(clean: bool) -> None:
+    """The seal of the one in front of it says where that ended."""
+    disk = CrashDisk()
+    _, segments = filled(disk, clean=clean)
+    check_missed(disk, forgotten(disk, segments))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_a_topic_of_the_same_name_lost_excuses_nothing(clean: bool) -> None:
+    """All of that one was lost, and is on the list of what repairs took out."""
+    disk = CrashDisk()
+    _, segments = filled(disk)
+    for path, _, _ in segments:
+        disk.remove(path)
+    disk.sync_directory("/data/first-0")
+    apply(disk, survey_directory(disk, "/data"))
+    directory, log = opened(disk)
+    directory.delete_log(log)
+    commit(directory)
+    checkpoint(directory)
+    housekeep(directory)
+    log = directory.create_log(TP, OTHER_TOPIC, small())
+    log.assign_epoch(0)
+    for number in range(60):
+        append(log, b"new %d " % number + b"v" * 300)
+        commit(directory)
+    checkpoint(directory)
+    housekeep(directory)
+    segments = [(segment.path, segment.size, segment.base_offset) for segment in log.segments]
+    if clean:
+        directory.close(clean=True)
+    else:
+        disk.kill()
+        disk.power_on()
+    assert [loss["topic_id"] for loss in losses(disk, "/data")]
+    check_missed(disk, forgotten(disk, segments))
