@@ -28,7 +28,7 @@ class Line:
         pass
 
     def incremental_assign(self, places: list[TopicPartition]) -> None:
-        self.went.append([(place.partition, place.offset) for place in places])
+        self.went.append(sorted((place.partition, place.offset) for place in places))
 
 
 def test_a_late_loss_of_a_topic_that_was_made_anew_skips_none_of_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
