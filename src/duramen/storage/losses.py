@@ -6,11 +6,10 @@ import json
 import posixpath
 from typing import Any
 
+from duramen.model import topic_id_text
 from duramen.ports import Disk
 from duramen.storage.checkpoints import (
     CLEANER,
-    PARTITION_METADATA,
-    decode_partition_metadata,
     parse_partition_name,
     read_checkpoint,
     read_file,
@@ -37,16 +36,22 @@ def losses(disk: Disk, directory: str) -> list[dict[str, Any]]:
 
 
 def whose_loss(disk: Disk, directory: str, name: str) -> dict[str, str]:
-    """How a line of the list names a partition: with its topic's id, unless that is lost. OSError."""
-    content = read_file(disk, posixpath.join(directory, name, PARTITION_METADATA))
-    topic_id = None if content is None else decode_partition_metadata(content)
-    return {"partition": name} if topic_id is None else {"partition": name, "topic_id": topic_id}
+    """How a line of the list names a partition: with its topic's id, if the checkpoint has that. OSError.
+
+    The partition's own file may be what is damaged.
+    """
+    checkpoint = read_checkpoint(disk, directory)
+    tp = parse_partition_name(name)
+    for (topic_id, _), point in () if checkpoint is None else checkpoint.logs.items():
+        if point.tp == tp:
+            return {"partition": name, "topic_id": topic_id_text(topic_id)}
+    return {"partition": name}
 
 
 def is_listed(disk: Disk, directory: str, name: str, first: int, last: int) -> bool:
     """Whether a repair took these offsets out of this partition, in one piece.
 
-    Not out of that of another topic, which had the name before, where line and partition say whose they are. OSError.
+    Not out of that of another topic, which had the name before, where line and checkpoint say whose they are. OSError.
     """
     whose = whose_loss(disk, directory, name)
     return any(

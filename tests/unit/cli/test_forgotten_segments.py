@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from repair_world import TP, Segments, filled, findings, opened
+from repair_world import TP, Segments, filled, findings, opened, scribble
 from storage_workload import append, checkpoint, commit, housekeep, read_all, small, start
 
 from duramen.cli.repair import apply, survey_directory
@@ -77,3 +77,22 @@ def test_what_a_topic_of_the_same_name_lost_excuses_nothing(clean: bool) -> None
         disk.power_on()
     assert [loss["topic_id"] for loss in losses(disk, "/data")]
     check_missed(disk, forgotten(disk, segments))
+
+
+def test_what_a_partition_lost_is_listed_as_its_own_also_where_its_own_file_is_damaged() -> None:
+    """The half of an id that is left there is taken for none, and the loss excuses the gap behind the repair."""
+    disk = CrashDisk()
+    records, segments = filled(disk)
+    path, size, base = segments[2]
+    last = segments[3][2] - 1
+    scribble(disk, path, size - 100, 50)
+    metadata = disk.contents()["/data/first-0/partition.metadata"]
+    file = disk.open("/data/first-0/partition.metadata", write=True)
+    file.pwritev([bytes(len(metadata) - 24)], 24)
+    file.sync()
+    file.close()
+    apply(disk, survey_directory(disk, "/data"))
+    (loss,) = losses(disk, "/data")
+    assert base < loss["first_offset"] <= loss["last_offset"] == last
+    _, log = opened(disk)
+    assert set(records) - set(read_all(log)) == set(range(loss["first_offset"], last + 1))
