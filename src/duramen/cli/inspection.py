@@ -5,15 +5,15 @@ from __future__ import annotations
 import errno
 import posixpath
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 
 from duramen.cli.findings import DirectoryReport, Finding, PartitionReport, damage_told
-from duramen.cli.known import NO_SNAPSHOT, KnownLog, known_logs, lost_beginning
+from duramen.cli.known import NO_SNAPSHOT, KnownLog, KnownLogs, believed_checkpoint, known_logs, lost_beginning
 from duramen.cli.misplaced import MISPLACED, misplaced, without
 from duramen.cli.repair import readable, survey_log
 from duramen.cli.segment_check import NO_OFFSET, Replaced, SegmentCheck, Tick
 from duramen.errors import CorruptLogError, StorageError
-from duramen.model import TopicPartition
+from duramen.model import NO_TOPIC_ID, TopicPartition
 from duramen.ports import DirectoryLock, Disk
 from duramen.storage.checkpoints import (
     CHECKPOINT,
@@ -46,12 +46,11 @@ from duramen.storage.segment import (
 )
 from duramen.storage.snapshot_files import parse_snapshot_name, read_snapshot
 from duramen.storage.swapping import STRAY, strays
+from duramen.storage.topic_ids import NO_ID, read_topic_id
 from duramen.storage.vouching import (
     MISSING,
     compare_identity,
-    deleted_here,
     is_outdated,
-    kafka_was_here,
     to_restore,
 )
 
@@ -85,7 +84,7 @@ def verify_directory(
         with closing(read_journal(disk, path)) as journal:
             _verify_journal(disk, journal, report)
             known = known_logs(disk, path, journal)
-            restored = _restored(disk, path, journal)
+            restored = _restored(disk, path, journal, known)
         report.findings += [_made_again(each) for each in restored if posixpath.dirname(each) == path]
         points = recovery_points(disk, path)
         if disk.exists(posixpath.join(path, CHECKPOINT)) and read_checkpoint(disk, path) is None:
@@ -107,6 +106,8 @@ def verify_directory(
                 partition = verify_partition(
                     disk, inside, tick, synced=synced, known=log, decode=decode, restored=restored
                 )
+                if inside in known.nameless:
+                    partition.findings.append(Finding("damage", inside, 0, 0, -1, NO_ID))
                 report.partitions.append(partition)
         if clean:
             _verify_ends(report, known.ends, "it went up to {} at the last clean stop", only)
@@ -120,25 +121,18 @@ def verify_directory(
             lock.release()
 
 
-def _restored(disk: Disk, path: str, journal: JournalContents) -> list[str]:
+def _restored(disk: Disk, path: str, journal: JournalContents, known: KnownLogs) -> list[str]:
     """Kafka's text files that are not as they were, and which the next start makes again from ours."""
-    checkpoint = read_checkpoint(disk, path)
     clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
-    if checkpoint is None or is_outdated(disk, path, checkpoint, journal) or (clean and kafka_was_here(disk, path)):
-        return []
-    files = to_restore(disk, path, checkpoint, journal.entries, clean=clean)
+    files = to_restore(disk, path, believed_checkpoint(disk, path, journal), journal.entries, clean=clean)
     told = [file.path for file in files if file.is_told]
-    gone = set(deleted_here(disk, path))
-    for key, point in checkpoint.logs.items():
-        name = posixpath.join(path, str(point.tp), PARTITION_METADATA)
-        if key not in gone and name not in told and disk.exists(name) and _topic_id(disk, name) is None:
-            told.append(name)
+    for tp in known.ids:
+        home = posixpath.join(path, str(tp))
+        name = posixpath.join(home, PARTITION_METADATA)
+        with suppress(NotADirectoryError):
+            if name not in told and disk.exists(home) and read_topic_id(disk, home) == NO_TOPIC_ID:
+                told.append(name)
     return told
-
-
-def _topic_id(disk: Disk, path: str) -> str | None:
-    content = read_file(disk, path)
-    return None if content is None else decode_partition_metadata(content)
 
 
 def _made_again(path: str) -> Finding:

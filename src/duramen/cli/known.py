@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError
-from duramen.model import METADATA_TOPIC, TopicPartition
+from duramen.model import METADATA_TOPIC, TopicId, TopicPartition
 from duramen.ports import Disk
 from duramen.storage.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -27,7 +27,15 @@ from duramen.storage.recovery_plan import LogKey
 from duramen.storage.segment import parse_base
 from duramen.storage.segment_lists import NOTHING_WANTED, Wanted
 from duramen.storage.snapshot_files import parse_snapshot_name, read_snapshot
-from duramen.storage.vouching import checkpoint_of_stop, listed_segments, missing_segments
+from duramen.storage.topic_ids import refused_homes
+from duramen.storage.vouching import (
+    checkpoint_of_stop,
+    is_outdated,
+    kafka_was_here,
+    kept_ids,
+    listed_segments,
+    missing_segments,
+)
 
 NO_SNAPSHOT = "no snapshot beside the log holds what came before it"
 
@@ -68,7 +76,10 @@ class KnownLog(NamedTuple):
 
 
 class KnownLogs(NamedTuple):
-    """Of a directory. checkpoint: of our clean stop, if that was the last one and is to be believed; points: in it."""
+    """Of a directory. checkpoint: of our clean stop, if that was the last one and is to be believed; points: in it.
+
+    ids: topic ids by name, by our last checkpoint. nameless: partition directories for whose sake a start refuses.
+    """
 
     clean: bool
     checkpoint: DirectoryCheckpoint | None
@@ -79,6 +90,8 @@ class KnownLogs(NamedTuple):
     least_ends: Mapping[TopicPartition, int]
     foretold: Mapping[LogKey, Foretold]
     named: Names
+    ids: Mapping[TopicPartition, TopicId]
+    nameless: Sequence[str]
 
     def log(self, disk: Disk, directory: str, name: str) -> KnownLog:
         """Of the log in a partition's directory of that name. OSError."""
@@ -126,6 +139,14 @@ def lost_beginning(disk: Disk, directory: str, name: str, begin: int, end: int) 
     return True
 
 
+def believed_checkpoint(disk: Disk, path: str, journal: JournalContents) -> DirectoryCheckpoint | None:
+    """The checkpoint that the next start goes by; None where it is lost, or older than another stop. OSError."""
+    checkpoint = read_checkpoint(disk, path)
+    if checkpoint is None or is_outdated(disk, path, checkpoint, journal) or kafka_was_here(disk, path):
+        return None
+    return checkpoint
+
+
 def known_logs(disk: Disk, path: str, journal: JournalContents) -> KnownLogs:
     """Reads the small files of a data directory, whose journal this is, open. OSError."""
     clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
@@ -149,4 +170,6 @@ def known_logs(disk: Disk, path: str, journal: JournalContents) -> KnownLogs:
     else:
         starts = {point.tp: point.start_offset for point in believed.logs.values()}
     listed = listed_segments(disk, path, checkpoint)
-    return KnownLogs(clean, checkpoint, points, listed, starts, ends, least_ends, foretold, named)
+    ids = kept_ids(disk, path, believed_checkpoint(disk, path, journal), journal)
+    nameless = refused_homes(disk, path, journal, ids)
+    return KnownLogs(clean, checkpoint, points, listed, starts, ends, least_ends, foretold, named, ids, nameless)

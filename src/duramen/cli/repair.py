@@ -49,6 +49,7 @@ from duramen.storage.putting_aside import free_path, side_path
 from duramen.storage.repairing import DROPPED, MOVED, RESTORED, Action, Repair, survey
 from duramen.storage.segment import log_name
 from duramen.storage.swapping import STRAY, strays
+from duramen.storage.topic_ids import NO_ID
 from duramen.storage.vouching import forget_segments
 
 DEFAULT_DIRECTORY = "./duramen-data"
@@ -125,6 +126,10 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
             "nowhere else; look for a copy of the file. To go on with what the segments hold, use --journal: it "
             "puts the journal aside and says what may be missing"
         )
+    for home in known.nameless:
+        tp = parse_partition_name(posixpath.basename(home))
+        if only is None or (tp is not None and only in (tp, tp.topic)):
+            raise StorageError(f"{home}: {NO_ID}")
     found = DirectoryRepair(path, recovers=not known.clean, checkpoint=known.checkpoint)
     for name in [*disk.list_directory(path), *known.absent(disk, path)]:
         tp = parse_partition_name(name)

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import posixpath
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, StorageError
-from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_from_text, topic_id_text
+from duramen.model import TopicPartition, topic_id_text
 from duramen.ports import Disk, Entropy
 from duramen.storage import kinds
 from duramen.storage.checkpoints import (
@@ -33,7 +32,6 @@ from duramen.storage.checkpoints import (
     MetaProperties,
     decode_meta,
     decode_offsets,
-    decode_partition_metadata,
     encode_meta,
     encode_partition_metadata,
     parse_partition_name,
@@ -46,15 +44,16 @@ from duramen.storage.journal_reader import HELD_BYTES, JournalContents, read_jou
 from duramen.storage.recovery import PartitionRecovery, RecoveryReport
 from duramen.storage.recovery_plan import LogKey, Plan, Point, make_plans
 from duramen.storage.scrub_progress import PROGRESS as SCRUB_PROGRESS
-from duramen.storage.segment import log_name, parse_base
+from duramen.storage.segment import log_name
 from duramen.storage.segment_lists import NOTHING_WANTED, Wanted
 from duramen.storage.together import Together
+from duramen.storage.topic_ids import Found, bases_in, find_partitions, identified, read_topic_id, size_of
 from duramen.storage.vouching import (
     DELETE_SUFFIX,
     check_identity,
-    deleted_here,
     is_outdated,
     journaled_ids,
+    kept_ids,
     read_vouched,
     restore,
 )
@@ -75,22 +74,6 @@ _TEMPORARIES = frozenset(
     )
 )
 """What a crash leaves of a file that was being replaced. Not all of them are written again by every start."""
-
-
-class Found(NamedTuple):
-    """One partition directory: its name, and its topic's id (all zeros when partition.metadata is missing).
-
-    vacant: nothing at all is in it.
-    """
-
-    tp: TopicPartition
-    topic_id: TopicId
-    path: str
-    vacant: bool = False
-
-    @property
-    def key(self) -> LogKey:
-        return self.topic_id, self.tp.partition
 
 
 @dataclass(slots=True)
@@ -170,13 +153,13 @@ def prepare(
             pass  # a directory may be a newer topic's than the checkpoint knows: nothing of it is put right
         elif not restore(disk, path, checkpoint, contents.entries, damage, clean=clean):
             checkpoint = None
-        found = _partitions(disk, path, checkpoint, together)
+        ids = {} if forgo and checkpoint is None else kept_ids(disk, path, checkpoint, contents)
+        found = find_partitions(disk, path, ids, together, damage)
         fresh = not found and contents.generation < 0
-        state = StartState(meta, clean or fresh, contents, RecoveryReport(clean=clean or fresh))
-        state.report.torn_entries = contents.torn_entries
-        state.report.damage += damage
+        report = RecoveryReport(clean=clean or fresh, torn_entries=contents.torn_entries, damage=damage)
+        state = StartState(meta, clean or fresh, contents, report)
         _refuse(path, clean, contents, checkpoint, found)
-        found = _identified(disk, path, found, state)
+        found = identified(disk, path, found, contents, state.leftovers, damage, clean=state.clean)
         _check_names(disk, path, checkpoint, found, contents)
         deleted = _leftovers(disk, path, state.leftovers)
         gone = deleted | {(each.topic_id, each.partition) for each in contents.entries if each.kind == kinds.DELETE}
@@ -259,8 +242,8 @@ def _refuse_unknown_writes(disk: Disk, path: str, checkpoint: DirectoryCheckpoin
         home = posixpath.join(path, str(point.tp))
         if point.state is None or not disk.exists(home):
             continue
-        for base in _bases(disk, home):
-            if base > point.segment_base or (base == point.segment_base and _size(disk, home, base) > point.position):
+        for base in bases_in(disk, home):
+            if base > point.segment_base or (base == point.segment_base and size_of(disk, home, base) > point.position):
                 raise StorageError(
                     f"{home} goes on behind our last stop: the directory was left by a Kafka broker that did not stop "
                     "cleanly; start Kafka on it once, stop it, and try again"
@@ -280,59 +263,6 @@ def _refuse(
             f"{path} was left by a Kafka broker that did not stop cleanly; "
             "start Kafka on it once, stop it, and try again"
         )
-
-
-def _partitions(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, together: Together) -> list[Found]:
-    ids: dict[TopicPartition, TopicId] = {}
-    if checkpoint is not None:
-        gone = set(deleted_here(disk, path))  # what has their names is being made, and has no id yet
-        ids = {point.tp: key[0] for key, point in checkpoint.logs.items() if key not in gone}
-
-    def look(name: str, tp: TopicPartition) -> Found | None:
-        directory = posixpath.join(path, name)
-        vacant = False
-        try:
-            topic_id = read_topic_id(disk, directory)
-            if topic_id == NO_TOPIC_ID:
-                vacant = not disk.list_directory(directory)
-        except NotADirectoryError:
-            return None
-        if topic_id == NO_TOPIC_ID and tp in ids:
-            topic_id = ids[tp]
-            metadata = posixpath.join(directory, PARTITION_METADATA)
-            replace_file(disk, metadata, encode_partition_metadata(topic_id_text(topic_id)))
-        return Found(tp, topic_id, directory, vacant)
-
-    names = [(name, parse_partition_name(name)) for name in disk.list_directory(path) if not name.startswith(".")]
-    looks = together([partial(look, name, tp) for name, tp in names if tp is not None])
-    return [found for found in looks if found is not None]
-
-
-def _identified(disk: Disk, path: str, found: list[Found], state: StartState) -> list[Found]:
-    """The partitions whose topic id is known; what a crash left of a creation goes, other doubt stops the start."""
-    known = []
-    made: dict[TopicPartition, TopicId] | None = None
-    for partition in found:
-        if partition.topic_id != NO_TOPIC_ID:
-            known.append(partition)
-            continue
-        if made is None:
-            made = journaled_ids(disk, path, state.contents)
-        if partition.tp in made:
-            metadata = posixpath.join(partition.path, PARTITION_METADATA)
-            replace_file(disk, metadata, encode_partition_metadata(topic_id_text(made[partition.tp])))
-            state.report.damage.append(f"{metadata}: it was missing or damaged; it was made again")
-            known.append(partition._replace(topic_id=made[partition.tp]))
-        elif state.clean and partition.vacant:
-            state.report.damage.append(f"{partition.path}: nothing is in it, and no log is known by its name")
-        elif not state.clean and all(_is_empty(disk, partition.path, base) for base in _bases(disk, partition.path)):
-            state.leftovers.append(partition.path)
-        else:
-            raise StorageError(
-                f"{partition.path}: {PARTITION_METADATA} is missing or damaged, so the topic's id is not known; "
-                "restore it (two lines: `version: 0` and `topic_id: ` with the id)"
-            )
-    return known
 
 
 def _made_anew(
@@ -407,30 +337,6 @@ def _check_names(
             )
 
 
-def _is_empty(disk: Disk, path: str, base: int) -> bool:
-    return _size(disk, path, base) == 0
-
-
-def _size(disk: Disk, path: str, base: int) -> int:
-    file = disk.open(posixpath.join(path, log_name(base)))
-    try:
-        return file.size()
-    finally:
-        file.close()
-
-
-def read_topic_id(disk: Disk, directory: str) -> TopicId:
-    """The topic id in a partition directory's metadata file; NO_TOPIC_ID when that is missing or damaged."""
-    content = read_file(disk, posixpath.join(directory, PARTITION_METADATA))
-    text = decode_partition_metadata(content) if content is not None else None
-    if text is None:
-        return NO_TOPIC_ID
-    try:
-        return topic_id_from_text(text)
-    except ValueError:
-        return NO_TOPIC_ID
-
-
 def _leftovers(disk: Disk, path: str, leftovers: list[str]) -> set[LogKey]:
     """Collect what deletions left behind; returns the identities of deleted partitions whose files still exist.
 
@@ -450,7 +356,7 @@ def _leftovers(disk: Disk, path: str, leftovers: list[str]) -> set[LogKey]:
 
 
 def _check_magic(disk: Disk, partition: Found) -> None:
-    for base in _bases(disk, partition.path):
+    for base in bases_in(disk, partition.path):
         name = posixpath.join(partition.path, log_name(base))
         file = disk.open(name)
         try:
@@ -461,10 +367,6 @@ def _check_magic(disk: Disk, partition: Found) -> None:
             raise StorageError(
                 f"{name} holds messages of the old format (magic {head[16]}), which only Kafka before 4.0 can convert"
             )
-
-
-def _bases(disk: Disk, path: str) -> list[int]:
-    return sorted(base for base in map(parse_base, disk.list_directory(path)) if base is not None)
 
 
 def _clean(

@@ -27,7 +27,7 @@ from duramen.storage.recovery_plan import LogKey, Plan, Point, Write, make_plans
 from duramen.storage.scan import crc_of
 from duramen.storage.segment import log_name
 from duramen.storage.segment_lists import Wanted
-from duramen.storage.vouching import deleted_here, is_outdated, journaled_ids, read_vouched
+from duramen.storage.vouching import deleted_here, is_outdated, journaled_ids, kept_ids, read_vouched
 
 
 class Foretold(NamedTuple):
@@ -151,8 +151,7 @@ def names_of(disk: Disk, path: str, journal: JournalContents) -> Names:
     )
     gone = {*deleted_here(disk, path), *deleted}
     by_name = {tp: (topic_id, tp.partition) for tp, topic_id in journaled_ids(disk, path, journal).items()}
-    if checkpoint is not None:
-        by_name |= {point.tp: key for key, point in checkpoint.logs.items() if key not in gone}
+    by_name |= {tp: (topic_id, tp.partition) for tp, topic_id in kept_ids(disk, path, checkpoint, journal).items()}
     restored = {} if vouched is None else {tp: key for key, (tp, _) in vouched.logs.items() if key not in gone}
     return Names(by_name, restored, frozenset(created))
 

@@ -350,6 +350,34 @@ def deleted_here(disk: Disk, path: str) -> Iterator[LogKey]:
                 yield topic_id_from_text(text), tp.partition
 
 
+def vouched_alone(disk: Disk, path: str, journal: JournalContents) -> Vouched | None:
+    """The directory's `duramen-directory` where the checkpoint beside it is lost: if by the journal none was later.
+
+    None, too, where Kafka, which may have made a topic anew, stopped last. OSError.
+    """
+    content = read_file(disk, posixpath.join(path, VOUCHED))
+    vouched = None if content is None else decode_vouched(content)
+    if vouched is None or kafka_was_here(disk, path):
+        return None
+    newest = (journal.generation - 1, 0) if journal.empty else (journal.generation, journal.checkpoint_lsn)
+    return vouched if (vouched.generation, vouched.lsn) >= newest else None
+
+
+def kept_ids(
+    disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, journal: JournalContents
+) -> dict[TopicPartition, TopicId]:
+    """Topic ids of the logs that were there at our last checkpoint, and have not been deleted since. OSError.
+
+    checkpoint: None where it is lost or not to be believed.
+    """
+    gone = set(deleted_here(disk, path))  # what has their names is being made, and has no id yet
+    gone |= {(entry.topic_id, entry.partition) for entry in journal.entries if entry.kind == kinds.DELETE}
+    if checkpoint is not None:
+        return {point.tp: key[0] for key, point in checkpoint.logs.items() if key not in gone}
+    vouched = vouched_alone(disk, path, journal)
+    return {} if vouched is None else {tp: key[0] for key, (tp, _) in vouched.logs.items() if key not in gone}
+
+
 def journaled_ids(disk: Disk, path: str, contents: JournalContents) -> dict[TopicPartition, TopicId]:
     """Topic ids of the logs that were made since the last checkpoint, and not deleted. The journal is open. OSError."""
     made: dict[TopicPartition, TopicId] = {}

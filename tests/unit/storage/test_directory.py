@@ -437,6 +437,7 @@ def test_a_partition_directory_without_an_id_stops_the_start() -> None:
     directory.close(clean=True)
     disk.remove("/data/first-0/partition.metadata")
     disk.remove("/data/duramen-checkpoint")
+    disk.remove("/data/duramen-directory")
     with pytest.raises(StorageError, match=r"partition\.metadata is missing"):
         start(disk)
 
