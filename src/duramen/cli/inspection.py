@@ -110,9 +110,9 @@ def verify_directory(
                     partition.findings.append(Finding("damage", inside, 0, 0, -1, NO_ID))
                 report.partitions.append(partition)
         if clean:
-            _verify_ends(report, known.ends, "it went up to {} at the last clean stop", only)
+            _verify_ends(report, known, known.ends, "it went up to {} at the last clean stop", only)
         else:
-            _verify_ends(report, known.least_ends, "it was synced up to {}", only)
+            _verify_ends(report, known, known.least_ends, "it was synced up to {}", only)
         for partition in report.partitions:
             partition.readable = _readable(disk, path, partition, known.log(disk, path, partition.name))
         return report
@@ -157,7 +157,9 @@ def _lock(disk: Disk, path: str) -> DirectoryLock | None:
         return None
 
 
-def _verify_ends(report: DirectoryReport, points: Mapping[TopicPartition, int], known: str, only: str | None) -> None:
+def _verify_ends(
+    report: DirectoryReport, known: KnownLogs, points: Mapping[TopicPartition, int], told: str, only: str | None
+) -> None:
     """Every log reaches as far as is known of it; what is gone is damage."""
     found = {partition.name: partition for partition in report.partitions}
     damaged = {finding.path for finding in report.all_findings() if finding.kind == "damage"}
@@ -170,9 +172,10 @@ def _verify_ends(report: DirectoryReport, points: Mapping[TopicPartition, int], 
         end = partition.segments[-1].next_offset if partition is not None and partition.segments else 0
         if end < offset:
             ends = "is missing" if partition is None else f"ends at {end}"
-            what = f"{known.format(f'offset {offset}')} and now {ends}"
+            what = f"{told.format(f'offset {offset}')} and now {ends}"
+            first = max(end, known.starts.get(tp, 0))
             findings = report.findings if partition is None else partition.findings
-            findings.append(Finding("damage", inside, 0, 0, end, what))
+            findings.append(Finding("damage", inside, 0, 0, first if first < offset else -1, what))
 
 
 def recovery_points(disk: Disk, path: str) -> dict[TopicPartition, int]:

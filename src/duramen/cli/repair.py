@@ -21,10 +21,12 @@ from duramen.model import METADATA_TOPIC, TopicId, TopicPartition, topic_id_text
 from duramen.ports import Disk
 from duramen.storage.checkpoints import (
     CLEAN_SHUTDOWN,
+    LEADER_EPOCHS,
     LOCK,
     PARTITION_METADATA,
     DirectoryCheckpoint,
     LogPoint,
+    encode_epochs,
     encode_partition_metadata,
     parse_partition_name,
     replace_file,
@@ -50,7 +52,7 @@ from duramen.storage.repairing import DROPPED, MOVED, RESTORED, Action, Repair, 
 from duramen.storage.segment import log_name
 from duramen.storage.swapping import STRAY, strays
 from duramen.storage.topic_ids import NO_ID
-from duramen.storage.vouching import forget_segments
+from duramen.storage.vouching import Epochs, forget_segments, read_vouched
 
 DEFAULT_DIRECTORY = "./duramen-data"
 
@@ -155,7 +157,8 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
 
 def survey_log(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
     """What the partition `name` of a data directory needs behind its recovery; reads all of it. OSError."""
-    repair = survey(disk, path, name, known.end_offset, known.point, known.least_end, missing=known.missing)
+    ends = known.end_offset, known.point, known.least_end
+    repair = survey(disk, path, name, *ends, start=known.start_offset, missing=known.missing)
     if known.foretold is not None:
         _leave_to_recovery(repair, known.foretold)
     if disk.exists(repair.path):
@@ -221,7 +224,8 @@ def apply(disk: Disk, found: DirectoryRepair) -> None:
     """Do what was found, in a directory that was stopped cleanly. OSError; again after a crash is fine."""
     changed: dict[TopicPartition, LogPoint] = {}
     checkpoint = found.checkpoint
-    known = {} if checkpoint is None else {point.tp: (key[0], point) for key, point in checkpoint.logs.items()}
+    known = {} if checkpoint is None else {point.tp: (key, point) for key, point in checkpoint.logs.items()}
+    vouched = read_vouched(disk, found.path, checkpoint)
     for repair in found.repairs:
         repair.move()
     for repair in found.repairs:
@@ -229,7 +233,9 @@ def apply(disk: Disk, found: DirectoryRepair) -> None:
             continue
         tp = parse_partition_name(repair.name)
         if tp in known and not disk.exists(repair.path):
-            _make_home(disk, repair.path, known[tp][0])
+            key = known[tp][0]
+            epochs = vouched.logs[key][1] if vouched is not None and key in vouched.logs else ()
+            _make_home(disk, repair.path, key[0], epochs)
         repair.apply()
         if tp in known:
             changed[tp] = point_of_files(disk, repair, known[tp][1])
@@ -238,9 +244,10 @@ def apply(disk: Disk, found: DirectoryRepair) -> None:
         write_points(disk, found.path, checkpoint, changed)
 
 
-def _make_home(disk: Disk, path: str, topic_id: TopicId) -> None:
+def _make_home(disk: Disk, path: str, topic_id: TopicId, epochs: Epochs) -> None:
     """The directory of a partition whose own is gone. OSError."""
     disk.make_directories(path)
+    replace_file(disk, posixpath.join(path, LEADER_EPOCHS), encode_epochs(epochs))
     replace_file(disk, posixpath.join(path, PARTITION_METADATA), encode_partition_metadata(topic_id_text(topic_id)))
     disk.sync_directory(posixpath.dirname(path))
 

@@ -146,7 +146,7 @@ def _move_ends(disk: Disk, path: str, ends: dict[LogKey, int]) -> list[dict[str,
         write_down(disk, path, [told])
         lines.append(told)
         missing = partial(missing_segments, listed=listed.get(point.tp, NOTHING_WANTED), point=point)
-        repair = survey(disk, path, str(point.tp), end, point, missing=missing)
+        repair = survey(disk, path, str(point.tp), end, point, start=point.start_offset, missing=missing)
         repair.apply()
         changed[point.tp] = point_of_files(disk, repair, point._replace(recovery_point=end))
     if changed:

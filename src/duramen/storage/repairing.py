@@ -61,15 +61,15 @@ _NO_END = 1 << 62
 _MOST_OFFSETS = 1 << 31
 """Of one segment: indexes have four bytes for them."""
 
-RESTORED, DROPPED, REMOVED, MOVED = "restored", "dropped", "removed", "moved"
+RESTORED, DROPPED, REMOVED, MOVED, MADE = "restored", "dropped", "removed", "moved", "made"
 
 
 class Action(NamedTuple):
     """One thing to do to a file. Bytes start..end of it.
 
     kind: RESTORED (a flipped bit is turned back), DROPPED (bytes go to `side_file`; offsets first..last become a gap),
-    REMOVED (a file that the next start makes again, or that speaks of a segment that is not there) or MOVED (a file
-    that is none of the log's becomes `side_file`).
+    REMOVED (a file that the next start makes again, or that speaks of a segment that is not there), MOVED (a file that
+    is none of the log's becomes `side_file`) or MADE (an empty segment of a log that had no records).
     """
 
     kind: str
@@ -294,11 +294,13 @@ def survey(
     point: LogPoint | None = None,
     least_end: int = 0,
     *,
+    start: int = 0,
     missing: Callable[[Sequence[str]], list[tuple[int, int]]],
 ) -> Repair:
     """What the partition `name` of a data directory needs; reads all of it. See `Repair`. OSError.
 
-    missing: first and last offset of each segment that is not among these names and must be, by what is kept elsewhere.
+    start: the first offset that readers saw. missing: first and last offset of each segment that is not among these
+    names and must be, by what is kept elsewhere.
     """
     repair = Repair(disk, directory, name, end_offset, point, least_end)
     is_there = disk.exists(repair.path)
@@ -315,21 +317,21 @@ def survey(
             path = posixpath.join(repair.path, log_name(base))
             found.actions.append(Action(DROPPED, path, found.size, found.size, *gap, what))
     if not bases and (end := end_offset or least_end):
-        repair.segments.append(_all_missing(repair, end, is_there=is_there))
+        repair.segments.append(_all_missing(repair.path, start, end, is_there=is_there))
     _note_missing(repair, missing(names))
     _reach_end(repair)
     repair.removals += _unreadable(disk, repair.path, names, repair.segments)
     return repair
 
 
-def _all_missing(repair: Repair, end: int, *, is_there: bool) -> SegmentRepair:
-    """No segment is there of a log that went up to `end`: it goes on with an empty one."""
-    start = 0 if repair.point is None else repair.point.start_offset
+def _all_missing(home: str, start: int, end: int, *, is_there: bool) -> SegmentRepair:
+    """No segment is there of a log that had the records from `start` up to `end`: it goes on with an empty one."""
     found = SegmentRepair(end, 0, next_offset=end, is_last=True, is_new=True)
-    what = "none of the log's segments is there"
-    if start < end or not is_there:
-        path = posixpath.join(repair.path, log_name(end))
+    path, what = posixpath.join(home, log_name(end)), "none of the log's segments is there"
+    if start < end:
         found.actions.append(Action(DROPPED, path, 0, 0, start, end - 1, what))
+    elif not is_there:
+        found.actions.append(Action(MADE, path, 0, 0, -1, -1, f"{what}; its records had all been deleted"))
     return found
 
 

@@ -79,7 +79,7 @@ def test_its_offsets_are_not_given_out_again(clean: bool, known: bool, behind: i
         directory.close(clean=True)
         assert any(finding.kind == "damage" for finding in findings(disk))
     repaired(disk)
-    assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
+    assert findings(disk) == []
     told = {n for loss in losses(disk, "/data") for n in range(loss["first_offset"], loss["last_offset"] + 1)}
     directory = start(disk)
     log = directory.logs[FIRST, 0]
@@ -91,15 +91,15 @@ def test_its_offsets_are_not_given_out_again(clean: bool, known: bool, behind: i
     directory.close(clean=False)
 
 
-@pytest.mark.parametrize("clean", [False, True])
-def test_nor_are_those_of_a_log_whose_records_were_all_deleted(clean: bool) -> None:
+def with_deleted(*, clean: bool, until: int) -> CrashDisk:
+    """Without the directory of a log of 9 records, of which some were deleted."""
     disk = CrashDisk()
     directory = start(disk)
     log = directory.create_log(TP, FIRST, PlainLogConfig())
     log.assign_epoch(0)
     put(log, 9, 20, 1_000)
     commit(directory)
-    log.advance_start(9)
+    log.advance_start(until)
     settled(directory)
     if clean:
         directory.close(clean=True)
@@ -107,11 +107,44 @@ def test_nor_are_those_of_a_log_whose_records_were_all_deleted(clean: bool) -> N
         disk.kill()
         disk.power_on()
     remove(disk, HOME)
+    return disk
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_what_was_deleted_of_it_is_not_told_lost(clean: bool) -> None:
+    disk = with_deleted(clean=clean, until=4)
+    assert [(finding.kind, finding.offset) for finding in findings(disk)] == [("damage", 4)]
+    assert [action[4:6] for action in survey_directory(disk, "/data").actions] == [(4, 8)]
+    repaired(disk)
+    assert [(loss["first_offset"], loss["last_offset"]) for loss in losses(disk, "/data")] == [(4, 8)]
+    assert findings(disk) == []
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_nor_is_a_log_whose_records_were_all_deleted(clean: bool) -> None:
+    lacking = with_deleted(clean=clean, until=9)
+    assert [(finding.kind, finding.offset) for finding in findings(lacking)] == [("damage", -1)]
+    assert [action.kind for action in survey_directory(lacking, "/data").actions] == ["made"]
+    for disk in cut_short(lacking, lambda disk: repaired(disk, 0)):
+        repaired(disk, 0)
+        assert losses(disk, "/data") == []
+        directory = start(disk)
+        log = directory.logs[FIRST, 0]
+        assert (log.start_offset, log.end_offset) == (9, 9)
+        directory.close(clean=True)
+        assert findings(disk) == []
+    repaired(lacking, 0)
+    assert findings(lacking) == []
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_nor_are_those_of_a_log_whose_records_were_all_deleted(clean: bool) -> None:
+    disk = with_deleted(clean=clean, until=9)
     assert [finding.kind for finding in findings(disk)] == ["damage"]
     directory = start(disk)
     assert directory.offline.keys() == {(FIRST, 0)}
     directory.close(clean=True)
-    repaired(disk)
+    repaired(disk, 0)
     directory = start(disk)
     log = directory.logs[FIRST, 0]
     assert (log.start_offset, log.end_offset) == (9, 9)
