@@ -9,8 +9,8 @@ from contextlib import closing, suppress
 
 from duramen.cli.findings import DirectoryReport, Finding, PartitionReport, damage_told
 from duramen.cli.known import NO_SNAPSHOT, KnownLog, KnownLogs, believed_checkpoint, known_logs, lost_beginning
-from duramen.cli.misplaced import MISPLACED, misplaced, without
-from duramen.cli.repair import readable, survey_log
+from duramen.cli.misplaced import MISPLACED, misplaced
+from duramen.cli.repair import needed_swaps, readable, survey_log
 from duramen.cli.segment_check import NO_OFFSET, Replaced, SegmentCheck, Tick
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import NO_TOPIC_ID, TopicPartition
@@ -33,6 +33,8 @@ from duramen.storage.checkpoints import (
     read_file,
     read_offsets,
 )
+from duramen.storage.damaged_swaps import DAMAGED, DamagedSwap, as_placed
+from duramen.storage.disk_view import seen_as
 from duramen.storage.foretelling import Foretold
 from duramen.storage.journal_reader import JournalContents, read_journal
 from duramen.storage.losses import gap_behind
@@ -66,7 +68,7 @@ def verify_directory(
     checksums. StorageError when it is no data directory.
     """
     in_the_way = misplaced(disk, path)
-    disk = without(disk, in_the_way)
+    disk = seen_as(disk, in_the_way)
     meta, wrong = compare_identity(disk, path)
     if meta is None and any(what == MISSING for _, _, what in wrong):
         raise StorageError(f"{path} is no data directory: it has no {META_PROPERTIES}")
@@ -103,9 +105,12 @@ def verify_directory(
                     continue  # a file of such a name, which no start looks at either
                 synced = None if clean else points.get(tp, 0)
                 log = known.log(disk, path, name)
+                swaps = needed_swaps(disk, path, name, log)
+                log = log._replace(swaps=swaps)
                 partition = verify_partition(
-                    disk, inside, tick, synced=synced, known=log, decode=decode, restored=restored
+                    as_placed(disk, swaps), inside, tick, synced=synced, known=log, decode=decode, restored=restored
                 )
+                partition.findings = _with_swaps(partition.findings, swaps)
                 if inside in known.nameless:
                     partition.findings.append(Finding("damage", inside, 0, 0, -1, NO_ID))
                 report.partitions.append(partition)
@@ -133,6 +138,13 @@ def _restored(disk: Disk, path: str, journal: JournalContents, known: KnownLogs)
             if name not in told and disk.exists(home) and read_topic_id(disk, home) == NO_TOPIC_ID:
                 told.append(name)
     return told
+
+
+def _with_swaps(findings: list[Finding], swaps: Sequence[DamagedSwap]) -> list[Finding]:
+    """What was found as if these were in place, and they themselves."""
+    real = {swap.target: swap.path for swap in swaps}
+    told = [Finding("damage", swap.path, 0, 0, -1, DAMAGED) for swap in swaps]
+    return told + [each._replace(path=real.get(each.path, each.path)) for each in findings]
 
 
 def _made_again(path: str) -> Finding:

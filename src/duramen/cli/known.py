@@ -20,6 +20,7 @@ from duramen.storage.checkpoints import (
     read_checkpoint,
     read_offsets,
 )
+from duramen.storage.damaged_swaps import DamagedSwap
 from duramen.storage.foretelling import Foretold, Names, foretell, key_of_directory, names_of, synced_ends
 from duramen.storage.journal_reader import JournalContents
 from duramen.storage.losses import losses
@@ -45,7 +46,7 @@ class KnownLog(NamedTuple):
 
     start_offset: the first that readers see. point: what the checkpoint of a clean stop of ours says; foretold: what
     the recovery that is still to come makes of it. wanted: the segments on that stop's list; None: see
-    `vouching.listed_segments`.
+    `vouching.listed_segments`. swaps: damaged compacted segments that are taken for the log's.
     """
 
     start_offset: int = 0
@@ -54,12 +55,15 @@ class KnownLog(NamedTuple):
     point: LogPoint | None = None
     foretold: Foretold | None = None
     wanted: Wanted | None = NOTHING_WANTED
+    swaps: Sequence[DamagedSwap] = ()
 
     def missing(self, names: Sequence[str]) -> list[tuple[int, int]]:
         """First and last offset of each segment that must be there and is not among its directory's names."""
         if self.foretold is None:
-            return missing_segments(names, self.wanted, self.point)
-        return self.foretold.missing(base for base in map(parse_base, names) if base is not None)
+            gone = missing_segments(names, self.wanted, self.point)
+        else:
+            gone = self.foretold.missing(base for base in map(parse_base, names) if base is not None)
+        return [each for each in gone if not any(swap.base <= each[0] and each[1] < swap.end for swap in self.swaps)]
 
     def end(self, found: int) -> int:
         """The log's end behind the start, where its segments end with `found` now."""

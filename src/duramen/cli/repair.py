@@ -13,7 +13,7 @@ import click
 
 from duramen.cli.connection import sentence
 from duramen.cli.known import NO_SNAPSHOT, KnownLog, known_logs, lost_beginning
-from duramen.cli.misplaced import MISPLACED, misplaced, without
+from duramen.cli.misplaced import MISPLACED, misplaced
 from duramen.cli.output import human_bytes, plural, print_json, reason
 from duramen.cli.topic import confirm
 from duramen.errors import CorruptLogError, DuramenError, StorageError
@@ -31,8 +31,10 @@ from duramen.storage.checkpoints import (
     parse_partition_name,
     replace_file,
 )
+from duramen.storage.damaged_swaps import DAMAGED, DamagedSwap, as_placed, damaged_swaps
 from duramen.storage.directory_start import refuse_half_done
 from duramen.storage.disk import RealDisk
+from duramen.storage.disk_view import seen_as
 from duramen.storage.foretelling import Foretold
 from duramen.storage.forgoing import (
     Forgone,
@@ -48,8 +50,9 @@ from duramen.storage.journal_reader import read_journal
 from duramen.storage.journal_salvage import JournalLoss, survey_journal
 from duramen.storage.losses import LOST
 from duramen.storage.putting_aside import free_path, side_path
-from duramen.storage.repairing import DROPPED, MOVED, RESTORED, Action, Repair, survey
+from duramen.storage.repairing import DROPPED, MOVED, PLACED, RESTORED, Action, Repair, SegmentRepair
 from duramen.storage.segment import log_name
+from duramen.storage.surveying import survey
 from duramen.storage.swapping import STRAY, strays
 from duramen.storage.topic_ids import NO_ID
 from duramen.storage.vouching import Epochs, forget_segments, read_vouched
@@ -58,6 +61,7 @@ DEFAULT_DIRECTORY = "./duramen-data"
 
 
 METADATA_LOG = str(TopicPartition(METADATA_TOPIC, 0))
+REPLACED = "a compacted segment takes its place"
 
 
 class CannotError(click.ClickException):
@@ -117,7 +121,7 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
     StorageError when it is no data directory, or when the journal itself is damaged.
     """
     in_the_way, real = misplaced(disk, path), disk
-    disk = without(disk, in_the_way)
+    disk = seen_as(disk, in_the_way)
     identity(disk, path)
     refuse_half_done(disk, path)
     with contextlib.closing(read_journal(disk, path)) as journal:
@@ -155,12 +159,50 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
     return found
 
 
-def survey_log(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
-    """What the partition `name` of a data directory needs behind its recovery; reads all of it. OSError."""
+def needed_swaps(disk: Disk, path: str, name: str, known: KnownLog) -> list[DamagedSwap]:
+    """Damaged compacted segments of the partition `name` that are not to be had otherwise. OSError.
+
+    What one of them replaces may still be there, all of it: then that is the log.
+    """
+    home = posixpath.join(path, name)
+    merged = () if known.foretold is None else known.foretold.plan.merged
+    found = damaged_swaps(disk, home, merged) if disk.exists(home) else []
+    before = _survey(disk, path, name, known).segments if found else []
+    return [swap for swap in found if not _is_whole(before, swap)]
+
+
+def _is_whole(segments: list[SegmentRepair], swap: DamagedSwap) -> bool:
+    reached = swap.base
+    for segment in segments:
+        if swap.base <= segment.base_offset < swap.end:
+            is_sound = segment.kept is None and not any(action.kind == DROPPED for action in segment.actions)
+            if segment.base_offset > reached or not is_sound:
+                return False
+            reached = segment.next_offset
+    return reached >= swap.end
+
+
+def _survey(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
     ends = known.end_offset, known.point, known.least_end
-    repair = survey(disk, path, name, *ends, start=known.start_offset, missing=known.missing)
+    return survey(disk, path, name, *ends, start=known.start_offset, missing=known.missing)
+
+
+def survey_log(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
+    """What the partition `name` of a data directory needs behind its recovery; reads all of it. OSError.
+
+    Its disk is one to read from.
+    """
+    swaps = needed_swaps(disk, path, name, known)
+    disk = as_placed(disk, swaps)
+    repair = _survey(disk, path, name, known._replace(swaps=swaps))
+    repair.swaps = swaps
     if known.foretold is not None:
         _leave_to_recovery(repair, known.foretold)
+    for swap in swaps:
+        for each in swap.replaced_logs:
+            side = free_path(disk, side_path(path, name, posixpath.basename(each)))
+            repair.removals.append(Action(MOVED, each, 0, 0, -1, -1, REPLACED, side))
+        repair.removals.append(Action(PLACED, swap.path, 0, 0, -1, -1, DAMAGED, swap.target))
     if disk.exists(repair.path):
         clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
         for each in strays(disk, repair.path, clean=clean):
@@ -395,7 +437,7 @@ def _print(found: DirectoryRepair) -> None:
         click.echo(f"{found.path} was not stopped cleanly: its journal is recovered first")
     for action in found.actions:
         where = f" bytes {action.start}..{action.end}" if action.kind in (RESTORED, DROPPED) else ""
-        offsets = f"; it goes to {action.side_file}" if action.kind == MOVED else ""
+        offsets = f"; it goes to {action.side_file}" if action.kind in (MOVED, PLACED) else ""
         if action.kind == DROPPED:
             last = "?" if action.last_offset < 0 else action.last_offset
             offsets = f"; offsets {action.first_offset}..{last} become a gap" if action.first_offset >= 0 else ""

@@ -37,9 +37,10 @@ from duramen.storage.checkpoints import (
 from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.journal_salvage import JournalLoss, put_aside, write_down
 from duramen.storage.recovery_plan import LogKey
-from duramen.storage.repairing import DROPPED, Repair, survey
+from duramen.storage.repairing import DROPPED, Repair
 from duramen.storage.segment import log_name, parse_base
 from duramen.storage.segment_lists import NOTHING_WANTED
+from duramen.storage.surveying import survey
 from duramen.storage.vouching import compare_identity, listed_segments, missing_segments, refuse_other_identity
 from duramen.wire.checksum import crc32c
 

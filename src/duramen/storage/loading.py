@@ -34,7 +34,7 @@ from duramen.storage.segment import (
     sealed_sides,
 )
 from duramen.storage.segment_loading import Walk, check_gap, closed_indexes_fit, load_active, load_rolled
-from duramen.storage.swapping import STRAY
+from duramen.storage.swapping import NOT_IN_PLACE
 
 if TYPE_CHECKING:
     from duramen.storage.log import Log
@@ -124,7 +124,7 @@ def _present(log: Log, *, ours: bool, clean: bool) -> dict[int, set[str]]:
             log.disk.remove(posixpath.join(log.path, name))
             removed = True
         elif name.endswith(".swap") and ours:
-            raise CorruptLogError(posixpath.join(log.path, name), 0, 0, f"{STRAY}; `duramen log repair` puts it aside")
+            raise CorruptLogError(posixpath.join(log.path, name), 0, 0, NOT_IN_PLACE)
         elif name.endswith(".swap"):
             raise StorageError(
                 f"{posixpath.join(log.path, name)}: a compaction was interrupted; start and cleanly stop the Kafka "

@@ -38,6 +38,7 @@ from duramen.wire.seal import decode_seal
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
 STRAY: Final = "it is no compacted segment: a copy, or left by a compaction"
+NOT_IN_PLACE: Final = "it is a copy, or a compacted segment that is damaged; `duramen log repair` tells which"
 _BESIDE: Final = (INDEX, TIME_INDEX, TXN_INDEX, SEAL)
 
 

@@ -1,0 +1,192 @@
+"""A kill in a compaction's swap, and the compacted segment is damaged behind it: it is no copy to be put aside."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from repair_world import findings, scribble
+from test_lost_directories import cut_short, repaired
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
+
+from test_cleaner import Bench, Compacted
+
+from duramen.cli.repair import survey_directory
+from duramen.sim.disk import CrashDisk, NodeDied
+from duramen.storage.log import Log
+from duramen.storage.losses import losses
+from duramen.wire.batch import batches, records
+
+HOME = "/data/compacted-0"
+SWAP = f"{HOME}/00000000000000000000.log.swap"
+STEPS = ("stage", "remove_replaced", "seal", "before the last")
+
+
+def served(log: Log) -> dict[int, bytes]:
+    """The key of each record by offset."""
+    log.flush()
+    found = {}
+    for segment in log.segments:
+        data = memoryview(segment.open_file().pread(segment.size, 0))
+        for at, header in batches(data):
+            found |= {
+                record.offset: bytes(record.key or b"")
+                for record in records(data[at : at + header.size], header, max_bytes=1 << 20)
+            }
+    return found
+
+
+def restarted(disk: CrashDisk) -> dict[int, bytes]:
+    bench = Bench.__new__(Bench)
+    bench.disk, bench.now, bench.config = disk, 2_000_000_000, Compacted(segment_bytes=1 << 20)
+    directory = bench.open()
+    assert not directory.offline
+    found = served(bench.log)
+    directory.close(clean=True)
+    return found
+
+
+def filled(passes: int) -> Bench:
+    """A compacted log of several segments, which `passes - 1` passes have been over."""
+    bench = Bench()
+    bench.config = Compacted(segment_bytes=1 << 20, index_interval_bytes=100)
+    bench.log.configure(bench.config)
+    for number in range(passes):
+        if number:
+            bench.clean()
+        for segment in range(4):
+            for each in range(20):
+                bench.put((b"k%d-%d-%d" % (number, segment, each), b"v" * 100), (b"same", b"x%d" % each))
+            bench.roll()
+        bench.put((b"last%d" % number, b"x"))
+        bench.checkpoint()
+    return bench
+
+
+def interrupted(step: str, passes: int = 1) -> CrashDisk:
+    """Power is lost in the swap of a pass: behind a step, or in step 5 in front of a suffix."""
+    bench = filled(passes)
+    disk = bench.disk
+    cleaning = bench.directory.cleaner.take(bench.settings, bench.now)
+    assert cleaning is not None
+    rename = disk.rename
+
+    def renamed(source: str, target: str) -> None:
+        if step == "seal" and source.endswith(".seal.swap"):
+            raise NodeDied
+        if step == "before the last" and source.endswith(".log.swap"):
+            raise NodeDied
+        rename(source, target)
+
+    disk.rename = renamed  # type: ignore[method-assign]
+    try:
+        for _ in range(10_000):
+            job: Any = cleaning.take(bench.now)
+            if job is None:
+                bench.commit()
+                continue
+            job()
+            inner = getattr(job, "step", None)
+            if getattr(getattr(inner, "func", None), "__name__", None) == step:
+                break
+        else:
+            pytest.fail("it came to its end")
+    except NodeDied:
+        disk.sync_directory(HOME)
+    disk.rename = rename  # type: ignore[method-assign]
+    disk.power_cut()
+    disk.power_on()
+    assert disk.exists(SWAP)
+    return disk
+
+
+def flipped(disk: CrashDisk) -> None:
+    disk.damage(SWAP, len(disk.contents()[SWAP]) // 2, 0x08)
+
+
+def scribbled(disk: CrashDisk) -> None:
+    scribble(disk, SWAP, len(disk.contents()[SWAP]) // 2, 3)
+
+
+def shortened(disk: CrashDisk) -> None:
+    file = disk.open(SWAP, write=True)
+    file.truncate(file.size() // 2)
+    file.sync()
+    file.close()
+
+
+def without_seal(disk: CrashDisk) -> None:
+    """Nothing but the journal tells that it is the segment."""
+    for name in (".seal.swap", ".seal"):
+        if disk.exists(SWAP.replace(".log.swap", name)):
+            disk.remove(SWAP.replace(".log.swap", name))
+    disk.sync_directory(HOME)
+
+
+HARMS: Mapping[str, Callable[[CrashDisk], None]] = {
+    each.__name__: each for each in (flipped, scribbled, shortened, without_seal)
+}
+
+
+def told_lost(disk: CrashDisk) -> set[int]:
+    return {n for loss in losses(disk, "/data") for n in range(loss["first_offset"], loss["last_offset"] + 1)}
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("passes", [1, 2])
+def test_it_is_put_in_place_and_repaired(passes: int, step: str, harm: str, stopped: bool) -> None:
+    """It was put aside as a copy, with what it alone held, and nothing was told."""
+    disk = interrupted(step, passes)
+    whole = restarted(disk.copy(Random(1)))
+    assert len(whole) > 60
+    HARMS[harm](disk)
+    if stopped:  # a start leaves the partition offline, and stops cleanly
+        bench = Bench.__new__(Bench)
+        bench.disk, bench.now, bench.config = disk, 2_000_000_000, Compacted(segment_bytes=1 << 20)
+        directory = bench.open()
+        if not directory.offline:
+            pytest.skip("a start goes on with it")
+        directory.close(clean=True)
+    assert harm == "without_seal" or SWAP in [finding.path for finding in findings(disk)]
+    before = survey_directory(disk, "/data")
+    foretold = {n for a in before.actions if a.kind == "dropped" for n in range(a.first_offset, a.last_offset + 1)}
+    repaired(disk, int(bool(foretold)))
+    assert told_lost(disk) == foretold
+    assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
+    left = restarted(disk)
+    kept = {offset: key for offset, key in whole.items() if offset not in foretold}
+    is_known = not (harm == "without_seal" and stopped)  # the journal does not tell any more whose it is
+    if step == "stage":
+        assert foretold == set()  # what it replaces is there, all of it
+    if step == "stage" or not is_known:
+        assert kept.items() <= left.items()
+    else:
+        assert left == kept
+    assert harm in ("scribbled", "shortened") or not is_known or foretold == set()
+    assert len(left) > 30 or (harm, step) == ("shortened", "before the last")  # told, all of it
+
+
+@pytest.mark.parametrize("harm", ["flipped", "scribbled"])
+@pytest.mark.parametrize("step", ["remove_replaced", "before the last"])
+def test_nothing_more_is_lost_behind_a_power_cut_in_any_call(step: str, harm: str) -> None:
+    harmed = interrupted(step, 2)
+    whole = restarted(harmed.copy(Random(1)))
+    HARMS[harm](harmed)
+    lost = int(harm == "scribbled")
+    expected = harmed.copy(Random(2))
+    repaired(expected, lost)
+    for disk in cut_short(harmed, lambda disk: repaired(disk, lost)):
+        left_over = survey_directory(disk, "/data").actions
+        if left_over:
+            repaired(disk, int(any(action.kind == "dropped" for action in left_over)))
+        assert told_lost(disk) == told_lost(expected)
+        left = restarted(disk)
+        assert left == {offset: key for offset, key in whole.items() if offset not in told_lost(expected)}
+        assert findings(disk) == []
