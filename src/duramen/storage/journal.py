@@ -6,7 +6,9 @@ are fixed when it is queued. Only the mark that opens a group is made when the g
 was durable at that moment.
 
 A part may be used again once a mark on stable storage says that recovery needs nothing in it. Otherwise a power cut in
-the first write of its new lap would leave a journal whose beginning is missing.
+the first write of its new lap would leave a journal whose beginning is missing. The first entries in a part are
+acknowledged only when a mark in the part in front says that they are durable: else a part that is gone, or an older
+copy of itself, would pass for one that was not begun.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from duramen.errors import ErrorCode, FencedDirectoryError, KafkaError, check
@@ -35,7 +38,7 @@ from duramen.storage.journal_format import (
     pack_body,
     pack_lead,
 )
-from duramen.storage.journal_parts import Part, PartMaker
+from duramen.storage.journal_parts import Part, PartMaker, Place
 from duramen.storage.journal_ring import JournalLimits, PartRing
 from duramen.storage.no_room import opening
 from duramen.wire.checksum import crc32c
@@ -119,6 +122,7 @@ class Group:
         "extents",
         "first_lsn",
         "last_lsn",
+        "lead",
         "open",
         "part",
         "position",
@@ -141,6 +145,7 @@ class Group:
         self.open: dict[JournaledLog, _OpenExtent] = {}
         self.extents: list[_OpenExtent] = []
         self.syncs: list[tuple[FileSync | None, str, JournaledLog | None]] = []
+        self.lead: Callable[[], None] | None = None
 
     def seal(self, seed: int, durable_lsn: int, checkpoint_lsn: int) -> None:
         """Fix what was open: extents, the mark and the padding. On the loop, when the group is taken.
@@ -200,6 +205,16 @@ class Group:
             for start in range(0, len(buffers), MAX_BUFFERS):
                 position += file.pwritev(buffers[start : start + MAX_BUFFERS], position)
         file.sync()
+        if self.lead is not None:
+            self.lead()
+
+
+def _lead(place: Place, mark: bytes) -> None:
+    """The part in front says that this one was in use, before anything in it is acknowledged: without that the journal
+    would end there, for a recovery, where this one is gone or is an older copy of itself. OSError.
+    """
+    place.file.pwritev([mark, bytes(aligned(len(mark)) - len(mark))], place.position)
+    place.file.sync()
 
 
 class Journal(PartRing):
@@ -428,6 +443,11 @@ class Journal(PartRing):
 
     def _launch(self, group: Group) -> Group:
         group.seal(self.seed, self.durable_lsn, self.checkpoint_lsn)
+        part = group.part
+        if part.before is not None and group.last_lsn >= group.first_lsn:
+            said = Mark(group.last_lsn, self.checkpoint_lsn, 0, MARK_SIZE)
+            mark = encode_mark(self.seed, part.before.lap, part.first_lsn, said)
+            group.lead, part.before = partial(_lead, part.before, mark), None
         group.syncs[:0], self._before_next = self._before_next, []
         self._marked_lsn = self.durable_lsn
         self._inflight = group

@@ -7,6 +7,7 @@ old generation untouched and starts over.
 from __future__ import annotations
 
 import posixpath
+from typing import NamedTuple
 
 from duramen.ports import Disk, File
 from duramen.storage.journal_format import (
@@ -24,26 +25,38 @@ MIN_PART_BYTES = 16 << 10
 """Smallest part: a header block and room for some groups."""
 
 
+class Place(NamedTuple):
+    """Where the next group of a part would go."""
+
+    file: File
+    position: int
+    lap: int
+
+
 class Part:
     """One part file while the journal is in use. Positions are bytes from the start of the file.
 
-    limit: where groups with entries end; the last sector is for a mark, which is always possible that way.
+    limit: where groups with entries end; the two last sectors are for marks, which are always possible that way: one
+    of an idle journal, and the one that says that the part behind is in use. before: where that is to be written, in
+    the part in front of this one, until it is.
     """
 
-    __slots__ = ("capacity", "file", "first_lsn", "lap", "last_lsn", "limit", "name", "position")
+    __slots__ = ("before", "capacity", "file", "first_lsn", "lap", "last_lsn", "limit", "name", "position")
 
     def __init__(self, name: str, file: File, capacity: int) -> None:
         self.name = name
         self.file = file
         self.capacity = capacity
-        self.limit = capacity - ALIGNMENT
+        self.limit = capacity - 2 * ALIGNMENT
         self.position = HEADER_BLOCK
         self.lap = 0
         self.first_lsn = 0
         self.last_lsn = -1
+        self.before: Place | None = None
 
-    def start_lap(self, lap: int, first_lsn: int) -> None:
-        """Use the part from its start; what it holds is no longer needed."""
+    def start_lap(self, lap: int, first_lsn: int, before: Part | None = None) -> None:
+        """Use the part from its start; what it holds is no longer needed. before: the one it follows."""
+        self.before = None if before is None else Place(before.file, before.position, before.lap)
         self.lap = lap
         self.first_lsn = first_lsn
         self.last_lsn = first_lsn - 1

@@ -382,6 +382,9 @@ def _join(contents: JournalContents, scans: list[PartScan], directory: str) -> N
         index = scans.index(last) if last is not None else 0
         path = posixpath.join(directory, contents.names[index])
         end = min((at for at, _ in scans[index].later), default=contents.parts[index].file.size())
+        if scans[index].marks and scans[index].marks[-1].durable_lsn >= expected:
+            # Of what is behind its own end a part speaks only when it is done with.
+            contents.missing = contents.missing or f"the part that goes on with entry {expected} is missing"
         contents.damage = CorruptLogError(
             path,
             scans[index].end,

@@ -89,9 +89,9 @@ class PartRing:
         """Take the first part into use; from here on entries can be appended."""
         self._activate(first)
 
-    def _activate(self, part: Part) -> None:
+    def _activate(self, part: Part, before: Part | None = None) -> None:
         self.laps += 1
-        part.start_lap(self.laps, self.next_lsn)
+        part.start_lap(self.laps, self.next_lsn, before)
         self._current = part
 
     def _reusable(self, part: Part) -> bool:
@@ -131,8 +131,9 @@ class PartRing:
         return min(self.limits.part, self.size)
 
     def _next_part(self) -> Part:
-        self._used.append(self._current)
-        self._activate(self._free.popleft())
+        before = self._current
+        self._used.append(before)
+        self._activate(self._free.popleft(), before)
         return self._current
 
     def take_growth(self) -> Growth | None:

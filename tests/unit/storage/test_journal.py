@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from random import Random
 
 import pytest
 
@@ -463,3 +464,95 @@ def test_the_bound_of_entries_refuses_batches_until_a_checkpoint() -> None:
     journal.recycle(journal.next_lsn)
     journal.admit(100)
     put(journal, log, batch(100, b"a"))
+
+
+def parts_in_use(entries: int) -> tuple[CrashDisk, Journal, list[str]]:
+    """A journal with so many entries of 3,000 bytes, one per group, and the paths of its parts, in the order of use."""
+    disk = CrashDisk()
+    journal, log = start(disk), FakeLog(disk)
+    order: list[str] = []
+    for number in range(entries):
+        put(journal, log, batch(3000))
+        group = journal.take_group()
+        assert group is not None
+        path = group.part.file.path
+        order = [each for each in order if each != path] + [path]
+        group.run()
+        journal.complete(group)
+        if number == entries // 2:
+            journal.recycle(journal.next_lsn - 1)
+    return disk, journal, order
+
+
+@pytest.mark.parametrize("entries", range(1, 30))
+@pytest.mark.parametrize("cut", [False, True])
+def test_the_part_in_front_tells_that_the_newest_one_is_gone(entries: int, cut: bool) -> None:
+    """The journal ended where it began, for a recovery, and what was acknowledged in it was cut off untold."""
+    disk, journal, order = parts_in_use(entries)
+    if cut:
+        disk.power_cut()
+        disk.power_on()
+    assert read(disk).damage is None
+    assert read(disk).next_lsn == journal.next_lsn
+    if len(order) == 1:
+        return  # then the generation is gone, and the checkpoint tells
+    disk.remove(order[-1])
+    contents = read(disk)
+    assert contents.damage is not None
+    assert contents.damage.path == order[-2]
+    assert "missing" in contents.missing
+
+
+def test_and_that_it_is_an_older_copy_of_itself() -> None:
+    disk = CrashDisk()
+    journal, log = start(disk), FakeLog(disk)
+    copies: dict[str, bytes] = {}
+    told = 0
+    for number in range(120):
+        put(journal, log, batch(3000))
+        group = journal.take_group()
+        assert group is not None
+        path = group.part.file.path
+        is_first = group.position == HEADER_BLOCK
+        before = disk.contents()[path]
+        group.run()
+        journal.complete(group)
+        if is_first and journal.laps > 1:
+            copies[path] = before
+        if path in copies:
+            old = disk.copy(Random(number))
+            file = old.open(path, write=True)
+            file.pwritev([copies[path]], 0)
+            file.close()
+            assert read(old).damage is not None, number
+            told += 1
+        if number % 5 == 4:
+            journal.recycle(journal.next_lsn - 2)
+    assert journal.laps > 20
+    assert told > 90
+
+
+def test_an_idle_mark_that_opens_a_part_says_nothing_of_it() -> None:
+    """Only entries do: the mark in front speaks of them once there are some, also in a later group."""
+    disk = CrashDisk()
+    journal, log = start(disk), FakeLog(disk)
+    while journal.laps < 2:
+        put(journal, log, batch(100))
+        commit(journal)
+        journal.recycle(journal.next_lsn)
+        mark = journal.take_idle_mark()
+        assert mark is not None
+        opened = mark.part.file.path if mark.position == HEADER_BLOCK else ""
+        mark.run()
+        journal.complete(mark)
+    if opened:
+        gone = disk.copy(Random(1))
+        gone.remove(opened)
+        assert read(gone).damage is None
+    put(journal, log, batch(100))
+    group = journal.take_group()
+    assert group is not None
+    group.run()
+    journal.complete(group)
+    disk.remove(group.part.file.path)
+    assert read(disk).damage is not None
