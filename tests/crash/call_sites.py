@@ -45,8 +45,7 @@ PASSED_ON = frozenset({"patched"})
 
 UNREACHED = {
     ("storage/segment.py", "Segment.files"): "asked by unit tests only",
-    ("storage/repairing.py", "Patched.size"): "nobody asks: surveys know the size",
-    ("storage/repairing.py", "_Survey._mend"): "reads through Patched, whose own call is a site",
+    ("storage/surveying.py", "_Survey._mend"): "reads through Patched, whose own call is a site",
 }
 """Functions whose calls no workload comes by, and why that is right."""
 

@@ -34,7 +34,8 @@ def harmed(how: str) -> Session:
     and a metadata log its beginning;
     "gone", as "short", with another log all of whose segments are missing, and a seal that is none; "again" as "short";
     "lost" as "short", and "missing" as "unclean", with one or two other logs whose directories are gone; "strays" as
-    "short", with a copy by the name of a swap and a directory by that of an index.
+    "short", with a copy by the name of a swap and a directory by that of an index; "swaps" as "short", and compacted
+    segments were damaged in front of their places.
     """
     session = Session(1, WatchedDisk())  # type: ignore[arg-type]
     filled(session)
@@ -46,7 +47,7 @@ def harmed(how: str) -> Session:
         session.commit()
         if number == 3:
             session.checkpoint()
-    if how in ("short", "middle", "gone", "again", "lost", "strays"):
+    if how in ("short", "middle", "gone", "again", "lost", "strays", "swaps"):
         session.stop()
     else:
         if how == "unclean":
@@ -84,6 +85,8 @@ def harmed(how: str) -> Session:
         _damage_the_journal(disk)
     if how == "strays":
         _strays(disk, logs)
+    if how == "swaps":
+        _swaps(disk, logs)
     if how == "middle":
         _without_beginning(disk)
     if how == "middle":
@@ -100,6 +103,17 @@ def _strays(disk: Any, logs: list[str]) -> None:
         disk.inner.remove(index)
     disk.inner.make_directories(index)
     _put(disk, f"{logs[0]}.swap", b"copy")
+
+
+def _swaps(disk: Any, logs: list[str]) -> None:
+    """One that has its seal beside it, one whose seal is in its place, and one of them has what it replaces there."""
+    inner, contents = disk.inner, disk.contents()
+    seals = [log[:-4] + ".seal" for log in logs[:2]]
+    inner.rename(logs[0], logs[0] + ".swap")
+    inner.rename(seals[0], seals[0] + ".swap")
+    inner.rename(logs[1], logs[1] + ".swap")
+    _put(disk, logs[1], contents[logs[0]][:700])
+    inner.sync_directory(logs[0].rpartition("/")[0])
 
 
 def _without_beginning(disk: Any) -> None:

@@ -106,9 +106,10 @@ def verify_directory(
                 synced = None if clean else points.get(tp, 0)
                 log = known.log(disk, path, name)
                 swaps = needed_swaps(disk, path, name, log)
-                log = log._replace(swaps=swaps)
+                view = as_placed(disk, swaps)
+                log = log.once(swaps, view, inside)
                 partition = verify_partition(
-                    as_placed(disk, swaps), inside, tick, synced=synced, known=log, decode=decode, restored=restored
+                    view, inside, tick, synced=synced, known=log, decode=decode, restored=restored
                 )
                 partition.findings = _with_swaps(partition.findings, swaps)
                 if inside in known.nameless:
@@ -260,7 +261,7 @@ def verify_partition(
     report.findings += [_made_again(each) for each in restored if posixpath.dirname(each) == path]
     if content is not None and topic_id is None and metadata not in restored:
         report.findings.append(Finding("damage", metadata, 0, len(content), -1, "it holds no topic id"))
-    _verify_side_files(disk, path, report.findings, synced, restored)
+    _verify_side_files(disk, path, report.findings, synced, restored, known.merged)
     _verify_snapshots(disk, path, report.findings)
     bases = segments_of(disk, path)
     report.start_offset = max([known.start_offset, *bases[:1]])
@@ -330,13 +331,18 @@ def _verify_list(path: str, missing: list[tuple[int, int]], report: PartitionRep
 
 
 def _verify_side_files(
-    disk: Disk, path: str, findings: list[Finding], synced: int | None, restored: Sequence[str]
+    disk: Disk,
+    path: str,
+    findings: list[Finding],
+    synced: int | None,
+    restored: Sequence[str],
+    merged: Sequence[tuple[int, int]],
 ) -> None:
     """Producer snapshots and leader epochs: copies of what the batches say.
 
     A checkpoint writes a snapshot before it moves the recovery point there: beyond `synced` a crash may have cut it.
     """
-    for name in strays(disk, path, clean=synced is None):
+    for name in strays(disk, path, merged, clean=synced is None):
         findings.append(Finding("damage", posixpath.join(path, name), 0, 0, -1, STRAY))
     for name in disk.list_directory(path):
         inside = posixpath.join(path, name)

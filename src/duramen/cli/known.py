@@ -26,7 +26,7 @@ from duramen.storage.journal_reader import JournalContents
 from duramen.storage.losses import losses
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.segment import parse_base
-from duramen.storage.segment_lists import NOTHING_WANTED, Wanted
+from duramen.storage.segment_lists import NOTHING_WANTED, Wanted, reach
 from duramen.storage.snapshot_files import parse_snapshot_name, read_snapshot
 from duramen.storage.topic_ids import refused_homes
 from duramen.storage.vouching import (
@@ -46,7 +46,7 @@ class KnownLog(NamedTuple):
 
     start_offset: the first that readers see. point: what the checkpoint of a clean stop of ours says; foretold: what
     the recovery that is still to come makes of it. wanted: the segments on that stop's list; None: see
-    `vouching.listed_segments`. swaps: damaged compacted segments that are taken for the log's.
+    `vouching.listed_segments`. placed: base and end offsets of damaged compacted segments that are taken for the log's.
     """
 
     start_offset: int = 0
@@ -55,7 +55,7 @@ class KnownLog(NamedTuple):
     point: LogPoint | None = None
     foretold: Foretold | None = None
     wanted: Wanted | None = NOTHING_WANTED
-    swaps: Sequence[DamagedSwap] = ()
+    placed: Sequence[tuple[int, int]] = ()
 
     def missing(self, names: Sequence[str]) -> list[tuple[int, int]]:
         """First and last offset of each segment that must be there and is not among its directory's names."""
@@ -63,7 +63,20 @@ class KnownLog(NamedTuple):
             gone = missing_segments(names, self.wanted, self.point)
         else:
             gone = self.foretold.missing(base for base in map(parse_base, names) if base is not None)
-        return [each for each in gone if not any(swap.base <= each[0] and each[1] < swap.end for swap in self.swaps)]
+        return [each for each in gone if not any(base <= each[0] and each[1] < end for base, end in self.placed)]
+
+    @property
+    def merged(self) -> Sequence[tuple[int, int]]:
+        """(first base, end offset) of groups of segments, by the journal's SWAP entries."""
+        return () if self.foretold is None else self.foretold.plan.merged
+
+    def once(self, swaps: Sequence[DamagedSwap], disk: Disk, home: str) -> KnownLog:
+        """The same with these in place, as `disk` shows the partition directory `home`. OSError."""
+        foretold = self.foretold
+        if foretold is not None:
+            foretold = foretold._replace(wanted=foretold.wanted.and_unmerged(disk, home, settled=False))
+        placed = [(swap.base, min(swap.end, reach(disk, home, swap.base))) for swap in swaps]
+        return self._replace(placed=placed, foretold=foretold)
 
     def end(self, found: int) -> int:
         """The log's end behind the start, where its segments end with `found` now."""

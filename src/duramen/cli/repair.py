@@ -165,8 +165,7 @@ def needed_swaps(disk: Disk, path: str, name: str, known: KnownLog) -> list[Dama
     What one of them replaces may still be there, all of it: then that is the log.
     """
     home = posixpath.join(path, name)
-    merged = () if known.foretold is None else known.foretold.plan.merged
-    found = damaged_swaps(disk, home, merged) if disk.exists(home) else []
+    found = damaged_swaps(disk, home, known.merged) if disk.exists(home) else []
     before = _survey(disk, path, name, known).segments if found else []
     return [swap for swap in found if not _is_whole(before, swap)]
 
@@ -194,7 +193,8 @@ def survey_log(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
     """
     swaps = needed_swaps(disk, path, name, known)
     disk = as_placed(disk, swaps)
-    repair = _survey(disk, path, name, known._replace(swaps=swaps))
+    known = known.once(swaps, disk, posixpath.join(path, name))
+    repair = _survey(disk, path, name, known)
     repair.swaps = swaps
     if known.foretold is not None:
         _leave_to_recovery(repair, known.foretold)
@@ -205,7 +205,7 @@ def survey_log(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
         repair.removals.append(Action(PLACED, swap.path, 0, 0, -1, -1, DAMAGED, swap.target))
     if disk.exists(repair.path):
         clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
-        for each in strays(disk, repair.path, clean=clean):
+        for each in strays(disk, repair.path, known.merged, clean=clean):
             side = free_path(disk, side_path(path, name, each))
             repair.removals.append(Action(MOVED, posixpath.join(repair.path, each), 0, 0, -1, -1, STRAY, side))
     if repair.segments:

@@ -17,7 +17,7 @@ from duramen.errors import StorageError
 from duramen.model import TopicId, TopicPartition
 from duramen.ports import Disk
 from duramen.storage.no_room import writing
-from duramen.wire.checksum import crc32c
+from duramen.storage.own_files import decode_lines, encode_lines
 
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
 LOG_START: Final = "log-start-offset-checkpoint"
@@ -135,16 +135,15 @@ def encode_cleaned(cleaned: Mapping[tuple[TopicId, int], Cleaned]) -> bytes:
         f"{topic_id.hex()} {partition} {each.offset} {each.late_ms}"
         for (topic_id, partition), each in sorted(cleaned.items())
     ]
-    body = ("\n".join([f"{CLEANED} 2 {len(lines)}", *lines]) + "\n").encode()
-    return body + f"crc {crc32c(body):08x}\n".encode()
+    return encode_lines([f"{CLEANED} 2 {len(lines)}", *lines])
 
 
 def decode_cleaned(content: bytes) -> dict[tuple[TopicId, int], Cleaned] | None:
     """Inverse of `encode_cleaned`, also of version 1, without late_ms; None when it is damaged."""
-    body, separator, tail = content.rpartition(b"crc ")
-    if not separator or tail.strip() != f"{crc32c(body):08x}".encode():
+    found = decode_lines(content, f"{CLEANED} ")
+    if found is None:
         return None
-    head, *lines = body.decode("ascii").splitlines()
+    head, *lines = found
     if head not in (f"{CLEANED} 1 {len(lines)}", f"{CLEANED} 2 {len(lines)}"):
         return None
     words = [line.split(" ") for line in lines]
@@ -267,18 +266,16 @@ def encode_checkpoint(checkpoint: DirectoryCheckpoint) -> bytes:
             f"{point.segment_base} {point.position}"
         )
         lines.append(line if point.state is None else f"{line} {' '.join(map(str, point.state))}")
-    body = ("\n".join(lines) + "\n").encode()
-    return body + f"crc {crc32c(body):08x}\n".encode()
+    return encode_lines(lines)
 
 
 def decode_checkpoint(content: bytes) -> DirectoryCheckpoint | None:
     """Inverse of `encode_checkpoint`; None when it is damaged."""
-    body, separator, tail = content.rpartition(b"crc ")
-    if not separator or tail.strip() != f"{crc32c(body):08x}".encode():
+    lines = decode_lines(content, "duramen-checkpoint ")
+    if lines is None:
         return None
-    lines = body.decode("ascii").splitlines()
-    name, version, generation, lsn, count = lines[0].split(" ")
-    if name != "duramen-checkpoint" or version not in ("1", "2") or int(count) != len(lines) - 1:
+    _, version, generation, lsn, count = lines[0].split(" ")
+    if version not in ("1", "2") or int(count) != len(lines) - 1:
         return None
     logs = {}
     for line in lines[1:]:

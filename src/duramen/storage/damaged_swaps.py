@@ -75,7 +75,7 @@ def damaged_swaps(disk: Disk, home: str, merged: Iterable[tuple[int, int]] = ())
     present = sorted(base for base in map(parse_base, names) if base is not None)
     by_journal = dict(merged)
     found = []
-    for name in strays(disk, home, clean=False):
+    for name in strays(disk, home, by_journal.items(), clean=False):
         parsed = parse_name(name.removesuffix(SWAP))
         if parsed is None or parsed[1] != LOG:
             continue

@@ -36,13 +36,13 @@ from duramen.storage.checkpoints import (
 )
 from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.journal_salvage import JournalLoss, put_aside, write_down
+from duramen.storage.own_files import decode_lines, encode_lines
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.repairing import DROPPED, Repair
 from duramen.storage.segment import log_name, parse_base
 from duramen.storage.segment_lists import NOTHING_WANTED
 from duramen.storage.surveying import survey
 from duramen.storage.vouching import compare_identity, listed_segments, missing_segments, refuse_other_identity
-from duramen.wire.checksum import crc32c
 
 JOURNAL = "(journal)"
 """In the list of losses: no partition, but the journal of all."""
@@ -58,16 +58,15 @@ class Forgone(NamedTuple):
 def encode_forgone(forgone: Forgone) -> bytes:
     """One JSON object, and a line with its CRC-32C."""
     ends = [[topic_id.hex(), partition, end] for (topic_id, partition), end in sorted(forgone.ends.items())]
-    body = json.dumps({"lines": forgone.lines, "ends": ends}).encode() + b"\n"
-    return body + f"crc {crc32c(body):08x}\n".encode()
+    return encode_lines([json.dumps({"lines": forgone.lines, "ends": ends})])
 
 
 def decode_forgone(content: bytes) -> Forgone | None:
     """Inverse of `encode_forgone`; None when it is damaged."""
-    body, separator, tail = content.rpartition(b"crc ")
-    if not separator or tail.strip() != f"{crc32c(body):08x}".encode():
+    found = decode_lines(content, '{"lines"')
+    if found is None:
         return None
-    told = json.loads(body)
+    told = json.loads(found[0])
     ends = {(bytes.fromhex(topic_id), partition): end for topic_id, partition, end in told["ends"]}
     return Forgone(told["lines"], ends)
 

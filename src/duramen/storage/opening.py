@@ -82,10 +82,12 @@ class Opening:
                 ready.sound_below = end.offset
                 if ready.recovery.sound_below is not None:
                     ready.sound_below = ready.recovery.sound_below
-                if ready.recovery.damage is not None:
-                    raise ready.recovery.damage
             names = self.disk.list_directory(ready.found.path)
             listed = ready.wanted.bases
+            if ready.recovery is not None:
+                ready.wanted = ready.wanted.and_unmerged(self.disk, ready.found.path, settled=True)
+                if ready.recovery.damage is not None:
+                    raise ready.recovery.damage
             ready.wanted = ready.wanted.and_sealed(names, start_known=ready.known is not None)
             ready.wanted.check(ready.found.path, filter_bases(names), ready.start_offset, ready.sound_below)
             self.log = self.make(

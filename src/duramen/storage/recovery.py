@@ -148,7 +148,7 @@ class PartitionRecovery:
         """Do it and return where the log ends; see `damage`. CorruptLogError when that end cannot be told."""
         plan = self._plan
         try:
-            settle(self._disk, self._path)
+            settle(self._disk, self._path, plan.merged)
         except CorruptLogError as damage:
             self._note(damage)  # of compacted segments: what the journal has lies behind them
         names = self._disk.list_directory(self._path)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from duramen.ports import Disk
 from duramen.storage.checkpoints import read_file
 from duramen.storage.damage import Damage
+from duramen.storage.own_files import decode_lines, encode_lines
 from duramen.storage.recovery_plan import LogKey
-from duramen.wire.checksum import crc32c
 
 PROGRESS = "duramen-scrub"
 NO_KEY: LogKey = (b"", 0)
@@ -42,19 +42,16 @@ def encode_progress(progress: Progress) -> bytes:
         f"{PROGRESS} 2 {progress.started_ms} {progress.bytes} {topic_id.hex() or '-'} {partition} "
         f"{progress.base_offset} {progress.position}"
     )
-    body = "".join(f"{line}\n" for line in (head, *map(json.dumps, progress.known))).encode()
-    return body + f"crc {crc32c(body):08x}\n".encode()
+    return encode_lines([head, *map(json.dumps, progress.known)])
 
 
 def decode_progress(content: bytes) -> Progress | None:
     """Inverse of `encode_progress`; None when it is damaged, or of another version."""
-    body, separator, tail = content.rpartition(b"crc ")
-    if not separator or tail.strip() != f"{crc32c(body):08x}".encode():
+    found = decode_lines(content, f"{PROGRESS} 2 ")
+    if found is None:
         return None
-    head, *lines = body.decode("ascii").splitlines()
+    head, *lines = found
     words = head.split()
-    if len(words) != 8 or words[:2] != [PROGRESS, "2"]:
-        return None
     topic_id = b"" if words[4] == "-" else bytes.fromhex(words[4])
     started, checked, partition, base_offset, position = (int(words[n]) for n in (2, 3, 5, 6, 7))
     known = tuple(Damage(*json.loads(line)) for line in lines)

@@ -2,7 +2,7 @@
 
 `duramen-directory` lists the segments of each log that has several, up to its recovery point: their names are
 durable by then. Of a log that had one the checkpoint names it. What may rightly be gone since is in the journal: a log
-start that moved up, a truncation, a swap of compacted segments.
+start that moved up, a truncation, a swap of compacted segments. What that swap made must reach as far as they did.
 
 Where the list is lost a seal without its segment says the same: nothing of ours removes a segment above the log start,
 that no other one replaces, and leaves its seal over a start.
@@ -12,10 +12,14 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError
-from duramen.storage.segment import LOG, SEAL, log_name, parse_name
+from duramen.ports import Disk
+from duramen.storage.scan import scan
+from duramen.storage.seal import sound_seal
+from duramen.storage.segment import LOG, SEAL, file_name, log_name, parse_base, parse_name
 from duramen.storage.swapping import SWAP
 
 NO_END = 1 << 62
@@ -46,6 +50,28 @@ class Wanted(NamedTuple):
         orphans = {base for base in sealed - there if first < base < max(there)}
         return self._replace(bases=tuple(sorted({*self.bases, *orphans}))) if orphans else self
 
+    def and_unmerged(self, disk: Disk, home: str, *, settled: bool) -> Wanted:
+        """The same, with groups of segments told apart whose compaction did not come to its end, or is lost. OSError.
+
+        A compacted segment reaches the end of its group: its last batch stays, if only as a header. Where the first
+        one in the partition directory `home` does not, all of the group has to be there, up to its end. settled: what
+        is half done there could not be finished; else it is going to be.
+        """
+        names = disk.list_directory(home) if self.merged and disk.exists(home) else []
+        if any(name.endswith(SWAP) for name in names):
+            return self._replace(merged=()) if settled else self
+        present = sorted(base for base in map(parse_base, names) if base is not None)
+        merged, more = [], set()
+        for first, end in self.merged:
+            inside = [base for base in present if first <= base < end]
+            if end > self.below or not inside or (inside[0] == first and reach(disk, home, first) >= end):
+                merged.append((first, end))
+                if end <= self.below:
+                    more.add(first)
+            elif (reached := reach(disk, home, inside[-1])) < end:
+                more.add(reached)
+        return self._replace(bases=tuple(sorted({*self.bases, *more})), merged=tuple(merged))
+
     def lasting(self) -> tuple[int, ...]:
         """Those that have to be there whatever the journal says, which does not last."""
         return tuple(
@@ -65,7 +91,7 @@ class Wanted(NamedTuple):
         for base in self.bases:
             if base in there or base not in lasting:
                 continue
-            following = min((other for other in (*self.bases, *present) if other > base), default=max(end, base + 1))
+            following = min((other for other in (*lasting, *present) if other > base), default=max(end, base + 1))
             if following > start_offset:
                 found.append((max(base, start_offset), following - 1))
         return found
@@ -76,6 +102,21 @@ class Wanted(NamedTuple):
             base = max(base for base in self.bases if base <= first)
             what = f"the file is missing; it held offsets up to {last}"
             raise CorruptLogError(posixpath.join(path, log_name(base)), 0, 0, what, first)
+
+
+def reach(disk: Disk, home: str, base: int) -> int:
+    """The offset behind a segment's last batch, by its seal if that has its length; NO_END where it is damaged."""
+    seal = sound_seal(disk, posixpath.join(home, file_name(base, SEAL)))
+    with closing(disk.open(posixpath.join(home, log_name(base)))) as file:
+        size = file.size()
+        if seal is not None and seal.length == size:
+            return seal.last_offset + 1
+        reached = base
+        for _, header, ok in scan(file, 0, size, crc=False):
+            if not ok or header is None:
+                return NO_END
+            reached = header.next_offset
+    return reached
 
 
 NOTHING_WANTED = Wanted()

@@ -82,10 +82,11 @@ def _rename(disk: Disk, path: str, base: int, suffixes: Iterable[str], before: s
                 disk.rename(source, posixpath.join(path, file_name(base, suffix + after)))
 
 
-def settle(disk: Disk, path: str) -> bool:
+def settle(disk: Disk, path: str, merged: Iterable[tuple[int, int]] = ()) -> bool:
     """Finish or undo what a crash interrupted, before a log's files are looked at; whether anything was there.
 
-    May itself be interrupted at any point and begun again. OSError; CorruptLogError when a `.log.swap` is no segment.
+    merged: (first base, end offset) of groups, by the journal's SWAP entries. May itself be interrupted at any point
+    and begun again. OSError; CorruptLogError when a `.log.swap` is no segment.
     """
     names = disk.list_directory(path)
     cleaned, staged = _with(names, CLEANED), _with(names, SWAP)
@@ -102,7 +103,7 @@ def settle(disk: Disk, path: str) -> bool:
     # Also where the segment itself is gone: no side file of it may stay when nothing tells of the swap any more.
     bases = {each[0] for each in map(parse_name, names) if each is not None and each[1] in SUFFIXES}
     for base in sorted(staged):
-        end = _check_staged(disk, path, base, staged[base])
+        end = _check_staged(disk, path, base, staged[base], merged)
         if SEAL in staged[base]:
             remove_replaced(disk, lambda: path, sorted(each for each in bases if base < each < end))
         unstage(disk, path, base)
@@ -110,10 +111,11 @@ def settle(disk: Disk, path: str) -> bool:
     return True
 
 
-def strays(disk: Disk, path: str, *, clean: bool) -> list[str]:
+def strays(disk: Disk, path: str, merged: Iterable[tuple[int, int]] = (), *, clean: bool) -> list[str]:
     """Names of `.swap` files that no start puts in place: copies, or left by a swap that is damaged. OSError.
 
-    A clean stop leaves none at all; else they stay where `settle` finds that they are no compacted segment.
+    A clean stop leaves none at all; else they stay where `settle` finds that they are no compacted segment. merged: as
+    there.
     """
     names = disk.list_directory(path)
     found = [name for name in names if name.endswith(SWAP)]
@@ -124,12 +126,12 @@ def strays(disk: Disk, path: str, *, clean: bool) -> list[str]:
     for base, suffixes in staged.items():
         with suppress(CorruptLogError):
             if LOG in suffixes or LOG not in cleaned.get(base, ()):
-                _check_staged(disk, path, base, suffixes)
+                _check_staged(disk, path, base, suffixes, merged)
             sound.add(base)
     return [name for name in found if (each := parse_name(name[: -len(SWAP)])) is None or each[0] not in sound]
 
 
-def _check_staged(disk: Disk, path: str, base: int, suffixes: Iterable[str]) -> int:
+def _check_staged(disk: Disk, path: str, base: int, suffixes: Iterable[str], merged: Iterable[tuple[int, int]]) -> int:
     """The offset behind what a `.log.swap` holds, `base` where that is in place. CorruptLogError when it is no segment.
 
     Where its seal is no `.swap` any more step 5 has begun, and that is the segment's by now. A copy that somebody made
@@ -138,12 +140,13 @@ def _check_staged(disk: Disk, path: str, base: int, suffixes: Iterable[str]) -> 
     if LOG not in suffixes:
         return base
     log = posixpath.join(path, file_name(base, LOG + SWAP))
-    if SEAL in suffixes:
-        return _end_of(disk, log, posixpath.join(path, file_name(base, SEAL + SWAP)), base)
-    seal = posixpath.join(path, file_name(base, SEAL))
-    if not disk.exists(seal):
+    seal = posixpath.join(path, file_name(base, SEAL + SWAP if SEAL in suffixes else SEAL))
+    if SEAL not in suffixes and not disk.exists(seal):
         raise CorruptLogError(log, 0, 0, f"{STRAY}; `duramen log repair` puts it aside", base)
-    return _end_of(disk, log, seal, base)
+    end, told = _end_of(disk, log, seal, base), dict(merged).get(base)
+    if told is not None and end != told:
+        raise CorruptLogError(log, 0, 0, f"it ends at offset {end}, its group of segments at {told}", base)
+    return end
 
 
 def _with(names: list[str], ending: str) -> dict[int, list[str]]:

@@ -47,10 +47,10 @@ from duramen.storage.checkpoints import (
     replace_file,
 )
 from duramen.storage.journal_reader import JournalContents, JournalEntry, read_journal
+from duramen.storage.own_files import decode_lines, encode_lines
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.segment import parse_base
 from duramen.storage.segment_lists import Wanted
-from duramen.wire.checksum import crc32c
 
 VOUCHED = "duramen-directory"
 SEALS = (".seal", ".sealing")
@@ -83,18 +83,17 @@ def encode_vouched(vouched: Vouched) -> bytes:
         lines.append(f"{topic_id.hex()} {tp.topic} {partition} {told}")
     for (topic_id, partition), bases in sorted(vouched.segments.items()):
         lines.append(f"{topic_id.hex()} {partition} {','.join(map(str, bases))}")
-    body = ("\n".join(lines) + "\n").encode()
-    return body + f"crc {crc32c(body):08x}\n".encode()
+    return encode_lines(lines)
 
 
 def decode_vouched(content: bytes) -> Vouched | None:
     """Inverse of `encode_vouched`; None when it is damaged. Version 1 knew no segments."""
-    body, separator, tail = content.rpartition(b"crc ")
-    if not separator or tail.strip() != f"{crc32c(body):08x}".encode():
+    found = decode_lines(content, f"{VOUCHED} ")
+    if found is None:
         return None
-    head, *lines = body.decode("ascii").splitlines()
-    name, version, *words = head.split(" ")
-    if name != VOUCHED or version not in ("1", "2"):
+    head, *lines = found
+    _, version, *words = head.split(" ")
+    if version not in ("1", "2"):
         return None
     if version == "1":
         words.insert(3, "0")

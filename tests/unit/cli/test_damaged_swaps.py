@@ -128,8 +128,19 @@ def without_seal(disk: CrashDisk) -> None:
     disk.sync_directory(HOME)
 
 
+def misdirected(disk: CrashDisk) -> None:
+    """It is the segment that it replaces, sound and too short; nothing but the journal tells."""
+    content = disk.contents()[SWAP.removesuffix(".swap")]
+    file = disk.open(SWAP, write=True)
+    file.truncate(0)
+    file.pwritev([content], 0)
+    file.sync()
+    file.close()
+    without_seal(disk)
+
+
 HARMS: Mapping[str, Callable[[CrashDisk], None]] = {
-    each.__name__: each for each in (flipped, scribbled, shortened, without_seal)
+    each.__name__: each for each in (flipped, scribbled, shortened, without_seal, misdirected)
 }
 
 
@@ -165,11 +176,11 @@ def test_it_is_put_in_place_and_repaired(passes: int, step: str, harm: str, stop
     is_known = not (harm == "without_seal" and stopped)  # the journal does not tell any more whose it is
     if step == "stage":
         assert foretold == set()  # what it replaces is there, all of it
-    if step == "stage" or not is_known:
+    if step == "stage" or not is_known or harm == "misdirected":
         assert kept.items() <= left.items()
     else:
         assert left == kept
-    assert harm in ("scribbled", "shortened") or not is_known or foretold == set()
+    assert harm in ("scribbled", "shortened", "misdirected") or not is_known or foretold == set()
     assert len(left) > 30 or (harm, step) == ("shortened", "before the last")  # told, all of it
 
 
@@ -190,3 +201,36 @@ def test_nothing_more_is_lost_behind_a_power_cut_in_any_call(step: str, harm: st
         left = restarted(disk)
         assert left == {offset: key for offset, key in whole.items() if offset not in told_lost(expected)}
         assert findings(disk) == []
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("passes", [1, 2])
+def test_what_compaction_made_reaches_as_far_as_what_it_replaced(passes: int, stopped: bool) -> None:
+    """In its place is the segment before it, and its seal is gone: what that lacks looked like taken by compaction."""
+    bench = filled(passes)
+    path = bench.log.segments[0].path
+    before = bench.disk.contents()[path]
+    bench.clean()
+    whole = served(bench.log)
+    bench.disk.power_cut()
+    bench.disk.power_on()
+    disk = bench.disk
+    assert len(disk.contents()[path]) != len(before)
+    file = disk.open(path, write=True)
+    file.truncate(0)
+    file.pwritev([before], 0)
+    file.sync()
+    file.close()
+    for name in (".seal", ".index", ".timeindex"):
+        disk.remove(path.removesuffix(".log") + name)
+    disk.sync_directory(HOME)
+    if stopped:
+        directory = bench.open()
+        assert directory.offline
+        directory.close(clean=True)
+    assert [finding for finding in findings(disk) if finding.kind == "damage"]
+    repaired(disk)
+    lost = told_lost(disk)
+    assert lost
+    left = restarted(disk)
+    assert {offset: key for offset, key in whole.items() if offset not in lost}.items() <= left.items()
