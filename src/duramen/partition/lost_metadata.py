@@ -10,15 +10,15 @@ ever until somebody says otherwise.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from duramen.errors import DuramenError
-from duramen.machines.metadata.commands import LostTopic, RegainTopics
+from duramen.machines.metadata.brokers import PRODUCER_ID_BLOCK
+from duramen.machines.metadata.commands import LostTopic, RegainTopics, SkipProducerIds
 from duramen.machines.metadata.image import TopicImage
 from duramen.machines.metadata.machine import MetadataMachine
 from duramen.model import (
-    FIRST_SINK_PRODUCER_ID,
     METADATA_TOPIC,
     OFFSETS_TOPIC,
     SINK_TOPICS,
@@ -40,6 +40,13 @@ Settings = tuple[tuple[str, str | None], ...]
 KEPT: Final[Settings] = (("retention.ms", "-1"), ("retention.bytes", "-1"))
 """Settings of a topic whose own are lost."""
 
+_IDS_PER_MS: Final = 19
+_WALL_MS: Final = 42
+"""Bits: of a millisecond's share of the producer ids, and of the wall clock that counts (to the year 2109)."""
+_SEEN_BELOW: Final = 1 << (_IDS_PER_MS + _WALL_MS)
+"""No id that a node gave out is above; clients may write with any."""
+_BEHIND_SEEN: Final = 1 << 32
+
 _MADE_WITH_SETTINGS: Final = (OFFSETS_TOPIC, *SINK_TOPICS)
 _WITH_METADATA = (str(TopicPartition(METADATA_TOPIC, 0)), JOURNAL)
 
@@ -47,6 +54,24 @@ _WITH_METADATA = (str(TopicPartition(METADATA_TOPIC, 0)), JOURNAL)
 def told(topic: TopicImage) -> dict[str, Any]:
     """What a report says of a topic that is new."""
     return {"topic": topic.name, "id": topic_id_text(topic.id), "partitions": len(topic.partitions)}
+
+
+def least_producer_id(now_ms: int, recorded: int, known: Iterable[int], end: int) -> int:
+    """The first producer id to give out where the metadata log's records of those that were given out are lost.
+
+    Nothing else has them all: a producer may have written nothing yet, or have been forgotten, or its records are gone
+    or in a partition that is offline. So the ids begin at the time: each millisecond has a share of 2^19, more than
+    anybody could be given in it. A loss later on begins behind all that were given out until then, and the ids of a
+    log without a loss, which begin at 0, are below. Where the clock was set back:
+
+    * the log's end counts, a block for every record. Each block that is given out is one, so that two losses at one
+      time have different ids as long as the end of the log is known;
+    * what is seen is 2^32 below. recorded: the next id by what is left of the metadata log. known: in the logs of
+      open partitions; those above 2^61 their clients made up, or they are sinks'.
+    """
+    time = (now_ms & ((1 << _WALL_MS) - 1)) << _IDS_PER_MS
+    seen = max((each + 1 for each in known if each < _SEEN_BELOW), default=0)
+    return max(time, max(seen, recorded) + _BEHIND_SEEN) + PRODUCER_ID_BLOCK * end
 
 
 class LostMetadata:
@@ -69,6 +94,23 @@ class LostMetadata:
             machine.forgive()
             for directory in self._store.directories:
                 directory.hold()
+
+    def skip_producer_ids(self, host: Host, machine: MetadataMachine, node_id: int, now_ms: int) -> None:
+        """Have new ids begin where nobody's are, which is durable before anybody gets one.
+
+        host: loaded, so that what is submitted next is answered behind this.
+        """
+        if not self.found:
+            return
+
+        def answered(answer: Any) -> None:
+            if isinstance(answer, DuramenError):
+                host.fail(answer)
+
+        logs = [log for directory in self._store.directories for log in directory.logs.values()]
+        known = (producer.id for log in logs for producer in log.producers.active())
+        least = least_producer_id(now_ms, machine.image.next_producer_id, known, host.partition.log_end_offset)
+        host.submit(SkipProducerIds(node_id, least), answered)
 
     def regain(self, host: Host, machine: MetadataMachine, node_id: int, made_with: Callable[[str], Settings]) -> None:
         """Topics, or partitions of them, that logs on disk name and the machine, which is loaded, does not know.
@@ -126,10 +168,3 @@ class LostMetadata:
             for partition in self._store.partitions.values()
             if partition.tp.topic != METADATA_TOPIC
         )
-
-    @property
-    def least_producer_id(self) -> int:
-        """The first id above all that clients' producers have in the logs; 0 where the metadata log knows."""
-        logs = [partition.log for partition in self._store.partitions.values()] if self.found else []
-        found = (producer.id for log in logs for producer in log.producers.active())
-        return max((each for each in found if each < FIRST_SINK_PRODUCER_ID), default=-1) + 1

@@ -186,8 +186,7 @@ class Broker:
             self.metadata.submit(self._registration(), lambda answer: self._registered(answer, on_ready))
             return
         self.broker_epoch = answer.broker_epoch
-        least = self.catalog.lost.least_producer_id
-        self.producer_ids = ProducerIdSource(self.metadata, self.node_id, self.broker_epoch, least)
+        self.producer_ids = ProducerIdSource(self.metadata, self.node_id, self.broker_epoch)
         self.coordinators.load_all()
         self.sinks.load_all()
         self.store.maintenance.start()

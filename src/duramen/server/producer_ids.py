@@ -12,13 +12,9 @@ from duramen.partition.host import Host
 
 
 class ProducerIdSource:
-    """One broker's current block. A restart forgets what is left of it: ids are plenty, reuse is forbidden.
+    """One broker's current block. A restart forgets what is left of it: ids are plenty, reuse is forbidden."""
 
-    least: no id below it is handed out.
-    """
-
-    def __init__(self, host: Host, node_id: int, broker_epoch: int, least: int = 0) -> None:
-        self._least = least
+    def __init__(self, host: Host, node_id: int, broker_epoch: int) -> None:
         self._host = host
         self._node_id = node_id
         self._broker_epoch = broker_epoch
@@ -39,7 +35,7 @@ class ProducerIdSource:
             self._waiting.popleft()(producer_id)
         if self._waiting and not self._asking:
             self._asking = True
-            self._host.submit(AllocateProducerIds(self._node_id, self._broker_epoch, self._least), self._allocated)
+            self._host.submit(AllocateProducerIds(self._node_id, self._broker_epoch), self._allocated)
 
     def _allocated(self, block: Any) -> None:
         self._asking = False

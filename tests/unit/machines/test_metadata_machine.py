@@ -32,6 +32,7 @@ from duramen.machines.metadata import (
     ProducerIds,
     RegisterBroker,
     SetConfigs,
+    SkipProducerIds,
     TopicRef,
     codec,
     name_problem,
@@ -414,6 +415,17 @@ def test_producer_ids_come_in_blocks_that_never_repeat(cluster: Cluster) -> None
     assert cluster.replayed().image.next_producer_id == 2000
     cluster.ask(registration())
     assert cluster.ask(AllocateProducerIds(1, cluster.image.brokers[1].epoch)) == ProducerIds(2000, 1000)
+
+
+def test_producer_ids_that_are_skipped_are_in_no_block(cluster: Cluster) -> None:
+    def block() -> Any:
+        return cluster.ask(AllocateProducerIds(1, cluster.image.brokers[1].epoch))
+
+    assert cluster.ask(SkipProducerIds(1, 1 << 60)) is None
+    assert cluster.replayed().image.next_producer_id == 1 << 60
+    assert block() == ProducerIds(1 << 60, 1000)
+    assert cluster.ask(SkipProducerIds(1, 1 << 60)) is None
+    assert block() == ProducerIds((1 << 60) + 1000, 1000)
 
 
 def test_elections(cluster: Cluster) -> None:

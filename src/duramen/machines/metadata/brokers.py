@@ -17,6 +17,7 @@ from duramen.machines.metadata.commands import (
     ProducerIds,
     RegisterBroker,
     Result,
+    SkipProducerIds,
 )
 from duramen.machines.metadata.image import BROKER_RESOURCE, NO_LEADER, MetadataImage, PartitionImage
 from duramen.model import TopicPartition
@@ -67,11 +68,18 @@ def stopping(image: MetadataImage, command: BrokerStopping) -> list[LogRecord]:
 def allocate(image: MetadataImage, command: AllocateProducerIds) -> tuple[list[LogRecord], ProducerIds]:
     """The record that uses up the next block, and the block."""
     _check_epoch(image, command.node_id, command.broker_epoch)
-    first = max(image.next_producer_id, command.least)
+    first = image.next_producer_id
     if first > LARGEST_PRODUCER_ID - PRODUCER_ID_BLOCK:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "Exhausted all producer ids.")
     record = codec.producer_ids(command.node_id, command.broker_epoch, first + PRODUCER_ID_BLOCK)
     return [record], ProducerIds(first, PRODUCER_ID_BLOCK)
+
+
+def skip_producer_ids(image: MetadataImage, command: SkipProducerIds) -> tuple[list[LogRecord], None]:
+    """The record behind which no id below `least` is handed out."""
+    if command.least <= image.next_producer_id:
+        return [], None
+    return [codec.producer_ids(command.node_id, -1, command.least)], None
 
 
 def _check_epoch(image: MetadataImage, node_id: int, broker_epoch: int) -> None:

@@ -163,14 +163,17 @@ class SetConfigs(NamedTuple):
 
 
 class AllocateProducerIds(NamedTuple):
-    """A broker needs a block of producer ids nobody ever had. Answer: ProducerIds, or KafkaError.
-
-    least: somebody has ids below it.
-    """
+    """A broker needs a block of producer ids nobody ever had. Answer: ProducerIds, or KafkaError."""
 
     node_id: int
     broker_epoch: int
-    least: int = 0
+
+
+class SkipProducerIds(NamedTuple):
+    """Somebody may have producer ids below `least`, and the log does not say so. Answer: None."""
+
+    node_id: int
+    least: int
 
 
 class ProducerIds(NamedTuple):

@@ -23,6 +23,7 @@ from duramen.machines.metadata.commands import (
     RegisterBroker,
     Registered,
     SetConfigs,
+    SkipProducerIds,
     UpdateFeatures,
 )
 from duramen.machines.metadata.image import MetadataImage
@@ -126,6 +127,7 @@ _DECISIONS: Final[dict[type, Callable[[MetadataMachine, Any], Decision]]] = {
     RegainTopics: lambda machine, command: topics.regain_topics(machine.image, command),
     SetConfigs: lambda machine, command: configs.set_configs(machine.image, machine.config, command),
     AllocateProducerIds: lambda machine, command: brokers.allocate(machine.image, command),
+    SkipProducerIds: lambda machine, command: brokers.skip_producer_ids(machine.image, command),
     ElectLeaders: lambda machine, command: brokers.elect(machine.image, command),
     UpdateFeatures: lambda machine, command: features.update(machine.image, command),
     Barrier: lambda machine, command: ([], True),
