@@ -160,6 +160,7 @@ class Catalog:
             topic = self.image.topic_by_id(topic_id)
             if topic is not None:
                 if self.lost.is_back(topic):
+                    self.absent.look_for(topic, self._node_id)
                     self._open_partitions(topic)
                 self._lead(topic)
                 self._incomplete[topic_id] = None

@@ -157,7 +157,8 @@ class LostMetadata:
                 continue
             if topic is None or len(topic.partitions) < count:
                 epochs = (max(partitions.get(TopicPartition(name, index), 0), 0) for index in range(count))
-                lost.append(LostTopic(name, topic_id, tuple(epochs)))
+                missing = frozenset(range(count)) - {tp.partition for tp in partitions}
+                lost.append(LostTopic(name, topic_id, tuple(epochs), missing))
         return lost
 
     @property

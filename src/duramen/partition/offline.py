@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from duramen.errors import DuramenError, KafkaError, StorageError
-from duramen.machines.metadata.image import MetadataImage
+from duramen.machines.metadata.image import LOST_DIRECTORY, MetadataImage, TopicImage
 from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicId, topic_id_from_text, topic_id_text
 from duramen.partition.deleting import RETRY_SECONDS
 from duramen.ports import Clock
@@ -16,6 +16,11 @@ from duramen.storage.opening import Offline
 
 if TYPE_CHECKING:
     from duramen.partition.store import Store
+
+UNKNOWN_HOME = (
+    "its log is in no directory of log.dirs, and what the metadata log knew of it is lost: name the directory that has "
+    "it, too, or delete the topic"
+)
 
 
 def offline(directories: Iterable[LogDirectory], topic_id: TopicId, partition: int) -> Offline | None:
@@ -110,12 +115,15 @@ def check_metadata(directories: Iterable[LogDirectory]) -> None:
 class Absence:
     """Partitions whose log may be in a directory that is not open or that failed: none is made in their place.
 
+    So are those of which the image says that nobody knows their directory.
+
     closed: ids of directories that this node had and that are not open. directories: the open ones, a living list.
     """
 
     def __init__(self, directories: list[LogDirectory]) -> None:
         self._directories = directories
-        self._keys: dict[tuple[TopicId, int], None] = {}
+        self._keys: dict[tuple[TopicId, int], str | None] = {}
+        """And why, where it is not for a directory that is `closed`."""
         self.closed: tuple[TopicId, ...] = ()
 
     def __contains__(self, key: object) -> bool:
@@ -129,21 +137,30 @@ class Absence:
         registered = image.brokers.get(node_id)
         present = self._open()
         self.closed = tuple(each for each in (registered.directories if registered else ()) if each not in present)
-        here = {key for directory in self._directories for key in (*directory.logs, *directory.offline)}
-        for topic in image.topics.values() if self.closed else ():
-            for index, partition in enumerate(topic.partitions):
-                if node_id in partition.replicas and (topic.id, index) not in here:
+        for topic in image.topics.values():
+            self.look_for(topic, node_id)
+
+    def look_for(self, topic: TopicImage, node_id: int) -> None:
+        """Of one topic, behind `find`."""
+        for index, partition in enumerate(topic.partitions):
+            if node_id in partition.replicas and not self._is_here((topic.id, index)):
+                if LOST_DIRECTORY in partition.directories:
+                    self.add(topic.id, index, UNKNOWN_HOME)
+                elif self.closed:
                     self.add(topic.id, index)
 
-    def add(self, topic_id: TopicId, index: int) -> None:
-        self._keys[topic_id, index] = None
+    def _is_here(self, key: tuple[TopicId, int]) -> bool:
+        return any(key in directory.logs or key in directory.offline for directory in self._directories)
+
+    def add(self, topic_id: TopicId, index: int, why: str | None = None) -> None:
+        self._keys[topic_id, index] = why
 
     def remove(self, topic_id: TopicId, index: int) -> None:
         self._keys.pop((topic_id, index), None)
 
     def forget(self, topic_id: TopicId) -> None:
         """The topic is gone."""
-        self._keys = {key: None for key in self._keys if key[0] != topic_id}
+        self._keys = {key: why for key, why in self._keys.items() if key[0] != topic_id}
 
     def directory_ids(self) -> tuple[TopicId, ...]:
         """What this node registers: the open directories, and the others while logs are missing."""
@@ -152,6 +169,9 @@ class Absence:
     def check(self, topic_id: TopicId, index: int) -> None:
         """StorageError for such a partition."""
         if (topic_id, index) in self._keys:
+            why = self._keys[topic_id, index]
+            if why is not None:
+                raise StorageError(why)
             ids = ", ".join(map(topic_id_text, self.closed))
             raise StorageError(f"its log directory is not open: log.dirs lacks the one with directory.id {ids}")
 

@@ -69,14 +69,28 @@ def producer_id(line: Line) -> int:
 
 def append(server: InProcess, producer: int, value: bytes) -> tuple[int, int]:
     """(error code, offset) of a producer's first record."""
-    request = API[0].request
     batch = build_batch([(b"k", value, (), NOW)], producer_id=producer, producer_epoch=0, base_sequence=0)
-    topic = request.TopicProduceData(
-        name="t", partition_data=[request.PartitionProduceData(index=0, records=bytes(batch))]
-    )
-    answer = server.connect().call(0, 9, acks=-1, timeout_ms=1000, topic_data=[topic])
-    partition = answer.responses[0].partition_responses[0]
-    return partition.error_code, partition.base_offset
+    return put_batch(server.connect(), 0, batch)
+
+
+def put(line: Line, partition: int, *values: bytes) -> tuple[int, int]:
+    """(error code, offset) of records of topic t."""
+    return put_batch(line, partition, build_batch([(b"k", value, (), NOW) for value in values]))
+
+
+def put_batch(line: Line, partition: int, batch: bytearray) -> tuple[int, int]:
+    request = API[0].request
+    data = [request.PartitionProduceData(index=partition, records=bytes(batch))]
+    topic = request.TopicProduceData(name="t", partition_data=data)
+    answer = line.call(0, 9, acks=-1, timeout_ms=1000, topic_data=[topic])
+    found = answer.responses[0].partition_responses[0]
+    return found.error_code, found.base_offset
+
+
+def add_partitions(line: Line, name: str, count: int) -> None:
+    request = API[37].request
+    more = request.CreatePartitionsTopic(name=name, count=count, assignments=None)
+    assert line.call(37, 3, topics=[more], timeout_ms=1000, validate_only=False).results[0].error_code == 0
 
 
 def test_a_topic_whose_creation_is_lost_may_have_been_deleted() -> None:
@@ -259,20 +273,21 @@ def test_nothing_expires_until_somebody_has_looked_at_the_settings() -> None:
 LOG_HOME = "/data/__cluster_metadata-0"
 
 
-def gone(disk: CrashDisk, what: str) -> None:
+def gone(disk: CrashDisk, what: str, directory: str = "/data") -> None:
     """The metadata log's segments, all its files, or its directory."""
-    for name in disk.list_directory(LOG_HOME):
+    home = f"{directory}/__cluster_metadata-0"
+    for name in disk.list_directory(home):
         if what != "segments" or name.endswith(".log"):
-            disk.remove(f"{LOG_HOME}/{name}")
-    disk.sync_directory(LOG_HOME)
+            disk.remove(f"{home}/{name}")
+    disk.sync_directory(home)
     if what == "directory":
-        disk.remove(LOG_HOME)
-        disk.sync_directory("/data")
+        disk.remove(home)
+        disk.sync_directory(directory)
 
 
-def repaired(disk: CrashDisk) -> int:
+def repaired(disk: CrashDisk, directory: str = "/data") -> int:
     with patch.object(repair_command, "RealDisk", lambda: disk):
-        return int(repair_command.command.callback("/data", None, None, False, False, True, True))  # type: ignore[misc]
+        return int(repair_command.command.callback(directory, None, None, False, False, True, True))  # type: ignore[misc]
 
 
 def told(disk: CrashDisk) -> list[str]:
@@ -335,9 +350,7 @@ def test_a_partition_that_was_added_is_known_again() -> None:
     server = InProcess()
     line = server.connect()
     line.create_topic("t")
-    request = API[37].request
-    more = request.CreatePartitionsTopic(name="t", count=3, assignments=None)
-    assert line.call(37, 3, topics=[more], timeout_ms=1000, validate_only=False).results[0].error_code == 0
+    add_partitions(line, "t", 3)
     disk = stopped(server)
     assert without(disk, lambda kind, message: kind == "PartitionRecord" and message.partition_id == 2) == 1
     again = InProcess(disk)
@@ -380,3 +393,51 @@ def test_a_snapshot_that_is_gone_is_told_and_repaired() -> None:
     assert again.broker.image.names() == ["t", "u"]
     assert again.connect().produce("t", b"more").base_offset == 1
     assert InProcess(stopped(again)).broker.image.names() == ["t", "u"]
+
+
+def test_a_partition_in_a_directory_that_is_not_named_is_not_begun_anew() -> None:
+    """Its records were hidden behind an empty log of the same offsets, and with both directories the start refused."""
+    server = InProcess(log_dirs="/a,/b")
+    line = server.connect()
+    line.create_topic("t")
+    add_partitions(line, "t", 4)
+    for index in range(4):
+        assert put(line, index, b"a", b"b") == (0, 0)
+    home = server.broker.catalog.partition.log.path[:2]
+    partitions = [partition for tp, partition in server.broker.store.partitions.items() if tp.topic == "t"]
+    away = sorted(each.tp.partition for each in partitions if not each.log.path.startswith(home))
+    assert 0 < len(away) < 4
+    disk = stopped(server)
+    gone(disk, "files", home)
+    repaired(disk, home)
+    for number in range(2):
+        alone = InProcess(disk, log_dirs=home)
+        assert [fields["partition"] for event, fields in alone.events if event == "partition-offline"] == away
+        line = alone.connect()
+        for index in range(4):
+            assert put(line, index, b"c") == ((56, -1) if index in away else (0, 2 + number))
+        disk = stopped(alone)
+    both = InProcess(disk, log_dirs="/a,/b")
+    assert "partition-offline" not in [event for event, _ in both.events]
+    line = both.connect()
+    for index in range(4):
+        assert put(line, index, b"d") == (0, 2 if index in away else 4)
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_so_is_a_partition_whose_record_is_lost_and_not_the_next_ones(is_named: bool) -> None:
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t")
+    for count in (2, 3):
+        add_partitions(line, "t", count)
+    assert put(line, 1, b"a") == (0, 0)
+    disk = stopped(server)
+    assert without(disk, lambda kind, message: kind == "PartitionRecord" and message.partition_id == 1) == 1
+    if not is_named:
+        for name in ("duramen-checkpoint", "duramen-directory"):  # nothing else knows that there was one
+            disk.remove(f"/data/{name}")
+        disk.rename("/data/t-1", "/elsewhere")
+        disk.sync_directory("/data")
+    again = InProcess(disk)
+    assert put(again.connect(), 1, b"b") == ((0, 1) if is_named else (56, -1))

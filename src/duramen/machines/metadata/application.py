@@ -7,7 +7,14 @@ from typing import Any, Final
 
 from duramen.errors import check
 from duramen.machines.metadata import codec
-from duramen.machines.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
+from duramen.machines.metadata.image import (
+    LOST_DIRECTORY,
+    BrokerImage,
+    Endpoint,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
 from duramen.model import TopicId
 from duramen.wire.records.versioned import Unknown
 
@@ -60,7 +67,8 @@ class Application:
         )
         index = message.partition_id
         while self.forgiving and len(topic.partitions) < index:
-            topic.partitions.append(partition)  # their records are lost: where this one is they were, too
+            # Their records are lost: where this one is they were, too, each in a directory that nobody knows.
+            topic.partitions.append(partition._replace(directories=(LOST_DIRECTORY,) * len(partition.replicas)))
             self.image.partition_count += 1
         if index < len(topic.partitions):
             topic.partitions[index] = partition

@@ -59,11 +59,15 @@ class NewTopic(NamedTuple):
 
 
 class LostTopic(NamedTuple):
-    """A topic that logs on disk name. epochs: the latest leader epoch of each partition's log, by index."""
+    """A topic that logs on disk name. epochs: the latest leader epoch of each partition's log, by index.
+
+    missing: those that have none here.
+    """
 
     name: str
     topic_id: TopicId
     epochs: tuple[int, ...]
+    missing: frozenset[int] = frozenset()
     configs: tuple[tuple[str, str | None], ...] = ()
 
 

@@ -16,6 +16,8 @@ from duramen.model import NO_EPOCH, NO_TOPIC_ID, TopicId, TopicPartition
 
 NO_LEADER: Final = -1
 UNASSIGNED_DIRECTORY: Final = bytes(16)
+LOST_DIRECTORY: Final = bytes(15) + b"\2"
+"""One that nobody knows, and that may have the partition's log: none is made anew in another (DirectoryId.LOST)."""
 
 BROKER_RESOURCE: Final = 4
 TOPIC_RESOURCE: Final = 2

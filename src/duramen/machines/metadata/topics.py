@@ -26,7 +26,7 @@ from duramen.machines.metadata.commands import (
     TopicDeleted,
     TopicRef,
 )
-from duramen.machines.metadata.image import UNASSIGNED_DIRECTORY, MetadataImage, PartitionImage
+from duramen.machines.metadata.image import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, MetadataImage, PartitionImage
 from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, NO_TOPIC_ID, OFFSETS_TOPIC, SINK_TOPICS, TopicId
 
 MAX_NAME_LENGTH: Final = 249
@@ -211,9 +211,8 @@ def regain_topics(image: MetadataImage, command: RegainTopics) -> tuple[list[Log
             records.append(codec.topic(topic.name, topic.topic_id))
             records.extend(codec.topic_config(topic.name, key, value) for key, value in topic.configs)
         for index in range(0 if known is None else len(known.partitions), len(topic.epochs)):
-            state = PartitionImage(
-                command.node_id, topic.epochs[index], 0, nodes, nodes, directories=(UNASSIGNED_DIRECTORY,)
-            )
+            home = LOST_DIRECTORY if index in topic.missing else UNASSIGNED_DIRECTORY
+            state = PartitionImage(command.node_id, topic.epochs[index], 0, nodes, nodes, directories=(home,))
             records.append(codec.partition_state(topic.topic_id, index, state))
     return records, tuple(regained)
 
