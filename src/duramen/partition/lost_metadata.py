@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 Settings = tuple[tuple[str, str | None], ...]
 
-KEPT: Final[Settings] = (("retention.ms", "-1"), ("retention.bytes", "-1"))
-"""Settings of a topic whose own are lost."""
+KEPT: Final[Settings] = (("cleanup.policy", "delete"), ("retention.ms", "-1"), ("retention.bytes", "-1"))
+"""Settings of a topic whose own are lost: no record goes, whatever the broker's own settings say."""
 
 _IDS_PER_MS: Final = 19
 _WALL_MS: Final = 42

@@ -20,7 +20,7 @@ from duramen.machines.metadata.commands import LostTopic, RegainTopics
 from duramen.machines.metadata.image import MetadataImage, TopicImage
 from duramen.machines.metadata.topics import regain_topics
 from duramen.model import FIRST_SINK_PRODUCER_ID, TopicPartition
-from duramen.partition.lost_metadata import least_producer_id
+from duramen.partition.lost_metadata import KEPT, least_producer_id
 from duramen.sim.disk import CrashDisk
 from duramen.storage.repairing import DROPPED
 from duramen.wire.batch import batches, build_batch, records
@@ -338,12 +338,39 @@ def test_topics_are_known_again_by_their_partitions_where_the_log_is_gone(
         partition = again.broker.store.partitions[TopicPartition("t", 0)]
         assert partition.leader_epoch > epoch
         assert again.connect().produce("t", b"more").base_offset == 2 + number
-        assert again.broker.image.topic_config("t") == {"retention.ms": "-1", "retention.bytes": "-1"}
+        assert again.broker.image.topic_config("t") == dict(KEPT)
         disk = stopped(again)
     again = InProcess(disk)
     delete(again.connect(), "t")
     disk = stopped(again)
     assert InProcess(disk).broker.image.names() == ["u"]
+
+
+def test_a_topic_that_is_known_again_is_not_compacted_because_others_are() -> None:
+    settings = {"log_cleanup_policy": "compact", "log_cleaner_backoff_ms": "1000"}
+    settings["log_cleaner_min_cleanable_ratio"] = "0.0"
+    server = InProcess(**settings)
+    line = server.connect()
+    line.create_topic("t", cleanup_policy="delete", retention_ms="-1", segment_bytes=str(1 << 20))
+    for number in range(8):
+        line.produce("t", b"%d" % number * 300_000)
+    server.pass_ms(300_000)
+    disk = stopped(server)
+    gone(disk, "directory")
+    repaired(disk)
+    again = InProcess(disk, **settings)
+    hour = 3_600_000
+    for directory in again.broker.store.directories:
+        directory.cleaner.holds = False  # as behind the removal of the list
+    again.pass_ms(hour)
+    kept = [
+        header.count
+        for name, data in disk.contents().items()
+        if "/t-0/" in name and name.endswith(".log")
+        for _, header in batches(memoryview(data))
+    ]
+    assert sum(kept) == 8
+    assert [directory.cleaner.statistics.passes for directory in again.broker.store.directories] == [0]
 
 
 def test_a_partition_that_was_added_is_known_again() -> None:
