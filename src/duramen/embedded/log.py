@@ -122,15 +122,13 @@ class EmbeddedLog:
                 if self._catalog.absent and self._catalog.absent.closed:
                     raise StorageError(f"{path} is one of several log directories of its node; serve them together")
                 own = self._catalog.absent.directory_ids()
-            registered = False
-            while not registered or self._catalog.lost.is_behind:
-                answer = self._call(
-                    RegisterBroker(config.integer("node.id"), self._catalog.new_uuid(), (), directories=own),
-                    timeout=START_SECONDS,
-                )
-                if not isinstance(answer, Registered):
-                    raise StorageError(f"{path}: could not register this process: {answer}")
-                registered, self._epoch = True, answer.broker_epoch
+            answer = self._call(
+                RegisterBroker(config.integer("node.id"), self._catalog.new_uuid(), (), directories=own),
+                timeout=START_SECONDS,
+            )
+            if not isinstance(answer, Registered):
+                raise StorageError(f"{path}: could not register this process: {answer}")
+            self._epoch = answer.broker_epoch
             self._node_id = config.integer("node.id")
             with self._turn:
                 self._store.maintenance.start()

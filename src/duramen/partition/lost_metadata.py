@@ -10,13 +10,13 @@ ever until somebody says otherwise.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from duramen.errors import DuramenError
 from duramen.machines.metadata.brokers import PRODUCER_ID_BLOCK
-from duramen.machines.metadata.commands import LostTopic, RegainTopics, SkipProducerIds
-from duramen.machines.metadata.image import TopicImage
+from duramen.machines.metadata.commands import LostTopic, RaiseEpochs, RegainTopics, SkipProducerIds
+from duramen.machines.metadata.image import MetadataImage, TopicImage
 from duramen.machines.metadata.machine import MetadataMachine
 from duramen.model import (
     METADATA_TOPIC,
@@ -47,6 +47,9 @@ _SEEN_BELOW: Final = 1 << (_IDS_PER_MS + _WALL_MS)
 """No id that a node gave out is above; clients may write with any."""
 _BEHIND_SEEN: Final = 1 << 32
 
+_LARGEST_EPOCH: Final = 1 << 30
+"""No partition is led so often, whatever a damaged file says."""
+
 _MADE_WITH_SETTINGS: Final = (OFFSETS_TOPIC, *SINK_TOPICS)
 _WITH_METADATA = (str(TopicPartition(METADATA_TOPIC, 0)), JOURNAL)
 
@@ -75,7 +78,7 @@ def least_producer_id(now_ms: int, recorded: int, known: Iterable[int], end: int
 
 
 class LostMetadata:
-    """Of one store. Without such a loss it does nothing."""
+    """Of one store. Without such a loss it only sees to it that no leader epoch is used twice."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -95,29 +98,52 @@ class LostMetadata:
             for directory in self._store.directories:
                 directory.hold()
 
-    def skip_producer_ids(self, host: Host, machine: MetadataMachine, node_id: int, now_ms: int) -> None:
-        """Have new ids begin where nobody's are, which is durable before anybody gets one.
+    def make_up(
+        self, host: Host, machine: MetadataMachine, node_id: int, now_ms: int, made_with: Callable[[str], Settings]
+    ) -> None:
+        """Have recorded what the logs show and the machine, which is loaded, does not know.
 
-        host: loaded, so that what is submitted next is answered behind this.
+        It is committed before anything that is submitted later is answered. made_with: settings of topics that are
+        made with some. OSError.
         """
-        if not self.found:
-            return
+        # A leader epoch takes a record of its own, so that none is above the log's end.
+        least_epoch = min(host.partition.log_end_offset, _LARGEST_EPOCH) if self.found else 0
+        if self.found:
+            self._skip_producer_ids(host, machine.image, node_id, now_ms)
+            self._regain(host, self._topics(machine, least_epoch), node_id, made_with)
+        # Last: the first change of a topic that is regained is what `is_back` waits for.
+        self._raise_epochs(host, machine.image, node_id, least_epoch)
+
+    def _raise_epochs(self, host: Host, image: MetadataImage, node_id: int, least: int) -> None:
+        """At each start: a partition may have been offline as long as a loss was on the list."""
+        behind = []
+        for topic_id, tp, latest in self._epochs():
+            topic = image.topic_by_id(topic_id)
+            if topic is not None and tp.partition < len(topic.partitions):
+                epoch = max(latest, least)
+                if topic.partitions[tp.partition].leader_epoch < epoch:
+                    behind.append((topic_id, tp.partition, epoch))
+        if behind:
+            self._submit(host, RaiseEpochs(node_id, tuple(behind)))
+
+    def _skip_producer_ids(self, host: Host, image: MetadataImage, node_id: int, now_ms: int) -> None:
+        """At each start behind a loss: what was given out since begins behind the last one, too."""
+        logs = [log for directory in self._store.directories for log in directory.logs.values()]
+        known = (producer.id for log in logs for producer in log.producers.active())
+        least = least_producer_id(now_ms, image.next_producer_id, known, host.partition.log_end_offset)
+        self._submit(host, SkipProducerIds(node_id, least))
+
+    def _submit(self, host: Host, command: RaiseEpochs | SkipProducerIds) -> None:
+        """Without this nothing may be served."""
 
         def answered(answer: Any) -> None:
             if isinstance(answer, DuramenError):
                 host.fail(answer)
 
-        logs = [log for directory in self._store.directories for log in directory.logs.values()]
-        known = (producer.id for log in logs for producer in log.producers.active())
-        least = least_producer_id(now_ms, machine.image.next_producer_id, known, host.partition.log_end_offset)
-        host.submit(SkipProducerIds(node_id, least), answered)
+        host.submit(command, answered)
 
-    def regain(self, host: Host, machine: MetadataMachine, node_id: int, made_with: Callable[[str], Settings]) -> None:
-        """Topics, or partitions of them, that logs on disk name and the machine, which is loaded, does not know.
-
-        made_with: settings of topics that are made with some. OSError.
-        """
-        lost = self._topics(machine)
+    def _regain(self, host: Host, lost: list[LostTopic], node_id: int, made_with: Callable[[str], Settings]) -> None:
+        """Topics, or partitions of them, that logs on disk name."""
         if not lost:
             return
         wanted = [
@@ -140,15 +166,11 @@ class LostMetadata:
         self._report("topic-regained", **told(topic))
         return True
 
-    def _topics(self, machine: MetadataMachine) -> list[LostTopic]:
+    def _topics(self, machine: MetadataMachine, least_epoch: int) -> list[LostTopic]:
         """Not what the log says was deleted. OSError."""
         logs: dict[TopicId, dict[TopicPartition, int]] = {}
-        for directory in self._store.directories if self.found else ():
-            for (topic_id, _), log in directory.logs.items():
-                logs.setdefault(topic_id, {})[log.tp] = log.epochs.latest
-            for (topic_id, _), left in directory.offline.items():
-                known = read_epochs(self._disk, posixpath.join(left.path, LEADER_EPOCHS)) or ()
-                logs.setdefault(topic_id, {})[left.tp] = max((epoch for epoch, _ in known), default=0)
+        for topic_id, tp, epoch in self._epochs() if self.found else ():
+            logs.setdefault(topic_id, {})[tp] = epoch
         lost = []
         for topic_id, partitions in logs.items():
             topic = machine.image.topic_by_id(topic_id)
@@ -156,16 +178,16 @@ class LostMetadata:
             if name == METADATA_TOPIC or topic_id in machine.removed:
                 continue
             if topic is None or len(topic.partitions) < count:
-                epochs = (max(partitions.get(TopicPartition(name, index), 0), 0) for index in range(count))
+                epochs = (max(partitions.get(TopicPartition(name, index), 0), least_epoch) for index in range(count))
                 missing = frozenset(range(count)) - {tp.partition for tp in partitions}
                 lost.append(LostTopic(name, topic_id, tuple(epochs), missing))
         return lost
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether a partition is led in an epoch in which its log has records: the node has to register once more."""
-        return self.found and any(
-            partition.replication.is_leader and partition.replication.epoch <= partition.log.epochs.latest
-            for partition in self._store.partitions.values()
-            if partition.tp.topic != METADATA_TOPIC
-        )
+    def _epochs(self) -> Iterator[tuple[TopicId, TopicPartition, int]]:
+        """Each log here with the latest leader epoch that it has records of, -1 without. OSError."""
+        for directory in self._store.directories:
+            for (topic_id, _), log in directory.logs.items():
+                yield topic_id, log.tp, log.epochs.latest
+            for (topic_id, _), left in directory.offline.items():
+                known = read_epochs(self._disk, posixpath.join(left.path, LEADER_EPOCHS)) or ()
+                yield topic_id, left.tp, max((epoch for epoch, _ in known if epoch <= _LARGEST_EPOCH), default=-1)

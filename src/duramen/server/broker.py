@@ -182,9 +182,6 @@ class Broker:
             return  # told to stop while starting
         if not isinstance(answer, Registered):
             raise answer if isinstance(answer, DuramenError) else StorageError(f"registration failed: {answer}")
-        if self.catalog.lost.is_behind:
-            self.metadata.submit(self._registration(), lambda answer: self._registered(answer, on_ready))
-            return
         self.broker_epoch = answer.broker_epoch
         self.producer_ids = ProducerIdSource(self.metadata, self.node_id, self.broker_epoch)
         self.coordinators.load_all()

@@ -30,6 +30,7 @@ from duramen.machines.metadata import (
     NewTopic,
     Operation,
     ProducerIds,
+    RaiseEpochs,
     RegisterBroker,
     SetConfigs,
     SkipProducerIds,
@@ -426,6 +427,17 @@ def test_producer_ids_that_are_skipped_are_in_no_block(cluster: Cluster) -> None
     assert block() == ProducerIds(1 << 60, 1000)
     assert cluster.ask(SkipProducerIds(1, 1 << 60)) is None
     assert block() == ProducerIds((1 << 60) + 1000, 1000)
+
+
+def test_leader_epochs_are_raised_where_they_are_behind(cluster: Cluster) -> None:
+    topic_id = cluster.create("t", partitions=2).topic_id
+    raised = RaiseEpochs(1, ((topic_id, 0, 7), (topic_id, 1, -1), (topic_id, 2, 9), (bytes(16), 0, 9)))
+    for _ in range(2):
+        assert cluster.ask(raised) is None
+        partitions = cluster.replayed().image.topics["t"].partitions
+        assert [(each.leader_epoch, each.partition_epoch) for each in partitions] == [(7, 1), (0, 0)]
+    assert cluster.ask(RaiseEpochs(2, ((topic_id, 0, 9),))) is None
+    assert cluster.image.topics["t"].partitions[0].leader_epoch == 7
 
 
 def test_elections(cluster: Cluster) -> None:

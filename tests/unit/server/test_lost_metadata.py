@@ -244,6 +244,67 @@ def test_the_leader_epoch_of_a_partition_does_not_fall_behind_that_of_its_record
     assert [epoch for epoch, _ in partition.log.epochs.entries] == [*range(before + 1), partition.leader_epoch]
 
 
+@pytest.mark.parametrize("is_listed", [True, False])
+@pytest.mark.parametrize("knows", [True, False])
+def test_so_it_is_of_a_partition_that_was_offline_at_the_first_start(knows: bool, is_listed: bool) -> None:
+    """Its new records were in an epoch that older ones had; the log forgot the epochs behind."""
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t")
+    line.produce("t", b"v")
+    disk = stopped(server)
+    for _ in range(6):
+        server = InProcess(disk)
+        server.connect().produce("t", b"v")
+        disk = stopped(server)
+    seen: list[str] = []
+
+    def is_lost(kind: str, message: Any) -> bool:
+        if kind == "RegisterBrokerRecord":
+            seen.append(kind)
+        return kind == "RegisterBrokerRecord" and 1 < len(seen) <= 6
+
+    assert without(disk, is_lost) == 5
+    names = ["00000000000000000000.log"] if knows else ["00000000000000000000.log", "leader-epoch-checkpoint"]
+    for name in names:
+        disk.rename(f"/data/t-0/{name}", f"/data/t-0/away-{name}")
+    disk.sync_directory("/data/t-0")
+    again = InProcess(disk)
+    assert "partition-offline" in [event for event, _ in again.events]
+    disk = stopped(again)
+    for name in names:
+        disk.rename(f"/data/t-0/away-{name}", f"/data/t-0/{name}")
+    disk.sync_directory("/data/t-0")
+    if not is_listed:
+        disk.remove("/data/duramen-lost/losses")
+    again = InProcess(disk)
+    partition = again.broker.store.partitions[TopicPartition("t", 0)]
+    assert partition.leader_epoch > 6
+    assert again.connect().produce("t", b"v").base_offset == 7
+    assert [epoch for epoch, _ in partition.log.epochs.entries] == [*range(7), partition.leader_epoch]
+
+
+def test_a_consumer_that_lives_on_meets_no_older_leader_epoch() -> None:
+    """Of a partition whose log has nothing of the last ones it would wait for an epoch that it knows already."""
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t")
+    line.produce("t", b"v")
+    disk = stopped(server)
+    for _ in range(4):
+        server = InProcess(disk)
+        before = server.broker.store.partitions[TopicPartition("t", 0)].leader_epoch
+        disk = stopped(server)
+    gone(disk, "directory")
+    repaired(disk)
+    for _ in range(3):
+        again = InProcess(disk)
+        epoch = again.broker.store.partitions[TopicPartition("t", 0)].leader_epoch
+        assert epoch > before
+        before = epoch
+        disk = stopped(again)
+
+
 def test_nothing_expires_until_somebody_has_looked_at_the_settings() -> None:
     server = InProcess()
     line = server.connect()

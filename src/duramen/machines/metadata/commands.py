@@ -82,6 +82,16 @@ class RegainTopics(NamedTuple):
     topics: tuple[LostTopic, ...]
 
 
+class RaiseEpochs(NamedTuple):
+    """Leader epochs (topic id, partition, epoch) that were begun, and that the log may be behind. Answer: None.
+
+    This node's next registration begins others.
+    """
+
+    node_id: int
+    epochs: tuple[tuple[TopicId, int, int], ...]
+
+
 class CreateTopics(NamedTuple):
     """Answer: one TopicCreated per topic, in order. Defaults are the broker's settings now in force."""
 

@@ -20,13 +20,20 @@ from duramen.machines.metadata.commands import (
     DeleteTopics,
     MorePartitions,
     NewTopic,
+    RaiseEpochs,
     RegainTopics,
     Result,
     TopicCreated,
     TopicDeleted,
     TopicRef,
 )
-from duramen.machines.metadata.image import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, MetadataImage, PartitionImage
+from duramen.machines.metadata.image import (
+    LOST_DIRECTORY,
+    NO_LEADER,
+    UNASSIGNED_DIRECTORY,
+    MetadataImage,
+    PartitionImage,
+)
 from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, NO_TOPIC_ID, OFFSETS_TOPIC, SINK_TOPICS, TopicId
 
 MAX_NAME_LENGTH: Final = 249
@@ -215,6 +222,18 @@ def regain_topics(image: MetadataImage, command: RegainTopics) -> tuple[list[Log
             state = PartitionImage(command.node_id, topic.epochs[index], 0, nodes, nodes, directories=(home,))
             records.append(codec.partition_state(topic.topic_id, index, state))
     return records, tuple(regained)
+
+
+def raise_epochs(image: MetadataImage, command: RaiseEpochs) -> tuple[list[LogRecord], None]:
+    """Records of those partitions that are behind; another node's are that node's."""
+    records = []
+    for topic_id, index, epoch in command.epochs:
+        topic = image.topics_by_id.get(topic_id)
+        state = None if topic is None or index >= len(topic.partitions) else topic.partitions[index]
+        if state is not None and state.leader_epoch < epoch and state.leader in (command.node_id, NO_LEADER):
+            state = state._replace(leader_epoch=epoch, partition_epoch=state.partition_epoch + 1)
+            records.append(codec.partition_state(topic_id, index, state))
+    return records, None
 
 
 def _new_partition(image: MetadataImage, topic_id: bytes, index: int, replicas: Sequence[int]) -> LogRecord:
