@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
@@ -21,7 +22,7 @@ from duramen.machines.metadata.image import MetadataImage, TopicImage
 from duramen.machines.metadata.topics import regain_topics
 from duramen.model import FIRST_SINK_PRODUCER_ID, TopicPartition
 from duramen.partition.lost_metadata import KEPT, least_producer_id
-from duramen.sim.disk import CrashDisk
+from duramen.sim.disk import Call, CrashDisk
 from duramen.storage.repairing import DROPPED
 from duramen.wire.batch import batches, build_batch, records
 from duramen.wire.messages import API
@@ -457,6 +458,13 @@ def test_a_name_that_another_topic_has_is_not_taken() -> None:
     assert [codec.decode(record)[0] for record in records] == ["TopicRecord", "PartitionRecord"]
 
 
+def lose_snapshots(disk: CrashDisk) -> None:
+    for name in disk.list_directory(LOG_HOME):
+        if name.endswith(".checkpoint"):
+            disk.remove(f"{LOG_HOME}/{name}")
+    disk.sync_directory(LOG_HOME)
+
+
 def test_a_snapshot_that_is_gone_is_told_and_repaired() -> None:
     """verify said that all is sound, repair had nothing to do, and the start refused."""
     server = InProcess(metadata_log_max_record_bytes_between_snapshots="1", metadata_max_retention_bytes="0")
@@ -467,10 +475,7 @@ def test_a_snapshot_that_is_gone_is_told_and_repaired() -> None:
         server.pass_ms(60_000)
     assert server.broker.catalog.partition.log.start_offset > 0
     disk = stopped(server)
-    for name in disk.list_directory(LOG_HOME):
-        if name.endswith(".checkpoint"):
-            disk.remove(f"{LOG_HOME}/{name}")
-    disk.sync_directory(LOG_HOME)
+    lose_snapshots(disk)
     assert told(disk) == ["damage"]
     with pytest.raises(DuramenError, match="no snapshot beside it"):
         InProcess(disk)
@@ -498,7 +503,9 @@ def test_a_partition_in_a_directory_that_is_not_named_is_not_begun_anew() -> Non
     disk = stopped(server)
     gone(disk, "files", home)
     repaired(disk, home)
-    for number in range(2):
+    for number in range(3):
+        if number == 2:
+            disk.remove(f"{home}/duramen-lost/losses")
         alone = InProcess(disk, log_dirs=home)
         assert [fields["partition"] for event, fields in alone.events if event == "partition-offline"] == away
         line = alone.connect()
@@ -509,7 +516,7 @@ def test_a_partition_in_a_directory_that_is_not_named_is_not_begun_anew() -> Non
     assert "partition-offline" not in [event for event, _ in both.events]
     line = both.connect()
     for index in range(4):
-        assert put(line, index, b"d") == (0, 2 if index in away else 4)
+        assert put(line, index, b"d") == (0, 2 if index in away else 5)
 
 
 @pytest.mark.parametrize("is_named", [True, False])
@@ -529,3 +536,57 @@ def test_so_is_a_partition_whose_record_is_lost_and_not_the_next_ones(is_named: 
         disk.sync_directory("/data")
     again = InProcess(disk)
     assert put(again.connect(), 1, b"b") == ((0, 1) if is_named else (56, -1))
+
+
+@pytest.mark.parametrize("what", ["snapshots", "directory", "topic"])
+def test_the_list_of_losses_may_be_removed_behind_the_first_start(what: str) -> None:
+    """As it says; the next start refused, for no snapshot held what the log had lost."""
+    often = {"metadata_log_max_record_bytes_between_snapshots": "1", "metadata_max_retention_bytes": "0"}
+    server = InProcess(**(often if what == "snapshots" else {}))
+    line = server.connect()
+    for name in ("gone", "t", "u"):
+        line.create_topic(name)
+        line.produce(name, b"kept")
+        server.pass_ms(60_000)
+    delete(line, "gone")
+    disk = stopped(server)
+    if what == "snapshots":
+        lose_snapshots(disk)
+    elif what == "directory":
+        gone(disk, "directory")
+    if what == "topic":
+        assert without(disk, lambda kind, message: kind == "TopicRecord" and message.name == "gone") == 1
+    else:
+        repaired(disk)
+    disk = stopped(InProcess(disk))
+    disk.remove("/data/duramen-lost/losses")
+    disk.sync_directory("/data/duramen-lost")
+    assert told(disk) == []
+    for _ in range(2):
+        again = InProcess(disk)
+        assert again.broker.image.names() == ["t", "u"]
+        assert not {"metadata-incomplete", "log-of-unknown-topic"} & {event for event, _ in again.events}
+        disk = stopped(again)
+
+
+def test_a_snapshot_that_is_due_behind_a_loss_is_tried_until_it_is_written() -> None:
+    server = InProcess()
+    server.connect().create_topic("t")
+    disk = stopped(server)
+    gone(disk, "directory")
+    repaired(disk)
+    refused: list[str] = []
+
+    def fault(call: Call) -> OSError | None:
+        if call.operation == "pwritev" and ".checkpoint" in call.path and len(refused) < 3:
+            refused.append(call.path)
+            return OSError(errno.ENOSPC, "no room", call.path)
+        return None
+
+    disk.fault = fault
+    again = InProcess(disk)
+    again.pass_ms(10_000)
+    assert len(refused) == 3
+    assert [event for event, _ in again.events if event.startswith("snapshot")] == ["snapshot-failed"] * 3 + [
+        "snapshot-written"
+    ]
