@@ -23,7 +23,7 @@ from duramen.storage.checkpoints import (
 from duramen.storage.damaged_swaps import DamagedSwap
 from duramen.storage.foretelling import Foretold, Names, foretell, key_of_directory, names_of, synced_ends
 from duramen.storage.journal_reader import JournalContents
-from duramen.storage.losses import losses
+from duramen.storage.losses import is_listed
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.segment import parse_base
 from duramen.storage.segment_lists import NOTHING_WANTED, Wanted, reach
@@ -144,7 +144,7 @@ def lost_beginning(disk: Disk, directory: str, name: str, begin: int, end: int) 
     home = posixpath.join(directory, name)
     if name != str(TopicPartition(METADATA_TOPIC, 0)) or begin <= 0:
         return False
-    if any(loss.get("partition") == name for loss in losses(disk, directory)):
+    if is_listed(disk, directory, name, 0, begin - 1):
         return False
     for each in disk.list_directory(home) if disk.exists(home) else ():
         snapshot = parse_snapshot_name(each)

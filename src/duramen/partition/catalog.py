@@ -105,7 +105,8 @@ class Catalog:
         self._snapshots = Snapshots(
             self._world, self._store, partition, self.config, self._report, lambda: self.image, self._may_snapshot
         )
-        self.host.load(self._snapshots.load(self.machine, incomplete=self.lost.found, forgiving=self.lost.found))
+        forgiving = self.lost.has_told_beginning(partition)
+        self.host.load(self._snapshots.load(self.machine, incomplete=self.lost.found, forgiving=forgiving))
         self._follower = Follower(self.machine.image.copy())
         self.host.observers.append(self._committed)
         now = self._world.clock.wall_ms()

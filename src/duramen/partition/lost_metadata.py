@@ -29,10 +29,11 @@ from duramen.model import (
 from duramen.ports import Disk
 from duramen.storage.checkpoints import LEADER_EPOCHS, read_epochs
 from duramen.storage.forgoing import JOURNAL
-from duramen.storage.losses import LOSSES, LOST, losses
+from duramen.storage.losses import LOSSES, LOST, is_listed, losses
 
 if TYPE_CHECKING:
     from duramen.partition.host import Host
+    from duramen.partition.partition import Partition
     from duramen.partition.store import Store
 
 Settings = tuple[tuple[str, str | None], ...]
@@ -97,6 +98,11 @@ class LostMetadata:
             machine.forgive()
             for directory in self._store.directories:
                 directory.hold()
+
+    def has_told_beginning(self, partition: Partition) -> bool:
+        """Whether a repair has told that what came before the metadata log's first offset is lost. OSError."""
+        home, end = self._store.home(partition.tp).path, partition.log_start_offset
+        return self.found and end > 0 and is_listed(self._disk, home, str(partition.tp), 0, end - 1)
 
     def make_up(
         self, host: Host, machine: MetadataMachine, node_id: int, now_ms: int, made_with: Callable[[str], Settings]
