@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from duramen.errors import DuramenError
@@ -18,6 +19,7 @@ from duramen.machines.metadata.brokers import PRODUCER_ID_BLOCK
 from duramen.machines.metadata.commands import LostTopic, RaiseEpochs, RegainTopics, SkipProducerIds
 from duramen.machines.metadata.image import MetadataImage, TopicImage
 from duramen.machines.metadata.machine import MetadataMachine
+from duramen.machines.metadata.snapshot import Restoration
 from duramen.model import (
     METADATA_TOPIC,
     OFFSETS_TOPIC,
@@ -26,6 +28,7 @@ from duramen.model import (
     TopicPartition,
     topic_id_text,
 )
+from duramen.partition.replay import ReadableLog, Replay
 from duramen.ports import Disk
 from duramen.storage.checkpoints import LEADER_EPOCHS, read_epochs
 from duramen.storage.forgoing import JOURNAL
@@ -78,6 +81,19 @@ def least_producer_id(now_ms: int, recorded: int, known: Iterable[int], end: int
     return max(time, max(seen, recorded) + _BEHIND_SEEN) + PRODUCER_ID_BLOCK * end
 
 
+def _all_removed(log: ReadableLog, machine: MetadataMachine) -> frozenset[TopicId]:
+    """Topics that were deleted by all of the log, also by what of it a snapshot stands for."""
+    whole = MetadataMachine(machine.config)
+    whole.forgive()
+    whole.restore(Restoration().finish(log.log_start_offset))
+    replay = Replay(log, whole)
+    with suppress(DuramenError):  # damage below a snapshot: what was read counts
+        while not replay.step():
+            pass
+    whole.on_loaded(0)
+    return whole.removed
+
+
 class LostMetadata:
     """Of one store. Without such a loss it only sees to it that no leader epoch is used twice."""
 
@@ -87,6 +103,7 @@ class LostMetadata:
         """Whether there is such a loss."""
         self.regained: set[TopicId] = set()
         """Topics that are about to be known again."""
+        self._removed: frozenset[TopicId] = frozenset()
 
     def look(self, disk: Disk, machine: MetadataMachine, report: Callable[..., None]) -> None:
         """Before the metadata log is replayed: is such a loss on the list of a directory? OSError."""
@@ -115,6 +132,7 @@ class LostMetadata:
         # A leader epoch takes a record of its own, so that none is above the log's end.
         least_epoch = min(host.partition.log_end_offset, _LARGEST_EPOCH) if self.found else 0
         if self.found:
+            self._removed = machine.removed | _all_removed(host.partition, machine)
             self._skip_producer_ids(host, machine.image, node_id, now_ms)
             self._regain(host, self._topics(machine, least_epoch), node_id, made_with)
         # Last: the first change of a topic that is regained is what `is_back` waits for.
@@ -181,7 +199,7 @@ class LostMetadata:
         for topic_id, partitions in logs.items():
             topic = machine.image.topic_by_id(topic_id)
             name, count = max((tp.topic, tp.partition + 1) for tp in partitions)
-            if name == METADATA_TOPIC or topic_id in machine.removed:
+            if name == METADATA_TOPIC or topic_id in self._removed:
                 continue
             if topic is None or len(topic.partitions) < count:
                 epochs = (max(partitions.get(TopicPartition(name, index), 0), least_epoch) for index in range(count))

@@ -18,7 +18,6 @@ from duramen.storage.repairing import DROPPED
 from duramen.wire.batch import batches, build_batch, records
 from duramen.wire.messages import API
 
-PATH = "/data/__cluster_metadata-0/00000000000000000000.log"
 LOG_HOME = "/data/__cluster_metadata-0"
 
 
@@ -31,9 +30,10 @@ def stopped(server: InProcess) -> CrashDisk:
     return server.disk
 
 
-def without(disk: CrashDisk, is_lost: Callable[[str, Any], bool]) -> int:
+def without(disk: CrashDisk, is_lost: Callable[[str, Any], bool], directory: str = "/data") -> int:
     """Damage each batch of the metadata log with such a record, and repair; how many there were."""
-    data = disk.contents()[PATH]
+    path = f"{directory}/__cluster_metadata-0/00000000000000000000.log"
+    data = disk.contents()[path]
     found = 0
     for position, header in batches(memoryview(data)):
         if header.is_control:
@@ -42,8 +42,8 @@ def without(disk: CrashDisk, is_lost: Callable[[str, Any], bool]) -> int:
         if any(is_lost(*codec.decode(LogRecord(r.key, r.value))) for r in records(view, header, max_bytes=1 << 20)):
             found += 1
             for at in range(position + 20, position + header.size):
-                disk.damage(PATH, at, 0x5A)
-    repair = survey_directory(disk, "/data")
+                disk.damage(path, at, 0x5A)
+    repair = survey_directory(disk, directory)
     assert [action.kind for action in repair.actions if action.kind == DROPPED]
     apply(disk, repair)
     return found

@@ -341,3 +341,27 @@ def test_an_older_loss_that_is_still_on_the_list_hides_no_missing_snapshot() -> 
     assert repaired(disk) == 1
     assert told(disk) == []
     InProcess(disk)
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_topic_that_was_deleted_while_its_directory_was_away_does_not_come_back(is_listed: bool) -> None:
+    """The deletion is in the log, before the snapshot that the start begins with."""
+    server = InProcess(log_dirs="/a,/b")
+    line = server.connect()
+    line.create_topic("gone")
+    line.create_topic("t")
+    add_partitions(line, "t", 4)
+    delete(line, "gone")
+    home = server.broker.catalog.partition.log.path[:2]
+    disk = stopped(server)
+    if is_listed:
+        assert without(disk, lambda kind, message: kind == "TopicRecord" and message.name == "gone", home) == 1
+    alone = InProcess(disk, log_dirs=home)
+    delete(alone.connect(), "t")
+    alone.pass_ms(60_000)
+    disk = stopped(alone)
+    for _ in range(2):  # the first takes the snapshot
+        disk = stopped(InProcess(disk, log_dirs=home, metadata_log_max_record_bytes_between_snapshots="1"))
+    both = InProcess(disk, log_dirs="/a,/b")
+    assert both.broker.image.names() == []
+    assert "log-of-unknown-topic" in [event for event, _ in both.events]
