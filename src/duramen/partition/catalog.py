@@ -82,7 +82,7 @@ class Catalog:
         self._creating: tuple[TopicId, ...] = ()
         self._when_open: list[Callable[[], None]] = []
         store.deleting.on_failed, store.deleting.on_done = self._not_deleted, self._create_missing
-        self.lost = LostMetadata(store)
+        self.lost = LostMetadata(store, self.absent)
 
     @property
     def image(self) -> MetadataImage:

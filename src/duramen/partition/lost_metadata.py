@@ -28,6 +28,7 @@ from duramen.model import (
     TopicPartition,
     topic_id_text,
 )
+from duramen.partition.offline import Absence
 from duramen.partition.replay import ReadableLog, Replay
 from duramen.ports import Disk
 from duramen.storage.checkpoints import LEADER_EPOCHS, read_epochs
@@ -97,8 +98,9 @@ def _all_removed(log: ReadableLog, machine: MetadataMachine) -> frozenset[TopicI
 class LostMetadata:
     """Of one store. Without such a loss it only sees to it that no leader epoch is used twice."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, absent: Absence) -> None:
         self._store = store
+        self._absent = absent
         self.found = False
         """Whether there is such a loss."""
         self.regained: set[TopicId] = set()
@@ -134,7 +136,7 @@ class LostMetadata:
         if self.found:
             self._removed = machine.removed | _all_removed(host.partition, machine)
             self._skip_producer_ids(host, machine.image, node_id, now_ms)
-            self._regain(host, self._topics(machine, least_epoch), node_id, made_with)
+            self._regain(host, machine.image, self._topics(machine, least_epoch), node_id, made_with)
         # Last: the first change of a topic that is regained is what `is_back` waits for.
         self._raise_epochs(host, machine.image, node_id, least_epoch)
 
@@ -166,7 +168,14 @@ class LostMetadata:
 
         host.submit(command, answered)
 
-    def _regain(self, host: Host, lost: list[LostTopic], node_id: int, made_with: Callable[[str], Settings]) -> None:
+    def _regain(
+        self,
+        host: Host,
+        image: MetadataImage,
+        lost: list[LostTopic],
+        node_id: int,
+        made_with: Callable[[str], Settings],
+    ) -> None:
         """Topics, or partitions of them, that logs on disk name."""
         if not lost:
             return
@@ -174,13 +183,33 @@ class LostMetadata:
             each._replace(configs=made_with(each.name) if each.name in _MADE_WITH_SETTINGS else KEPT) for each in lost
         ]
         self.regained.update(each.topic_id for each in lost)
+        remedies = {each.topic_id: self._remedy(image, each, node_id) for each in lost}
 
         def answered(answer: Any) -> None:
             for each in lost:
                 if isinstance(answer, DuramenError) or each.topic_id not in answer:
-                    self._report("log-of-unknown-topic", topic=each.name, id=topic_id_text(each.topic_id))
+                    self.regained.discard(each.topic_id)
+                    told = {"topic": each.name, "id": topic_id_text(each.topic_id)}
+                    self._report("log-of-unknown-topic", **told, remedy=remedies[each.topic_id])
 
         host.submit(RegainTopics(node_id, tuple(wanted)), answered)
+
+    def _remedy(self, image: MetadataImage, lost: LostTopic, node_id: int) -> str:
+        """What somebody can do where the topic is refused its name.
+
+        Which of two topics was deleted cannot be told: the other one's logs may be in a directory that is not named,
+        or this one's deletion be what is lost. Both stay as they are, and no partition is made beside the logs here.
+        """
+        other = image.topics.get(lost.name)
+        if other is None or other.id == lost.topic_id:
+            return "if another topic of this name is told, too, move the directories of one out of log.dirs"
+        why = f"it has no log here, and another topic of this name has, with id {topic_id_text(lost.topic_id)}"
+        self._absent.leave_out(other, node_id, why)
+        return (
+            f"the metadata log has another topic of this name, with id {topic_id_text(other.id)}: if nothing of that "
+            f"one is wanted, `duramen topic delete {lost.name}` and a restart give this one the name; else move the "
+            f"directories of this one out of log.dirs"
+        )
 
     def is_back(self, topic: TopicImage) -> bool:
         """Whether the topic, whose records are committed, is one of those; tells it once."""

@@ -115,7 +115,7 @@ def check_metadata(directories: Iterable[LogDirectory]) -> None:
 class Absence:
     """Partitions whose log may be in a directory that is not open or that failed: none is made in their place.
 
-    So are those of which the image says that nobody knows their directory.
+    So are those of which the image says that nobody knows their directory, and others that are left out.
 
     closed: ids of directories that this node had and that are not open. directories: the open ones, a living list.
     """
@@ -148,6 +148,12 @@ class Absence:
                     self.add(topic.id, index, UNKNOWN_HOME)
                 elif self.closed:
                     self.add(topic.id, index)
+
+    def leave_out(self, topic: TopicImage, node_id: int, why: str) -> None:
+        """None of the topic's partitions that have no log here is made."""
+        for index, partition in enumerate(topic.partitions):
+            if node_id in partition.replicas and not self._is_here((topic.id, index)):
+                self.add(topic.id, index, why)
 
     def _is_here(self, key: tuple[TopicId, int]) -> bool:
         return any(key in directory.logs or key in directory.offline for directory in self._directories)

@@ -86,7 +86,9 @@ class DirectoryLogs:
             if path in self.undeleted or not moving.get(path, True):
                 refused[each.key] = NoRoomError(errno.ENOSPC, "a deleted log has no room for another name", path)
             elif each.key in self.logs or each.key in self.offline or self._is_taken(path):
-                problem = f"{path} exists already; remove it or create the topic under another name"
+                problem = (
+                    f"{path} exists already: move it out of the log directory, or create the topic under another name"
+                )
                 refused[each.key] = StorageError(problem)
         wanted = [each for each in new if each.key not in refused]
         follows = any(posixpath.join(self.path, str(each.tp)) in moving for each in wanted)

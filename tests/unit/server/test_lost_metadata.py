@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 import pytest
 from tests.unit.partition.partition_world import Numbers
@@ -24,7 +25,7 @@ from duramen.machines.metadata import codec
 from duramen.machines.metadata.commands import LostTopic, RegainTopics
 from duramen.machines.metadata.image import MetadataImage, TopicImage
 from duramen.machines.metadata.topics import regain_topics
-from duramen.model import TopicPartition
+from duramen.model import TopicPartition, topic_id_text
 from duramen.partition.lost_metadata import KEPT
 from duramen.sim.disk import Call
 from duramen.wire.batch import batches
@@ -365,3 +366,43 @@ def test_a_topic_that_was_deleted_while_its_directory_was_away_does_not_come_bac
     both = InProcess(disk, log_dirs="/a,/b")
     assert both.broker.image.names() == []
     assert "log-of-unknown-topic" in [event for event, _ in both.events]
+
+
+def test_where_deletion_and_creation_are_lost_both_topics_stay_until_somebody_decides() -> None:
+    """It was to remove the directory of the new one, which has the records."""
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t")
+    line.produce("t", b"old")
+    delete(line, "t")
+    line.create_topic("t")
+    line.produce("t", b"new", b"newer")
+    wanted = server.broker.image.topic_id("t") or b""
+    disk = stopped(server)
+
+    def is_lost(kind: str, message: Any) -> bool:
+        return kind == "RemoveTopicRecord" or (kind == "TopicRecord" and message.topic_id == wanted)
+
+    assert without(disk, is_lost) == 2
+    for _ in range(2):
+        again = InProcess(disk)
+        dead = again.broker.image.topic_id("t") or b""
+        assert dead != wanted
+        fields = next(fields for event, fields in again.events if event == "log-of-unknown-topic")
+        assert fields["id"] == topic_id_text(wanted)
+        assert topic_id_text(dead) in fields["remedy"]
+        assert "topic delete t" in fields["remedy"]
+        assert [topic_id_text(wanted) in str(fields["error"]) for event, fields in offline(again)] == [True]
+        assert put(again.connect(), 0, b"x") == (56, -1)
+        disk = stopped(again)
+    again = InProcess(disk)
+    delete(again.connect(), "t")
+    disk = stopped(again)
+    again = InProcess(disk)
+    assert again.broker.image.topic_id("t") == wanted
+    assert offline(again) == []
+    assert put(again.connect(), 0, b"x") == (0, 2)
+
+
+def offline(server: InProcess) -> list[tuple[str, dict[str, Any]]]:
+    return [(event, fields) for event, fields in server.events if event == "partition-offline"]
