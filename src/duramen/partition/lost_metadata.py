@@ -2,9 +2,9 @@
 
 A setting that is lost may have kept a topic's records from being deleted or compacted, a registration the leader
 epochs from being used twice, a block of producer ids its ids. While the list of losses names the metadata log, or the
-journal, nothing expires and nothing is compacted, leader epochs and producer ids begin behind what the logs know.
-A topic that is lost has its name and id in its partitions' directories: it is known again, and keeps its records for
-ever until somebody says otherwise.
+journal, nothing expires and nothing is compacted, producer ids begin where none was given out, leader epochs behind all
+that were begun (that at each start: a log may have been away). A topic that is lost has its name and id in its
+partitions' directories: it is known again, and keeps its records for ever until somebody says otherwise.
 """
 
 from __future__ import annotations
