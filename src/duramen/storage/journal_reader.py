@@ -385,9 +385,14 @@ def _join(contents: JournalContents, scans: list[PartScan], directory: str) -> N
         if scans[index].marks and scans[index].marks[-1].durable_lsn >= expected:
             # Of what is behind its own end a part speaks only when it is done with.
             contents.missing = contents.missing or f"the part that goes on with entry {expected} is missing"
-        contents.damage = CorruptLogError(
-            path,
-            scans[index].end,
-            end,
-            f"journal entry {expected} is missing or not intact, but entries up to {contents.durable_lsn} were durable",
+            numbers = {parsed[1] for name in contents.names if (parsed := parse_part_name(name)) is not None}
+            free = min(number for number in range(len(numbers) + 1) if number not in numbers)
+            newest = posixpath.join(directory, part_name(contents.generation, free))
+            front = contents.names[index]
+            what = f"it is missing, or another one behind {front} is an older copy: entry {expected} was durable in it"
+            contents.damage = CorruptLogError(newest, 0, 0, what)
+            return
+        what = (
+            f"journal entry {expected} is missing or not intact, but entries up to {contents.durable_lsn} were durable"
         )
+        contents.damage = CorruptLogError(path, scans[index].end, end, what)

@@ -499,7 +499,8 @@ def test_the_part_in_front_tells_that_the_newest_one_is_gone(entries: int, cut: 
     disk.remove(order[-1])
     contents = read(disk)
     assert contents.damage is not None
-    assert contents.damage.path == order[-2]
+    assert order[-2].rpartition("/")[2] in str(contents.damage)
+    assert contents.damage.path == order[-1]
     assert "missing" in contents.missing
 
 
