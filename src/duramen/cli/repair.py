@@ -51,7 +51,7 @@ from duramen.storage.journal_salvage import JournalLoss, survey_journal
 from duramen.storage.losses import LOST
 from duramen.storage.putting_aside import free_path, side_path
 from duramen.storage.repairing import DROPPED, MOVED, PLACED, RESTORED, Action, Repair, SegmentRepair
-from duramen.storage.segment import log_name
+from duramen.storage.segment import log_name, parse_base
 from duramen.storage.surveying import survey
 from duramen.storage.swapping import STRAY, strays
 from duramen.storage.topic_ids import NO_ID
@@ -274,7 +274,7 @@ def apply(disk: Disk, found: DirectoryRepair) -> None:
         if not repair.actions:
             continue
         tp = parse_partition_name(repair.name)
-        if tp in known and not disk.exists(repair.path):
+        if tp in known and _is_bare(disk, repair.path):
             key = known[tp][0]
             epochs = vouched.logs[key][1] if vouched is not None and key in vouched.logs else ()
             _make_home(disk, repair.path, key[0], epochs)
@@ -286,8 +286,14 @@ def apply(disk: Disk, found: DirectoryRepair) -> None:
         write_points(disk, found.path, checkpoint, changed)
 
 
+def _is_bare(disk: Disk, path: str) -> bool:
+    """Whether a partition's directory is gone with what it says of the log, or a repair was cut short that made it."""
+    names = disk.list_directory(path) if disk.exists(path) else []
+    return PARTITION_METADATA not in names and all(parse_base(name) is None for name in names)
+
+
 def _make_home(disk: Disk, path: str, topic_id: TopicId, epochs: Epochs) -> None:
-    """The directory of a partition whose own is gone. OSError."""
+    """The directory of a partition whose own is gone. OSError; again after a crash is fine."""
     disk.make_directories(path)
     replace_file(disk, posixpath.join(path, LEADER_EPOCHS), encode_epochs(epochs))
     replace_file(disk, posixpath.join(path, PARTITION_METADATA), encode_partition_metadata(topic_id_text(topic_id)))

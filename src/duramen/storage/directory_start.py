@@ -23,6 +23,7 @@ from duramen.storage.checkpoints import (
     CLEANER,
     FORGONE,
     HIGH_WATERMARK,
+    LEADER_EPOCHS,
     LOG_START,
     META_PROPERTIES,
     PARTITION_METADATA,
@@ -32,6 +33,7 @@ from duramen.storage.checkpoints import (
     MetaProperties,
     decode_meta,
     decode_offsets,
+    encode_epochs,
     encode_meta,
     encode_partition_metadata,
     parse_partition_name,
@@ -54,6 +56,7 @@ from duramen.storage.vouching import (
     is_outdated,
     journaled_ids,
     kept_ids,
+    named_segment,
     read_vouched,
     restore,
 )
@@ -284,6 +287,7 @@ def _made_anew(
     names = {(topic_id, tp.partition): tp for tp, topic_id in journaled_ids(disk, path, state.contents).items()}
     if checkpoint is not None:
         names |= {key: point.tp for key, point in checkpoint.logs.items()}
+    vouched = read_vouched(disk, path, checkpoint)
     made = []
     for key in wanted:
         home = home_of(path, names[key]) if key in names else path
@@ -292,6 +296,8 @@ def _made_anew(
         disk.make_directories(home)
         metadata = encode_partition_metadata(topic_id_text(key[0]))
         replace_file(disk, posixpath.join(home, PARTITION_METADATA), metadata)
+        if vouched is not None and key in vouched.logs:  # as `restore` does where the directory is there
+            replace_file(disk, posixpath.join(home, LEADER_EPOCHS), encode_epochs(vouched.logs[key][1]))
         state.report.damage.append(f"{home}: it is missing; what the journal has of it is written into a new one")
         made.append(Found(names[key], key[0], home))
     disk.sync_directory(path)
@@ -403,9 +409,7 @@ def _want_segments(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None
     for ready in state.ready:
         known = ready.known
         bases = () if vouched is None else vouched.segments.get(ready.found.key, ())
-        if not bases and known is not None and known.state is not None and known.position:
-            bases = (known.segment_base,)
-        ready.wanted = ready.wanted._replace(bases=bases)
+        ready.wanted = ready.wanted._replace(bases=bases or named_segment(known))
 
 
 def _recover(

@@ -27,7 +27,7 @@ from duramen.storage.recovery_plan import LogKey, Plan, Point, Write, make_plans
 from duramen.storage.scan import crc_of
 from duramen.storage.segment import log_name
 from duramen.storage.segment_lists import Wanted
-from duramen.storage.vouching import deleted_here, is_outdated, journaled_ids, kept_ids, read_vouched
+from duramen.storage.vouching import deleted_here, is_outdated, journaled_ids, kept_ids, named_segment, read_vouched
 
 
 class Foretold(NamedTuple):
@@ -115,10 +115,8 @@ def foretell(disk: Disk, path: str, journal: JournalContents, named: Names) -> M
 
 
 def _only(plan: Plan, point: LogPoint | None) -> tuple[int, ...]:
-    """The segment of a log that had no other, by its checkpoint, where that still counts; it may have been empty."""
-    if point is None or point.state is None or not point.position or plan.created or plan.truncated:
-        return ()
-    return (point.segment_base,)
+    """The segment of a log that had no other, by its checkpoint, where that still counts."""
+    return () if plan.created or plan.truncated else named_segment(point)
 
 
 def _believed(disk: Disk, path: str, journal: JournalContents) -> DirectoryCheckpoint | None:

@@ -194,14 +194,23 @@ def missing_segments(names: Sequence[str], listed: Wanted | None, point: LogPoin
     """First and last offset of each segment that a log must have and has not, as far as no journal is asked.
 
     names: in its directory. listed: of our clean stop, None where Kafka stopped last; where nothing is on the list
-    seals whose segments are gone tell. point: of the log in that stop's checkpoint.
+    the checkpoint names one, and seals whose segments are gone tell. point: of the log in that stop's checkpoint.
     """
     if listed is None:
         return []
+    if not listed.bases:
+        listed = listed._replace(bases=named_segment(point))
     wanted = listed.and_sealed(names, start_known=point is not None)
     present = [base for base in map(parse_base, names) if base is not None]
     start, end = (0, -1) if point is None else (point.start_offset, point.recovery_point)
     return wanted.missing(present, start, end)
+
+
+def named_segment(point: LogPoint | None) -> tuple[int, ...]:
+    """The segment that a log must have which is on no list, by a checkpoint that counts; it may have been empty."""
+    if point is None or point.state is None or not point.position:
+        return ()
+    return (point.segment_base,)
 
 
 def forget_segments(disk: Disk, path: str, gone: Iterable[TopicPartition]) -> None:

@@ -1,0 +1,208 @@
+"""`duramen log repair` that ends in any of its calls, and is run again: all is as behind one that came to its end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+from unittest.mock import patch
+
+import pytest
+from repair_world import TP, findings, scribble
+
+from duramen.cli import repair as repair_command
+from duramen.cli.repair import survey_directory
+from duramen.model import TopicPartition
+from duramen.sim.disk import CrashDisk, NodeDied
+from duramen.storage.losses import losses
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
+
+from storage_workload import FIRST, SECOND, append, checkpoint, commit, housekeep, read_all, small, start
+
+LONG, SHORT = "/data/first-0", "/data/second-0"
+CHANGES = {"pwritev", "truncate", "sync", "sync_directory", "rename", "remove", "make_directories"}
+"""Behind the others the disk is as it was in front of them."""
+
+
+def stopped(*, clean: bool) -> CrashDisk:
+    """A log of seven segments, of whose records one was deleted, and one with only one segment."""
+    disk = CrashDisk(torn=True)
+    directory = start(disk)
+    logs = [
+        directory.create_log(TP, FIRST, small()),
+        directory.create_log(TopicPartition("second", 0), SECOND, small()),
+    ]
+    for log, count in zip(logs, (65, 3), strict=True):
+        log.assign_epoch(3)
+        for number in range(count):
+            append(log, b"%d " % number + b"v" * 300)
+            commit(directory)
+    checkpoint(directory)  # or the journal is full
+    logs[0].advance_start(1)
+    checkpoint(directory)
+    housekeep(directory)
+    assert [len(log.segments) for log in logs] == [7, 1]
+    if clean:
+        directory.close(clean=True)
+    else:
+        append(logs[0], b"last")
+        commit(directory)
+        commit(directory)
+        disk.kill()
+        disk.power_on()
+    for path in disk.contents():  # or a second power cut tears what the first one has spared
+        file = disk.open(path, write=True)
+        file.sync()
+        file.close()
+    for home in (LONG, SHORT):
+        disk.sync_directory(home)
+    disk.sync_directory("/data")
+    return disk
+
+
+def segments(disk: CrashDisk, home: str) -> list[str]:
+    return [f"{home}/{name}" for name in disk.list_directory(home) if name.endswith(".log")]
+
+
+def remove(disk: CrashDisk, *paths: str) -> None:
+    for path in paths:
+        disk.remove(path)
+        disk.sync_directory(path.rpartition("/")[0])
+
+
+def without_segments(disk: CrashDisk) -> None:
+    for home in (LONG, SHORT):
+        remove(disk, *segments(disk, home))
+
+
+def without_files(disk: CrashDisk) -> None:
+    for home in (LONG, SHORT):
+        remove(disk, *(f"{home}/{name}" for name in disk.list_directory(home)))
+
+
+def without_directories(disk: CrashDisk) -> None:
+    without_files(disk)
+    remove(disk, LONG, SHORT)
+
+
+def without_the_short_one(disk: CrashDisk) -> None:
+    remove(disk, *(f"{SHORT}/{name}" for name in disk.list_directory(SHORT)))
+    remove(disk, SHORT)
+
+
+def without_some(disk: CrashDisk) -> None:
+    found = segments(disk, LONG)
+    remove(disk, found[0], found[3], found[-1])
+
+
+def damaged(disk: CrashDisk) -> None:
+    """One bit that the seal tells, the middle of a segment, the end of the log, and all of the other one."""
+    found = segments(disk, LONG)
+    disk.damage(found[1], 700, 0x10)
+    scribble(disk, found[2], 500, 600)
+    scribble(disk, found[-1], 1_300, 100)
+    (only,) = segments(disk, SHORT)
+    scribble(disk, only, 0, 900)
+
+
+def cut_off(disk: CrashDisk) -> None:
+    for path, size in (
+        (segments(disk, LONG)[2], 1_000),
+        (segments(disk, LONG)[-1], 500),
+        (segments(disk, SHORT)[0], 0),
+    ):
+        file = disk.open(path, write=True)
+        file.truncate(size)
+        file.sync()
+        file.close()
+
+
+def in_the_way(disk: CrashDisk) -> None:
+    """Files that are none of the log's, and a segment that is gone."""
+    for name in ("00000000000000000010.log.swap", "00000000000000000020.log.swap"):
+        file = disk.open(f"{LONG}/{name}", create=True, write=True)
+        file.pwritev([b"a copy"], 0)
+        file.sync()
+        file.close()
+    disk.sync_directory(LONG)
+    remove(disk, segments(disk, LONG)[4])
+
+
+Harm = Callable[[CrashDisk], None]
+HARMS = (without_segments, without_files, without_directories, without_some, damaged, cut_off, in_the_way)
+
+
+class End(NamedTuple):
+    """What a directory is behind a repair: of each log start, end, records and epochs, and what is told lost."""
+
+    logs: dict[str, tuple[int, int, dict[int, bytes], list[tuple[int, int]]]]
+    lost: set[tuple[str, int]]
+
+
+def repaired(disk: CrashDisk) -> None:
+    with patch.object(repair_command, "RealDisk", lambda: disk):
+        repair_command.command.callback("/data", None, None, False, False, True, True)  # type: ignore[misc]
+
+
+def end_of(disk: CrashDisk) -> End:
+    """By the commands and by a start."""
+    assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
+    assert [action for action in survey_directory(disk, "/data").actions if action.kind != "removed"] == []
+    told = [(loss["partition"], loss["first_offset"], loss["last_offset"]) for loss in losses(disk, "/data")]
+    assert len(told) == len(set(told)), "it is told once"
+    directory = start(disk)
+    assert [left.error for left in directory.offline.values()] == []
+    logs = {
+        str(log.tp): (log.start_offset, log.end_offset, read_all(log), log.epochs.entries)
+        for log in directory.logs.values()
+    }
+    assert [each for each in directory.recovery.damage if "metadata" in each or "checkpoint" in each] == []
+    directory.close(clean=True)
+    assert findings(disk) == []
+    return End(logs, {(name, offset) for name, first, last in told for offset in range(first, last + 1)})
+
+
+def cuts(harmed: CrashDisk) -> Iterator[tuple[CrashDisk, str]]:
+    """The disk behind a repair that died in its call of that name: by the power, and killed."""
+    probe = harmed.copy(Random(0))
+    probe.record, before = [], probe.calls
+    repaired(probe)
+    for call in [call for call in probe.record if call.operation in CHANGES]:
+        for how in ("cut_at", "kill_at"):
+            disk = harmed.copy(Random(call.number))
+            setattr(disk, how, disk.calls + call.number - before)
+            with suppress(NodeDied):
+                repaired(disk)
+            if disk.powered:  # it was the last call, and had its effect
+                assert call is probe.record[-1]
+                disk.kill()
+            disk.power_on()
+            yield disk, f"{how} {call}"
+
+
+@pytest.mark.parametrize(
+    ("harm", "clean"), [*((harm, True) for harm in HARMS), (without_the_short_one, False), (damaged, False)]
+)
+def test_the_second_ends_where_one_that_was_not_cut_ends(harm: Harm, clean: bool) -> None:
+    """Behind the last segment's loss, killed in front of the checkpoint, it said that there was nothing to do."""
+    harmed = stopped(clean=clean)
+    harm(harmed)
+    whole = harmed.copy(Random(0))
+    repaired(whole)
+    wanted = end_of(whole)
+    assert wanted.lost
+    number = 0
+    for disk, call in cuts(harmed):
+        number += 1
+        repaired(disk)
+        try:
+            found = end_of(disk)
+        except AssertionError as error:
+            raise AssertionError(call) from error
+        assert found.lost == wanted.lost, call
+        assert found == wanted, call
+    assert number > 30
