@@ -21,7 +21,7 @@ MOST_FINDINGS = 1000
 """Findings a directory remembers; more are only counted."""
 
 MOST_WALKED = 8 << 20
-"""Bytes that are walked from damage to the next batch that an index names."""
+"""Bytes that are walked from damage, or the end of a larger batch with it, to the next one that an index names."""
 
 
 def way_out(failure: BaseException) -> str:
@@ -165,9 +165,14 @@ def touched(
     """
     following = bounds[1]
     first = _first_damaged(file, positions, bounds, start)
-    named, base = _named_behind(file, positions, end, size, first + 1, following)
-    if named - end <= MOST_WALKED and file.size() >= named:
-        for at in (end, _begun_behind(file, positions, end, named)):
+    walked = end
+    named, base = _named_behind(file, positions, walked, size, first + 1, following)
+    if named == size and size - end > MOST_WALKED:
+        # The batch may be larger than what is walked: from where it ends, then.
+        walked = max(end, _begun_behind(file, positions, end, size))
+        named, base = _named_behind(file, positions, walked, size, first + 1, following)
+    if named - walked <= MOST_WALKED and file.size() >= named:
+        for at in (walked, _begun_behind(file, positions, end, named)):
             begun = _leads_to(file, at, named, first + 1, following) if end <= at < named else -1
             if begun >= 0:
                 return first, begun - 1, at

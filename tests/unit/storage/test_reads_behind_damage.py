@@ -11,6 +11,7 @@ import pytest
 from storage_helpers import Bench, cold
 
 from duramen.errors import CorruptLogError
+from duramen.storage import damage
 from duramen.storage.index import decode_offset_index
 from duramen.storage.segment import INDEX, Segment
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, batches, build_batch
@@ -124,6 +125,24 @@ def test_with_a_seal_all_but_the_batches_in_the_bad_block_is_read(
     lost = is_in_header(stored, at, at + 120)
     known = any(at + 120 <= each < (block + 1) * BLOCK_BYTES for each in named_in(segment))
     check_all(bench, whole, stored, bad, headers=lost and not known)
+    bench.close()
+
+
+@pytest.mark.parametrize("interval", INTERVALS)
+@pytest.mark.parametrize("sealed", [False, True])
+def test_all_behind_a_damaged_batch_is_read_that_is_larger_than_what_is_walked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interval: int, sealed: bool
+) -> None:
+    """It was told damaged up to the segment's end, and nothing behind it was read."""
+    monkeypatch.setattr(damage, "MOST_WALKED", 200_000)
+    bench = make(tmp_path, interval, count=40, values=lambda number: b"x" * (400_000 if number == 17 else 1300))
+    if sealed:
+        bench.seal()
+    segment = bench.log.segments[0]
+    stored, whole = contents(segment), Path(segment.path).read_bytes()
+    at, _ = stored[17]
+    overwrite(segment, at + 2 * BLOCK_BYTES, b"?" * 50)
+    check_all(bench, whole, stored, {at})
     bench.close()
 
 
