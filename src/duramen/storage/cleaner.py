@@ -58,6 +58,9 @@ Pieces = Generator[int, None, None]
 Steps = Generator["Job | None", None, None]
 """What a pass does next; None: ask again a little later."""
 
+LEAST_LATE_MS = 1000
+"""See `Cleaner.lateness`."""
+
 
 class CleanerSettings(NamedTuple):
     """How compaction works. dedupe_bytes: of one pass's map of last offsets; io_bytes: read at a time.
@@ -220,7 +223,10 @@ class Cleaning:
         self._cleaner.noting = None
 
     def _note_late(self, late_ms: int) -> Steps:
-        """What a copy leaves out was there to be read so long behind its beginning. In whole seconds: seldom anew."""
+        """What a copy leaves out was there to be read so long behind its beginning. In whole seconds: seldom anew.
+
+        The file has all compacted logs: it is not written for what every log is granted (`Cleaner.lateness`).
+        """
         late_ms = -(-late_ms // 1000) * 1000
         if late_ms > self._cleaner.lateness(self.log):
             yield from self._note(lambda: self._cleaner.was_late(self.log, late_ms))
@@ -486,7 +492,7 @@ class Cleaner:
             log = self.logs.get(key)
             if log is not None:
                 offset = min(self.cleaned.get(key, -1), log.end_offset)
-                known[key] = Cleaned(offset, self.lateness(log))
+                known[key] = Cleaned(offset, self.late_ms.get(key, 0))
                 if offset >= 0:
                     offsets[log.tp] = offset
 
@@ -533,8 +539,11 @@ class Cleaner:
         return self.take_checkpoint()
 
     def lateness(self, log: Log) -> int:
-        """How much longer than to their horizons the log's tombstones stay, for who reads from its beginning."""
-        return self.late_ms.get((log.topic_id, log.tp.partition), 0)
+        """How much longer than to their horizons the log's tombstones stay, for who reads from its beginning.
+
+        A second at least: copies that take no longer, as of small logs, need not be noted.
+        """
+        return max(LEAST_LATE_MS, self.late_ms.get((log.topic_id, log.tp.partition), 0))
 
     def passed(self, now_ms: int) -> None:
         """A pass came to its end."""

@@ -200,7 +200,8 @@ def test_the_last_record_of_every_key_stays_at_its_offset(bench: Bench, codec: i
     assert {header.compression for header in bench.headers()[:2]} == {codec}
 
 
-def test_a_tombstone_goes_when_its_time_has_come(bench: Bench) -> None:
+def test_a_tombstone_goes_a_second_after_its_time_has_come(bench: Bench) -> None:
+    """Copies that take no longer need not be noted."""
     bench.put((b"a", b"1"))
     bench.put((b"a", None), (b"b", b"1"))
     bench.roll()
@@ -208,7 +209,7 @@ def test_a_tombstone_goes_when_its_time_has_come(bench: Bench) -> None:
     assert bench.left() == [(1, b"a", None), (2, b"b", b"1")]
     (header,) = [header for header in bench.headers() if header.attributes & DELETE_HORIZON]
     assert header.base_timestamp == NOW + HOUR
-    for wait, still_there in ((HOUR - 1, True), (1, False)):
+    for wait, still_there in ((HOUR + 999, True), (1, False)):
         bench.now += wait
         bench.put((b"x", b"%d" % wait))
         bench.roll()
@@ -253,7 +254,7 @@ def test_rolled_back_records_go_at_once_and_their_marker_later(bench: Bench) -> 
     markers = [header.base_offset for header in bench.headers() if header.is_control]
     assert markers == [2, 8]
     assert bench.log.aborted(0, 9) == [(9, 1)], "a reader between the two may still need it"
-    for wait in (0, HOUR):
+    for wait in (0, HOUR + 1000):
         bench.now += wait
         bench.put((b"x", b"%d" % wait))
         bench.roll()

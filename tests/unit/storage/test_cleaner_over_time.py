@@ -53,6 +53,24 @@ def test_a_new_topic_of_the_same_name_does_not_inherit_what_was_cleaned(bench: B
     assert bench.left() == [(3, b"a", b"4"), (4, b"b", b"1")]
 
 
+def test_short_copies_do_not_write_what_passes_share_twice(bench: Bench) -> None:
+    """The file has a line for each compacted log: each log's first swap was noted in it, too."""
+    for value in (b"1", b"2", b"3"):
+        bench.put((b"a", value))
+        bench.roll()
+    cleaning = bench.take()
+    assert cleaning is not None
+    bench.disk.record = []
+    steady_ms = 0
+    while not cleaning.over:
+        steady_ms += 1
+        job = cleaning.take(bench.now, steady_ms)
+        bench.commit() if job is None else job()
+    renames = [call.path for call in bench.disk.record if call.operation == "rename"]
+    assert any(path.endswith(".log.swap") for path in renames)
+    assert [path.endswith("/duramen-cleaned") for path in renames].count(True) == 1
+
+
 def test_compaction_and_retention_share_a_log_over_days(bench: Bench) -> None:
     """`compact,delete`: the last of each key above the log start stays, and the log start never moves too early."""
     config = Compacted(segment_bytes=4000, index_interval_bytes=100)
