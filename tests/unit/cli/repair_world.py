@@ -29,19 +29,25 @@ Segments = list[tuple[str, int, int]]
 Harm = Callable[[CrashDisk, Segments], object]
 
 
-def filled(disk: CrashDisk, *, clean: bool = True) -> tuple[dict[int, bytes], Segments]:
-    """A log of several segments at rest; its records and its segments."""
-    directory = start(disk)
-    log = directory.create_log(TP, FIRST, small())
+def fill(directory: LogDirectory, topic_id: bytes, prefix: bytes) -> tuple[Log, Segments]:
+    """A new log of several segments, all of them checkpointed, and those. prefix: of the records' values."""
+    log = directory.create_log(TP, topic_id, small())
     log.assign_epoch(0)
     for number in range(60):
-        append(log, b"%d " % number + b"v" * 300)
+        append(log, prefix + b"%d " % number + b"v" * 300)
         commit(directory)
     checkpoint(directory)
     housekeep(directory)
-    records = read_all(log)
     segments = [(segment.path, segment.size, segment.base_offset) for segment in log.segments]
     assert len(segments) >= 4
+    return log, segments
+
+
+def filled(disk: CrashDisk, *, clean: bool = True) -> tuple[dict[int, bytes], Segments]:
+    """A log of several segments at rest; its records and its segments."""
+    directory = start(disk)
+    log, segments = fill(directory, FIRST, b"")
+    records = read_all(log)
     if clean:
         directory.close(clean=True)
     else:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from repair_world import TP, Segments, filled, findings, opened, scribble
-from storage_workload import append, checkpoint, commit, housekeep, read_all, small, start
+from repair_world import TP, Segments, fill, filled, findings, opened, scribble
+from storage_workload import checkpoint, commit, housekeep, read_all, start
 
 from duramen.cli.repair import apply, survey_directory
 from duramen.sim.disk import CrashDisk
@@ -62,14 +62,7 @@ def test_what_a_topic_of_the_same_name_lost_excuses_nothing(clean: bool) -> None
     commit(directory)
     checkpoint(directory)
     housekeep(directory)
-    log = directory.create_log(TP, OTHER_TOPIC, small())
-    log.assign_epoch(0)
-    for number in range(60):
-        append(log, b"new %d " % number + b"v" * 300)
-        commit(directory)
-    checkpoint(directory)
-    housekeep(directory)
-    segments = [(segment.path, segment.size, segment.base_offset) for segment in log.segments]
+    _, segments = fill(directory, OTHER_TOPIC, b"new ")
     if clean:
         directory.close(clean=True)
     else:

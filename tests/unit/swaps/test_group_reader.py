@@ -31,10 +31,10 @@ class CallFailedError(KafkaException):
 
 
 class Taken(NamedTuple):
-    """A record as librdkafka gives it, or word of a partition's end."""
+    """A record as librdkafka gives it, or word of this code that there is none."""
 
     place: Record
-    at_end: bool = False
+    code: int | None = None
 
     def topic(self) -> str:
         return self.place[0]
@@ -46,7 +46,7 @@ class Taken(NamedTuple):
         return self.place[2]
 
     def error(self) -> KafkaError | None:
-        return KafkaError(KafkaError._PARTITION_EOF) if self.at_end else None
+        return None if self.code is None else KafkaError(self.code)
 
 
 class Node:
@@ -157,7 +157,7 @@ class FakeConsumer:
                     self.told.discard((topic, partition))
                 if self.positions[(topic, partition)] >= end and (topic, partition) not in self.told:
                     self.told.add((topic, partition))
-                    found.append(Taken((topic, partition, end), at_end=True))
+                    found.append(Taken((topic, partition, end), KafkaError._PARTITION_EOF))
             return found
 
         taken: list[Taken] = self.node.call(work)

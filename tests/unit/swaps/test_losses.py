@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
@@ -13,25 +13,6 @@ from duramen.swaps import GroupReader, group_reader
 
 install = group.install
 """The fixture: readers are those of a node in memory."""
-
-
-class Lost(NamedTuple):
-    """Word that an offset is not there, as librdkafka gives it."""
-
-    place: group.Record
-    code: int = KafkaError._AUTO_OFFSET_RESET
-
-    def topic(self) -> str:
-        return self.place[0]
-
-    def partition(self) -> int:
-        return self.place[1]
-
-    def offset(self) -> int:
-        return self.place[2]
-
-    def error(self) -> KafkaError:
-        return KafkaError(self.code)
 
 
 @pytest.fixture
@@ -78,7 +59,7 @@ def test_a_loss_that_went_with_the_topic_takes_nothing_of_the_one_that_was_made_
     while not said:
         assert group.records(reader.consume(3, 0.1)) == []
     node.put("late", 2, 0)
-    stale = Lost(("late", 0, 3), code)
+    stale = group.Taken(("late", 0, 3), code)
     told.append({"alone": [stale], "first": [stale, None], "last": [None, stale]}[order])
     assert reads_on(reader) == [("late", 0, 0), ("late", 0, 1)]
     assert said == ["topic late was deleted and made anew; it is read from its first record"]
@@ -92,11 +73,11 @@ def test_a_log_that_was_cut_off_is_read_from_there(told: list[list[Any]]) -> Non
     reader = GroupReader("", "audit", "late", tell=said.append)
     assert len(reads_on(reader)) == 3
     node.ends["late"][0] = 2
-    told.append([Lost(("late", 0, 3))])
+    told.append([group.Taken(("late", 0, 3), KafkaError._AUTO_OFFSET_RESET)])
     assert reads_on(reader) == []
     assert said == ["late-0: the log ends at offset 2, in front of 3, where it was read: it was cut off"]
     node.ends["late"][0] = 5
     assert reads_on(reader) == [("late", 0, 2), ("late", 0, 3), ("late", 0, 4)]
-    told.append([Lost(("late", 0, 4), KafkaError._LOG_TRUNCATION)])
+    told.append([group.Taken(("late", 0, 4), KafkaError._LOG_TRUNCATION)])
     assert reads_on(reader) == [("late", 0, 4)]
     reader.close()
