@@ -6,9 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 from tests.unit.swaps.test_group_reader import FakeCluster, Node, Taken
-from tests.unit.swaps.test_losses import Lost
 
 from duramen.cli import consume
 from duramen.cli.consume import Ends, Meant
@@ -45,7 +44,8 @@ def test_a_late_loss_of_a_topic_that_was_made_anew_skips_none_of_its_records(mon
     node.make("late", 2)
     node.ids["late"] = bytes([2] * 16)
     node.put("late", 2, 2)
-    line.answers = [[Lost(("late", p, 3))] for p in (0, 1)] + [[Taken(("late", 0, 0))], [Lost(("late", 0, 3))]]
+    lost = [Taken(("late", partition, 3), KafkaError._AUTO_OFFSET_RESET) for partition in (0, 1)]
+    line.answers = [[lost[0]], [lost[1]], [Taken(("late", 0, 0))], [lost[0]]]
     for _ in range(4):
         meant.read(10, 0.0)
     assert line.went == [[(0, 0), (1, 0)], [(1, 0)], [(0, 1)]]
