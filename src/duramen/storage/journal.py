@@ -419,7 +419,7 @@ class Journal(PartRing):
         if self._marked_lsn == self.durable_lsn and self._recorded_lsn == self.checkpoint_lsn:
             return None
         part = self._current
-        reserve = part.limit if self._recorded_lsn == self.checkpoint_lsn else part.capacity
+        reserve = part.limit if self._recorded_lsn == self.checkpoint_lsn else part.idle_limit
         if part.position + MARK_SIZE > reserve:
             if not self._free:
                 try:

@@ -36,18 +36,30 @@ class Place(NamedTuple):
 class Part:
     """One part file while the journal is in use. Positions are bytes from the start of the file.
 
-    limit: where groups with entries end; the two last sectors are for marks, which are always possible that way: one
-    of an idle journal, and the one that says that the part behind is in use. before: where that is to be written, in
-    the part in front of this one, until it is.
+    limit: where groups with entries end; the two last sectors are for marks, which are always possible that way: up to
+    idle_limit of an idle journal, then the one that says that the part behind is in use. before: where that is to be
+    written, in the part in front of this one, until it is.
     """
 
-    __slots__ = ("before", "capacity", "file", "first_lsn", "lap", "last_lsn", "limit", "name", "position")
+    __slots__ = (
+        "before",
+        "capacity",
+        "file",
+        "first_lsn",
+        "idle_limit",
+        "lap",
+        "last_lsn",
+        "limit",
+        "name",
+        "position",
+    )
 
     def __init__(self, name: str, file: File, capacity: int) -> None:
         self.name = name
         self.file = file
         self.capacity = capacity
         self.limit = capacity - 2 * ALIGNMENT
+        self.idle_limit = capacity - ALIGNMENT
         self.position = HEADER_BLOCK
         self.lap = 0
         self.first_lsn = 0

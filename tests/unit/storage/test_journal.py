@@ -557,3 +557,23 @@ def test_an_idle_mark_that_opens_a_part_says_nothing_of_it() -> None:
     journal.complete(group)
     disk.remove(group.part.file.path)
     assert read(disk).damage is not None
+
+
+@pytest.mark.parametrize("size", range(100, 2000, 100))
+def test_no_mark_is_written_behind_the_end_of_its_part(size: int) -> None:
+    """Idle marks took the sector of the one that tells that the next part is in use: that made the file longer."""
+    disk = CrashDisk()
+    journal, log = start(disk), FakeLog(disk)
+    while journal.laps < 5:
+        put(journal, log, batch(size))
+        commit(journal)
+        if journal._current.position + 1024 > journal._current.limit:
+            for behind in (1, 0):  # two checkpoints of which the first began in front of the last entry
+                journal.recycle(journal.next_lsn - behind)
+                mark = journal.take_idle_mark()
+                if mark is not None:
+                    mark.run()
+                    journal.complete(mark)
+    sizes = {path: len(content) for path, content in disk.contents().items() if path.endswith(".part")}
+    assert all(content in (SMALL.first_part, SMALL.part) for content in sizes.values()), sizes
+    assert read(disk).damage is None
