@@ -58,8 +58,9 @@ class Part:
         self.name = name
         self.file = file
         self.capacity = capacity
-        self.limit = capacity - 2 * ALIGNMENT
-        self.idle_limit = capacity - ALIGNMENT
+        sectors = capacity // ALIGNMENT
+        self.limit = (sectors - 2) * ALIGNMENT
+        self.idle_limit = (sectors - 1) * ALIGNMENT
         self.position = HEADER_BLOCK
         self.lap = 0
         self.first_lsn = 0

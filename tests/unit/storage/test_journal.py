@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -559,11 +560,13 @@ def test_an_idle_mark_that_opens_a_part_says_nothing_of_it() -> None:
     assert read(disk).damage is not None
 
 
+@pytest.mark.parametrize("odd", [0, 300])
 @pytest.mark.parametrize("size", range(100, 2000, 100))
-def test_no_mark_is_written_behind_the_end_of_its_part(size: int) -> None:
+def test_no_mark_is_written_behind_the_end_of_its_part(size: int, odd: int) -> None:
     """Idle marks took the sector of the one that tells that the next part is in use: that made the file longer."""
+    limits = replace(SMALL, total=256 * KIB, first_part=SMALL.first_part + odd, part=SMALL.part + odd)
     disk = CrashDisk()
-    journal, log = start(disk), FakeLog(disk)
+    journal, log = start(disk, limits), FakeLog(disk)
     while journal.laps < 5:
         put(journal, log, batch(size))
         commit(journal)
@@ -575,5 +578,5 @@ def test_no_mark_is_written_behind_the_end_of_its_part(size: int) -> None:
                     mark.run()
                     journal.complete(mark)
     sizes = {path: len(content) for path, content in disk.contents().items() if path.endswith(".part")}
-    assert all(content in (SMALL.first_part, SMALL.part) for content in sizes.values()), sizes
+    assert all(content in (limits.first_part, 2 * limits.first_part, limits.part) for content in sizes.values()), sizes
     assert read(disk).damage is None
