@@ -41,9 +41,15 @@ def served(log: Log) -> dict[int, bytes]:
     return found
 
 
-def restarted(disk: CrashDisk) -> dict[int, bytes]:
+def bench_of(disk: CrashDisk) -> Bench:
+    """That opens what is on the disk."""
     bench = Bench.__new__(Bench)
     bench.disk, bench.now, bench.config = disk, 2_000_000_000, Compacted(segment_bytes=1 << 20)
+    return bench
+
+
+def restarted(disk: CrashDisk) -> dict[int, bytes]:
+    bench = bench_of(disk)
     directory = bench.open()
     assert not directory.offline
     found = served(bench.log)
@@ -159,9 +165,7 @@ def test_it_is_put_in_place_and_repaired(passes: int, step: str, harm: str, stop
     assert len(whole) > 60
     HARMS[harm](disk)
     if stopped:  # a start leaves the partition offline, and stops cleanly
-        bench = Bench.__new__(Bench)
-        bench.disk, bench.now, bench.config = disk, 2_000_000_000, Compacted(segment_bytes=1 << 20)
-        directory = bench.open()
+        directory = bench_of(disk).open()
         if not directory.offline:
             pytest.skip("a start goes on with it")
         directory.close(clean=True)
