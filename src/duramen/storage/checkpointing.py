@@ -75,9 +75,6 @@ class Files(NamedTuple):
                 if name == CHECKPOINT or self.disk.exists(posixpath.join(self.directory, name))
             }
         for name, content in contents.items():
-            if name == CHECKPOINT and VOUCHED in contents:
-                # An older list of segments beside it would not count, and the one in the checkpoint before is gone.
-                self.disk.sync_directory(self.directory)
             replace_file(self.disk, posixpath.join(self.directory, name), content, durable_name=False)
         self.disk.sync_directory(self.directory)
 

@@ -59,7 +59,6 @@ from duramen.storage.vouching import (
     named_segment,
     read_vouched,
     restore,
-    segment_lists,
 )
 
 _TEMPORARIES = frozenset(
@@ -307,7 +306,8 @@ def _made_anew(
 
 def _absent(disk: Disk, path: str, checkpoint: DirectoryCheckpoint, there: set[LogKey]) -> dict[LogKey, Absent]:
     """Logs whose first offsets are given out, by the checkpoint, and that are not `there`: in use, or deleted."""
-    segments = segment_lists(disk, path, checkpoint)
+    vouched = read_vouched(disk, path, checkpoint)
+    segments = {} if vouched is None else vouched.segments
     return {
         key: Absent(point, segments.get(key, ()))
         for key, point in checkpoint.logs.items()
@@ -405,10 +405,10 @@ def _want_segments(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None
 
     Alone it is where a log had no other; that one may have had nothing in it yet.
     """
-    lists = segment_lists(disk, path, checkpoint)
+    vouched = read_vouched(disk, path, checkpoint)
     for ready in state.ready:
         known = ready.known
-        bases = lists.get(ready.found.key, ())
+        bases = () if vouched is None else vouched.segments.get(ready.found.key, ())
         ready.wanted = ready.wanted._replace(bases=bases or named_segment(known))
 
 

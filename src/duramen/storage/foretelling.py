@@ -27,15 +27,7 @@ from duramen.storage.recovery_plan import LogKey, Plan, Point, Write, make_plans
 from duramen.storage.scan import crc_of
 from duramen.storage.segment import log_name
 from duramen.storage.segment_lists import Wanted
-from duramen.storage.vouching import (
-    deleted_here,
-    is_outdated,
-    journaled_ids,
-    kept_ids,
-    named_segment,
-    read_vouched,
-    segment_lists,
-)
+from duramen.storage.vouching import deleted_here, is_outdated, journaled_ids, kept_ids, named_segment, read_vouched
 
 
 class Foretold(NamedTuple):
@@ -100,10 +92,10 @@ def foretell(disk: Disk, path: str, journal: JournalContents, named: Names) -> M
     if checkpoint is None:
         plans = make_plans(journal.entries, {}).items()
         return {key: Foretold(plan, Wanted()) for key, plan in plans if plan.created and not plan.deleted}
-    lists = segment_lists(disk, path, checkpoint)
+    vouched = read_vouched(disk, path, checkpoint)
     found = {}
     for key, plan in make_plans(journal.entries, checkpoint.logs).items():
-        listed = lists.get(key, ())
+        listed = () if vouched is None else vouched.segments.get(key, ())
         if plan.end is not None and not plan.deleted:
             wanted = Wanted(listed or _only(plan, checkpoint.logs.get(key)), plan.cut, tuple(plan.merged))
             found[key] = Foretold(plan, wanted)

@@ -123,20 +123,6 @@ def read_vouched(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None) 
     return vouched if same else None
 
 
-def segment_lists(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None) -> Mapping[LogKey, tuple[int, ...]]:
-    """Base offsets of the segments that each log of several must have, beside this checkpoint. OSError.
-
-    `duramen-directory` is written in front of the checkpoint: a list that is newer, since whoever wrote it died in
-    between, counts as well. What has gone since the older checkpoint the journal says, which is all there yet.
-    """
-    content = read_file(disk, posixpath.join(path, VOUCHED))
-    vouched = None if content is None else decode_vouched(content)
-    if vouched is None or checkpoint is None:
-        return {}
-    is_older = (vouched.generation, vouched.lsn) < (checkpoint.generation, checkpoint.checkpoint_lsn)
-    return {} if is_older else vouched.segments
-
-
 def is_outdated(disk: Disk, path: str, checkpoint: DirectoryCheckpoint, journal: JournalContents) -> bool:
     """Whether a later checkpoint than this was on stable storage: its write was lost, or an older file was put back.
 
