@@ -6,6 +6,7 @@ from random import Random
 
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk
+from duramen.storage.checkpoints import encode_checkpoint, read_checkpoint, replace_file
 from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.log import Log
 from duramen.storage.logconfig import PlainLogConfig
@@ -49,6 +50,14 @@ class SmallSegments(PlainLogConfig):
 
 def small(durability: str = "stable") -> SmallSegments:
     return SmallSegments(durability=durability, segment_bytes=4 * KIB, index_interval_bytes=256)
+
+
+def forget_lists(disk: CrashDisk) -> None:
+    """The checkpoint says of no log which segments it has, as one of an earlier version does."""
+    checkpoint = read_checkpoint(disk, "/data")
+    assert checkpoint is not None
+    assert checkpoint.segments
+    replace_file(disk, "/data/duramen-checkpoint", encode_checkpoint(checkpoint._replace(segments={})))
 
 
 def start(disk: CrashDisk, settings: DirectorySettings = SETTINGS) -> LogDirectory:

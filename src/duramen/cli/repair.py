@@ -25,6 +25,7 @@ from duramen.storage.checkpoints import (
     LOCK,
     PARTITION_METADATA,
     DirectoryCheckpoint,
+    Epochs,
     LogPoint,
     encode_epochs,
     encode_partition_metadata,
@@ -55,7 +56,6 @@ from duramen.storage.segment import log_name, parse_base
 from duramen.storage.surveying import survey
 from duramen.storage.swapping import STRAY, strays
 from duramen.storage.topic_ids import NO_ID
-from duramen.storage.vouching import Epochs, forget_segments, read_vouched
 
 DEFAULT_DIRECTORY = "./duramen-data"
 
@@ -267,7 +267,6 @@ def apply(disk: Disk, found: DirectoryRepair) -> None:
     changed: dict[TopicPartition, LogPoint] = {}
     checkpoint = found.checkpoint
     known = {} if checkpoint is None else {point.tp: (key, point) for key, point in checkpoint.logs.items()}
-    vouched = read_vouched(disk, found.path, checkpoint)
     for repair in found.repairs:
         repair.move()
     for repair in found.repairs:
@@ -276,12 +275,11 @@ def apply(disk: Disk, found: DirectoryRepair) -> None:
         tp = parse_partition_name(repair.name)
         if tp in known and _is_bare(disk, repair.path):
             key = known[tp][0]
-            epochs = vouched.logs[key][1] if vouched is not None and key in vouched.logs else ()
+            epochs = () if checkpoint is None else checkpoint.epochs.get(key, ())
             _make_home(disk, repair.path, key[0], epochs)
         repair.apply()
         if tp in known:
             changed[tp] = point_of_files(disk, repair, known[tp][1])
-    forget_segments(disk, found.path, changed)
     if checkpoint is not None and changed:
         write_points(disk, found.path, checkpoint, changed)
 

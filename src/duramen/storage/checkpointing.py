@@ -298,21 +298,22 @@ class Checkpointer:
             )
             marks[log.tp] = self.high_watermark(log)
         lsn = self._round.lsn if self._round is not None else self.journal.next_lsn
-        checkpoint = DirectoryCheckpoint(self.generation, lsn, points)
-        return Files(self.disk, self.directory, checkpoint, marks, self._vouched(lsn, points))
+        epochs = {key: tuple(log.epochs.entries) for key, log in self.logs.items()}
+        checkpoint = DirectoryCheckpoint(self.generation, lsn, points, epochs, self._segments(points))
+        vouched = None
+        if self.identity is not None:
+            tps = {key: log.tp for key, log in self.logs.items()}
+            vouched = Vouched(self.identity, self.generation, lsn, tps)
+        return Files(self.disk, self.directory, checkpoint, marks, vouched)
 
-    def _vouched(self, lsn: int, points: Mapping[LogKey, LogPoint]) -> Vouched | None:
-        if self.identity is None:
-            return None
-        logs = {key: (log.tp, tuple(log.epochs.entries)) for key, log in self.logs.items()}
+    def _segments(self, points: Mapping[LogKey, LogPoint]) -> Mapping[LogKey, tuple[int, ...]]:
         segments = {key: left.segments for key, left in self.offline.items() if left.segments}
         for key, log in self.logs.items():
             if len(log.segments) > 1:
                 synced, leaving = points[key].segment_base, self.leaving(log)
                 bases = (segment.base_offset for segment in log.segments)
                 segments[key] = tuple(base for base in bases if base <= synced and base not in leaving)
-        segments = {key: bases for key, bases in segments.items() if bases}
-        return Vouched(self.identity, self.generation, lsn, logs, segments)
+        return segments
 
     def cut(self, key: LogKey, offset: int, segment_base: int, position: int) -> None:
         """The log was truncated: nothing behind is known to be synced any more."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from duramen.errors import StorageError
@@ -36,6 +37,8 @@ MAX_FILE_BYTES: Final = 64 << 20
 """No checkpoint is larger; whatever claims to be is damaged."""
 MAX_SIDE_BYTES: Final = 2**31 - 1
 """The same of a log's side files, which grow with its producers (60 to 190 bytes each) and its index entries."""
+Epochs = tuple[tuple[int, int], ...]
+NO_EPOCHS, UNKNOWN = "-", "?"
 _SIDES = (".producers", ".snapshot", ".index", ".timeindex", ".txnindex")
 
 
@@ -250,20 +253,29 @@ class LogPoint(NamedTuple):
 
 
 class DirectoryCheckpoint(NamedTuple):
-    """The whole `duramen-checkpoint`: the journal generation and LSN it was taken at, and a point for every log."""
+    """The whole `duramen-checkpoint`: the journal generation and LSN it was taken at, and a point for every log.
+
+    epochs: (epoch, start offset) pairs of the logs that were served. segments: base offsets that a log had, where it
+    had several, but not those that compaction was merging (`segment_lists.py`).
+    """
 
     generation: int
     checkpoint_lsn: int
     logs: Mapping[tuple[TopicId, int], LogPoint]
+    epochs: Mapping[tuple[TopicId, int], Epochs] = MappingProxyType({})
+    segments: Mapping[tuple[TopicId, int], tuple[int, ...]] = MappingProxyType({})
 
 
 def encode_checkpoint(checkpoint: DirectoryCheckpoint) -> bytes:
-    """Text lines, the last one with the CRC-32C of those before it. Version 1 had no states."""
-    lines = [f"duramen-checkpoint 2 {checkpoint.generation} {checkpoint.checkpoint_lsn} {len(checkpoint.logs)}"]
-    for (topic_id, partition), point in sorted(checkpoint.logs.items()):
+    """Text lines, the last one with the CRC-32C of those before it. Version 1 had no states, 2 only these more."""
+    lines = [f"duramen-checkpoint 3 {checkpoint.generation} {checkpoint.checkpoint_lsn} {len(checkpoint.logs)}"]
+    for key, point in sorted(checkpoint.logs.items()):
+        epochs = NO_EPOCHS if key in checkpoint.epochs else UNKNOWN
+        epochs = ",".join(f"{epoch}:{start}" for epoch, start in checkpoint.epochs.get(key, ())) or epochs
+        segments = ",".join(map(str, checkpoint.segments.get(key, ()))) or UNKNOWN
         line = (
-            f"{topic_id.hex()} {point.tp.topic} {partition} {point.start_offset} {point.recovery_point} "
-            f"{point.segment_base} {point.position}"
+            f"{key[0].hex()} {point.tp.topic} {key[1]} {epochs} {segments} {point.start_offset} "
+            f"{point.recovery_point} {point.segment_base} {point.position}"
         )
         lines.append(line if point.state is None else f"{line} {' '.join(map(str, point.state))}")
     return encode_lines(lines)
@@ -275,16 +287,26 @@ def decode_checkpoint(content: bytes) -> DirectoryCheckpoint | None:
     if lines is None:
         return None
     _, version, generation, lsn, count = lines[0].split(" ")
-    if version not in ("1", "2") or int(count) != len(lines) - 1:
+    if version not in ("1", "2", "3") or int(count) != len(lines) - 1:
         return None
-    logs = {}
+    logs: dict[tuple[TopicId, int], LogPoint] = {}
+    epochs: dict[tuple[TopicId, int], Epochs] = {}
+    segments: dict[tuple[TopicId, int], tuple[int, ...]] = {}
     for line in lines[1:]:
-        topic_id, topic, *rest = line.split(" ")
-        partition, start, point, base, position, *state = map(int, rest)
-        logs[bytes.fromhex(topic_id), partition] = LogPoint(
-            TopicPartition(topic, partition), start, point, base, position, ActiveState(*state) if state else None
+        topic_id, topic, number, *rest = line.split(" ")
+        key = bytes.fromhex(topic_id), int(number)
+        if version == "3":
+            told, bases, *rest = rest
+            if told != UNKNOWN:
+                pairs = [] if told == NO_EPOCHS else [pair.split(":") for pair in told.split(",")]
+                epochs[key] = tuple((int(epoch), int(start)) for epoch, start in pairs)
+            if bases != UNKNOWN:
+                segments[key] = tuple(map(int, bases.split(",")))
+        start, point, base, position, *state = map(int, rest)
+        logs[key] = LogPoint(
+            TopicPartition(topic, key[1]), start, point, base, position, ActiveState(*state) if state else None
         )
-    return DirectoryCheckpoint(int(generation), int(lsn), logs)
+    return DirectoryCheckpoint(int(generation), int(lsn), logs, epochs, segments)
 
 
 def read_checkpoint(disk: Disk, directory: str) -> DirectoryCheckpoint | None:

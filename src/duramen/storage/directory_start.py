@@ -57,7 +57,6 @@ from duramen.storage.vouching import (
     journaled_ids,
     kept_ids,
     named_segment,
-    read_vouched,
     restore,
 )
 
@@ -177,7 +176,7 @@ def prepare(
         else:
             state.ready = _recover(disk, path, checkpoint, found, deleted, state, forgo=forgo)
         if not forgo:
-            _want_segments(disk, path, checkpoint, state)
+            _want_segments(checkpoint, state)
             if checkpoint is not None and (clean or contents.generation >= 0):
                 gone |= {partition.key for partition in found}
                 state.absent = _absent(disk, path, checkpoint, gone)
@@ -287,7 +286,6 @@ def _made_anew(
     names = {(topic_id, tp.partition): tp for tp, topic_id in journaled_ids(disk, path, state.contents).items()}
     if checkpoint is not None:
         names |= {key: point.tp for key, point in checkpoint.logs.items()}
-    vouched = read_vouched(disk, path, checkpoint)
     made = []
     for key in wanted:
         home = home_of(path, names[key]) if key in names else path
@@ -296,8 +294,8 @@ def _made_anew(
         disk.make_directories(home)
         metadata = encode_partition_metadata(topic_id_text(key[0]))
         replace_file(disk, posixpath.join(home, PARTITION_METADATA), metadata)
-        if vouched is not None and key in vouched.logs:  # as `restore` does where the directory is there
-            replace_file(disk, posixpath.join(home, LEADER_EPOCHS), encode_epochs(vouched.logs[key][1]))
+        if checkpoint is not None and key in checkpoint.epochs:  # as `restore` does where the directory is there
+            replace_file(disk, posixpath.join(home, LEADER_EPOCHS), encode_epochs(checkpoint.epochs[key]))
         state.report.damage.append(f"{home}: it is missing; what the journal has of it is written into a new one")
         made.append(Found(names[key], key[0], home))
     disk.sync_directory(path)
@@ -306,10 +304,8 @@ def _made_anew(
 
 def _absent(disk: Disk, path: str, checkpoint: DirectoryCheckpoint, there: set[LogKey]) -> dict[LogKey, Absent]:
     """Logs whose first offsets are given out, by the checkpoint, and that are not `there`: in use, or deleted."""
-    vouched = read_vouched(disk, path, checkpoint)
-    segments = {} if vouched is None else vouched.segments
     return {
-        key: Absent(point, segments.get(key, ()))
+        key: Absent(point, checkpoint.segments.get(key, ()))
         for key, point in checkpoint.logs.items()
         if key not in there and point.recovery_point > 0 and not disk.exists(home_of(path, point.tp))
     }
@@ -400,15 +396,14 @@ def _clean(
     return ready
 
 
-def _want_segments(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, state: StartState) -> None:
-    """The directory's own list says which segment files each log must have, and the checkpoint which is the last one.
+def _want_segments(checkpoint: DirectoryCheckpoint | None, state: StartState) -> None:
+    """The checkpoint's own list says which segment files each log must have, and its point which is the last one.
 
     Alone it is where a log had no other; that one may have had nothing in it yet.
     """
-    vouched = read_vouched(disk, path, checkpoint)
     for ready in state.ready:
         known = ready.known
-        bases = () if vouched is None else vouched.segments.get(ready.found.key, ())
+        bases = () if checkpoint is None else checkpoint.segments.get(ready.found.key, ())
         ready.wanted = ready.wanted._replace(bases=bases or named_segment(known))
 
 

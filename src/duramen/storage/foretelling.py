@@ -27,7 +27,7 @@ from duramen.storage.recovery_plan import LogKey, Plan, Point, Write, make_plans
 from duramen.storage.scan import crc_of
 from duramen.storage.segment import log_name
 from duramen.storage.segment_lists import Wanted
-from duramen.storage.vouching import deleted_here, is_outdated, journaled_ids, kept_ids, named_segment, read_vouched
+from duramen.storage.vouching import deleted_here, is_outdated, journaled_ids, kept_ids, named_segment
 
 
 class Foretold(NamedTuple):
@@ -92,10 +92,9 @@ def foretell(disk: Disk, path: str, journal: JournalContents, named: Names) -> M
     if checkpoint is None:
         plans = make_plans(journal.entries, {}).items()
         return {key: Foretold(plan, Wanted()) for key, plan in plans if plan.created and not plan.deleted}
-    vouched = read_vouched(disk, path, checkpoint)
     found = {}
     for key, plan in make_plans(journal.entries, checkpoint.logs).items():
-        listed = () if vouched is None else vouched.segments.get(key, ())
+        listed = checkpoint.segments.get(key, ())
         if plan.end is not None and not plan.deleted:
             wanted = Wanted(listed or _only(plan, checkpoint.logs.get(key)), plan.cut, tuple(plan.merged))
             found[key] = Foretold(plan, wanted)
@@ -142,7 +141,6 @@ def names_of(disk: Disk, path: str, journal: JournalContents) -> Names:
     if journal.damage is not None:
         return Names()
     checkpoint = _believed(disk, path, journal)
-    vouched = read_vouched(disk, path, checkpoint)
     created, deleted = (
         {(entry.topic_id, entry.partition) for entry in journal.entries if entry.kind == kind}
         for kind in (kinds.CREATE, kinds.DELETE)
@@ -150,7 +148,8 @@ def names_of(disk: Disk, path: str, journal: JournalContents) -> Names:
     gone = {*deleted_here(disk, path), *deleted}
     by_name = {tp: (topic_id, tp.partition) for tp, topic_id in journaled_ids(disk, path, journal).items()}
     by_name |= {tp: (topic_id, tp.partition) for tp, topic_id in kept_ids(disk, path, checkpoint, journal).items()}
-    restored = {} if vouched is None else {tp: key for key, (tp, _) in vouched.logs.items() if key not in gone}
+    epochs = () if checkpoint is None else checkpoint.epochs
+    restored = {} if checkpoint is None else {checkpoint.logs[key].tp: key for key in epochs if key not in gone}
     return Names(by_name, restored, frozenset(created))
 
 

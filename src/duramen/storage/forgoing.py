@@ -187,9 +187,13 @@ def settle(disk: Disk, path: str, now_ms: int, entropy: Entropy, *, forgo: bool 
 def write_points(
     disk: Disk, path: str, checkpoint: DirectoryCheckpoint, changed: dict[TopicPartition, LogPoint]
 ) -> None:
-    """Replace the points of some logs in the checkpoint of a clean stop, and in Kafka's. OSError."""
+    """Replace the points of some logs in the checkpoint of a clean stop, and in Kafka's. OSError.
+
+    What these lost is written down: the next start asks for no segment of theirs.
+    """
     logs = {key: changed.get(point.tp, point) for key, point in checkpoint.logs.items()}
-    told = DirectoryCheckpoint(checkpoint.generation, checkpoint.checkpoint_lsn, logs)
+    segments = {key: bases for key, bases in checkpoint.segments.items() if checkpoint.logs[key].tp not in changed}
+    told = checkpoint._replace(logs=logs, segments=segments)
     points = encode_offsets({point.tp: point.recovery_point for point in logs.values()})
     replace_file(disk, posixpath.join(path, RECOVERY_POINT), points)
     replace_file(disk, posixpath.join(path, CHECKPOINT), encode_checkpoint(told))

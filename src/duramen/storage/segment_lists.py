@@ -1,6 +1,6 @@
 """Which segment files a log must have: a file that is gone must not pass for offsets that compaction took.
 
-`duramen-directory` lists the segments of each log that has several, up to its recovery point: their names are
+`duramen-checkpoint` lists the segments of each log that has several, up to its recovery point: their names are
 durable by then. Of a log that had one the checkpoint names it. What may rightly be gone since is in the journal: a log
 start that moved up, a truncation, a swap of compacted segments. What that swap made must reach as far as they did.
 

@@ -1,11 +1,11 @@
 """What Kafka's small text files say, once more and with a checksum: a flipped bit in one of them is not believed.
 
-`duramen-directory` repeats whose directory this is, and of each partition the topic id, the leader epochs and, when
-there are several, the segments (`segment_lists.py`). It is
-written with each checkpoint and names its journal generation and LSN; it counts only beside that checkpoint, and tells
-one that is older than it should be. `restore`
-runs before anything else of a start looks at the files it covers. Where Kafka itself has used the directory since,
-Kafka's files are the truth, and our seals may speak of segments that it has compacted: they go.
+`duramen-checkpoint` repeats of each partition the topic id, the leader epochs and, when there are several, the segments
+(`segment_lists.py`): in one file with what it says of the logs, so that at any moment all of it counts or nothing.
+`duramen-directory` repeats whose directory this is, and the topic ids for when the checkpoint is lost. It is written in
+front of each checkpoint, and names its journal generation and LSN: it tells one that is older than it should be.
+`restore` runs before anything else of a start looks at the files these two cover. Where Kafka itself has used the
+directory since, Kafka's files are the truth, and our seals may speak of segments that it has compacted: they go.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import json
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from types import MappingProxyType
 from typing import NamedTuple
 
 from duramen.errors import StorageError
@@ -30,6 +29,7 @@ from duramen.storage.checkpoints import (
     PARTITION_METADATA,
     RECOVERY_POINT,
     DirectoryCheckpoint,
+    Epochs,
     LogPoint,
     MetaProperties,
     decode_meta,
@@ -57,70 +57,43 @@ SEALS = (".seal", ".sealing")
 DELETE_SUFFIX = "-delete"
 MISSING = "it is missing"
 
-Epochs = tuple[tuple[int, int], ...]
-
 
 class Vouched(NamedTuple):
-    """The content of `duramen-directory`. logs: each partition's name and its (epoch, start offset) pairs.
-
-    segments: base offsets that the log had, where it had several, but not those that compaction was merging.
-    """
+    """The content of `duramen-directory`. logs: each partition's name."""
 
     identity: MetaProperties
     generation: int
     lsn: int
-    logs: Mapping[LogKey, tuple[TopicPartition, Epochs]]
-    segments: Mapping[LogKey, tuple[int, ...]] = MappingProxyType({})
+    logs: Mapping[LogKey, TopicPartition]
 
 
 def encode_vouched(vouched: Vouched) -> bytes:
     """Text lines, the last one with the CRC-32C of those before it."""
     identity = vouched.identity
-    counts = f"{vouched.generation} {vouched.lsn} {len(vouched.logs)} {len(vouched.segments)}"
-    lines = [f"{VOUCHED} 2 {counts} {identity.node_id} {identity.cluster_id} {identity.directory_id}"]
-    for (topic_id, partition), (tp, epochs) in sorted(vouched.logs.items()):
-        told = ",".join(f"{epoch}:{start}" for epoch, start in epochs) or "-"
-        lines.append(f"{topic_id.hex()} {tp.topic} {partition} {told}")
-    for (topic_id, partition), bases in sorted(vouched.segments.items()):
-        lines.append(f"{topic_id.hex()} {partition} {','.join(map(str, bases))}")
+    counts = f"{vouched.generation} {vouched.lsn} {len(vouched.logs)}"
+    lines = [f"{VOUCHED} 3 {counts} {identity.node_id} {identity.cluster_id} {identity.directory_id}"]
+    for (topic_id, partition), tp in sorted(vouched.logs.items()):
+        lines.append(f"{topic_id.hex()} {tp.topic} {partition}")
     return encode_lines(lines)
 
 
 def decode_vouched(content: bytes) -> Vouched | None:
-    """Inverse of `encode_vouched`; None when it is damaged. Version 1 knew no segments."""
+    """Inverse of `encode_vouched`; None when it is damaged. Versions 1 and 2 said more of each log."""
     found = decode_lines(content, f"{VOUCHED} ")
     if found is None:
         return None
     head, *lines = found
     _, version, *words = head.split(" ")
-    if version not in ("1", "2"):
+    if version not in ("1", "2", "3"):
         return None
-    if version == "1":
-        words.insert(3, "0")
-    generation, lsn, count, lists, node, cluster, directory = words
-    if int(count) + int(lists) != len(lines):
+    generation, lsn, count, *lists, node, cluster, directory = words
+    if int(count) + sum(map(int, lists)) != len(lines):
         return None
-    logs: dict[LogKey, tuple[TopicPartition, Epochs]] = {}
+    logs: dict[LogKey, TopicPartition] = {}
     for line in lines[: int(count)]:
-        topic_id, topic, partition, told = line.split(" ")
-        pairs = [] if told == "-" else [pair.split(":") for pair in told.split(",")]
-        tp = TopicPartition(topic, int(partition))
-        logs[bytes.fromhex(topic_id), tp.partition] = (tp, tuple((int(epoch), int(start)) for epoch, start in pairs))
-    segments = {}
-    for line in lines[int(count) :]:
-        topic_id, partition, told = line.split(" ")
-        segments[bytes.fromhex(topic_id), int(partition)] = tuple(map(int, told.split(",")))
-    return Vouched(MetaProperties(cluster, int(node), directory), int(generation), int(lsn), logs, segments)
-
-
-def read_vouched(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None) -> Vouched | None:
-    """The directory's `duramen-directory` where it belongs to this checkpoint; else, or when it is damaged, None."""
-    content = read_file(disk, posixpath.join(path, VOUCHED))
-    vouched = None if content is None else decode_vouched(content)
-    if vouched is None or checkpoint is None:
-        return None
-    same = (vouched.generation, vouched.lsn) == (checkpoint.generation, checkpoint.checkpoint_lsn)
-    return vouched if same else None
+        topic_id, topic, partition, *_ = line.split(" ")
+        logs[bytes.fromhex(topic_id), int(partition)] = TopicPartition(topic, int(partition))
+    return Vouched(MetaProperties(cluster, int(node), directory), int(generation), int(lsn), logs)
 
 
 def is_outdated(disk: Disk, path: str, checkpoint: DirectoryCheckpoint, journal: JournalContents) -> bool:
@@ -184,10 +157,9 @@ def listed_segments(
     """The lists of our clean stop, with this checkpoint. None where Kafka, which may compact, stopped last. OSError."""
     if kafka_was_here(disk, path):
         return None
-    vouched = read_vouched(disk, path, checkpoint)
-    if checkpoint is None or vouched is None:
+    if checkpoint is None:
         return {}
-    return {point.tp: Wanted(vouched.segments.get(key, ())) for key, point in checkpoint.logs.items()}
+    return {point.tp: Wanted(checkpoint.segments.get(key, ())) for key, point in checkpoint.logs.items()}
 
 
 def missing_segments(names: Sequence[str], listed: Wanted | None, point: LogPoint | None) -> list[tuple[int, int]]:
@@ -211,18 +183,6 @@ def named_segment(point: LogPoint | None) -> tuple[int, ...]:
     if point is None or point.state is None or not point.position:
         return ()
     return (point.segment_base,)
-
-
-def forget_segments(disk: Disk, path: str, gone: Iterable[TopicPartition]) -> None:
-    """A repair has written down what these partitions lost: the next start asks for no segment of theirs. OSError."""
-    checkpoint = read_checkpoint(disk, path)
-    vouched = read_vouched(disk, path, checkpoint)
-    if checkpoint is None or vouched is None:
-        return
-    repaired = set(gone)
-    kept = {key: bases for key, bases in vouched.segments.items() if checkpoint.logs[key].tp not in repaired}
-    if kept != vouched.segments:
-        replace_file(disk, posixpath.join(path, VOUCHED), encode_vouched(vouched._replace(segments=kept)))
 
 
 def kafka_was_here(disk: Disk, path: str) -> bool:
@@ -323,9 +283,6 @@ def to_restore(
         points = checkpoint.logs.values()
         yield from _offsets(disk, path, LOG_START, {p.tp: p.start_offset for p in points if p.start_offset > 0})
         yield from _offsets(disk, path, RECOVERY_POINT, {p.tp: p.recovery_point for p in points})
-    vouched = read_vouched(disk, path, checkpoint)
-    if vouched is None:
-        return
     created: set[LogKey] = set()
     deleted = set(deleted_here(disk, path))
     for entry in entries:
@@ -333,8 +290,8 @@ def to_restore(
             created.add((entry.topic_id, entry.partition))
         elif entry.kind == kinds.DELETE:  # its files may be gone, and a newer topic's at their place
             deleted.add((entry.topic_id, entry.partition))
-    for key, (tp, epochs) in vouched.logs.items():
-        home = posixpath.join(path, str(tp))
+    for key, epochs in checkpoint.epochs.items():
+        home = posixpath.join(path, str(checkpoint.logs[key].tp))
         if key in deleted or not disk.exists(home):
             continue
         content = read_file(disk, posixpath.join(home, PARTITION_METADATA))
@@ -383,7 +340,7 @@ def kept_ids(
     if checkpoint is not None:
         return {point.tp: key[0] for key, point in checkpoint.logs.items() if key not in gone}
     vouched = vouched_alone(disk, path, journal)
-    return {} if vouched is None else {tp: key[0] for key, (tp, _) in vouched.logs.items() if key not in gone}
+    return {} if vouched is None else {tp: key[0] for key, tp in vouched.logs.items() if key not in gone}
 
 
 def journaled_ids(disk: Disk, path: str, contents: JournalContents) -> dict[TopicPartition, TopicId]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from repair_world import TP, Segments, fill, filled, findings, opened, scribble
-from storage_workload import checkpoint, commit, housekeep, read_all, start
+from storage_workload import checkpoint, commit, forget_lists, housekeep, read_all, start
 
 from duramen.cli.repair import apply, survey_directory
 from duramen.sim.disk import CrashDisk
@@ -20,8 +20,7 @@ def forgotten(disk: CrashDisk, segments: Segments) -> tuple[int, int]:
     for path in [path for path in disk.contents() if path.startswith(stem)]:
         disk.remove(path)
     disk.sync_directory("/data/first-0")
-    disk.remove("/data/duramen-directory")
-    disk.sync_directory("/data")
+    forget_lists(disk)
     return segments[2][2], segments[3][2] - 1
 
 

@@ -206,3 +206,32 @@ def test_the_second_ends_where_one_that_was_not_cut_ends(harm: Harm, clean: bool
         assert found.lost == wanted.lost, call
         assert found == wanted, call
     assert number > 30
+
+
+def test_a_start_that_is_cut_short_forgets_no_segment() -> None:
+    """The list was in a file beside the checkpoint, and between the two the next start served over what is gone."""
+    harmed = stopped(clean=False)
+    gone = segments(harmed, LONG)[:-1]
+    for path in gone:
+        for name in harmed.list_directory(LONG):
+            if name.startswith(path.rpartition("/")[2].removesuffix(".log")):
+                harmed.remove(f"{LONG}/{name}")
+    harmed.sync_directory(LONG)
+    expected = [finding.offset for finding in findings(harmed) if finding.kind == "damage"]
+    assert len(expected) == len(gone)
+    probe = harmed.copy(Random(0))
+    probe.record, before = [], probe.calls
+    start(probe)
+    calls = [call.number - before for call in probe.record if call.operation in ("rename", "sync_directory")]
+    assert len(calls) > 10
+    for number in calls:
+        for how in ("cut_at", "kill_at"):
+            disk = harmed.copy(Random(number))
+            setattr(disk, how, disk.calls + number)
+            with suppress(NodeDied):
+                start(disk)
+            disk.power_on()
+            assert [finding.offset for finding in findings(disk) if finding.kind == "damage"] == expected
+            directory = start(disk)
+            assert len(directory.offline) == 1
+            directory.close(clean=True)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from storage_workload import forget_lists
 from test_cleaner import NOW, TOPIC_ID, TP, Bench, Entropy
 
 from duramen.cli.findings import Finding
 from duramen.cli.inspection import verify_directory
 from duramen.cli.repair import apply, survey_directory
 from duramen.sim.disk import Call, CrashDisk
-from duramen.storage.checkpoints import encode_offsets, replace_file
+from duramen.storage.checkpoints import encode_offsets, read_checkpoint, replace_file
 from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.forgoing import settle
 from duramen.storage.log import Log
 from duramen.storage.losses import losses
 from duramen.storage.repairing import DROPPED
 from duramen.storage.segment_lists import Wanted
-from duramen.storage.vouching import decode_vouched
 from duramen.wire.batch import batches, records
 
 FULL = b"v" * 1500
@@ -58,9 +58,9 @@ def started(disk: CrashDisk) -> LogDirectory:
 
 
 def listed(disk: CrashDisk) -> tuple[int, ...]:
-    vouched = decode_vouched(disk.contents()["/data/duramen-directory"])
-    assert vouched is not None
-    return vouched.segments[TOPIC_ID, TP.partition]
+    checkpoint = read_checkpoint(disk, "/data")
+    assert checkpoint is not None
+    return checkpoint.segments[TOPIC_ID, TP.partition]
 
 
 def folded_of(log: Log) -> dict[bytes | None, bytes | None]:
@@ -137,7 +137,7 @@ def test_a_seal_without_its_segment_is_a_segment_that_is_gone(number: int, list_
         disk.power_on()
     disk.remove(gone.path)
     if list_lost:
-        disk.remove("/data/duramen-directory")
+        forget_lists(disk)
     lost = (gone.base_offset, following.base_offset - 1)
     for _ in range(2):  # and a start takes nothing away that says so
         assert [(finding.offset, finding.last_offset) for finding in missed(disk)] == [lost]

@@ -25,12 +25,16 @@ from duramen.storage.vouching import Vouched, decode_vouched, encode_vouched
 KEY = (bytes(15) + b"\x01", 0)
 TP = TopicPartition("first", 0)
 FILES = {
-    "checkpoint": (DirectoryCheckpoint(1, 7, {KEY: LogPoint(TP, 0, 5, 0, 900)}), encode_checkpoint, decode_checkpoint),
+    "checkpoint": (
+        DirectoryCheckpoint(1, 7, {KEY: LogPoint(TP, 0, 5, 0, 900)}, {KEY: ((0, 0),)}, {KEY: (0, 5)}),
+        encode_checkpoint,
+        decode_checkpoint,
+    ),
     "cleaned": ({KEY: Cleaned(7, 1)}, encode_cleaned, decode_cleaned),
     "forgone": (Forgone([{"partition": "first-0"}], {KEY: 7}), encode_forgone, decode_forgone),
     "progress": (Progress(1, 2, KEY, 3, 4, ()), encode_progress, decode_progress),
     "vouched": (
-        Vouched(MetaProperties("clüster", 1, "d"), 1, 7, {KEY: (TP, ((0, 0),))}, {KEY: (0, 5)}),
+        Vouched(MetaProperties("clüster", 1, "d"), 1, 7, {KEY: TP}),
         encode_vouched,
         decode_vouched,
     ),
