@@ -219,6 +219,7 @@ def load_state(log: Log, known: LogPoint | None, walk: Walk, recovery_point: int
     _hold_epochs(log, walk)
     if start < walked_from or walk.producers or walk.unread:
         _replay(log, start, producers_from)
+    _restore_gone(log, producers_from)
     log.producers.committed(log.end_offset)
     _persist(log)
 
@@ -275,7 +276,7 @@ def drop_snapshots_beyond(log: Log) -> None:
 def _read_snapshot(log: Log, kinds: Sequence[SnapshotKind]) -> int:
     """Restore producers from the newest readable snapshot of the best kind; returns the offset it speaks up to.
 
-    A damaged snapshot of ours is answered by an older one or by the batches, never by Kafka's: that knows one batch of
+    A damaged snapshot of ours is answered by an older one or by the batches, not by Kafka's: that knows one batch of
     each producer, and whoever sends an older one again would be refused instead of recognised.
     """
     for suffix, decode in kinds:
@@ -291,6 +292,20 @@ def _read_snapshot(log: Log, kinds: Sequence[SnapshotKind]) -> int:
         if damaged:
             break
     return log.segments[0].base_offset
+
+
+def _restore_gone(log: Log, known_to: int) -> None:
+    """Producers whose batches retention took, by a snapshot of Kafka's kind behind `known_to`, where ours is lost."""
+    for offset in reversed(log.snapshots):
+        if offset <= known_to:
+            return
+        data = read_file(log.disk, posixpath.join(log.path, file_name(offset, SNAPSHOT)))
+        found = None if data is None else decode_kafka(data)
+        if found is not None:
+            for producer in found:
+                if producer.last_offset < log.start_offset and log.producers.get(producer.id) is None:
+                    log.producers.restore(producer)
+            return
 
 
 def _replay(log: Log, start: int, producers_from: int) -> None:
@@ -332,4 +347,5 @@ def load_producers(log: Log) -> None:
     log.producers.clear()
     producers_from = _read_snapshot(log, _SNAPSHOT_KINDS)
     _replay(log, producers_from, producers_from)
+    _restore_gone(log, producers_from)
     log.producers.committed(log.end_offset)

@@ -124,3 +124,32 @@ def test_an_aborted_transaction_in_front_of_a_truncation_outlives_a_power_cut_be
     directory.close(clean=True)
     log = after(disk, "power_cut")
     assert log.aborted(0, 6) == [(1, 0)]
+
+
+@pytest.mark.parametrize("damage", [True, False])
+def test_a_producer_whose_records_and_whose_file_of_ours_are_gone_is_known_by_kafkas(damage: bool) -> None:
+    """The batches that are left know nothing of it; they know more of those that wrote them than that file does."""
+    disk, directory, log = begun(Expiring(segment_bytes=1 << 20))
+    put_of(directory, log, 7)
+    log.roll()
+    put_of(directory, log, 8, 3)
+    commit(directory)
+    checkpoint(directory)
+    log.advance_start(1)
+    commit(directory)
+    keep_house(directory)
+    checkpoint(directory)
+    assert log.segments[0].base_offset == 1
+    known = [producer.batches for producer in log.producers.active()]
+    assert [len(batches) for batches in known] == [1, 3]
+    disk.kill()
+    disk.power_on()
+    ours = [f"{log.path}/{name}" for name in disk.list_directory(log.path) if name.endswith(".producers")]
+    assert ours
+    for name in ours:
+        if damage:
+            disk.open(name, write=True).pwritev([bytes(8)], 0)
+        else:
+            disk.remove(name)
+    log = after(disk, "kill")
+    assert [producer.batches for producer in log.producers.active()] == known
