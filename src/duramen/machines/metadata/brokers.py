@@ -20,7 +20,7 @@ from duramen.machines.metadata.commands import (
     SkipProducerIds,
 )
 from duramen.machines.metadata.image import BROKER_RESOURCE, NO_LEADER, MetadataImage, PartitionImage
-from duramen.model import TopicPartition
+from duramen.model import FIRST_SINK_PRODUCER_ID, TopicPartition
 
 PRODUCER_ID_BLOCK: Final = 1000
 """Producer ids handed to a broker at once, as in Kafka."""
@@ -29,7 +29,6 @@ METADATA_VERSION: Final = ("metadata.version", 30)
 MIN_IN_SYNC: Final = "min.insync.replicas"
 EVERY_BROKER: Final = ""
 """The name of the resource whose settings are every broker's."""
-LARGEST_PRODUCER_ID: Final = 2**63 - 1
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
@@ -69,7 +68,7 @@ def allocate(image: MetadataImage, command: AllocateProducerIds) -> tuple[list[L
     """The record that uses up the next block, and the block."""
     _check_epoch(image, command.node_id, command.broker_epoch)
     first = image.next_producer_id
-    if first > LARGEST_PRODUCER_ID - PRODUCER_ID_BLOCK:
+    if first > FIRST_SINK_PRODUCER_ID - PRODUCER_ID_BLOCK:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "Exhausted all producer ids.")
     record = codec.producer_ids(command.node_id, command.broker_epoch, first + PRODUCER_ID_BLOCK)
     return [record], ProducerIds(first, PRODUCER_ID_BLOCK)

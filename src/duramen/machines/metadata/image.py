@@ -15,7 +15,8 @@ from duramen.machines.contract import LogRecord
 from duramen.model import NO_EPOCH, NO_TOPIC_ID, TopicId, TopicPartition
 
 NO_LEADER: Final = -1
-UNASSIGNED_DIRECTORY: Final = bytes(16)
+UNASSIGNED_DIRECTORY: Final = bytes(15) + b"\1"
+"""A new partition's, which no broker has chosen a directory for yet (Kafka's DirectoryId.UNASSIGNED)."""
 LOST_DIRECTORY: Final = bytes(15) + b"\2"
 """One that nobody knows, and that may have the partition's log: none is made anew in another (DirectoryId.LOST)."""
 
