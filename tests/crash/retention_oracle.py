@@ -25,7 +25,8 @@ def allowed_start(
         return start
     written = sorted(promise.history(start, log.end_offset).items())
     bases = [segment.base_offset for segment in log.segments]
-    dated = {bisect_right(bases, base) for base, data in written if parse_header(data).max_timestamp >= 0}
+    stored = promise.history(bases[0], log.end_offset).items()  # also what was deleted, and is in a segment yet
+    dated = {bisect_right(bases, base) for base, data in stored if parse_header(data).max_timestamp >= 0}
     behind = sum(len(data) for _, data in written)
     allowed = start
     for base, data in written:
