@@ -25,8 +25,9 @@ def allowed_start(
         return start
     written = sorted(promise.history(start, log.end_offset).items())
     bases = [segment.base_offset for segment in log.segments]
-    stored = promise.history(bases[0], log.end_offset).items()  # also what was deleted, and is in a segment yet
-    dated = {bisect_right(bases, base) for base, data in stored if parse_header(data).max_timestamp >= 0}
+    dated = {bisect_right(bases, base) for base, data in written if parse_header(data).max_timestamp >= 0}
+    if bases[0] < start:
+        dated.add(1)  # what was deleted, and is in a segment yet, counts there; the ledger need not know it any more
     behind = sum(len(data) for _, data in written)
     allowed = start
     for base, data in written:
