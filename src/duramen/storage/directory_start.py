@@ -161,7 +161,7 @@ def prepare(
         report = RecoveryReport(clean=clean or fresh, torn_entries=contents.torn_entries, damage=damage)
         state = StartState(meta, clean or fresh, contents, report)
         _refuse(path, clean, contents, checkpoint, found)
-        found = identified(disk, path, found, contents, state.leftovers, damage, clean=state.clean)
+        found = identified(disk, path, found, contents, state.leftovers, damage, checkpoint, clean=state.clean)
         _check_names(disk, path, checkpoint, found, contents)
         deleted = _leftovers(disk, path, state.leftovers)
         gone = deleted | {(each.topic_id, each.partition) for each in contents.entries if each.kind == kinds.DELETE}

@@ -40,7 +40,9 @@ class Foretold(NamedTuple):
         """First and last offset of each segment that is not there and that recovery does not make."""
         plan = self.plan
         there = {*present, *(base for base in plan.writes if plan.remakes(base))}
-        found = self.wanted.missing(sorted(there), plan.start)
+        written = (write.offset for writes in plan.writes.values() for write in writes if not write.extent)
+        synced = min(written, default=-1 if plan.end is None else plan.end.offset)
+        found = self.wanted.missing(sorted(there), plan.start, synced)
         for base, writes in plan.writes.items():
             if writes and base not in there and base not in self.wanted.bases:
                 end = plan.end.offset if plan.end is not None else base + 1
@@ -128,12 +130,13 @@ class Names(NamedTuple):
     """How a start tells whose a partition's directory is.
 
     restored: of these logs it writes the metadata file anew, whatever that says, unless it names one of `created`.
-    by_name: of those without one that can be read.
+    by_name: of those without one that can be read, and of those of `created` where it names none that is `known`.
     """
 
     by_name: Mapping[TopicPartition, LogKey] = {}
     restored: Mapping[TopicPartition, LogKey] = {}
     created: frozenset[LogKey] = frozenset()
+    known: frozenset[LogKey] = frozenset()
 
 
 def names_of(disk: Disk, path: str, journal: JournalContents) -> Names:
@@ -150,7 +153,8 @@ def names_of(disk: Disk, path: str, journal: JournalContents) -> Names:
     by_name |= {tp: (topic_id, tp.partition) for tp, topic_id in kept_ids(disk, path, checkpoint, journal).items()}
     epochs = () if checkpoint is None else checkpoint.epochs
     restored = {} if checkpoint is None else {checkpoint.logs[key].tp: key for key in epochs if key not in gone}
-    return Names(by_name, restored, frozenset(created))
+    told = {*(() if checkpoint is None else checkpoint.logs), *((entry[2], entry[3]) for entry in journal.entries)}
+    return Names(by_name, restored, frozenset(created), frozenset(told))
 
 
 def key_of_directory(disk: Disk, path: str, names: Names) -> LogKey | None:
@@ -158,7 +162,7 @@ def key_of_directory(disk: Disk, path: str, names: Names) -> LogKey | None:
     tp = parse_partition_name(posixpath.basename(path))
     if tp is None:
         return None
-    found = names.by_name.get(tp)
+    found = made = names.by_name.get(tp)
     try:
         content = read_file(disk, posixpath.join(path, PARTITION_METADATA))
         text = None if content is None else decode_partition_metadata(content)
@@ -168,7 +172,9 @@ def key_of_directory(disk: Disk, path: str, names: Names) -> LogKey | None:
         return None
     except ValueError:
         pass
-    return found if found in names.created else names.restored.get(tp, found)
+    if found not in names.created and tp in names.restored:
+        return names.restored[tp]
+    return made if made in names.created and found not in names.known else found
 
 
 def synced_ends(disk: Disk, path: str, journal: JournalContents, named: Names) -> dict[TopicPartition, int]:

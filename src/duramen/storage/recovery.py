@@ -202,7 +202,7 @@ class PartitionRecovery:
             strict = True
         elif start is None:
             return plan.end
-        elif not plan.truncated and plan.trusted is not None and plan.trusted.place > start.place:
+        elif plan.trusted is not None and plan.trusted.place > start.place:
             start = plan.trusted
         end = start
         for base in (base for base in bases if base >= start.segment_base):

@@ -95,7 +95,7 @@ class Plan:
     def kept_to(self) -> Point | None:
         """The end of what recovery leaves unless it writes it anew; behind that batches may be accepted. None: all."""
         accepted = self.accept_from
-        if accepted is None or self.truncated or self.trusted is None:
+        if accepted is None or self.trusted is None:
             return accepted or self.end
         return max(accepted, self.trusted, key=lambda each: each.place)
 

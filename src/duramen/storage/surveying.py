@@ -81,9 +81,10 @@ def survey(
             what = "no segment holds these offsets: a file is missing"
             path = posixpath.join(repair.path, log_name(base))
             found.actions.append(Action(DROPPED, path, found.size, found.size, *gap, what))
-    if not bases and (end := end_offset or least_end):
+    gone = missing(names)
+    if not bases and (end := end_offset or least_end or max((last + 1 for _, last in gone), default=0)):
         repair.segments.append(_all_missing(repair.path, start, end, is_there=is_there))
-    _note_missing(repair, missing(names))
+    _note_missing(repair, gone)
     _reach_end(repair)
     repair.removals += _unreadable(disk, repair.path, names, repair.segments)
     return repair

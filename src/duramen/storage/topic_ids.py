@@ -13,6 +13,7 @@ from duramen.ports import Disk
 from duramen.storage.checkpoints import (
     CLEAN_SHUTDOWN,
     PARTITION_METADATA,
+    DirectoryCheckpoint,
     decode_partition_metadata,
     encode_partition_metadata,
     parse_partition_name,
@@ -83,19 +84,27 @@ def identified(
     contents: JournalContents,
     leftovers: list[str],
     damage: list[str],
+    checkpoint: DirectoryCheckpoint | None,
     *,
     clean: bool,
 ) -> list[Found]:
-    """The partitions whose topic id is known; what a crash left of a creation goes, other doubt stops the start."""
+    """The partitions whose topic id is known; what a crash left of a creation goes, other doubt stops the start.
+
+    An id that neither the checkpoint nor the journal knows is damage where the journal has the topic's creation.
+    """
     known = []
     made: dict[TopicPartition, TopicId] | None = None
+    told = set(checkpoint.logs if checkpoint is not None else ())
     for partition in found:
-        if partition.topic_id != NO_TOPIC_ID:
+        if partition.topic_id != NO_TOPIC_ID and (clean or partition.key in told):
             known.append(partition)
             continue
         if made is None:
             made = journaled_ids(disk, path, contents)
-        if partition.tp in made:
+            told |= {(entry[2], entry[3]) for entry in contents.entries}
+        if partition.topic_id != NO_TOPIC_ID and (partition.key in told or partition.tp not in made):
+            known.append(partition)
+        elif partition.tp in made:
             metadata = posixpath.join(partition.path, PARTITION_METADATA)
             replace_file(disk, metadata, encode_partition_metadata(topic_id_text(made[partition.tp])))
             damage.append(f"{metadata}: it was missing or damaged; it was made again")

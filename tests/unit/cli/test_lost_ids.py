@@ -15,7 +15,7 @@ from duramen.sim.disk import CrashDisk
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 
-from storage_workload import SECOND, append, checkpoint, commit, housekeep, read_all, small, start
+from storage_workload import FIRST, SECOND, append, checkpoint, commit, fill, housekeep, one_log, read_all, small, start
 
 METADATA = "/data/first-0/partition.metadata"
 MADE_AGAIN = f"{METADATA}: it was missing or damaged; it was made again"
@@ -107,3 +107,19 @@ def test_a_topic_made_anew_is_not_taken_for_the_one_that_had_its_name(lost: str)
     removed(disk, *{METADATA, lost})
     _, log = opened(disk)
     assert (log.topic_id, read_all(log)) == (SECOND, {0: b"new"})
+
+
+def test_an_id_that_nobody_knows_is_damage_where_the_journal_has_the_creation() -> None:
+    """Of a topic that was just made: the start refused the whole directory, and a repair found nothing to do."""
+    disk, directory, log = one_log()
+    fill(directory, log, 3)
+    records = read_all(log)
+    commit(directory)
+    disk.kill()
+    disk.power_on()
+    disk.damage(METADATA, len(disk.contents()[METADATA]) - 8, 1)
+    assert [each for each in findings(disk) if each.kind == "damage"] == []
+    assert survey_directory(disk.copy(Random(1)), "/data").actions == []
+    directory, log = opened(disk)
+    assert MADE_AGAIN in directory.recovery.damage
+    assert (log.topic_id, read_all(log)) == (FIRST, records)

@@ -185,7 +185,8 @@ def cuts(harmed: CrashDisk) -> Iterator[tuple[CrashDisk, str]]:
 
 
 @pytest.mark.parametrize(
-    ("harm", "clean"), [*((harm, True) for harm in HARMS), (without_the_short_one, False), (damaged, False)]
+    ("harm", "clean"),
+    [*((harm, True) for harm in HARMS), (without_the_short_one, False), (damaged, False)],
 )
 def test_the_second_ends_where_one_that_was_not_cut_ends(harm: Harm, clean: bool) -> None:
     """Behind the last segment's loss, killed in front of the checkpoint, it said that there was nothing to do."""
@@ -206,6 +207,24 @@ def test_the_second_ends_where_one_that_was_not_cut_ends(harm: Harm, clean: bool
         assert found.lost == wanted.lost, call
         assert found == wanted, call
     assert number > 30
+
+
+@pytest.mark.parametrize("shorter", [True, False])
+def test_behind_a_kill_all_segments_that_are_gone_are_told(shorter: bool) -> None:
+    """Of a log that had one only it found nothing to do, and each start left that offline."""
+    harmed = stopped(clean=False)
+    if shorter:
+        directory = start(harmed)
+        directory.logs[SECOND, 0].truncate_to(2)
+        commit(directory)
+        commit(directory)
+        harmed.kill()
+        harmed.power_on()
+    without_segments(harmed)
+    repaired(harmed)
+    end = end_of(harmed)
+    assert {offset for name, offset in end.lost if name == "second-0"} == set(range(2 if shorter else 3))
+    assert end.logs["second-0"][1:3] == (2 if shorter else 3, {})
 
 
 def test_a_start_that_is_cut_short_forgets_no_segment() -> None:

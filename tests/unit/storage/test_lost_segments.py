@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from random import Random
 
 import pytest
-from storage_workload import forget_lists
 from test_cleaner import NOW, TOPIC_ID, TP, Bench, Entropy
 
 from duramen.cli.findings import Finding
@@ -20,6 +21,10 @@ from duramen.storage.losses import losses
 from duramen.storage.repairing import DROPPED
 from duramen.storage.segment_lists import Wanted
 from duramen.wire.batch import batches, records
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
+
+from storage_workload import checkpoint, commit, fill, forget_lists, one_log, start
 
 FULL = b"v" * 1500
 """Two of these fill a segment of the bench, so that a pass merges no more than two."""
@@ -244,3 +249,28 @@ def test_what_kafka_compacted_since_is_not_missed() -> None:
     directory = started(bench.disk)
     assert directory.offline == {}
     directory.close(clean=False)
+
+
+def test_damage_below_a_truncation_takes_nothing_that_was_synced_behind_it() -> None:
+    """Of a page-cache topic all batches were looked at again from where its journal began, and what lay behind went."""
+    disk, directory, log = one_log("page-cache")
+    fill(directory, log, 60)
+    checkpoint(directory)
+    log.truncate_to(55)
+    commit(directory)
+    bases = [segment.base_offset for segment in log.segments]
+    assert len(bases) >= 4
+    disk.kill()
+    disk.power_on()
+    disk.damage(log.segments[1].path, 700, 0xFF)
+    begun = start(disk)
+    there = [int(name[:20]) for name in disk.list_directory(log.path) if name.endswith(".log")]
+    assert there == bases
+    begun.close(clean=False)
+    disk.end_process()
+    settle(disk, "/data", NOW, Entropy())
+    apply(disk, survey_directory(disk, "/data"))
+    (lost,) = losses(disk, "/data")
+    assert bases[1] <= lost["first_offset"] <= lost["last_offset"] < bases[2]
+    (log,) = start(disk).logs.values()
+    assert (log.start_offset, log.end_offset) == (0, 55)
