@@ -66,6 +66,11 @@ class KnownLog(NamedTuple):
         return [each for each in gone if not any(base <= each[0] and each[1] < end for base, end in self.placed)]
 
     @property
+    def listed(self) -> Wanted:
+        """The segments that must be there."""
+        return (self.wanted or NOTHING_WANTED) if self.foretold is None else self.foretold.wanted
+
+    @property
     def merged(self) -> Sequence[tuple[int, int]]:
         """(first base, end offset) of groups of segments, by the journal's SWAP entries."""
         return () if self.foretold is None else self.foretold.plan.merged

@@ -52,7 +52,7 @@ from duramen.storage.journal_salvage import JournalLoss, survey_journal
 from duramen.storage.losses import LOST
 from duramen.storage.putting_aside import free_path, side_path
 from duramen.storage.repairing import DROPPED, MOVED, PLACED, RESTORED, Action, Repair, SegmentRepair
-from duramen.storage.segment import log_name, parse_base
+from duramen.storage.segment import SUFFIXES, file_name, log_name, parse_base
 from duramen.storage.surveying import survey
 from duramen.storage.swapping import STRAY, strays
 from duramen.storage.topic_ids import NO_ID
@@ -62,6 +62,7 @@ DEFAULT_DIRECTORY = "./duramen-data"
 
 METADATA_LOG = str(TopicPartition(METADATA_TOPIC, 0))
 REPLACED = "a compacted segment takes its place"
+OVERLAPPED = "it is none of the log's: a sealed segment holds its offsets"
 
 
 class CannotError(click.ClickException):
@@ -191,6 +192,14 @@ def survey_log(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
 
     Its disk is one to read from.
     """
+    home = posixpath.join(path, name)
+    overlapped = [
+        posixpath.join(home, file_name(base, suffix))
+        for base in known.listed.overlapped(disk, home)
+        for suffix in SUFFIXES
+        if disk.exists(posixpath.join(home, file_name(base, suffix)))
+    ]
+    disk = seen_as(disk, overlapped)
     swaps = needed_swaps(disk, path, name, known)
     disk = as_placed(disk, swaps)
     known = known.once(swaps, disk, posixpath.join(path, name))
@@ -198,6 +207,9 @@ def survey_log(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
     repair.swaps = swaps
     if known.foretold is not None:
         _leave_to_recovery(repair, known.foretold)
+    for each in overlapped:
+        side = free_path(disk, side_path(path, name, posixpath.basename(each)))
+        repair.removals.append(Action(MOVED, each, 0, 0, -1, -1, OVERLAPPED, side))
     for swap in swaps:
         for each in swap.replaced_logs:
             side = free_path(disk, side_path(path, name, posixpath.basename(each)))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from duramen.errors import CorruptLogError
 from duramen.ports import Disk
 from duramen.storage.scan import scan
-from duramen.storage.seal import sound_seal
+from duramen.storage.seal import blocks_hold, sound_seal
 from duramen.storage.segment import LOG, SEAL, file_name, log_name, parse_base, parse_name
 from duramen.storage.swapping import SWAP
 
@@ -80,6 +80,21 @@ class Wanted(NamedTuple):
             if base < self.below and not any(first < base < end for first, end in self.merged)
         )
 
+    def overlapped(self, disk: Disk, home: str) -> list[int]:
+        """Base offsets of segments in `home` that are none of the log's: copies, or an old one that is back. OSError.
+
+        They are on no list, and a listed segment in front of them, which is all as it was sealed, goes beyond where
+        they begin.
+        """
+        names = disk.list_directory(home) if self.bases and disk.exists(home) else []
+        present = {base for base in map(parse_base, names) if base is not None}
+        listed, found = set(self.lasting()), []
+        for base in sorted(present - listed):
+            before = max((each for each in listed & present if each < base), default=None)
+            if before is not None and base <= _sealed_to(disk, home, before):
+                found.append(base)
+        return found
+
     def missing(self, present: Sequence[int], start_offset: int, end: int = -1) -> list[tuple[int, int]]:
         """First and last offset of each missing segment that reaches up to the log start.
 
@@ -102,6 +117,15 @@ class Wanted(NamedTuple):
             base = max(base for base in self.bases if base <= first)
             what = f"the file is missing; it held offsets up to {last}"
             raise CorruptLogError(posixpath.join(path, log_name(base)), 0, 0, what, first)
+
+
+def _sealed_to(disk: Disk, home: str, base: int) -> int:
+    """The last offset of a segment that is as its seal says, -1 of any other. OSError."""
+    seal = sound_seal(disk, posixpath.join(home, file_name(base, SEAL)))
+    if seal is None:
+        return -1
+    with closing(disk.open(posixpath.join(home, log_name(base)))) as file:
+        return seal.last_offset if file.size() == seal.length and all(blocks_hold(file, seal)) else -1
 
 
 def reach(disk: Disk, home: str, base: int) -> int:

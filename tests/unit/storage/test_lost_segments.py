@@ -18,7 +18,7 @@ from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.forgoing import settle
 from duramen.storage.log import Log
 from duramen.storage.losses import losses
-from duramen.storage.repairing import DROPPED
+from duramen.storage.repairing import DROPPED, MOVED
 from duramen.storage.segment_lists import Wanted
 from duramen.wire.batch import batches, records
 
@@ -274,3 +274,33 @@ def test_damage_below_a_truncation_takes_nothing_that_was_synced_behind_it() -> 
     assert bases[1] <= lost["first_offset"] <= lost["last_offset"] < bases[2]
     (log,) = start(disk).logs.values()
     assert (log.start_offset, log.end_offset) == (0, 55)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("empty", [True, False])
+def test_a_segment_inside_of_a_sealed_one_is_put_aside_and_nothing_is_cut(empty: bool, clean: bool) -> None:
+    """One that compaction replaced and that is back, or a stray file: the sealed one was cut where it begins."""
+    bench = compacted()
+    old = bench.log.segments[1]
+    content = bench.disk.contents()[old.path]
+    bench.clean()
+    bench.checkpoint()
+    kept, end, disk = bench.left(), bench.log.end_offset, bench.disk
+    assert old.path not in disk.contents()
+    if clean:
+        bench.directory.close(clean=True)
+    else:
+        disk.kill()
+        disk.power_on()
+    replace_file(disk, old.path, b"" if empty else content)
+    for _ in range(1 if clean else 2):
+        found = survey_directory(disk, "/data")
+        assert [(each.kind, each.path) for each in found.actions if each.kind != "removed"] == [(MOVED, old.path)]
+        if not clean:
+            settle(disk, "/data", NOW, Entropy())
+    apply(disk, found)
+    assert losses(disk, "/data") == []
+    assert [each for name, each in disk.contents().items() if "duramen-lost" in name] == [b"" if empty else content]
+    assert missed(disk) == []
+    bench.open()
+    assert (bench.left(), bench.log.end_offset) == (kept, end)
