@@ -105,8 +105,9 @@ def verify_directory(
                     continue  # a file of such a name, which no start looks at either
                 synced = None if clean else points.get(tp, 0)
                 log = known.log(disk, path, name)
-                swaps = needed_swaps(disk, path, name, log)
-                view = as_placed(disk, swaps)
+                view = log.behind_start(disk, inside)
+                swaps = needed_swaps(view, path, name, log)
+                view = as_placed(view, swaps)
                 log = log.once(swaps, view, inside)
                 partition = verify_partition(
                     view, inside, tick, synced=synced, known=log, decode=decode, restored=restored

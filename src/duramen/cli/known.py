@@ -20,7 +20,7 @@ from duramen.storage.checkpoints import (
     read_checkpoint,
     read_offsets,
 )
-from duramen.storage.damaged_swaps import DamagedSwap
+from duramen.storage.damaged_swaps import DamagedSwap, as_settled
 from duramen.storage.foretelling import Foretold, Names, foretell, key_of_directory, names_of, synced_ends
 from duramen.storage.journal_reader import JournalContents
 from duramen.storage.losses import is_listed
@@ -74,6 +74,10 @@ class KnownLog(NamedTuple):
     def merged(self) -> Sequence[tuple[int, int]]:
         """(first base, end offset) of groups of segments, by the journal's SWAP entries."""
         return () if self.foretold is None else self.foretold.plan.merged
+
+    def behind_start(self, disk: Disk, home: str) -> Disk:
+        """The disk, to be read from, with compactions at their end that a start finishes. OSError."""
+        return disk if self.foretold is None else as_settled(disk, home, self.merged)
 
     def once(self, swaps: Sequence[DamagedSwap], disk: Disk, home: str) -> KnownLog:
         """The same with these in place, as `disk` shows the partition directory `home`. OSError."""

@@ -193,6 +193,7 @@ def survey_log(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
     Its disk is one to read from.
     """
     home = posixpath.join(path, name)
+    disk = known.behind_start(disk, home)
     overlapped = [
         posixpath.join(home, file_name(base, suffix))
         for base in known.listed.overlapped(disk, home)

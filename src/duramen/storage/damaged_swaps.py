@@ -27,7 +27,7 @@ from duramen.storage.segment import (
     parse_base,
     parse_name,
 )
-from duramen.storage.swapping import SWAP, strays, unstage
+from duramen.storage.swapping import SWAP, placed_by_start, strays, unstage
 from duramen.wire.seal import Seal
 
 DAMAGED: Final = "a compaction was interrupted, and its segment is damaged"
@@ -125,6 +125,20 @@ def place(disk: Disk, swap: DamagedSwap) -> None:
     disk.sync_directory(swap.home)
     unstage(disk, swap.home, swap.base)
     disk.sync_directory(swap.home)
+
+
+def as_settled(disk: Disk, home: str, merged: Sequence[tuple[int, int]]) -> Disk:
+    """The disk as if the next start after a kill had put sound compacted segments in place, for reading. OSError."""
+    names = disk.list_directory(home) if disk.exists(home) else []
+    ends = placed_by_start(disk, home, merged) if any(name.endswith(SWAP) for name in names) else {}
+    present = sorted(base for base in map(parse_base, names) if base is not None)
+    return as_placed(
+        disk,
+        [
+            DamagedSwap(home, base, end, tuple(each for each in present if base <= each < end))
+            for base, end in ends.items()
+        ],
+    )
 
 
 def as_placed(disk: Disk, swaps: Sequence[DamagedSwap]) -> Disk:

@@ -131,6 +131,16 @@ def strays(disk: Disk, path: str, merged: Iterable[tuple[int, int]] = (), *, cle
     return [name for name in found if (each := parse_name(name[: -len(SWAP)])) is None or each[0] not in sound]
 
 
+def placed_by_start(disk: Disk, path: str, merged: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """End offset by base offset of the `.log.swap` files that a start after a kill puts in place. OSError."""
+    ends = {}
+    for base, suffixes in _with(disk.list_directory(path), SWAP).items():
+        with suppress(CorruptLogError):
+            if LOG in suffixes:
+                ends[base] = _check_staged(disk, path, base, suffixes, merged)
+    return ends
+
+
 def _check_staged(disk: Disk, path: str, base: int, suffixes: Iterable[str], merged: Iterable[tuple[int, int]]) -> int:
     """The offset behind what a `.log.swap` holds, `base` where that is in place. CorruptLogError when it is no segment.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -12,7 +13,7 @@ from test_cleaner import NOW, TOPIC_ID, TP, Bench, Entropy
 from duramen.cli.findings import Finding
 from duramen.cli.inspection import verify_directory
 from duramen.cli.repair import apply, survey_directory
-from duramen.sim.disk import Call, CrashDisk
+from duramen.sim.disk import Call, CrashDisk, NodeDied
 from duramen.storage.checkpoints import encode_offsets, read_checkpoint, replace_file
 from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.forgoing import settle
@@ -304,3 +305,27 @@ def test_a_segment_inside_of_a_sealed_one_is_put_aside_and_nothing_is_cut(empty:
     assert missed(disk) == []
     bench.open()
     assert (bench.left(), bench.log.end_offset) == (kept, end)
+
+
+def test_a_swap_that_a_kill_interrupted_is_no_damage_and_nothing_to_repair() -> None:
+    """The start finishes it: verify and a repair that was not done yet told all that it replaced as lost."""
+    bench = compacted()
+    began = bench.disk.calls
+    bench.clean()
+    swaps = 0
+    for call in range(bench.disk.calls - began):
+        bench = compacted()
+        bench.disk.kill_at = bench.disk.calls + call + 1
+        with suppress(NodeDied):
+            bench.clean()
+        if bench.disk.powered:
+            bench.disk.kill()
+        bench.disk.kill_at = None
+        bench.disk.power_on()
+        if any(name.endswith(".log.swap") for name in bench.disk.contents()):
+            swaps += 1
+            assert missed(bench.disk) == [], call
+            assert [each for each in survey_directory(bench.disk, "/data").actions if each.kind != "removed"] == [], (
+                call
+            )
+    assert swaps > 10
