@@ -280,6 +280,8 @@ def _other_ways(plan: ReadPlan, met: CorruptLogError) -> Iterator[int]:
     """From where else to walk: an index may lead to no batch. From another one that it names in front of the damage,
     and, when there is none there either, from the segment's first batch."""
     if plan.hint >= 0 and not plan.named and not isinstance(met, _MisledError):
+        if met.path != plan.path:  # of the index, which need not be asked
+            yield plan.hint
         return
     if met.path == plan.path:
         try:

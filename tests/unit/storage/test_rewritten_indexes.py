@@ -117,3 +117,18 @@ def test_a_power_cut_while_a_lost_index_is_made_again_leaves_none_that_the_seal_
         start(disk)
         torn(disk, seed)
         all_is_sound(disk, 50)
+
+
+@pytest.mark.parametrize("kept", [0, 8, 16])
+def test_an_index_that_is_cut_off_keeps_no_record_from_readers(kept: int) -> None:
+    """The sealed segment in front of it is sound: each read of its beginning failed, also behind restarts."""
+    disk, directory, log = filled(1_000)
+    directory.close(clean=True)
+    records = read_all(start(disk.copy(Random(1))).logs[FIRST, 0])
+    index = log.segments[0].path.replace(".log", ".index")
+    assert len(disk.contents()[index]) > kept
+    file = disk.open(index, write=True)
+    file.truncate(kept)
+    file.sync()
+    file.close()
+    assert read_all(start(disk).logs[FIRST, 0]) == records
