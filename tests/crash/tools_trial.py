@@ -34,7 +34,7 @@ def harmed(how: str) -> Session:
     and a metadata log its beginning;
     "gone", as "short", with another log all of whose segments are missing, and a seal that is none; "again" as "short";
     "lost" as "short", and "missing" as "unclean", with one or two other logs whose directories are gone; "strays" as
-    "short", with a copy by the name of a swap and a directory by that of an index; "swaps" as "short", and compacted
+    "short", with a copy by the name of a swap and a directory by that of an index, and "missing" with a segment inside of another one; "swaps" as "short", and compacted
     segments were damaged in front of their places.
     """
     session = Session(1, WatchedDisk())  # type: ignore[arg-type]
@@ -71,7 +71,8 @@ def harmed(how: str) -> Session:
         for name in [name for name in inner.list_directory(DATA) if name.startswith(("topic2-", "topic3-"))]:
             inner.remove(f"{DATA}/{name}")
         inner.sync_directory(DATA)
-    disk.damage(logs[0], 200, 0x10)  # type: ignore[attr-defined]
+    if how != "missing":
+        disk.damage(logs[0], 200, 0x10)  # type: ignore[attr-defined]
     file = disk.inner.open(logs[1], write=True)  # type: ignore[attr-defined]
     file.pwritev([bytes(60)], 1000)
     file.close()
@@ -85,6 +86,10 @@ def harmed(how: str) -> Session:
         _damage_the_journal(disk)
     if how == "strays":
         _strays(disk, logs)
+    if how == "missing":
+        _put(disk, f"{logs[0]}.swap", b"copy")
+        home, _, name = logs[0].rpartition("/")
+        _put(disk, f"{home}/{int(name[:-4]) + 1:020d}.log", b"")
     if how == "swaps":
         _swaps(disk, logs)
     if how == "middle":
