@@ -34,8 +34,8 @@ def harmed(how: str) -> Session:
     and a metadata log its beginning;
     "gone", as "short", with another log all of whose segments are missing, and a seal that is none; "again" as "short";
     "lost" as "short", and "missing" as "unclean", with one or two other logs whose directories are gone; "strays" as
-    "short", with a copy by the name of a swap and a directory by that of an index, and "missing" with a segment inside of another one; "swaps" as "short", and compacted
-    segments were damaged in front of their places.
+    "short", with a copy by the name of a swap and a directory by that of an index, and "missing" with such a copy and a
+    segment inside of another one; "swaps" as "short", and compacted segments were damaged in front of their places.
     """
     session = Session(1, WatchedDisk())  # type: ignore[arg-type]
     filled(session)
