@@ -82,19 +82,11 @@ def harmed(how: str) -> Session:
     else:
         file.truncate(max(0, file.size() - 10))
     file.close()
-    if how == "journal":
-        _damage_the_journal(disk)
-    if how == "strays":
-        _strays(disk, logs)
-    if how == "missing":
-        _put(disk, f"{logs[0]}.swap", b"copy")
-        home, _, name = logs[0].rpartition("/")
-        _put(disk, f"{home}/{int(name[:-4]) + 1:020d}.log", b"")
-    if how == "swaps":
-        _swaps(disk, logs)
+    harms = {"journal": _damage_the_journal, "strays": _strays, "missing": _inside, "swaps": _swaps}
+    if how in harms:
+        harms[how](disk, logs)
     if how == "middle":
         _without_beginning(disk)
-    if how == "middle":
         disk.inner.open(logs[-1][:-4] + ".seal", create=True, write=True).close()  # type: ignore[attr-defined]
     for name in disk.contents():
         if name.endswith(".timeindex") and name.startswith(logs[1][:-4]):
@@ -107,6 +99,12 @@ def _strays(disk: Any, logs: list[str]) -> None:
     if disk.inner.exists(index):
         disk.inner.remove(index)
     disk.inner.make_directories(index)
+    _put(disk, f"{logs[0]}.swap", b"copy")
+
+
+def _inside(disk: Any, logs: list[str]) -> None:
+    home, _, name = logs[0].rpartition("/")
+    _put(disk, f"{home}/{int(name[:-4]) + 1:020d}.log", b"")
     _put(disk, f"{logs[0]}.swap", b"copy")
 
 
@@ -134,7 +132,7 @@ def _put(disk: Any, path: str, content: bytes) -> None:
     file.close()
 
 
-def _damage_the_journal(disk: Any) -> None:
+def _damage_the_journal(disk: Any, logs: list[str]) -> None:
     """The youngest batch but two of it is not what was written."""
     parts = {name: content for name, content in disk.contents().items() if name.endswith(".part")}
     places = sorted(
