@@ -33,7 +33,6 @@ from duramen.storage.checkpoints import (
     read_file,
     read_offsets,
 )
-from duramen.storage.damaged_swaps import DAMAGED, DamagedSwap, as_placed
 from duramen.storage.disk_view import seen_as
 from duramen.storage.foretelling import Foretold
 from duramen.storage.journal_reader import JournalContents, read_journal
@@ -49,6 +48,7 @@ from duramen.storage.segment import (
 from duramen.storage.snapshot_files import parse_snapshot_name, read_snapshot
 from duramen.storage.swapping import STRAY, strays
 from duramen.storage.topic_ids import NO_ID, read_topic_id
+from duramen.storage.unfinished_swaps import DAMAGED, UnfinishedSwap, as_placed
 from duramen.storage.vouching import (
     MISSING,
     compare_identity,
@@ -142,7 +142,7 @@ def _restored(disk: Disk, path: str, journal: JournalContents, known: KnownLogs)
     return told
 
 
-def _with_swaps(findings: list[Finding], swaps: Sequence[DamagedSwap]) -> list[Finding]:
+def _with_swaps(findings: list[Finding], swaps: Sequence[UnfinishedSwap]) -> list[Finding]:
     """What was found as if these were in place, and they themselves."""
     real = {swap.target: swap.path for swap in swaps}
     told = [Finding("damage", swap.path, 0, 0, -1, DAMAGED) for swap in swaps]
@@ -276,6 +276,7 @@ def verify_partition(
         replaced = _replaced(base, synced, foretold)
         check = SegmentCheck(disk, path, base, following, report.findings, tick, decode=decode)
         check.log_start = known.start_offset
+        check.limit = known.limit(base)
         check.may_be_reserved = known.point is None and following == NO_OFFSET
         segment = check.run(replaced=replaced, expected=expected)
         report.segments.append(segment)

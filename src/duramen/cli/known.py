@@ -20,15 +20,16 @@ from duramen.storage.checkpoints import (
     read_checkpoint,
     read_offsets,
 )
-from duramen.storage.damaged_swaps import DamagedSwap, as_settled
 from duramen.storage.foretelling import Foretold, Names, foretell, key_of_directory, names_of, synced_ends
 from duramen.storage.journal_reader import JournalContents
 from duramen.storage.losses import is_listed
 from duramen.storage.recovery_plan import LogKey
+from duramen.storage.scan import NO_END, NO_LIMIT, Limit
 from duramen.storage.segment import parse_base
 from duramen.storage.segment_lists import NOTHING_WANTED, Wanted, reach
 from duramen.storage.snapshot_files import parse_snapshot_name, read_snapshot
 from duramen.storage.topic_ids import refused_homes
+from duramen.storage.unfinished_swaps import UnfinishedSwap, as_settled
 from duramen.storage.vouching import (
     checkpoint_of_stop,
     is_outdated,
@@ -65,6 +66,15 @@ class KnownLog(NamedTuple):
             gone = self.foretold.missing(base for base in map(parse_base, names) if base is not None)
         return [each for each in gone if not any(base <= each[0] and each[1] < end for base, end in self.placed)]
 
+    def limit(self, base: int) -> Limit:
+        """For a segment, by base offset."""
+        if self.foretold is None:
+            return NO_LIMIT if self.end_offset is None else Limit(NO_END, self.end_offset)
+        kept = self.foretold.plan.kept_to
+        if kept is None or base > kept.segment_base:
+            return NO_LIMIT
+        return Limit(NO_END if base < kept.segment_base else kept.position, kept.offset)
+
     @property
     def listed(self) -> Wanted:
         """The segments that must be there."""
@@ -79,7 +89,7 @@ class KnownLog(NamedTuple):
         """The disk, to be read from, with compactions at their end that a start finishes. OSError."""
         return disk if self.foretold is None else as_settled(disk, home, self.merged)
 
-    def once(self, swaps: Sequence[DamagedSwap], disk: Disk, home: str) -> KnownLog:
+    def once(self, swaps: Sequence[UnfinishedSwap], disk: Disk, home: str) -> KnownLog:
         """The same with these in place, as `disk` shows the partition directory `home`. OSError."""
         foretold = self.foretold
         if foretold is not None:

@@ -32,7 +32,6 @@ from duramen.storage.checkpoints import (
     parse_partition_name,
     replace_file,
 )
-from duramen.storage.damaged_swaps import DAMAGED, DamagedSwap, as_placed, damaged_swaps
 from duramen.storage.directory_start import refuse_half_done
 from duramen.storage.disk import RealDisk
 from duramen.storage.disk_view import seen_as
@@ -56,6 +55,7 @@ from duramen.storage.segment import SUFFIXES, file_name, log_name, parse_base
 from duramen.storage.surveying import survey
 from duramen.storage.swapping import STRAY, strays
 from duramen.storage.topic_ids import NO_ID
+from duramen.storage.unfinished_swaps import DAMAGED, UnfinishedSwap, as_placed, damaged_swaps
 
 DEFAULT_DIRECTORY = "./duramen-data"
 
@@ -160,7 +160,7 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
     return found
 
 
-def needed_swaps(disk: Disk, path: str, name: str, known: KnownLog) -> list[DamagedSwap]:
+def needed_swaps(disk: Disk, path: str, name: str, known: KnownLog) -> list[UnfinishedSwap]:
     """Damaged compacted segments of the partition `name` that are not to be had otherwise. OSError.
 
     What one of them replaces may still be there, all of it: then that is the log.
@@ -171,7 +171,7 @@ def needed_swaps(disk: Disk, path: str, name: str, known: KnownLog) -> list[Dama
     return [swap for swap in found if not _is_whole(before, swap)]
 
 
-def _is_whole(segments: list[SegmentRepair], swap: DamagedSwap) -> bool:
+def _is_whole(segments: list[SegmentRepair], swap: UnfinishedSwap) -> bool:
     reached = swap.base
     for segment in segments:
         if swap.base <= segment.base_offset < swap.end:
@@ -184,7 +184,7 @@ def _is_whole(segments: list[SegmentRepair], swap: DamagedSwap) -> bool:
 
 def _survey(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
     ends = known.end_offset, known.point, known.least_end
-    return survey(disk, path, name, *ends, start=known.start_offset, missing=known.missing)
+    return survey(disk, path, name, *ends, start=known.start_offset, limit=known.limit, missing=known.missing)
 
 
 def survey_log(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
@@ -193,6 +193,11 @@ def survey_log(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
     Its disk is one to read from.
     """
     home = posixpath.join(path, name)
+
+    def aside(each: str, what: str) -> Action:
+        side = free_path(disk, side_path(path, name, posixpath.basename(each)))
+        return Action(MOVED, each, 0, 0, -1, -1, what, side)
+
     disk = known.behind_start(disk, home)
     overlapped = [
         posixpath.join(home, file_name(base, suffix))
@@ -203,24 +208,19 @@ def survey_log(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
     disk = seen_as(disk, overlapped)
     swaps = needed_swaps(disk, path, name, known)
     disk = as_placed(disk, swaps)
-    known = known.once(swaps, disk, posixpath.join(path, name))
+    known = known.once(swaps, disk, home)
     repair = _survey(disk, path, name, known)
     repair.swaps = swaps
     if known.foretold is not None:
         _leave_to_recovery(repair, known.foretold)
-    for each in overlapped:
-        side = free_path(disk, side_path(path, name, posixpath.basename(each)))
-        repair.removals.append(Action(MOVED, each, 0, 0, -1, -1, OVERLAPPED, side))
+    repair.removals += [aside(each, OVERLAPPED) for each in overlapped]
     for swap in swaps:
-        for each in swap.replaced_logs:
-            side = free_path(disk, side_path(path, name, posixpath.basename(each)))
-            repair.removals.append(Action(MOVED, each, 0, 0, -1, -1, REPLACED, side))
+        repair.removals += [aside(each, REPLACED) for each in swap.replaced_logs]
         repair.removals.append(Action(PLACED, swap.path, 0, 0, -1, -1, DAMAGED, swap.target))
-    if disk.exists(repair.path):
+    if disk.exists(home):
         clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
-        for each in strays(disk, repair.path, known.merged, clean=clean):
-            side = free_path(disk, side_path(path, name, each))
-            repair.removals.append(Action(MOVED, posixpath.join(repair.path, each), 0, 0, -1, -1, STRAY, side))
+        left = strays(disk, home, known.merged, clean=clean)
+        repair.removals += [aside(posixpath.join(home, each), STRAY) for each in left]
     if repair.segments:
         first, end = repair.segments[0], repair.segments[-1].next_offset
         begin = max(known.start_offset, first.base_offset)
@@ -253,6 +253,9 @@ def _leave_to_recovery(repair: Repair, foretold: Foretold) -> None:
     missing = foretold.missing(bases)
     for segment in repair.segments:
         base = segment.base_offset
+        if segment.is_new:
+            segment.actions = [] if foretold.remakes_all else segment.actions
+            continue
         segment.actions = [
             action
             for action in segment.actions

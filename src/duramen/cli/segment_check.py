@@ -13,7 +13,7 @@ from duramen.storage.checkpoints import (
 )
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
 from duramen.storage.salvage import next_batch
-from duramen.storage.scan import scan
+from duramen.storage.scan import NO_LIMIT, scan
 from duramen.storage.seal import SEALING, read_growing, read_sides
 from duramen.storage.segment import (
     INDEX,
@@ -72,6 +72,7 @@ class SegmentCheck:
         self.findings = findings
         self.tick = tick
         self.decode = decode
+        self.limit = NO_LIMIT
         self.log_start = 0
         """Records below are deleted."""
         self.may_be_reserved = True
@@ -127,7 +128,7 @@ class SegmentCheck:
     ) -> tuple[int | None, int]:
         """The batches from `start` up to one that is not sound; where to go on behind it (None: nowhere), and it."""
         for position, header, ok in scan(file, start, report.size, expect_offset=report.next_offset):
-            if not ok or header is None:
+            if not ok or header is None or self.limit.is_broken(position, header):
                 if self.may_be_reserved and only_zeros(file, position, report.size):
                     return None, position
                 what = (

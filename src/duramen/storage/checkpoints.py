@@ -37,8 +37,6 @@ MAX_FILE_BYTES: Final = 64 << 20
 """No checkpoint is larger; whatever claims to be is damaged."""
 MAX_SIDE_BYTES: Final = 2**31 - 1
 """The same of a log's side files, which grow with its producers (60 to 190 bytes each) and its index entries."""
-Epochs = tuple[tuple[int, int], ...]
-NO_EPOCHS, UNKNOWN = "-", "?"
 _SIDES = (".producers", ".snapshot", ".index", ".timeindex", ".txnindex")
 
 
@@ -238,6 +236,12 @@ class ActiveState(NamedTuple):
     transactions: int
 
 
+Epochs = tuple[tuple[int, int], ...]
+"""(leader epoch, start offset) pairs, ascending."""
+NO_EPOCHS, UNKNOWN = "-", "?"
+"""In the file: a log that has had no epoch, and where nothing is known of a log's epochs, or of its segments."""
+
+
 class LogPoint(NamedTuple):
     """What was on stable storage of one log: all below `recovery_point`, which lies at `position` of `segment_base`.
 
@@ -267,11 +271,14 @@ class DirectoryCheckpoint(NamedTuple):
 
 
 def encode_checkpoint(checkpoint: DirectoryCheckpoint) -> bytes:
-    """Text lines, the last one with the CRC-32C of those before it. Version 1 had no states, 2 only these more."""
+    """Text lines, the last one with the CRC-32C of those before it.
+
+    Version 1 had no states, version 2 neither epochs nor segments.
+    """
     lines = [f"duramen-checkpoint 3 {checkpoint.generation} {checkpoint.checkpoint_lsn} {len(checkpoint.logs)}"]
     for key, point in sorted(checkpoint.logs.items()):
-        epochs = NO_EPOCHS if key in checkpoint.epochs else UNKNOWN
-        epochs = ",".join(f"{epoch}:{start}" for epoch, start in checkpoint.epochs.get(key, ())) or epochs
+        pairs = checkpoint.epochs.get(key)
+        epochs = UNKNOWN if pairs is None else ",".join(f"{epoch}:{start}" for epoch, start in pairs) or NO_EPOCHS
         segments = ",".join(map(str, checkpoint.segments.get(key, ()))) or UNKNOWN
         line = (
             f"{key[0].hex()} {point.tp.topic} {key[1]} {epochs} {segments} {point.start_offset} "

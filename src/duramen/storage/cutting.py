@@ -14,7 +14,7 @@ from duramen.storage.file_sync import to_sync
 from duramen.storage.loading import drop_snapshots_beyond, load_producers
 from duramen.storage.producers import AbortedTransaction
 from duramen.storage.recovery_plan import LogKey
-from duramen.storage.scan import scan
+from duramen.storage.scan import NO_END, Limit, scan
 from duramen.storage.segment import PRODUCERS, SNAPSHOT, SUFFIXES, Segment, parse_name
 from duramen.storage.segment_loading import Walk, rebuild, write_indexes
 
@@ -58,7 +58,7 @@ def cut_memory(log: Log, offset: int) -> Cut:
     active.index_file = None
     active.next_offset = active.base_offset
     active.index_entries = active.time_entries = 0
-    rebuild(log, active, Walk())
+    rebuild(log, active, Walk(), Limit(NO_END, offset))
     log.end_offset = active.next_offset
     kept = [entry for entry in aborted if entry.last_offset < log.end_offset]
     log.epochs.truncate_from_end(log.end_offset)

@@ -453,10 +453,10 @@ def _recover(
                 plan.trusted = Point(0, 0, 0)  # a topic since then, whatever had its name before
             elif plan.end is None and points is not None:
                 plan.trusted = Point(points.get(partition.tp, 0), 0, 0)
-        # Without our checkpoint the journal alone says where a log ends, and of page-cache records it may say so later.
-        is_told = checkpoint is not None or bool(plan.writes) or plan.truncated or plan.accept_from is not None
-        if plan.end is not None and (forgo or not is_told):
+        if forgo and plan.end is not None:
             plan.accept_from, plan.accept_to = plan.accept_from or plan.end, None
+        elif checkpoint is None:
+            plan.accept_untold()
         known = trusted.get(partition.key)
         if known is not None and (forgo or plan.created or plan.truncated):
             known = None

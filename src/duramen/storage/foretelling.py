@@ -40,6 +40,7 @@ class Foretold(NamedTuple):
         """First and last offset of each segment that is not there and that recovery does not make."""
         plan = self.plan
         there = {*present, *(base for base in plan.writes if plan.remakes(base))}
+        # In front of the first batch that recovery writes everything has to be in a file.
         written = (write.offset for writes in plan.writes.values() for write in writes if not write.extent)
         synced = min(written, default=-1 if plan.end is None else plan.end.offset)
         found = self.wanted.missing(sorted(there), plan.start, synced)
@@ -77,7 +78,7 @@ class Foretold(NamedTuple):
         if between:
             return all(map(plan.remakes, between))
         kept, following = plan.kept_to, last + 1
-        is_dropped = following in present and kept is not None and (following, 0) >= kept.place
+        is_dropped = following in present and kept is not None and first >= kept.offset
         return is_dropped or plan.replaces(base, size)
 
     @property
@@ -92,8 +93,10 @@ def foretell(disk: Disk, path: str, journal: JournalContents, named: Names) -> M
         return {}
     checkpoint = _believed(disk, path, journal)
     if checkpoint is None:
-        plans = make_plans(journal.entries, {}).items()
-        return {key: Foretold(plan, Wanted()) for key, plan in plans if plan.created and not plan.deleted}
+        plans = make_plans(journal.entries, {})
+        for plan in plans.values():
+            plan.accept_untold()
+        return {key: Foretold(plan, Wanted()) for key, plan in plans.items() if plan.created and not plan.deleted}
     found = {}
     for key, plan in make_plans(journal.entries, checkpoint.logs).items():
         listed = checkpoint.segments.get(key, ())
@@ -151,10 +154,11 @@ def names_of(disk: Disk, path: str, journal: JournalContents) -> Names:
     gone = {*deleted_here(disk, path), *deleted}
     by_name = {tp: (topic_id, tp.partition) for tp, topic_id in journaled_ids(disk, path, journal).items()}
     by_name |= {tp: (topic_id, tp.partition) for tp, topic_id in kept_ids(disk, path, checkpoint, journal).items()}
-    epochs = () if checkpoint is None else checkpoint.epochs
-    restored = {} if checkpoint is None else {checkpoint.logs[key].tp: key for key in epochs if key not in gone}
-    told = {*(() if checkpoint is None else checkpoint.logs), *((entry[2], entry[3]) for entry in journal.entries)}
-    return Names(by_name, restored, frozenset(created), frozenset(told))
+    known = {(entry[2], entry[3]) for entry in journal.entries}
+    if checkpoint is None:
+        return Names(by_name, {}, frozenset(created), frozenset(known))
+    restored = {checkpoint.logs[key].tp: key for key in checkpoint.epochs if key not in gone}
+    return Names(by_name, restored, frozenset(created), frozenset(known | checkpoint.logs.keys()))
 
 
 def key_of_directory(disk: Disk, path: str, names: Names) -> LogKey | None:
@@ -180,30 +184,36 @@ def key_of_directory(disk: Disk, path: str, names: Names) -> LogKey | None:
 def synced_ends(disk: Disk, path: str, journal: JournalContents, named: Names) -> dict[TopicPartition, int]:
     """After a stop that was not clean: the offsets up to which logs must reach, since segments were synced so far.
 
-    By the last checkpoint, and by what the journal says of batches that bypassed it, also of logs that are younger. Not
-    those that were cut or deleted since, and not where a newer topic has the name by now.
+    By the last checkpoint, and by what the journal says of batches that bypassed it, also of logs that are younger; of
+    those that were cut since, up to there. Not those that were deleted, nor where a newer topic has the name by now.
     """
     checkpoint = read_checkpoint(disk, path)
-    known = {} if checkpoint is None else checkpoint.logs
-    shorter = {
-        (entry.topic_id, entry.partition) for entry in journal.entries if entry.kind in (kinds.TRUNCATE, kinds.DELETE)
-    }
+    known = {} if checkpoint is None else dict(checkpoint.logs)
+    deleted: set[LogKey] = set()
     extents: dict[LogKey, int] = {}
     for entry in journal.entries:
+        key = entry.topic_id, entry.partition
         if entry.kind == kinds.EXTENT:
-            extents[entry.topic_id, entry.partition] = entry.next_offset
+            extents[key] = entry.next_offset
+        elif entry.kind == kinds.DELETE:
+            deleted.add(key)
+        elif entry.kind == kinds.TRUNCATE:
+            extents.pop(key, None)
+            if key in known:
+                reached = min(known[key].recovery_point, entry.offset)
+                known[key] = known[key]._replace(recovery_point=reached)
     ends = {}
     for name in disk.list_directory(path):
         tp = parse_partition_name(name)
-        key = key_of_directory(disk, posixpath.join(path, name), named)
-        if tp is None or key is None or key in shorter:
+        there = key_of_directory(disk, posixpath.join(path, name), named)
+        if tp is None or there is None or there in deleted:
             continue
-        point = known.get(key)
+        point = known.get(there)
         if point is not None and point.tp == tp:
-            ends[tp] = max(point.recovery_point, extents.get(key, -1))
-        elif point is None and key in extents:
-            ends[tp] = extents[key]
-    gone = shorter | set(deleted_here(disk, path))
+            ends[tp] = max(point.recovery_point, extents.get(there, -1))
+        elif point is None and there in extents:
+            ends[tp] = extents[there]
+    gone = deleted | set(deleted_here(disk, path))
     told = {point.tp: (key, point.recovery_point) for key, point in known.items()}
     told |= {tp: (key, extents[key]) for tp, key in named.by_name.items() if key in extents}
     for tp, (key, end) in told.items():

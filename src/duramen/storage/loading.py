@@ -50,7 +50,14 @@ _SNAPSHOT_KINDS: tuple[SnapshotKind, ...] = ((PRODUCERS, decode_ours), (SNAPSHOT
 
 
 def load(
-    log: Log, start_offset: int, recovery_point: int, known: LogPoint | None, listed: Sequence[int], *, clean: bool
+    log: Log,
+    start_offset: int,
+    recovery_point: int,
+    known: LogPoint | None,
+    listed: Sequence[int],
+    end_offset: int | None,
+    *,
+    clean: bool,
 ) -> None:
     """Fill a new Log from its directory; see `Log.open`."""
     present = _present(log, ours=known is not None, clean=clean)
@@ -85,7 +92,7 @@ def load(
                 walk.unread = walk.unread or (known is not None and later > known.recovery_point)
             segment.release_files()
         log.active = log.segments[-1]
-        load_active(log, log.active, known, walk, clean=clean)
+        load_active(log, log.active, known, walk, clean=clean, end_offset=end_offset)
         for segment in log.segments:
             if segment.size and segment.max_timestamp < 0:
                 segment.stored_ms = log.disk.modified_ms(segment.path)

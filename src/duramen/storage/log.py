@@ -110,16 +110,17 @@ class Log(LogState):
         recovery_point: int,
         known: LogPoint | None = None,
         listed: Sequence[int] = (),
+        end_offset: int | None = None,
         flush_queue: FlushQueue | None = None,
         hot: HotWindow | None = None,
     ) -> Log:
-        """The log in an existing directory, whose files end where recovery let them end.
+        """The log in an existing directory, whose files end where recovery let them end: at `end_offset`.
 
         clean: the indexes are believed after a check; else what ends beyond `recovery_point` is read to make them anew,
-        but for what the checkpoint's `known` has. listed: bases on the directory's own list. OSError, CorruptLogError.
+        but for what the checkpoint's `known` has. listed: bases on the directory's list. OSError, CorruptLogError.
         """
         log = cls(disk, path, tp, topic_id, config, journal, flush_queue, hot)
-        loading.load(log, start_offset, recovery_point, known, listed, clean=clean)
+        loading.load(log, start_offset, recovery_point, known, listed, end_offset, clean=clean)
         return log
 
     def configure(self, config: LogConfig) -> None:
@@ -178,8 +179,7 @@ class Log(LogState):
         self.journal.admit(size)
         if self.cut is not None:
             self._check_whole()
-        segment = self.active
-        offset = header.base_offset
+        segment, offset = self.active, header.base_offset
         last = offset + header.last_offset_delta
         timestamp = header.max_timestamp
         stamp = timestamp if timestamp >= 0 else now_ms

@@ -99,6 +99,7 @@ class Opening:
                 recovery_point=ready.sound_below,
                 known=ready.known,
                 listed=listed,
+                end_offset=None if end is None else end.offset,
             )
             self._is_whole(self.log, expected)
         except CorruptLogError as error:

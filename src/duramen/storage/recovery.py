@@ -251,10 +251,12 @@ class PartitionRecovery:
             epoch = -1
             end = Point(offset, base, position)
             expected = offset if tail is None else -1
+            # Behind a group that was compacted a segment may begin with a gap, too.
+            known = tail is None and (position > 0 or all(offset != merged for _, merged in self._plan.merged))
             for at, header, ok in scan(file, position - shift, limit - shift, expect_offset=expected):
                 if not ok or header is None or header.leader_epoch < epoch:
                     break
-                if exact and end.position > position and header.base_offset != end.offset:
+                if exact and (known or end.position > position) and header.base_offset != end.offset:
                     break
                 epoch = header.leader_epoch
                 end = Point(header.next_offset, base, at + shift + header.size)

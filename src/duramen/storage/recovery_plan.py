@@ -111,6 +111,11 @@ class Plan:
             not write.extent and write.position <= position < write.position + write.length for write in writes
         )
 
+    def accept_untold(self) -> None:
+        """Without a checkpoint the journal alone tells the log's end, and of page-cache records it may do so later."""
+        if self.end is not None and not (self.writes or self.truncated or self.accept_from is not None):
+            self.accept_from, self.accept_to = self.end, None
+
     def _apply(self, entry: JournalEntry) -> None:
         kind = entry.kind
         if kind == kinds.EXTENT:

@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import LEADER_EPOCHS, LogPoint, read_epochs, read_file, remove_file, replace_file
-from duramen.storage.damaged_swaps import DamagedSwap, place
 from duramen.storage.losses import LOSSES, LOST, is_listed, whose_loss
 from duramen.storage.putting_aside import move_aside
 from duramen.storage.salvage import (
@@ -36,6 +35,7 @@ from duramen.storage.segment import (
     file_name,
     log_name,
 )
+from duramen.storage.unfinished_swaps import UnfinishedSwap, place
 from duramen.wire.filtering import lost_batch
 
 DERIVED = (INDEX, TIME_INDEX, TXN_INDEX)
@@ -112,7 +112,7 @@ class Repair:
     least_end: int = 0
     segments: list[SegmentRepair] = field(default_factory=list)
     removals: list[Action] = field(default_factory=list)
-    swaps: list[DamagedSwap] = field(default_factory=list)
+    swaps: list[UnfinishedSwap] = field(default_factory=list)
 
     @property
     def actions(self) -> list[Action]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from duramen.errors import KafkaError
 from duramen.ports import File
-from duramen.storage.scan import CHUNK_BYTES, scan
+from duramen.storage.scan import CHUNK_BYTES, NO_LIMIT, Limit, scan
 from duramen.wire.batch import CRC_START, HEADER_SIZE, MAGIC, BatchHeader, parse_header
 from duramen.wire.checksum import crc32c, linear
 
@@ -59,17 +59,17 @@ class Patched:
         return data
 
 
-def runs(file: File, start: int, stop: int, *, from_offset: int, below: int) -> Iterator[Run]:
+def runs(file: File, start: int, stop: int, *, from_offset: int, below: int, limit: Limit = NO_LIMIT) -> Iterator[Run]:
     """The file's bytes start..stop as sound and damaged runs, in order.
 
-    from_offset, below: bounds of the offsets that batches here may have. Memory follows the number of batches.
+    from_offset, below, limit: bounds of the offsets that batches here may have. Memory follows the number of batches.
     """
     position, expected = start, from_offset
     while position < stop:
         headers: list[tuple[int, BatchHeader]] = []
         end = position
         for at, header, ok in scan(file, position, stop, expect_offset=expected):
-            if not ok or header is None or header.next_offset > below:
+            if not ok or header is None or header.next_offset > below or limit.is_broken(at, header):
                 break
             headers.append((at, header))
             end = at + header.size

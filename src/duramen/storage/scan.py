@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 from duramen.errors import KafkaError
 from duramen.ports import Buffer, File
@@ -11,6 +11,25 @@ from duramen.wire.batch import CRC_START, HEADER_SIZE, BatchHeader, parse_header
 from duramen.wire.checksum import crc32c
 
 CHUNK_BYTES = 256 * 1024
+
+
+class Limit(NamedTuple):
+    """No batch that begins in front of that byte of a segment goes beyond that offset.
+
+    A base offset is in no CRC: the next batch tells where it is wrong, and behind the last one there is none.
+    """
+
+    position: int
+    offset: int
+
+    def is_broken(self, at: int, header: BatchHeader) -> bool:
+        """By the batch at byte `at`."""
+        return header.next_offset > self.offset and at < self.position
+
+
+NO_LIMIT: Final = Limit(0, 0)
+NO_END: Final = 1 << 62
+"""Above every position and every offset."""
 
 
 class Readable(Protocol):

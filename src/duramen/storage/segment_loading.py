@@ -13,7 +13,7 @@ from duramen.ports import Disk, File
 from duramen.storage.checkpoints import ActiveState, LogPoint, read_file
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
 from duramen.storage.losses import gap_behind
-from duramen.storage.scan import CHUNK_BYTES, crc_of, header_at
+from duramen.storage.scan import CHUNK_BYTES, NO_END, NO_LIMIT, Limit, crc_of, header_at
 from duramen.storage.seal import SEALING, read_growing
 from duramen.storage.segment import (
     INDEX,
@@ -63,10 +63,9 @@ def load_rolled(
         _check_length(segment)
     elif clean:
         _check_sealed(segment)
-    if not _resume(log, segment, known, walk):
-        rebuild(log, segment, walk)
-    if segment.next_offset > end:
-        raise CorruptLogError(segment.path, 0, segment.size, "it overlaps the next segment", end)
+    limit = Limit(NO_END, end)
+    if not _resume(log, segment, known, walk, limit):
+        rebuild(log, segment, walk, limit)
     check_gap(log, segment, segment.next_offset, end, needed_from=needed_from)
     segment.next_offset = end
     if sealed_sides(segment) is not None:
@@ -127,11 +126,16 @@ def closed_indexes_fit(segment: Segment, *, believed: bool) -> bool:
     return True
 
 
-def load_active(log: Log, segment: Segment, known: LogPoint | None, walk: Walk, *, clean: bool) -> None:
-    """The last segment, as far as possible without reading it.
+def load_active(
+    log: Log, segment: Segment, known: LogPoint | None, walk: Walk, *, clean: bool, end_offset: int | None
+) -> None:
+    """The last segment, as far as possible without reading it. end_offset: of the log, by its recovery.
 
     After a clean stop whose checkpoint fits the files it stays as that describes it until its first append.
     """
+    limit = NO_LIMIT if end_offset is None else Limit(NO_END, end_offset)
+    if clean and known is not None and known.segment_base == segment.base_offset:
+        limit = Limit(known.position, known.recovery_point)
     if segment.sealed:
         segment.drop_seal()
         log.disk.sync_directory(log.path)  # should it come back when the segment has grown, it would speak of damage
@@ -142,8 +146,8 @@ def load_active(log: Log, segment: Segment, known: LogPoint | None, walk: Walk, 
         _sleep(segment, known.state)
     elif clean and known is None and _load_indexes(log, segment, walk):
         pass  # Kafka's, who syncs them
-    elif not _resume(log, segment, known, walk):
-        rebuild(log, segment, walk)
+    elif not _resume(log, segment, known, walk, limit):
+        rebuild(log, segment, walk, limit)
     write_indexes(log, segment)
     if segment.size and segment.first_timestamp < 0:
         first = header_at(segment.open_file(), 0, segment.size)
@@ -228,7 +232,7 @@ def wake(log: Log) -> None:
         return
     end, size = segment.next_offset, segment.size
     try:
-        rebuild(log, segment, Walk())
+        rebuild(log, segment, Walk(), Limit(NO_END, end))
         if segment.next_offset != end:
             raise CorruptLogError(segment.path, 0, segment.size, f"it ends at offset {segment.next_offset}", end)
         write_indexes(log, segment)
@@ -259,7 +263,7 @@ def _read_indexes(log: Log, segment: Segment, state: ActiveState) -> bool:
     return True
 
 
-def _resume(log: Log, segment: Segment, known: LogPoint | None, walk: Walk) -> bool:
+def _resume(log: Log, segment: Segment, known: LogPoint | None, walk: Walk, limit: Limit) -> bool:
     """Go on from where a checkpoint knows the segment's indexes to be sound; False when there is no such place.
 
     All from there on is read and checked: a bounded part before the recovery point, and what recovery accepted.
@@ -279,7 +283,7 @@ def _resume(log: Log, segment: Segment, known: LogPoint | None, walk: Walk) -> b
         segment.max_timestamp = times.timestamps[-1]
         segment.max_timestamp_offset = segment.base_offset + times.offsets[-1]
     segment.next_offset = segment.base_offset
-    return _account(log, segment, start, walk, crc=True)
+    return _account(log, segment, start, walk, limit, crc=True)
 
 
 def _load_indexes(log: Log, segment: Segment, walk: Walk) -> bool:
@@ -308,7 +312,7 @@ def _load_indexes(log: Log, segment: Segment, walk: Walk) -> bool:
     if len(times):
         segment.max_timestamp = times.timestamps[-1]
         segment.max_timestamp_offset = segment.base_offset + times.offsets[-1]
-    return _account(log, segment, position, walk, crc=False) and times_fit(segment)
+    return _account(log, segment, position, walk, NO_LIMIT, crc=False) and times_fit(segment)
 
 
 def times_fit(segment: Segment) -> bool:
@@ -317,37 +321,40 @@ def times_fit(segment: Segment) -> bool:
     return times is None or not len(times) or segment.base_offset + times.offsets[-1] < segment.next_offset
 
 
-def _account(log: Log, segment: Segment, start: int, walk: Walk, *, crc: bool) -> bool:
+def _account(log: Log, segment: Segment, start: int, walk: Walk, limit: Limit, *, crc: bool) -> bool:
     """Take the batches from `start` on into the segment's bounds and indexes; False at one that is not sound.
 
     The batch at `start` has its index entry already, unless that is 0.
     """
     segment.unindexed = 0
     segment.size = start
-    if _take_batches(checked_file(segment), segment, start, log.config.index_interval_bytes, walk, crc=crc):
+    if _take_batches(checked_file(segment), segment, start, log.config.index_interval_bytes, walk, limit, crc=crc):
         return True
     segment.size = segment.flushed
     return False
 
 
-def rebuild(log: Log, segment: Segment, walk: Walk) -> None:
+def rebuild(log: Log, segment: Segment, walk: Walk, limit: Limit) -> None:
     """Read the whole segment, check it and make its indexes again. CorruptLogError."""
     segment.activate()
     segment.max_timestamp, segment.max_timestamp_offset = -1, segment.base_offset
     segment.next_offset = segment.base_offset
     segment.size = segment.unindexed = 0
     file = checked_file(segment)
-    if not _take_batches(file, segment, 0, log.config.index_interval_bytes, walk, crc=True):
+    if not _take_batches(file, segment, 0, log.config.index_interval_bytes, walk, limit, crc=True):
         position, size = segment.size, segment.flushed
         header = header_at(file, position, size)
         segment.size = size
-        end = size if header is None else position + header.size
-        raise CorruptLogError(segment.path, position, end, "a batch's header or CRC is wrong", segment.next_offset)
+        stop = size if header is None else position + header.size
+        raise CorruptLogError(segment.path, position, stop, "a batch's header or CRC is wrong", segment.next_offset)
 
 
-def _take_batches(file: File, segment: Segment, start: int, interval: int, walk: Walk, *, crc: bool) -> bool:
+def _take_batches(
+    file: File, segment: Segment, start: int, interval: int, walk: Walk, limit: Limit, *, crc: bool
+) -> bool:
     """Take the batches in the file from `start` on into the segment's bounds and indexes; False at one that is unsound.
 
+    That is also one whose offsets no index can hold.
     What `scan` asks, `Segment.note` and `Walk.see` do, written out: after a kill there is up to a whole journal of
     batches to look at, and clients wait. The bounds are then those of the sound batches.
     """
@@ -355,6 +362,8 @@ def _take_batches(file: File, segment: Segment, start: int, interval: int, walk:
     latest, latest_offset = segment.max_timestamp, segment.max_timestamp_offset
     position, chunk, chunk_start = start, memoryview(b""), start
     first = -1
+    limited, end_offset = limit
+    most = segment.base_offset + MAX_RELATIVE
     while position < stop:
         inside = position - chunk_start
         if inside + HEADER_SIZE > len(chunk):
@@ -370,7 +379,8 @@ def _take_batches(file: File, segment: Segment, start: int, interval: int, walk:
         end = position + size
         if size < HEADER_SIZE or magic != MAGIC or end > stop or offset < expected or not 0 <= count <= delta + 1:
             break
-        if delta < 0:
+        last = offset + delta
+        if delta < 0 or last > most or (last >= end_offset and position < limited):
             break
         if crc:
             if inside + size <= len(chunk):
@@ -379,7 +389,7 @@ def _take_batches(file: File, segment: Segment, start: int, interval: int, walk:
                 found = crc_of(file, position + CRC_START, end)
             if found != told:
                 break
-        expected = offset + delta + 1
+        expected = last + 1
         if not position:
             first = stamp
         if stamp > latest and count:

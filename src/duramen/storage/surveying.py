@@ -34,6 +34,7 @@ from duramen.storage.salvage import (
     without_doubtful,
     without_impostors,
 )
+from duramen.storage.scan import NO_END, NO_LIMIT, Limit
 from duramen.storage.seal import SEALING, blocks_hold, read_sides, sound_seal
 from duramen.storage.segment import (
     INDEX,
@@ -48,8 +49,6 @@ from duramen.storage.segment import (
 from duramen.wire.checksum import crc32c
 from duramen.wire.seal import BLOCK_BYTES, Seal
 
-_NO_END = 1 << 62
-
 
 def survey(
     disk: Disk,
@@ -60,43 +59,42 @@ def survey(
     least_end: int = 0,
     *,
     start: int = 0,
+    limit: Callable[[int], Limit] = lambda base: NO_LIMIT,
     missing: Callable[[Sequence[str]], list[tuple[int, int]]],
 ) -> Repair:
     """What the partition `name` of a data directory needs; reads all of it. See `Repair`. OSError.
 
-    start: the first offset that readers saw. missing: first and last offset of each segment that is not among these
-    names and must be, by what is kept elsewhere.
+    start: the first offset that readers saw. limit: of the segment with that base offset. missing: first and last
+    offset of each segment that is not among these names and must be, by what is kept elsewhere.
     """
     repair = Repair(disk, directory, name, end_offset, point, least_end)
-    is_there = disk.exists(repair.path)
-    names = disk.list_directory(repair.path) if is_there else []
+    names = disk.list_directory(repair.path) if disk.exists(repair.path) else []
     bases = sorted(base for base in map(parse_base, names) if base is not None)
     for number, base in enumerate(bases):
         is_last = number == len(bases) - 1
         below = end_offset if is_last else bases[number + 1]
-        found = _Survey(repair, base, _NO_END if below is None else below, is_last=is_last).run()
+        found = _Survey(repair, base, NO_END if below is None else below, is_last=is_last).run(limit(base))
         repair.segments.append(found)
         gap = None if is_last else gap_behind(disk, directory, name, found.next_offset, bases[number + 1])
         if gap is not None and not found.loses(*gap):
             what = "no segment holds these offsets: a file is missing"
             path = posixpath.join(repair.path, log_name(base))
             found.actions.append(Action(DROPPED, path, found.size, found.size, *gap, what))
-    gone = missing(names)
-    if not bases and (end := end_offset or least_end or max((last + 1 for _, last in gone), default=0)):
-        repair.segments.append(_all_missing(repair.path, start, end, is_there=is_there))
-    _note_missing(repair, gone)
+    if not bases and (end := end_offset or least_end):
+        repair.segments.append(_all_missing(repair.path, start, end))
+    _note_missing(repair, missing(names))
     _reach_end(repair)
     repair.removals += _unreadable(disk, repair.path, names, repair.segments)
     return repair
 
 
-def _all_missing(home: str, start: int, end: int, *, is_there: bool) -> SegmentRepair:
+def _all_missing(home: str, start: int, end: int) -> SegmentRepair:
     """No segment is there of a log that had the records from `start` up to `end`: it goes on with an empty one."""
     found = SegmentRepair(end, 0, next_offset=end, is_last=True, is_new=True)
     path, what = posixpath.join(home, log_name(end)), "none of the log's segments is there"
     if start < end:
         found.actions.append(Action(DROPPED, path, 0, 0, start, end - 1, what))
-    elif not is_there:
+    else:
         found.actions.append(Action(MADE, path, 0, 0, -1, -1, f"{what}; its records had all been deleted"))
     return found
 
@@ -132,7 +130,7 @@ class _Survey:
         self._path = posixpath.join(repair.path, log_name(base))
         self._found = SegmentRepair(base, 0, is_last=is_last, next_offset=base)
 
-    def run(self) -> SegmentRepair:
+    def run(self, limit: Limit) -> SegmentRepair:
         disk, found = self._repair.disk, self._found
         source = disk.open(self._path)
         try:
@@ -141,7 +139,8 @@ class _Survey:
             known = None if self._was_replaced(source) else self._known(source)
             bad = [] if known is None else list(self._mend(file, known.seal))
             stop = found.size if known is None or known.is_growing else min(found.size, known.seal.length)
-            pieces = list(runs(file, 0, stop, from_offset=found.base_offset, below=self._below))  # type: ignore[arg-type]
+            bounds = {"from_offset": found.base_offset, "below": self._below}
+            pieces = list(runs(file, 0, stop, **bounds, limit=limit))  # type: ignore[arg-type]
             if known is not None and not all(run.headers for run in pieces):
                 bad += [(at, at + 1) for at in found.patches]  # damage, too, may look like one flipped bit
             if bad and known is not None:
@@ -230,7 +229,7 @@ class _Survey:
         if pieces and not pieces[-1].headers:
             return
         if found.is_last:
-            end = self._repair.least_end if self._below == _NO_END else self._below
+            end = self._repair.least_end if self._below == NO_END else self._below
             self._short(sound, end, f"the log went up to offset {end}; the end of this file is missing")
         elif known is not None and found.size < known.seal.length:
             self._short(sound, self._below, f"{known.seal.length} bytes were sealed; the end of this file is missing")
@@ -284,7 +283,7 @@ class _Survey:
         behind = [piece for piece in pieces if piece.headers and piece.start >= run.end]
         first = before[-1].headers[-1][1].next_offset if before else self._found.base_offset
         last = (behind[0].headers[0][1].base_offset if behind else self._below) - 1
-        last = -1 if last >= _NO_END - 1 else last
+        last = -1 if last >= NO_END - 1 else last
         what = "no sound batch is here"
         side = self._side_file(source, run)
         self._found.actions.append(Action(DROPPED, self._path, run.start, run.end, first, last, what, side))

@@ -117,7 +117,7 @@ def test_an_id_that_nobody_knows_is_damage_where_the_journal_has_the_creation() 
     commit(directory)
     disk.kill()
     disk.power_on()
-    disk.damage(METADATA, len(disk.contents()[METADATA]) - 8, 1)
+    disk.damage(METADATA, len(disk.contents()[METADATA]) - 8, 2)  # it is an id yet
     assert [each for each in findings(disk) if each.kind == "damage"] == []
     assert survey_directory(disk.copy(Random(1)), "/data").actions == []
     directory, log = opened(disk)

@@ -25,7 +25,7 @@ from duramen.wire.batch import batches, records
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 
-from storage_workload import checkpoint, commit, fill, forget_lists, one_log, start
+from storage_workload import commit, fill, forget_lists, one_log, start
 
 FULL = b"v" * 1500
 """Two of these fill a segment of the bench, so that a pass merges no more than two."""
@@ -64,9 +64,9 @@ def started(disk: CrashDisk) -> LogDirectory:
 
 
 def listed(disk: CrashDisk) -> tuple[int, ...]:
-    checkpoint = read_checkpoint(disk, "/data")
-    assert checkpoint is not None
-    return checkpoint.segments[TOPIC_ID, TP.partition]
+    found = read_checkpoint(disk, "/data")
+    assert found is not None
+    return found.segments[TOPIC_ID, TP.partition]
 
 
 def folded_of(log: Log) -> dict[bytes | None, bytes | None]:
@@ -256,7 +256,9 @@ def test_damage_below_a_truncation_takes_nothing_that_was_synced_behind_it() -> 
     """Of a page-cache topic all batches were looked at again from where its journal began, and what lay behind went."""
     disk, directory, log = one_log("page-cache")
     fill(directory, log, 60)
-    checkpoint(directory)
+    job = directory.take_checkpoint(force=True)
+    assert job is not None
+    job.run()  # and the journal keeps what was in front of it
     log.truncate_to(55)
     commit(directory)
     bases = [segment.base_offset for segment in log.segments]
@@ -325,7 +327,6 @@ def test_a_swap_that_a_kill_interrupted_is_no_damage_and_nothing_to_repair() -> 
         if any(name.endswith(".log.swap") for name in bench.disk.contents()):
             swaps += 1
             assert missed(bench.disk) == [], call
-            assert [each for each in survey_directory(bench.disk, "/data").actions if each.kind != "removed"] == [], (
-                call
-            )
+            found = survey_directory(bench.disk, "/data").actions
+            assert [each for each in found if each.kind != "removed"] == [], call
     assert swaps > 10

@@ -1,8 +1,9 @@
-"""A compaction that was interrupted while its `.log.swap` was complete, and whose `.log.swap` was damaged since.
+"""Compactions that were interrupted while their `.log.swap` was complete: the files as if they had come to their end.
 
-No start goes on with it (`swapping.settle`), and it is no copy to be put aside: it is the segment, for what it replaces
-may be removed already. A repair puts it in place as it is, and what it replaces aside; then it is judged as any other.
-Until that is done `as_placed` shows the files as they will be.
+What a start finishes (`swapping.settle`) is shown so by `as_settled`. With a `.log.swap` that was damaged since no
+start goes on, and it is no copy to be put aside: it is the segment, for what it replaces may be removed already. A
+repair puts it in place as it is, and what it replaces aside; then it is judged as any other. Until that is done
+`as_placed` shows the files as they will be.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from duramen.wire.seal import Seal
 DAMAGED: Final = "a compaction was interrupted, and its segment is damaged"
 
 
-class DamagedSwap(NamedTuple):
+class UnfinishedSwap(NamedTuple):
     """In the partition directory `home`: offsets from base to in front of `end`.
 
     replaced: base offsets of the segments there that it replaces. outdated: side files that are the old segment's.
@@ -65,7 +66,7 @@ class DamagedSwap(NamedTuple):
         return name.endswith(SWAP) and parsed is not None and parsed[0] == self.base
 
 
-def damaged_swaps(disk: Disk, home: str, merged: Iterable[tuple[int, int]] = ()) -> list[DamagedSwap]:
+def damaged_swaps(disk: Disk, home: str, merged: Iterable[tuple[int, int]] = ()) -> list[UnfinishedSwap]:
     """The compacted segments in a partition's directory that no start puts in place. OSError.
 
     merged: (first base, end offset) of groups of segments, by the SWAP entries of the journal. Else its seal tells it
@@ -87,7 +88,7 @@ def damaged_swaps(disk: Disk, home: str, merged: Iterable[tuple[int, int]] = ())
             outdated = tuple(file_name(base, suffix) for suffix in (INDEX, TIME_INDEX, SEAL))
         if end > base:
             replaced = tuple(each for each in present if base <= each < end)
-            found.append(DamagedSwap(home, base, end, replaced, tuple(each for each in outdated if each in names)))
+            found.append(UnfinishedSwap(home, base, end, replaced, tuple(each for each in outdated if each in names)))
     return found
 
 
@@ -113,7 +114,7 @@ def _resembles(disk: Disk, path: str, seal: Seal) -> bool:
         return file.size() == seal.length or any(blocks_hold(file, seal))
 
 
-def place(disk: Disk, swap: DamagedSwap) -> None:
+def place(disk: Disk, swap: UnfinishedSwap) -> None:
     """Put it in place; the segments that it replaces are aside. Again after a crash is fine. OSError."""
     if not disk.exists(swap.path):
         return
@@ -135,13 +136,13 @@ def as_settled(disk: Disk, home: str, merged: Sequence[tuple[int, int]]) -> Disk
     return as_placed(
         disk,
         [
-            DamagedSwap(home, base, end, tuple(each for each in present if base <= each < end))
+            UnfinishedSwap(home, base, end, tuple(each for each in present if base <= each < end))
             for base, end in ends.items()
         ],
     )
 
 
-def as_placed(disk: Disk, swaps: Sequence[DamagedSwap]) -> Disk:
+def as_placed(disk: Disk, swaps: Sequence[UnfinishedSwap]) -> Disk:
     """The disk as if these were in place, for reading. OSError."""
     real: dict[str, str] = {}
     hidden: set[str] = set()
