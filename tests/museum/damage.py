@@ -112,19 +112,19 @@ def no_such_entry() -> None:
 
 
 def _undamaged(original: Callable[..., Any]) -> Callable[..., Any]:
-    def read_journal(*arguments: Any) -> Any:
+    def held_journal(*arguments: Any) -> Any:
         contents = original(*arguments)
         contents.damage = None
         return contents
 
-    return read_journal
+    return held_journal
 
 
 @exhibit(
     "damage-taken-for-the-end-of-the-journal",
     source="https://github.com/cockroachdb/pebble/issues/864",
     guard="every group records how far the journal was durable before it: a gap below that is damage, not a torn tail",
-    without=Replaced(directory_start, "read_journal", _undamaged),
+    without=Replaced(directory_start, "held_journal", _undamaged),
 )
 def damage_as_end() -> None:
     """RocksDB and Pebble stopped replaying a log at a bad checksum and carried on without what lay behind it."""

@@ -32,11 +32,13 @@ from duramen.storage.checkpoints import (
     read_epochs,
     read_file,
     read_offsets,
+    read_topic_id,
 )
+from duramen.storage.directory_start import refuse_earlier_stop
 from duramen.storage.disk_view import seen_as
 from duramen.storage.foretelling import Foretold
-from duramen.storage.journal_reader import JournalContents, read_journal
-from duramen.storage.losses import gap_behind
+from duramen.storage.journal_reader import JournalContents
+from duramen.storage.losses import LOSSES, LOST, gap_behind, unreadable_losses
 from duramen.storage.producer_files import decode_kafka, decode_ours
 from duramen.storage.scrub_progress import read_progress
 from duramen.storage.segment import (
@@ -47,11 +49,11 @@ from duramen.storage.segment import (
 )
 from duramen.storage.snapshot_files import parse_snapshot_name, read_snapshot
 from duramen.storage.swapping import STRAY, strays
-from duramen.storage.topic_ids import NO_ID, read_topic_id
 from duramen.storage.unfinished_swaps import DAMAGED, UnfinishedSwap, as_placed
 from duramen.storage.vouching import (
     MISSING,
     compare_identity,
+    held_journal,
     is_outdated,
     to_restore,
 )
@@ -82,13 +84,16 @@ def verify_directory(
             report.findings.append(Finding("index" if made_again else "damage", name, 0, 0, -1, what))
         told = [each for each in in_the_way if only in (None, posixpath.basename(posixpath.dirname(each)))]
         report.findings += [Finding("damage", each, 0, 0, -1, MISPLACED) for each in told]
+        if unread := unreadable_losses(disk, path):
+            what = f"{unread} of its lines cannot be read: what they say of losses is not known to a start"
+            report.findings.append(Finding("damage", posixpath.join(path, LOST, LOSSES), 0, 0, -1, what))
         report.scrub = read_progress(disk, path)
-        with closing(read_journal(disk, path)) as journal:
+        with closing(held_journal(disk, path)) as journal:
             _verify_journal(disk, journal, report)
             known = known_logs(disk, path, journal)
             restored = _restored(disk, path, journal, known)
+            points = recovery_points(disk, path, journal)
         report.findings += [_made_again(each) for each in restored if posixpath.dirname(each) == path]
-        points = recovery_points(disk, path)
         if disk.exists(posixpath.join(path, CHECKPOINT)) and read_checkpoint(disk, path) is None:
             what = "it cannot be read"
             report.findings.append(Finding("index", posixpath.join(path, CHECKPOINT), 0, 0, -1, what))
@@ -113,8 +118,8 @@ def verify_directory(
                     view, inside, tick, synced=synced, known=log, decode=decode, restored=restored
                 )
                 partition.findings = _with_swaps(partition.findings, swaps)
-                if inside in known.nameless:
-                    partition.findings.append(Finding("damage", inside, 0, 0, -1, NO_ID))
+                if inside in known.refused:
+                    partition.findings.append(Finding("damage", inside, 0, 0, -1, known.refused[inside]))
                 report.partitions.append(partition)
         if clean:
             _verify_ends(report, known, known.ends, "it went up to {} at the last clean stop", only)
@@ -192,15 +197,19 @@ def _verify_ends(
             findings.append(Finding("damage", inside, 0, 0, first if first < offset else -1, what))
 
 
-def recovery_points(disk: Disk, path: str) -> dict[TopicPartition, int]:
+def recovery_points(disk: Disk, path: str, journal: JournalContents) -> dict[TopicPartition, int]:
     """The offset of each partition below which everything is on stable storage, from our checkpoint or Kafka's."""
-    checkpoint = read_checkpoint(disk, path)
+    checkpoint = believed_checkpoint(disk, path, journal)
     if checkpoint is not None:
         return {point.tp: point.recovery_point for point in checkpoint.logs.values()}
     return read_offsets(disk, posixpath.join(path, RECOVERY_POINT))
 
 
 def _verify_journal(disk: Disk, journal: JournalContents, report: DirectoryReport) -> None:
+    try:
+        refuse_earlier_stop(disk, report.path, journal)
+    except StorageError as error:
+        report.findings.append(Finding("damage", posixpath.join(report.path, CLEAN_SHUTDOWN), 0, 0, -1, str(error)))
     if disk.exists(posixpath.join(report.path, FORGONE)):
         what = "a repair without the journal was interrupted: `duramen log repair --journal` finishes it"
         report.findings.append(Finding("damage", posixpath.join(report.path, FORGONE), 0, 0, -1, what))
@@ -208,9 +217,6 @@ def _verify_journal(disk: Disk, journal: JournalContents, report: DirectoryRepor
     checkpoint = read_checkpoint(disk, report.path)
     if journal.generation >= 0:
         report.journal_entries = len(journal.entries)
-    elif checkpoint is not None and not report.clean:
-        what = "the journal is missing, and with it what was acknowledged since the last checkpoint"
-        report.findings.append(Finding("damage", report.path, 0, 0, -1, what))
     if checkpoint is not None and is_outdated(disk, report.path, checkpoint, journal):
         what = "it is older than the last one that was written"
         report.findings.append(Finding("index", posixpath.join(report.path, CHECKPOINT), 0, 0, -1, what))
@@ -282,7 +288,7 @@ def verify_partition(
         report.segments.append(segment)
         expected = segment.next_offset
         gap = None
-        if not check.damaged and following != NO_OFFSET:
+        if not check.damaged and known.start_offset < following != NO_OFFSET:
             gap = gap_behind(disk, posixpath.dirname(path), report.name, segment.next_offset, following)
         if gap is not None:
             what = "no segment holds these offsets: a file is missing"

@@ -20,6 +20,7 @@ from duramen.storage.checkpoints import (
     read_checkpoint,
     read_offsets,
 )
+from duramen.storage.disk_view import seen_as
 from duramen.storage.foretelling import Foretold, Names, foretell, key_of_directory, names_of, synced_ends
 from duramen.storage.journal_reader import JournalContents
 from duramen.storage.losses import is_listed
@@ -28,6 +29,7 @@ from duramen.storage.scan import NO_END, NO_LIMIT, Limit
 from duramen.storage.segment import parse_base
 from duramen.storage.segment_lists import NOTHING_WANTED, Wanted, reach
 from duramen.storage.snapshot_files import parse_snapshot_name, read_snapshot
+from duramen.storage.swapping import strays
 from duramen.storage.topic_ids import refused_homes
 from duramen.storage.unfinished_swaps import UnfinishedSwap, as_settled
 from duramen.storage.vouching import (
@@ -69,7 +71,9 @@ class KnownLog(NamedTuple):
     def limit(self, base: int) -> Limit:
         """For a segment, by base offset."""
         if self.foretold is None:
-            return NO_LIMIT if self.end_offset is None else Limit(NO_END, self.end_offset)
+            is_active = self.point is not None and self.point.segment_base == base
+            position = self.point.position if self.point is not None and is_active else NO_END
+            return NO_LIMIT if self.end_offset is None else Limit(position, self.end_offset)
         kept = self.foretold.plan.kept_to
         if kept is None or base > kept.segment_base:
             return NO_LIMIT
@@ -92,8 +96,10 @@ class KnownLog(NamedTuple):
     def once(self, swaps: Sequence[UnfinishedSwap], disk: Disk, home: str) -> KnownLog:
         """The same with these in place, as `disk` shows the partition directory `home`. OSError."""
         foretold = self.foretold
-        if foretold is not None:
-            foretold = foretold._replace(wanted=foretold.wanted.and_unmerged(disk, home, settled=False))
+        if foretold is not None and disk.exists(home):
+            unplaced = [posixpath.join(home, name) for name in strays(disk, home, self.merged, clean=False)]
+            wanted = foretold.wanted.and_unmerged(seen_as(disk, unplaced), home, settled=False)
+            foretold = foretold._replace(wanted=wanted)
         placed = [(swap.base, min(swap.end, reach(disk, home, swap.base))) for swap in swaps]
         return self._replace(placed=placed, foretold=foretold)
 
@@ -114,7 +120,7 @@ class KnownLog(NamedTuple):
 class KnownLogs(NamedTuple):
     """Of a directory. checkpoint: of our clean stop, if that was the last one and is to be believed; points: in it.
 
-    ids: topic ids by name, by our last checkpoint. nameless: partition directories for whose sake a start refuses.
+    ids: topic ids by name, by our last checkpoint. refused: partition directories for whose sake a start refuses.
     """
 
     clean: bool
@@ -127,7 +133,7 @@ class KnownLogs(NamedTuple):
     foretold: Mapping[LogKey, Foretold]
     named: Names
     ids: Mapping[TopicPartition, TopicId]
-    nameless: Sequence[str]
+    refused: Mapping[str, str]
 
     def log(self, disk: Disk, directory: str, name: str) -> KnownLog:
         """Of the log in a partition's directory of that name. OSError."""
@@ -200,12 +206,13 @@ def known_logs(disk: Disk, path: str, journal: JournalContents) -> KnownLogs:
         named = names_of(disk, path, journal)
         least_ends = synced_ends(disk, path, journal, named)
         foretold = foretell(disk, path, journal, named)
-    believed = checkpoint if clean else read_checkpoint(disk, path)
+    to_believe = believed_checkpoint(disk, path, journal)
+    believed = checkpoint if clean else to_believe
     if believed is None:
         starts = read_offsets(disk, posixpath.join(path, LOG_START))
     else:
         starts = {point.tp: point.start_offset for point in believed.logs.values()}
     listed = listed_segments(disk, path, checkpoint)
-    ids = kept_ids(disk, path, believed_checkpoint(disk, path, journal), journal)
-    nameless = refused_homes(disk, path, journal, ids)
-    return KnownLogs(clean, checkpoint, points, listed, starts, ends, least_ends, foretold, named, ids, nameless)
+    ids = kept_ids(disk, path, to_believe, journal)
+    refused = refused_homes(disk, path, journal, to_believe)
+    return KnownLogs(clean, checkpoint, points, listed, starts, ends, least_ends, foretold, named, ids, refused)

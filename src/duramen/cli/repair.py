@@ -32,7 +32,7 @@ from duramen.storage.checkpoints import (
     parse_partition_name,
     replace_file,
 )
-from duramen.storage.directory_start import refuse_half_done
+from duramen.storage.directory_start import refuse_earlier_stop, refuse_half_done
 from duramen.storage.disk import RealDisk
 from duramen.storage.disk_view import seen_as
 from duramen.storage.foretelling import Foretold
@@ -46,7 +46,6 @@ from duramen.storage.forgoing import (
     settle,
     write_points,
 )
-from duramen.storage.journal_reader import read_journal
 from duramen.storage.journal_salvage import JournalLoss, survey_journal
 from duramen.storage.losses import LOST
 from duramen.storage.putting_aside import free_path, side_path
@@ -54,14 +53,15 @@ from duramen.storage.repairing import DROPPED, MOVED, PLACED, RESTORED, Action, 
 from duramen.storage.segment import SUFFIXES, file_name, log_name, parse_base
 from duramen.storage.surveying import survey
 from duramen.storage.swapping import STRAY, strays
-from duramen.storage.topic_ids import NO_ID
 from duramen.storage.unfinished_swaps import DAMAGED, UnfinishedSwap, as_placed, damaged_swaps
+from duramen.storage.vouching import held_journal
 
 DEFAULT_DIRECTORY = "./duramen-data"
 
 
 METADATA_LOG = str(TopicPartition(METADATA_TOPIC, 0))
 REPLACED = "a compacted segment takes its place"
+NOT_DROPPED = "nothing was dropped; the directory is as a start and a clean stop leave it."
 OVERLAPPED = "it is none of the log's: a sealed segment holds its offsets"
 
 
@@ -125,7 +125,8 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
     disk = seen_as(disk, in_the_way)
     identity(disk, path)
     refuse_half_done(disk, path)
-    with contextlib.closing(read_journal(disk, path)) as journal:
+    with contextlib.closing(held_journal(disk, path)) as journal:
+        refuse_earlier_stop(disk, path, journal)
         known = known_logs(disk, path, journal)
     if not known.clean and journal.damage is not None:
         raise StorageError(
@@ -133,10 +134,10 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
             "nowhere else; look for a copy of the file. To go on with what the segments hold, use --journal: it "
             "puts the journal aside and says what may be missing"
         )
-    for home in known.nameless:
+    for home, why in known.refused.items():
         tp = parse_partition_name(posixpath.basename(home))
         if only is None or (tp is not None and only in (tp, tp.topic)):
-            raise StorageError(f"{home}: {NO_ID}")
+            raise StorageError(f"{home}: {why}")
     found = DirectoryRepair(path, recovers=not known.clean, checkpoint=known.checkpoint)
     for name in [*disk.list_directory(path), *known.absent(disk, path)]:
         tp = parse_partition_name(name)
@@ -374,6 +375,8 @@ def _repair(path: str, only: TopicPartition | str | None, *, dry_run: bool, yes:
                 before, found = found.actions, survey_directory(disk, path, only)  # recovery has changed the files
                 if not as_json and found.actions != before:
                     _print(found)
+                if not all(_was_told(action, before) for action in found.actions if action.kind == DROPPED):
+                    confirm("The recovery is done, and shows more to drop. Drop it?", yes, otherwise=NOT_DROPPED)
             apply(disk, found)
             if not as_json:
                 click.echo("done; start the node, then run `duramen log verify` at its next stop")
@@ -382,6 +385,18 @@ def _repair(path: str, only: TopicPartition | str | None, *, dry_run: bool, yes:
     if as_json:
         print_json(_as_json(found, done=not dry_run))
     return int(any(action.kind == DROPPED for action in found.actions))
+
+
+def _was_told(dropped: Action, before: list[Action]) -> bool:
+    """Whether what was found in front of the recovery says that these offsets of the log go."""
+    home, first, last = posixpath.dirname(dropped.path), dropped.first_offset, dropped.last_offset
+    return any(
+        action.kind == DROPPED
+        and posixpath.dirname(action.path) == home
+        and (action.first_offset <= first or first < 0)
+        and (action.last_offset < 0 or last <= action.last_offset)
+        for action in before
+    )
 
 
 def _without_journal(path: str, *, dry_run: bool, yes: bool, as_json: bool) -> int | None:
@@ -426,7 +441,7 @@ def _look_at_journal(disk: Disk, path: str) -> JournalLoss | Forgone | None:
     forgone = read_forgone(disk, path)
     if forgone is not None:
         return forgone
-    contents = read_journal(disk, path)
+    contents = held_journal(disk, path)
     contents.close()
     if contents.damage is None or disk.exists(posixpath.join(path, CLEAN_SHUTDOWN)):
         return None

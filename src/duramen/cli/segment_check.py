@@ -12,8 +12,9 @@ from duramen.storage.checkpoints import (
     read_file,
 )
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
+from duramen.storage.losses import is_harmed
 from duramen.storage.salvage import next_batch
-from duramen.storage.scan import NO_LIMIT, scan
+from duramen.storage.scan import NO_END, NO_LIMIT, scan
 from duramen.storage.seal import SEALING, read_growing, read_sides
 from duramen.storage.segment import (
     INDEX,
@@ -104,6 +105,7 @@ class SegmentCheck:
                 self._check_seal(file, seal, report)
             else:
                 self._check_growing(file, report, replaced)
+            self._check_length(report, None if seal is not None else replaced)
         finally:
             file.close()
         if not self.damaged:
@@ -206,6 +208,18 @@ class SegmentCheck:
             self._find("index", posixpath.join(self.directory, file_name(self.base, SEAL)), 0, 0, self.base, what)
 
         self._check_sides(seal)
+
+    def _check_length(self, report: SegmentReport, replaced: Replaced | None) -> None:
+        """The bytes in front of the limit were there. Where the log ends too early that is told."""
+        if report.next_offset < self.limit.offset:
+            return
+        size, wanted = report.size, self.limit.position
+        if not size < wanted < NO_END or self.damaged or (replaced is not None and replaced(size, report.next_offset)):
+            return
+        is_told = any(finding.kind == "damage" and finding.path == self.path for finding in self.findings)
+        if not (is_told or is_harmed(self.disk, posixpath.dirname(self.directory), self.path)):
+            what = f"it had {wanted} bytes, it has {size}: batches are missing"
+            self._find("damage", self.path, size, wanted, -1, what)
 
     def _check_growing(self, file: File, report: SegmentReport, replaced: Replaced | None) -> None:
         """What an active segment was sealed up to. After a crash only what was synced is sure to be as it was."""

@@ -243,8 +243,8 @@ def delete(cluster: Cluster, names: tuple[str, ...], yes: bool, if_exists: bool)
     wait_for_each(cluster, futures, lambda name, _: note(f"deleted {name}"), gone_already)
 
 
-def confirm(question: str, yes: bool) -> None:
-    """Ask before something that cannot be undone; where nobody can answer, --yes is needed."""
+def confirm(question: str, yes: bool, *, otherwise: str = "nothing was done.") -> None:
+    """Ask before something that cannot be undone; where nobody can answer, --yes is needed. otherwise: said at a no."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -255,4 +255,4 @@ def confirm(question: str, yes: bool) -> None:
         note("")  # Ctrl-C and Ctrl-D leave the question's line open
         raise
     if not agreed:
-        raise click.ClickException("nothing was done.")
+        raise click.ClickException(otherwise)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from duramen.errors import StorageError
-from duramen.model import TopicId, TopicPartition
+from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_from_text, topic_id_text
 from duramen.ports import Disk
 from duramen.storage.no_room import writing
 from duramen.storage.own_files import decode_lines, encode_lines
@@ -334,6 +334,28 @@ def decode_partition_metadata(content: bytes) -> str | None:
     """The topic id's text; None when the file is damaged."""
     values = dict(line.split(": ", 1) for line in content.decode("latin-1").splitlines() if ": " in line)
     return values.get("topic_id", "").strip() or None if values.get("version", "").strip() == "0" else None
+
+
+def read_topic_id(disk: Disk, directory: str) -> TopicId:
+    """The topic id in a partition directory's metadata file; NO_TOPIC_ID when that is missing or damaged. OSError."""
+    content = read_file(disk, posixpath.join(directory, PARTITION_METADATA))
+    text = decode_partition_metadata(content) if content is not None else None
+    if text is None:
+        return NO_TOPIC_ID
+    try:
+        return topic_id_from_text(text)
+    except ValueError:
+        return NO_TOPIC_ID
+
+
+def is_damaged_id(found: TopicId, wanted: TopicId, known: Container[TopicId]) -> bool:
+    """Whether what a metadata file says instead of a topic's id is no other topic's: nothing, or one bit of its text
+    differs. known: topics that there are, or were.
+    """
+    if found == NO_TOPIC_ID:
+        return True
+    pairs = zip(topic_id_text(found), topic_id_text(wanted), strict=True)
+    return found not in known and sum((ord(a) ^ ord(b)).bit_count() for a, b in pairs) == 1
 
 
 def parse_partition_name(name: str) -> TopicPartition | None:

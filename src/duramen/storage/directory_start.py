@@ -33,6 +33,7 @@ from duramen.storage.checkpoints import (
     MetaProperties,
     decode_meta,
     decode_offsets,
+    encode_clean_shutdown,
     encode_epochs,
     encode_meta,
     encode_partition_metadata,
@@ -40,19 +41,21 @@ from duramen.storage.checkpoints import (
     read_checkpoint,
     read_file,
     read_offsets,
+    read_topic_id,
     replace_file,
 )
-from duramen.storage.journal_reader import HELD_BYTES, JournalContents, read_journal
+from duramen.storage.journal_reader import HELD_BYTES, JournalContents
 from duramen.storage.recovery import PartitionRecovery, RecoveryReport
 from duramen.storage.recovery_plan import LogKey, Plan, Point, make_plans
 from duramen.storage.scrub_progress import PROGRESS as SCRUB_PROGRESS
 from duramen.storage.segment import log_name
 from duramen.storage.segment_lists import NOTHING_WANTED, Wanted
 from duramen.storage.together import Together
-from duramen.storage.topic_ids import Found, bases_in, find_partitions, identified, read_topic_id, size_of
+from duramen.storage.topic_ids import Found, bases_in, find_partitions, identified, refuse_foreign, size_of
 from duramen.storage.vouching import (
     DELETE_SUFFIX,
     check_identity,
+    held_journal,
     is_outdated,
     journaled_ids,
     kept_ids,
@@ -135,18 +138,14 @@ def prepare(
         refuse_half_done(disk, path)
     check_identity(disk, path, damage)
     meta = _identify(disk, path, node_id, cluster_id, entropy)
-    contents = read_journal(disk, path, min(HELD_BYTES, disk.cache_bytes()))
+    contents = held_journal(disk, path, min(HELD_BYTES, disk.cache_bytes()))
     try:
         clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
         contents.check_readable()
         forgo = forgo and contents.damage is not None and not clean
-        if contents.damage is not None and not clean and not forgo:
-            # Before anything is put right: what the damaged entries said of creations and deletions is not known.
-            broken = contents.damage
-            way_out = f"{broken.reason}; look for a copy of it, else `duramen log repair {path} --journal`"
-            raise CorruptLogError(broken.path, broken.start, broken.end, way_out)
-        if contents.damage is not None and clean:
-            damage.append(f"{contents.damage}; nothing was in it, and it is made again")
+        if not forgo:
+            _refuse_damage(path, contents, damage, clean=clean)
+        refuse_earlier_stop(disk, path, contents)
         contents.make_durable(disk)
         checkpoint = _read_checkpoint(disk, path, contents, damage)
         if contents.empty and checkpoint is not None and not (clean or forgo):
@@ -162,6 +161,8 @@ def prepare(
         state = StartState(meta, clean or fresh, contents, report)
         _refuse(path, clean, contents, checkpoint, found)
         found = identified(disk, path, found, contents, state.leftovers, damage, checkpoint, clean=state.clean)
+        if not forgo:
+            refuse_foreign(disk, path, found, contents, ids)
         _check_names(disk, path, checkpoint, found, contents)
         deleted = _leftovers(disk, path, state.leftovers)
         gone = deleted | {(each.topic_id, each.partition) for each in contents.entries if each.kind == kinds.DELETE}
@@ -177,13 +178,26 @@ def prepare(
             state.ready = _recover(disk, path, checkpoint, found, deleted, state, forgo=forgo)
         if not forgo:
             _want_segments(checkpoint, state)
-            if checkpoint is not None and (clean or contents.generation >= 0):
+            if checkpoint is not None:
                 gone |= {partition.key for partition in found}
                 state.absent = _absent(disk, path, checkpoint, gone)
     except BaseException:
         contents.close()
         raise
     return state
+
+
+def _refuse_damage(path: str, contents: JournalContents, damage: list[str], *, clean: bool) -> None:
+    """CorruptLogError for a journal that is damaged, unless a clean stop has left nothing in it.
+
+    Before anything is put right: what the damaged entries said of creations and deletions is not known.
+    """
+    broken = contents.damage
+    if broken is not None and not clean:
+        way_out = f"{broken.reason}; look for a copy of it, else `duramen log repair {path} --journal`"
+        raise CorruptLogError(broken.path, broken.start, broken.end, way_out)
+    if broken is not None:
+        damage.append(f"{broken}; nothing was in it, and it is made again")
 
 
 def _read_checkpoint(disk: Disk, path: str, contents: JournalContents, damage: list[str]) -> DirectoryCheckpoint | None:
@@ -204,6 +218,16 @@ def refuse_half_done(disk: Disk, path: str) -> None:
         raise StorageError(
             f"{path}: `duramen log repair --journal` was interrupted here; run `duramen log repair {path} --journal` "
             "again to finish it"
+        )
+
+
+def refuse_earlier_stop(disk: Disk, path: str, contents: JournalContents) -> None:
+    """StorageError when the file of a clean stop is one of ours from before what the journal, which is open, has."""
+    name = posixpath.join(path, CLEAN_SHUTDOWN)
+    if contents.entries and read_file(disk, name) == encode_clean_shutdown():
+        raise StorageError(
+            f"{name} is that of an earlier stop of ours: the journal has {len(contents.entries)} entries that are "
+            "younger; remove that file, and try again"
         )
 
 
@@ -418,11 +442,7 @@ def _recover(
     forgo: bool = False,
 ) -> list[Ready]:
     contents, report = state.contents, state.report
-    if contents.generation < 0:
-        what = "what was acknowledged since the last checkpoint is there as far as the segments have it"
-        report.damage.append(f"{path}: the journal is missing; {what}")
-    journaled = contents.generation >= 0 and not forgo
-    trusted = checkpoint.logs if checkpoint is not None and contents.generation >= 0 else {}
+    trusted = {} if checkpoint is None or contents.gone else checkpoint.logs
     plans = make_plans(contents.entries, trusted)
     report.entries_replayed = len(contents.entries)
     kept = read_file(disk, posixpath.join(path, RECOVERY_POINT))
@@ -460,7 +480,7 @@ def _recover(
         known = trusted.get(partition.key)
         if known is not None and (forgo or plan.created or plan.truncated):
             known = None
-        recovery = PartitionRecovery(disk, partition.path, plan, contents.parts, known, journaled=journaled)
+        recovery = PartitionRecovery(disk, partition.path, plan, contents.parts, known, journaled=not forgo)
         ready.append(Ready(partition, plan.start, 0, known, recovery, Wanted((), plan.cut, tuple(plan.merged))))
     return ready
 

@@ -10,24 +10,23 @@ import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from duramen.model import TopicPartition, topic_id_from_text
+from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
 from duramen.ports import Disk
 from duramen.storage import kinds
 from duramen.storage.checkpoints import (
-    PARTITION_METADATA,
     DirectoryCheckpoint,
     LogPoint,
-    decode_partition_metadata,
+    is_damaged_id,
     parse_partition_name,
     read_checkpoint,
-    read_file,
+    read_topic_id,
 )
 from duramen.storage.journal_reader import JournalContents
 from duramen.storage.recovery_plan import LogKey, Plan, Point, Write, make_plans
 from duramen.storage.scan import crc_of
 from duramen.storage.segment import log_name
 from duramen.storage.segment_lists import Wanted
-from duramen.storage.vouching import deleted_here, is_outdated, journaled_ids, kept_ids, named_segment
+from duramen.storage.vouching import deleted_here, is_outdated, journaled_ids, kept_ids, known_ids, named_segment
 
 
 class Foretold(NamedTuple):
@@ -139,7 +138,7 @@ class Names(NamedTuple):
     by_name: Mapping[TopicPartition, LogKey] = {}
     restored: Mapping[TopicPartition, LogKey] = {}
     created: frozenset[LogKey] = frozenset()
-    known: frozenset[LogKey] = frozenset()
+    known: frozenset[TopicId] = frozenset()
 
 
 def names_of(disk: Disk, path: str, journal: JournalContents) -> Names:
@@ -154,11 +153,11 @@ def names_of(disk: Disk, path: str, journal: JournalContents) -> Names:
     gone = {*deleted_here(disk, path), *deleted}
     by_name = {tp: (topic_id, tp.partition) for tp, topic_id in journaled_ids(disk, path, journal).items()}
     by_name |= {tp: (topic_id, tp.partition) for tp, topic_id in kept_ids(disk, path, checkpoint, journal).items()}
-    known = {(entry[2], entry[3]) for entry in journal.entries}
-    if checkpoint is None:
-        return Names(by_name, {}, frozenset(created), frozenset(known))
-    restored = {checkpoint.logs[key].tp: key for key in checkpoint.epochs if key not in gone}
-    return Names(by_name, restored, frozenset(created), frozenset(known | checkpoint.logs.keys()))
+    known = frozenset(known_ids(disk, path, checkpoint, journal.entries))
+    restored = {}
+    if checkpoint is not None:
+        restored = {checkpoint.logs[key].tp: key for key in checkpoint.epochs if key not in gone}
+    return Names(by_name, restored, frozenset(created), known)
 
 
 def key_of_directory(disk: Disk, path: str, names: Names) -> LogKey | None:
@@ -166,19 +165,15 @@ def key_of_directory(disk: Disk, path: str, names: Names) -> LogKey | None:
     tp = parse_partition_name(posixpath.basename(path))
     if tp is None:
         return None
-    found = made = names.by_name.get(tp)
+    made, restored = names.by_name.get(tp), names.restored.get(tp)
     try:
-        content = read_file(disk, posixpath.join(path, PARTITION_METADATA))
-        text = None if content is None else decode_partition_metadata(content)
-        if text is not None:
-            found = topic_id_from_text(text), tp.partition
+        topic_id = read_topic_id(disk, path)
     except NotADirectoryError:
         return None
-    except ValueError:
-        pass
-    if found not in names.created and tp in names.restored:
-        return names.restored[tp]
-    return made if made in names.created and found not in names.known else found
+    found = made if topic_id == NO_TOPIC_ID else (topic_id, tp.partition)
+    if restored is not None and found not in names.created and is_damaged_id(topic_id, restored[0], names.known):
+        return restored
+    return made if made in names.created and is_damaged_id(topic_id, made[0], names.known) else found
 
 
 def synced_ends(disk: Disk, path: str, journal: JournalContents, named: Names) -> dict[TopicPartition, int]:
@@ -187,7 +182,7 @@ def synced_ends(disk: Disk, path: str, journal: JournalContents, named: Names) -
     By the last checkpoint, and by what the journal says of batches that bypassed it, also of logs that are younger; of
     those that were cut since, up to there. Not those that were deleted, nor where a newer topic has the name by now.
     """
-    checkpoint = read_checkpoint(disk, path)
+    checkpoint = _believed(disk, path, journal)
     known = {} if checkpoint is None else dict(checkpoint.logs)
     deleted: set[LogKey] = set()
     extents: dict[LogKey, int] = {}

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 import posixpath
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from duramen.errors import StorageError
-from duramen.model import TopicPartition
+from duramen.errors import CorruptLogError, StorageError
+from duramen.model import METADATA_TOPIC, TopicPartition
 from duramen.ports import Disk, Entropy
 from duramen.storage.checkpoints import (
     CHECKPOINT,
@@ -31,6 +33,7 @@ from duramen.storage.checkpoints import (
     encode_offsets,
     read_checkpoint,
     read_file,
+    read_topic_id,
     remove_file,
     replace_file,
 )
@@ -41,6 +44,7 @@ from duramen.storage.recovery_plan import LogKey
 from duramen.storage.repairing import DROPPED, Repair
 from duramen.storage.segment import log_name, parse_base
 from duramen.storage.segment_lists import NOTHING_WANTED
+from duramen.storage.snapshot_files import find_snapshots, read_snapshot
 from duramen.storage.surveying import survey
 from duramen.storage.vouching import compare_identity, listed_segments, missing_segments, refuse_other_identity
 
@@ -103,9 +107,21 @@ def forgo_journal(disk: Disk, path: str, loss: JournalLoss, entropy: Entropy) ->
     elif not count:
         what = "nothing: every entry could be read, the damage is elsewhere"
     line = {"partition": JOURNAL, "kind": DROPPED, "first_offset": -1, "last_offset": -1, "what": what}
-    forgone = Forgone([{**line, "side_file": copy} for copy in copies], loss.ends)
+    ends = loss.ends | {key: max(end, loss.ends.get(key, -1)) for key, end in _snapshot_ends(disk, path)}
+    forgone = Forgone([{**line, "side_file": copy} for copy in copies] or [line], ends)
     replace_file(disk, posixpath.join(path, FORGONE), encode_forgone(forgone))
     return finish(disk, path, forgone, entropy)
+
+
+def _snapshot_ends(disk: Disk, path: str) -> Iterator[tuple[LogKey, int]]:
+    """The metadata log went up to its newest snapshot, which holds what the journal had of it. OSError."""
+    tp = TopicPartition(METADATA_TOPIC, 0)
+    home = posixpath.join(path, str(tp))
+    for snapshot in find_snapshots(disk, home) if disk.exists(home) else ():
+        with suppress(CorruptLogError):
+            for _ in read_snapshot(disk, home, snapshot):
+                pass
+            yield (read_topic_id(disk, home), tp.partition), snapshot.offset
 
 
 def finish(disk: Disk, path: str, forgone: Forgone, entropy: Entropy) -> list[dict[str, Any]]:

@@ -133,6 +133,8 @@ class JournalContents:
     torn_entries: int = 0
     missing: str = ""
     """What of it is not there any more, a part or a part's end: nobody knows what that held."""
+    gone: bool = False
+    """All of it is not there: the checkpoint speaks of a journal, and there is none, or an earlier one."""
     foreign: set[int] = field(default_factory=set)
     """Numbers, in `parts`, of files of another journal at a part's place: nothing in them is read."""
     damage: CorruptLogError | None = None
@@ -378,21 +380,25 @@ def _join(contents: JournalContents, scans: list[PartScan], directory: str) -> N
         expected = scan.next_lsn
         last = scan
     contents.next_lsn = expected
-    if contents.durable_lsn >= expected:
+    newest = runs[-1] if runs else None
+    if newest is not None and newest.marks[-1].durable_lsn >= newest.next_lsn:
+        # Of what is behind its own end a part speaks only when it is done with. The checkpoint may have all of that.
+        contents.damage = _next_missing(contents, scans.index(newest), newest.next_lsn, directory)
+    elif contents.durable_lsn >= expected:
         index = scans.index(last) if last is not None else 0
         path = posixpath.join(directory, contents.names[index])
         end = min((at for at, _ in scans[index].later), default=contents.parts[index].file.size())
-        if scans[index].marks and scans[index].marks[-1].durable_lsn >= expected:
-            # Of what is behind its own end a part speaks only when it is done with.
-            contents.missing = contents.missing or f"the part that goes on with entry {expected} is missing"
-            numbers = {parsed[1] for name in contents.names if (parsed := parse_part_name(name)) is not None}
-            free = min(number for number in range(len(numbers) + 1) if number not in numbers)
-            newest = posixpath.join(directory, part_name(contents.generation, free))
-            front = contents.names[index]
-            what = f"it is missing, or another one behind {front} is an older copy: entry {expected} was durable in it"
-            contents.damage = CorruptLogError(newest, 0, 0, what)
-            return
         what = (
             f"journal entry {expected} is missing or not intact, but entries up to {contents.durable_lsn} were durable"
         )
         contents.damage = CorruptLogError(path, scans[index].end, end, what)
+
+
+def _next_missing(contents: JournalContents, index: int, lsn: int, directory: str) -> CorruptLogError:
+    """The part behind the newest one that is there, which says that entry `lsn` was durable in it."""
+    contents.missing = contents.missing or f"the part that goes on with entry {lsn} is missing"
+    numbers = {parsed[1] for name in contents.names if (parsed := parse_part_name(name)) is not None}
+    free = min(number for number in range(len(numbers) + 1) if number not in numbers)
+    front = contents.names[index]
+    what = f"it is missing, or another one behind {front} is an older copy: entry {lsn} was durable in it"
+    return CorruptLogError(posixpath.join(directory, part_name(contents.generation, free)), 0, 0, what)

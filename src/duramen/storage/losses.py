@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+from collections.abc import Iterator
 from typing import Any
 
 from duramen.model import topic_id_text
@@ -22,17 +23,30 @@ LOSSES = "losses"
 
 
 def losses(disk: Disk, directory: str) -> list[dict[str, Any]]:
-    """What repairs took out of a data directory, oldest first; unreadable lines are passed over."""
+    """What repairs took out of a data directory, oldest first; unreadable lines are passed over. OSError."""
+    return [told for told in _lines(disk, directory) if told is not None]
+
+
+def unreadable_losses(disk: Disk, directory: str) -> int:
+    """How many lines of the list are damaged. OSError."""
+    return sum(told is None for told in _lines(disk, directory))
+
+
+def _lines(disk: Disk, directory: str) -> Iterator[dict[str, Any] | None]:
     content = read_file(disk, posixpath.join(directory, LOST, LOSSES)) or b""
-    found = []
     for line in content.splitlines():
         try:
             told = json.loads(line)
         except ValueError:
-            continue
-        if isinstance(told, dict):
-            found.append(told)
-    return found
+            told = None
+        is_whole = isinstance(told, dict) and isinstance(told.get("partition"), str)
+        is_whole = is_whole and all(isinstance(told.get(key), int) for key in ("first_offset", "last_offset"))
+        yield told if is_whole else None
+
+
+def is_harmed(disk: Disk, directory: str, path: str) -> bool:
+    """Whether a repair has taken something out of that file, or was about to. OSError."""
+    return any(loss.get("path") == path for loss in losses(disk, directory))
 
 
 def whose_loss(disk: Disk, directory: str, name: str) -> dict[str, str]:

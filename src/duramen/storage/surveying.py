@@ -9,7 +9,7 @@ from typing import NamedTuple
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import LEADER_EPOCHS, LogPoint, read_epochs, read_file
 from duramen.storage.index import decode_offset_index, decode_time_index
-from duramen.storage.losses import gap_behind, is_compacted
+from duramen.storage.losses import gap_behind, is_compacted, is_harmed
 from duramen.storage.producer_files import decode_kafka, decode_ours
 from duramen.storage.putting_aside import is_free_for, side_path
 from duramen.storage.repairing import (
@@ -75,7 +75,8 @@ def survey(
         below = end_offset if is_last else bases[number + 1]
         found = _Survey(repair, base, NO_END if below is None else below, is_last=is_last).run(limit(base))
         repair.segments.append(found)
-        gap = None if is_last else gap_behind(disk, directory, name, found.next_offset, bases[number + 1])
+        is_needed = not is_last and bases[number + 1] > start
+        gap = gap_behind(disk, directory, name, found.next_offset, bases[number + 1]) if is_needed else None
         if gap is not None and not found.loses(*gap):
             what = "no segment holds these offsets: a file is missing"
             path = posixpath.join(repair.path, log_name(base))
@@ -152,6 +153,7 @@ class _Survey:
             self._judge(source, pieces, known)
             if bad:
                 self._tell_gaps(pieces, 0 if known is None or known.is_growing else known.seal.length)
+            self._note_short(limit)
         finally:
             source.close()
         fits = known is not None and known.seal.length <= found.size  # else it goes as one that cannot be read
@@ -255,6 +257,15 @@ class _Survey:
                 expected = -1
         if found.size < sealed and not any(action.kind == DROPPED for action in found.actions):
             what = f"{sealed} bytes were sealed, it has {found.size}: batches are missing, nobody knows which"
+            found.actions.append(Action(DROPPED, self._path, found.size, found.size, -1, -1, what))
+
+    def _note_short(self, limit: Limit) -> None:
+        """The bytes in front of the limit were there: where fewer are, and no damage tells of others, some are gone."""
+        found, repair = self._found, self._repair
+        if not found.size < limit.position < NO_END or any(action.kind == DROPPED for action in found.actions):
+            return
+        if not is_harmed(repair.disk, repair.directory, self._path):
+            what = f"it had {limit.position} bytes, it has {found.size}: batches are missing, nobody knows which"
             found.actions.append(Action(DROPPED, self._path, found.size, found.size, -1, -1, what))
 
     def _mend(self, file: Patched, seal: Seal) -> Iterator[tuple[int, int]]:

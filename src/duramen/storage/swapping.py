@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Final, cast
 
 from duramen.errors import CorruptLogError, StorageError
@@ -22,7 +22,7 @@ from duramen.ports import Disk, File
 from duramen.storage.checkpoints import read_file, remove_file
 from duramen.storage.no_room import writing
 from duramen.storage.scan import scan
-from duramen.storage.seal import CheckedFile
+from duramen.storage.seal import CheckedFile, sound_seal
 from duramen.storage.segment import (
     INDEX,
     LOG,
@@ -148,6 +148,7 @@ def _check_staged(disk: Disk, path: str, base: int, suffixes: Iterable[str], mer
     has none: it must not take the place of the log.
     """
     if LOG not in suffixes:
+        _check_beside(disk, path, base, suffixes)
         return base
     log = posixpath.join(path, file_name(base, LOG + SWAP))
     seal = posixpath.join(path, file_name(base, SEAL + SWAP if SEAL in suffixes else SEAL))
@@ -157,6 +158,18 @@ def _check_staged(disk: Disk, path: str, base: int, suffixes: Iterable[str], mer
     if told is not None and end != told:
         raise CorruptLogError(log, 0, 0, f"it ends at offset {end}, its group of segments at {told}", base)
     return end
+
+
+def _check_beside(disk: Disk, path: str, base: int, suffixes: Iterable[str]) -> None:
+    """CorruptLogError when `.swap` files are those of a segment that is gone: the one in place is the old one then."""
+    log, seal = (posixpath.join(path, file_name(base, suffix)) for suffix in (LOG, SEAL + SWAP))
+    told = sound_seal(disk, seal) if SEAL in suffixes else None
+    if told is None or not disk.exists(log):
+        return
+    with closing(disk.open(log)) as file:
+        size = file.size()
+    if size != told.length:
+        raise CorruptLogError(log + SWAP, 0, told.length, "it is missing; a compaction was interrupted", base)
 
 
 def _with(names: list[str], ending: str) -> dict[int, list[str]]:

@@ -8,23 +8,23 @@ from functools import partial
 from typing import NamedTuple
 
 from duramen.errors import StorageError
-from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_from_text, topic_id_text
+from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_text
 from duramen.ports import Disk
 from duramen.storage.checkpoints import (
     CLEAN_SHUTDOWN,
     PARTITION_METADATA,
     DirectoryCheckpoint,
-    decode_partition_metadata,
     encode_partition_metadata,
+    is_damaged_id,
     parse_partition_name,
-    read_file,
+    read_topic_id,
     replace_file,
 )
 from duramen.storage.journal_reader import JournalContents
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.segment import log_name, parse_base
 from duramen.storage.together import Together
-from duramen.storage.vouching import journaled_ids
+from duramen.storage.vouching import journaled_ids, kept_ids, known_ids
 
 NO_ID = (
     f"{PARTITION_METADATA} is missing or damaged, so the topic's id is not known; "
@@ -94,21 +94,25 @@ def identified(
     """
     known = []
     made: dict[TopicPartition, TopicId] | None = None
-    told = set(checkpoint.logs if checkpoint is not None else ())
+    told: set[TopicId] = set()
     for partition in found:
-        if partition.topic_id != NO_TOPIC_ID and (clean or partition.key in told):
+        if partition.topic_id != NO_TOPIC_ID and (
+            clean or (checkpoint is not None and partition.key in checkpoint.logs)
+        ):
             known.append(partition)
             continue
         if made is None:
-            made = journaled_ids(disk, path, contents)
-            told |= {(entry[2], entry[3]) for entry in contents.entries}
-        if partition.topic_id != NO_TOPIC_ID and (partition.key in told or partition.tp not in made):
+            made, told = journaled_ids(disk, path, contents), known_ids(disk, path, checkpoint, contents.entries)
+        wanted = made.get(partition.tp)
+        if partition.topic_id != NO_TOPIC_ID and (
+            wanted is None or not is_damaged_id(partition.topic_id, wanted, told)
+        ):
             known.append(partition)
-        elif partition.tp in made:
+        elif wanted is not None:
             metadata = posixpath.join(partition.path, PARTITION_METADATA)
-            replace_file(disk, metadata, encode_partition_metadata(topic_id_text(made[partition.tp])))
+            replace_file(disk, metadata, encode_partition_metadata(topic_id_text(wanted)))
             damage.append(f"{metadata}: it was missing or damaged; it was made again")
-            known.append(partition._replace(topic_id=made[partition.tp]))
+            known.append(partition._replace(topic_id=wanted))
         elif clean and partition.vacant:
             damage.append(f"{partition.path}: nothing is in it, and no log is known by its name")
         elif not clean and all(_is_empty(disk, partition.path, base) for base in bases_in(disk, partition.path)):
@@ -118,38 +122,61 @@ def identified(
     return known
 
 
-def refused_homes(disk: Disk, path: str, journal: JournalContents, ids: Mapping[TopicPartition, TopicId]) -> list[str]:
-    """Partition directories for whose sake the next start refuses, since nobody knows their topic's id. OSError.
+def refuse_foreign(
+    disk: Disk, path: str, found: list[Found], contents: JournalContents, ids: Mapping[TopicPartition, TopicId]
+) -> None:
+    """StorageError for the directory of another topic in a partition's place: it would be cut by that one's journal.
 
-    ids: by our last checkpoint. The journal is open.
+    ids: by our last checkpoint. OSError.
+    """
+    made: dict[TopicPartition, TopicId] | None = None
+    for partition in found:
+        if ids.get(partition.tp) == partition.topic_id:
+            continue
+        if made is None:
+            made = journaled_ids(disk, path, contents)
+        wanted = made.get(partition.tp, ids.get(partition.tp))
+        if wanted not in (None, partition.topic_id):
+            raise StorageError(f"{partition.path}: {_foreign(partition.topic_id, wanted)}")
+
+
+def _foreign(found: TopicId, wanted: TopicId) -> str:
+    return (
+        f"its {PARTITION_METADATA} names topic id {topic_id_text(found)}, "
+        f"but topic id {topic_id_text(wanted)} was here: another topic's directory, or file, is in its place. "
+        "Put it back; where only that file is wrong, remove it, "
+        "and the next start makes it again"
+    )
+
+
+def refused_homes(
+    disk: Disk, path: str, journal: JournalContents, checkpoint: DirectoryCheckpoint | None
+) -> dict[str, str]:
+    """Partition directories for whose sake the next start refuses, and why: nobody knows their topic's id, or they
+    are another topic's. checkpoint: what the next start goes by. The journal is open. OSError.
     """
     clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
-    known = {*ids, *journaled_ids(disk, path, journal)}
-    refused = []
+    known = {**kept_ids(disk, path, checkpoint, journal), **journaled_ids(disk, path, journal)}
+    told = known_ids(disk, path, checkpoint, journal.entries)
+    refused = {}
     for name in disk.list_directory(path):
         tp, home = parse_partition_name(name), posixpath.join(path, name)
-        if tp is None or tp in known:
+        if tp is None:
             continue
         try:
-            is_known = read_topic_id(disk, home) != NO_TOPIC_ID
+            found = read_topic_id(disk, home)
             names = disk.list_directory(home)
         except NotADirectoryError:
             continue
-        if not is_known and (names if clean else any(not _is_empty(disk, home, base) for base in bases_in(disk, home))):
-            refused.append(home)
+        wanted = known.get(tp)
+        if wanted is not None:
+            if found != wanted and not is_damaged_id(found, wanted, told):
+                refused[home] = _foreign(found, wanted)
+        elif found == NO_TOPIC_ID and (
+            names if clean else any(not _is_empty(disk, home, base) for base in bases_in(disk, home))
+        ):
+            refused[home] = NO_ID
     return refused
-
-
-def read_topic_id(disk: Disk, directory: str) -> TopicId:
-    """The topic id in a partition directory's metadata file; NO_TOPIC_ID when that is missing or damaged."""
-    content = read_file(disk, posixpath.join(directory, PARTITION_METADATA))
-    text = decode_partition_metadata(content) if content is not None else None
-    if text is None:
-        return NO_TOPIC_ID
-    try:
-        return topic_id_from_text(text)
-    except ValueError:
-        return NO_TOPIC_ID
 
 
 def _is_empty(disk: Disk, path: str, base: int) -> bool:

@@ -13,11 +13,10 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
-from duramen.errors import StorageError
-from duramen.model import TopicId, TopicPartition, topic_id_from_text, topic_id_text
+from duramen.errors import CorruptLogError, StorageError
+from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_text
 from duramen.ports import Disk
 from duramen.storage import kinds
 from duramen.storage.checkpoints import (
@@ -34,18 +33,20 @@ from duramen.storage.checkpoints import (
     MetaProperties,
     decode_meta,
     decode_offsets,
-    decode_partition_metadata,
     encode_epochs,
     encode_meta,
     encode_offsets,
     encode_partition_metadata,
+    is_damaged_id,
     parse_partition_name,
     read_checkpoint,
     read_epochs,
     read_file,
+    read_topic_id,
     remove_file,
     replace_file,
 )
+from duramen.storage.journal_format import part_name
 from duramen.storage.journal_reader import JournalContents, JournalEntry, read_journal
 from duramen.storage.own_files import decode_lines, encode_lines
 from duramen.storage.recovery_plan import LogKey
@@ -112,6 +113,31 @@ def is_outdated(disk: Disk, path: str, checkpoint: DirectoryCheckpoint, journal:
     if vouched is not None and vouched.generation < journal.generation:
         newest = max(newest, (vouched.generation, vouched.lsn))
     return (checkpoint.generation, checkpoint.checkpoint_lsn) < newest
+
+
+def held_journal(disk: Disk, path: str, hold: int = 0) -> JournalContents:
+    """As `read_journal`; damaged, too, where it is not the one that goes with the checkpoint beside it. OSError.
+
+    After a clean stop nothing is in it. Else it has the checkpoint's generation or a later one, or the checkpoint is
+    what a start wrote before it began the next journal: then that goes on with the entry at which this one ends. The
+    first start of all has nothing but a checkpoint without logs then.
+    """
+    contents = read_journal(disk, path, hold)
+    checkpoint = read_checkpoint(disk, path)
+    is_clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
+    if checkpoint is None or is_clean or contents.damage is not None or checkpoint.generation <= contents.generation:
+        return contents
+    is_next = (checkpoint.generation, checkpoint.checkpoint_lsn) == (contents.generation + 1, contents.next_lsn)
+    if is_next and (contents.generation >= 0 or not any(map(parse_partition_name, disk.list_directory(path)))):
+        return contents
+    what = "it is missing" if not contents.names else f"it is missing; {contents.names[0]} is an earlier one's"
+    contents.generation, contents.next_lsn = checkpoint.generation, checkpoint.checkpoint_lsn
+    contents.checkpoint_lsn, contents.durable_lsn = contents.next_lsn, contents.next_lsn - 1
+    contents.entries, contents.torn_entries, contents.empty = [], 0, False
+    contents.foreign = set(range(len(contents.names)))
+    contents.gone, contents.missing = True, "the journal is missing"
+    contents.damage = CorruptLogError(posixpath.join(path, part_name(contents.generation, 0)), 0, 0, what)
+    return contents
 
 
 def checkpoint_of_stop(disk: Disk, path: str) -> DirectoryCheckpoint | None:
@@ -245,7 +271,7 @@ def restore(
     disk: Disk,
     path: str,
     checkpoint: DirectoryCheckpoint | None,
-    entries: Iterable[JournalEntry],
+    entries: Sequence[JournalEntry],
     damage: list[str],
     *,
     clean: bool,
@@ -274,7 +300,7 @@ class Restored(NamedTuple):
 
 
 def to_restore(
-    disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, entries: Iterable[JournalEntry], *, clean: bool
+    disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, entries: Sequence[JournalEntry], *, clean: bool
 ) -> Iterator[Restored]:
     """Kafka's text files that differ from what our checkpoint, which is to be believed, vouches for. OSError."""
     if checkpoint is None:
@@ -285,6 +311,7 @@ def to_restore(
         yield from _offsets(disk, path, RECOVERY_POINT, {p.tp: p.recovery_point for p in points})
     created: set[LogKey] = set()
     deleted = set(deleted_here(disk, path))
+    known: set[TopicId] | None = None
     for entry in entries:
         if entry.kind == kinds.CREATE:
             created.add((entry.topic_id, entry.partition))
@@ -294,11 +321,11 @@ def to_restore(
         home = posixpath.join(path, str(checkpoint.logs[key].tp))
         if key in deleted or not disk.exists(home):
             continue
-        content = read_file(disk, posixpath.join(home, PARTITION_METADATA))
-        found = None if content is None else decode_partition_metadata(content)
-        if found != topic_id_text(key[0]):
-            if any(topic_id_text(topic_id) == found and partition == key[1] for topic_id, partition in created):
-                continue  # the directory belongs to a newer topic of that name
+        found = read_topic_id(disk, home)
+        if found != key[0]:
+            known = known_ids(disk, path, checkpoint, entries) if known is None else known
+            if (found, key[1]) in created or not is_damaged_id(found, key[0], known):
+                continue  # the directory belongs to a newer topic of that name, or is another's: then the start refuses
             content = encode_partition_metadata(topic_id_text(key[0]))
             yield Restored(posixpath.join(home, PARTITION_METADATA), content)
         yield from _epochs(disk, home, epochs, clean=clean)
@@ -308,11 +335,17 @@ def deleted_here(disk: Disk, path: str) -> Iterator[LogKey]:
     """The partitions that have a `-delete` directory: what has their name is a newer topic's, journaled or not."""
     for name in disk.list_directory(path):
         tp = parse_partition_name(name.rpartition(".")[0]) if name.endswith(DELETE_SUFFIX) else None
-        content = None if tp is None else read_file(disk, posixpath.join(path, name, PARTITION_METADATA))
-        text = None if content is None else decode_partition_metadata(content)
-        if tp is not None and text is not None:
-            with suppress(ValueError):
-                yield topic_id_from_text(text), tp.partition
+        topic_id = NO_TOPIC_ID if tp is None else read_topic_id(disk, posixpath.join(path, name))
+        if tp is not None and topic_id != NO_TOPIC_ID:
+            yield topic_id, tp.partition
+
+
+def known_ids(
+    disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, entries: Iterable[JournalEntry]
+) -> set[TopicId]:
+    """Topics that there are, or were, by whoever knows some. OSError."""
+    logs = () if checkpoint is None else checkpoint.logs
+    return {key[0] for key in (*logs, *deleted_here(disk, path))} | {entry[2] for entry in entries}
 
 
 def vouched_alone(disk: Disk, path: str, journal: JournalContents) -> Vouched | None:

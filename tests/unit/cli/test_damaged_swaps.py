@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
+import click
 import pytest
 from repair_world import findings, scribble
 from test_lost_directories import cut_short, repaired
@@ -16,8 +18,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 
 from test_cleaner import Bench, Compacted
 
+from duramen.cli import repair as repair_command
 from duramen.cli.repair import survey_directory
 from duramen.sim.disk import CrashDisk, NodeDied
+from duramen.storage.checkpoints import replace_file
 from duramen.storage.log import Log
 from duramen.storage.losses import losses
 from duramen.wire.batch import batches, records
@@ -188,6 +192,34 @@ def test_it_is_put_in_place_and_repaired(passes: int, step: str, harm: str, stop
     assert len(left) > 30 or (harm, step) == ("shortened", "before the last")  # told, all of it
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("step", ["stage", "remove_replaced", "seal"])
+@pytest.mark.parametrize("passes", [1, 2])
+def test_where_it_is_gone_its_side_files_do_not_come_over_the_old_segment(
+    passes: int, step: str, stopped: bool
+) -> None:
+    """Its seal came over the sound old one: a repair dropped that, too, up to 61 records, and had not said so."""
+    disk = interrupted(step, passes)
+    whole = restarted(disk.copy(Random(1)))
+    old = disk.contents()[SWAP.removesuffix(".swap")]
+    disk.remove(SWAP)
+    disk.sync_directory(HOME)
+    if stopped:
+        directory = bench_of(disk).open()
+        assert len(directory.offline) == 1
+        directory.close(clean=True)
+    assert [finding for finding in findings(disk) if finding.kind == "damage"]
+    before = survey_directory(disk, "/data")
+    foretold = {n for a in before.actions if a.kind == "dropped" for n in range(a.first_offset, a.last_offset + 1)}
+    repaired(disk, int(bool(foretold)))
+    assert told_lost(disk) == foretold
+    assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
+    assert disk.contents()[SWAP.removesuffix(".swap")].startswith(old)
+    left = restarted(disk)
+    assert {offset: key for offset, key in whole.items() if offset not in foretold}.items() <= left.items()
+    assert bool(foretold) == (step != "stage")
+
+
 @pytest.mark.parametrize("harm", ["flipped", "scribbled"])
 @pytest.mark.parametrize("step", ["remove_replaced", "before the last"])
 def test_nothing_more_is_lost_behind_a_power_cut_in_any_call(step: str, harm: str) -> None:
@@ -238,3 +270,36 @@ def test_what_compaction_made_reaches_as_far_as_what_it_replaced(passes: int, st
     assert lost
     left = restarted(disk)
     assert {offset: key for offset, key in whole.items() if offset not in lost}.items() <= left.items()
+
+
+@pytest.mark.parametrize("agreed", [True, False])
+def test_repair_asks_again_before_it_drops_more_than_it_said(agreed: bool) -> None:
+    """What the recovery shows may be more than what could be seen in front of it."""
+    disk = interrupted("remove_replaced")
+    asked: list[str] = []
+
+    def confirm(question: str, yes: bool, **words: str) -> None:
+        asked.append(question)
+        if len(asked) == 2 and not agreed:
+            raise click.ClickException(words["otherwise"])
+
+    def recovered(disk: CrashDisk, path: str) -> None:
+        settled(disk, path)
+        content = disk.contents()[SWAP.removesuffix(".swap")]
+        replace_file(disk, SWAP.removesuffix(".swap"), content[: len(content) // 2])
+
+    settled = repair_command._recover
+    scribble(disk, "/data/compacted-0/leader-epoch-checkpoint", 0, 3)  # something has to be done in the first place
+    flipped(disk)
+    with (
+        patch.object(repair_command, "RealDisk", lambda: disk),
+        patch.object(repair_command, "confirm", confirm),
+        patch.object(repair_command, "_recover", recovered),
+    ):
+        if agreed:
+            assert repair_command.command.callback("/data", None, None, False, False, False, True) == 1
+        else:
+            with pytest.raises(click.ClickException, match="nothing was dropped"):
+                repair_command.command.callback("/data", None, None, False, False, False, True)
+    assert ["more to drop" in each for each in asked] == [False, True]
+    assert bool(losses(disk, "/data")) == agreed

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from tests.unit.server.broker_world import InProcess
 
+from duramen.cli import repair as repair_command
 from duramen.cli.inspection import verify_partition
 from duramen.cli.repair import apply, survey_directory
 from duramen.errors import CorruptLogError, StorageError
@@ -16,8 +18,11 @@ from duramen.machines.metadata import MetadataImage
 from duramen.machines.metadata.application import Application
 from duramen.machines.metadata.codec import decode
 from duramen.machines.metadata.snapshot import content
+from duramen.model import METADATA_TOPIC_ID
 from duramen.partition.snapshots import encode
 from duramen.sim.disk import CrashDisk, PowerCut
+from duramen.storage import kinds
+from duramen.storage.journal_format import ENTRY_START, HEADER_BLOCK, decode_entry, decode_part_header
 from duramen.storage.snapshot_files import SnapshotId, parse_snapshot_name, read_snapshot
 from duramen.wire.messages import API
 from duramen.wire.records import metadata as schema
@@ -393,3 +398,38 @@ def test_a_node_starts_whose_metadata_log_was_repaired_at_its_end() -> None:
     assert line.produce("kept", b"more").error_code == 0
     line.create_topic("another")
     assert line.produce("another", b"value").error_code == 0
+
+
+def damage_newest_entry(disk: CrashDisk) -> None:
+    """A bit of what the journal has of the metadata log's last record."""
+    found = []
+    for path, data in disk.contents().items():
+        header = decode_part_header(data[:HEADER_BLOCK]) if path.endswith(".part") else None
+        at = data.find(ENTRY_START, HEADER_BLOCK) if header is not None else -1
+        while at >= 0 and header is not None:
+            entry = decode_entry(memoryview(data), at, header.seed)
+            if entry is not None and entry.kind == kinds.BATCH and entry.topic_id == METADATA_TOPIC_ID:
+                found.append((entry.lsn, path, at))
+            at = data.find(ENTRY_START, at + 1)
+    _, path, at = max(found)
+    disk.damage(path, at + 100, 0x04)
+
+
+def test_where_the_journal_is_forgone_the_log_ends_where_its_snapshot_does() -> None:
+    """Power is cut between a snapshot and the next checkpoint: the log ended before it, and no start went on."""
+    server = InProcess(metadata_log_max_record_bytes_between_snapshots="200")
+    server.connect().create_topic("early")
+    server.pass_ms(90_000)
+    for name in ("one", "two", "three"):
+        server.connect().create_topic(name)
+    server.pass_ms(1000)
+    disk, ids = server.disk, topics(server)
+    newest = snapshots(disk)[-1].offset
+    disk.power_cut()
+    disk.power_on()
+    damage_newest_entry(disk)
+    with patch.object(repair_command, "RealDisk", lambda: disk):
+        assert repair_command.command.callback("/data", None, None, True, False, True, True) == 1  # type: ignore[misc]
+    server = restarted(disk)
+    assert server.broker.catalog.partition.log.end_offset >= newest
+    assert topics(server) == ids

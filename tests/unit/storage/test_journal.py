@@ -41,8 +41,7 @@ class FakeLog:
         self.topic_id = topic_id
         self.path = "/d/t-0"
         self.active = FakeSegment(disk, f"/d/t-0/{topic_id[:1].hex()}.log")
-        self.end_offset = 0
-        self.durable = 0
+        self.end_offset = self.durable = 0
         self.position = 0
         self.flushed: list[bytes] = []
 
@@ -503,6 +502,25 @@ def test_the_part_in_front_tells_that_the_newest_one_is_gone(entries: int, cut: 
     assert order[-2].rpartition("/")[2] in str(contents.damage)
     assert contents.damage.path == order[-1]
     assert "missing" in contents.missing
+
+
+def test_also_where_the_checkpoint_has_all_that_the_mark_in_front_speaks_of() -> None:
+    """Of the part's first group; what came behind it was cut off all the same."""
+    disk, journal, (_, path) = parts_in_use(5)
+    log, order = FakeLog(disk), [path, path]
+    while not order[-2].endswith("0000.part") or order[-1] == order[-2]:  # that one would be missed as the first
+        put(journal, log, batch(3000))
+        journal.recycle(journal.next_lsn)  # a checkpoint may have what waits for its group
+        group = journal.take_group()
+        assert group is not None
+        group.run()
+        journal.complete(group)
+        order.append(group.part.file.path)
+    put(journal, log, batch(100))
+    commit(journal)
+    assert read(disk).damage is None
+    disk.remove(order[-1])
+    assert read(disk).damage is not None
 
 
 def test_and_that_it_is_an_older_copy_of_itself() -> None:

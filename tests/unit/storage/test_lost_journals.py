@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from duramen.cli.findings import Finding
 from duramen.cli.inspection import verify_directory
+from duramen.cli.repair import survey_directory
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk
+from duramen.storage.checkpoints import replace_file
 from duramen.storage.forgoing import forgo_journal
 from duramen.storage.journal_format import HEADER_BLOCK
 from duramen.storage.journal_parts import PartMaker
 from duramen.storage.journal_reader import read_journal
 from duramen.storage.journal_salvage import survey_journal
+from duramen.storage.losses import losses
+from duramen.storage.vouching import held_journal
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 
@@ -59,6 +65,7 @@ def test_without_a_journal_nothing_sound_is_cut_behind_damage() -> None:
     for path in parts(disk):
         disk.remove(path)
     before = {path: data for path, data in disk.contents().items() if path.endswith(".log")}
+    assert "the journal is missing" in forgone(disk)
     directory = start(disk)
     assert directory.logs == {}
     (offline,) = directory.offline.values()
@@ -125,9 +132,13 @@ def cut_off(disk: CrashDisk, path: str, size: int) -> None:
     file.close()
 
 
+def findings(disk: CrashDisk) -> list[Finding]:
+    return verify_directory(disk, "/data", lambda size: None, decode=True).all_findings()
+
+
 def forgone(disk: CrashDisk) -> str:
     """Go on without the journal; what is told of it."""
-    contents = read_journal(disk, "/data")
+    contents = held_journal(disk, "/data")
     contents.close()
     (line, *_) = forgo_journal(disk, "/data", survey_journal(disk, "/data", contents), SeededEntropy())
     return str(line["what"])
@@ -175,20 +186,43 @@ def test_a_journal_without_its_first_part_is_no_empty_one() -> None:
     assert [len(read_all(log)) for log in start(disk).logs.values()] == [5]
 
 
-def test_a_start_says_that_the_journal_is_gone() -> None:
+@pytest.mark.parametrize("killed", [True, False])
+@pytest.mark.parametrize("left", ["nothing", "an earlier one", "one of the same generation"])
+@pytest.mark.parametrize("starts", [1, 2, 3])
+def test_a_start_without_the_journal_of_its_checkpoint_is_refused(starts: int, left: str, killed: bool) -> None:
+    """It served, said so once, and gave the offsets of what was acknowledged in it to other records. An earlier
+    generation's from a backup was believed: a kill lost what the segments still had."""
     disk, directory, log = one_log()
     fill(directory, log, 5)
+    backup = {path: disk.contents()[path] for path in parts(disk)}
+    for _ in range(starts):
+        disk.kill()
+        disk.power_on()
+        directory = start(disk)
+        (log,) = directory.logs.values()
+        fill(directory, log, 5)
     checkpoint(directory)
     fill(directory, log, 1)
-    disk.power_cut()
+    disk.kill() if killed else disk.power_cut()
     disk.power_on()
-    for path in parts(disk):
-        disk.remove(path)
-    found = verify_directory(disk, "/data", lambda size: None, decode=True).all_findings()
-    assert [finding.path for finding in found if "the journal is missing" in finding.what] == ["/data"]
+    (part,) = parts(disk)
+    disk.remove(part)
+    if left != "nothing":
+        for path, content in backup.items():
+            replace_file(disk, path if left == "an earlier one" else part, content)
+    (found,) = [each for each in findings(disk) if each.kind == "damage"]
+    assert found.path == part
+    for _ in range(2):
+        with pytest.raises(CorruptLogError, match=f"{re.escape(part)}: .*look for a copy .*--journal"):
+            start(disk)
+        disk.end_process()
+    assert "missing" in forgone(disk)
+    (lost,) = losses(disk, "/data")
+    assert lost["partition"] == "(journal)"
     directory = start(disk)
-    (told,) = directory.recovery.damage
-    assert told.startswith("/data: the journal is missing")
+    (log,) = directory.logs.values()
+    assert len(read_all(log)) == 5 + 5 * starts + int(killed)
+    assert min(parts(disk)) > part
     directory.close(clean=True)
     assert start(disk).recovery.damage == []
 
@@ -291,3 +325,26 @@ def test_two_parts_that_changed_places_are_read_all_the_same() -> None:
     contents.close()
     assert contents.damage is not None
     assert [entry.lsn for entry in contents.entries] == [entry.lsn for entry in whole.entries]
+
+
+def test_an_earlier_stop_of_ours_does_not_outdate_the_journal() -> None:
+    """It was called Kafka's, with the advice to remove the journal; verify and repair believed it."""
+    disk, directory, log = one_log()
+    directory.close(clean=True)
+    stop = disk.contents()["/data/.kafka_cleanshutdown"]
+    directory = start(disk)
+    (log,) = directory.logs.values()
+    fill(directory, log, 3)
+    disk.kill()
+    disk.power_on()
+    replace_file(disk, "/data/.kafka_cleanshutdown", stop)
+    what = "/data/.kafka_cleanshutdown is that of an earlier stop of ours.*remove that file"
+    (found,) = [each for each in findings(disk) if each.path in what]
+    assert found.kind == "damage"
+    for look in (partial(survey_directory, disk, "/data"), partial(start, disk)):
+        with pytest.raises(StorageError, match=what):
+            look()
+        disk.end_process()
+    disk.remove("/data/.kafka_cleanshutdown")
+    (log,) = start(disk).logs.values()
+    assert len(read_all(log)) == 3

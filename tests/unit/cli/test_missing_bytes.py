@@ -1,0 +1,103 @@
+"""Batches gone from the middle of an active segment, where its end offset is what it was; and files that rightly go."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from random import Random
+from unittest.mock import patch
+
+import pytest
+from repair_world import fill as filled
+from repair_world import findings
+
+from duramen.cli import repair as repair_command
+from duramen.cli.repair import survey_directory
+from duramen.sim.disk import CrashDisk
+from duramen.storage.checkpoints import replace_file
+from duramen.storage.losses import losses
+from duramen.storage.repairing import DROPPED
+from duramen.wire.batch import batches
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
+
+from storage_workload import FIRST, checkpoint, commit, fill, housekeep, one_log, read_all, start
+
+HOME = "/data/first-0"
+SEGMENT = f"{HOME}/{0:020d}.log"
+
+
+def without_a_batch(disk: CrashDisk, number: int) -> None:
+    """And nothing is sealed of the segment."""
+    content = disk.contents()[SEGMENT]
+    found = [at for at, _ in batches(memoryview(content))]
+    replace_file(disk, SEGMENT, content[: found[number]] + content[found[number + 1] :])
+    disk.remove(f"{HOME}/{0:020d}.sealing")
+    disk.sync_directory(HOME)
+
+
+def repaired(disk: CrashDisk) -> int:
+    with patch.object(repair_command, "RealDisk", lambda: disk):
+        code: int = repair_command.command.callback("/data", None, None, False, False, True, True)  # type: ignore[misc]
+    return code
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_fewer_bytes_with_the_same_end_are_told_and_there_is_a_way_back(clean: bool) -> None:
+    """Verify and repair looked at offsets alone and found nothing; each start left the log offline, or served it."""
+    disk, directory, log = one_log()
+    fill(directory, log, 6)
+    checkpoint(directory)
+    if clean:
+        directory.close(clean=True)
+    else:
+        disk.kill()
+        disk.power_on()
+    without_a_batch(disk, 2)
+    told = [each for each in findings(disk) if each.kind == "damage"]
+    assert ["batches are missing" in each.what for each in told] == [True]
+    assert [each.kind for each in survey_directory(disk, "/data").actions if each.kind == DROPPED] == [DROPPED]
+    begun = start(disk.copy(Random(1)))
+    assert [SEGMENT in str(left.error) for left in begun.offline.values()] == [True]
+    assert repaired(disk) == 1
+    (loss,) = losses(disk, "/data")
+    assert "nobody knows which" in str(loss["what"])
+    assert [each for each in findings(disk) if each.kind == "damage"] == []
+    (log,) = start(disk).logs.values()
+    assert (log.end_offset, sorted(read_all(log))) == (6, [0, 1, 3, 4, 5])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_files_below_a_journaled_log_start_may_be_gone(seed: int) -> None:
+    """Power fails while DeleteRecords takes them: verify told damage, a dry run that they were lost."""
+    disk = CrashDisk(Random(seed), torn=True)
+    directory = start(disk)
+    log, segments = filled(directory, FIRST, b"")
+    log.advance_start(segments[3][2])
+    commit(directory)
+    commit(directory)
+    for now in (10_000_000, 20_000_000):
+        housekeep(directory, now)
+    disk.power_cut()
+    disk.power_on()
+    assert [each for each in findings(disk) if each.kind == "damage"] == []
+    assert [each for each in survey_directory(disk, "/data").actions if each.kind == DROPPED] == []
+    (log,) = start(disk).logs.values()
+    assert log.start_offset == segments[3][2]
+
+
+def test_a_line_of_the_list_of_losses_that_cannot_be_read_is_told() -> None:
+    """A flipped bit in the name of one of its fields ended every command, and the start, with a KeyError."""
+    disk, directory, log = one_log()
+    fill(directory, log, 6)
+    directory.close(clean=True)
+    without_a_batch(disk, 2)
+    assert repaired(disk) == 1
+    path = "/data/duramen-lost/losses"
+    whole = disk.contents()[path]
+    for harmed in (whole.replace(b"first_offset", b"first_offsev"), whole.replace(b"-1", b'"1', 1), b"[]\n"):
+        replace_file(disk, path, harmed)
+        (found,) = [each for each in findings(disk) if each.kind == "damage"]
+        assert (found.path, found.what[:1]) == (path, "1")
+        assert survey_directory(disk, "/data").actions == []
+        assert len(start(disk.copy(Random(1))).logs) == 1
