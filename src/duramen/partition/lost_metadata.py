@@ -225,10 +225,14 @@ class LostMetadata:
         for topic_id, tp, epoch in self._epochs() if self.found else ():
             logs.setdefault(topic_id, {})[tp] = epoch
         lost = []
+        # One that has nothing left here was deleted, or somebody has moved its directories away as `_remedy` says.
+        here = {topic_id for directory in self._store.directories for topic_id, _ in directory.logs}
+        for directory in self._store.directories:
+            here |= {left.topic_id for left in directory.offline.values() if not left.absent}
         for topic_id, partitions in logs.items():
             topic = machine.image.topic_by_id(topic_id)
             name, count = max((tp.topic, tp.partition + 1) for tp in partitions)
-            if name == METADATA_TOPIC or topic_id in self._removed:
+            if name == METADATA_TOPIC or topic_id in self._removed or topic_id not in here:
                 continue
             if topic is None or len(topic.partitions) < count:
                 epochs = (max(partitions.get(TopicPartition(name, index), 0), least_epoch) for index in range(count))

@@ -124,6 +124,9 @@ class DirectoryLogs:
                 raise
             self._checkpointer.points[key_of(log)] = point_of(log)
             self.logs[key_of(log)] = log
+        names = {log.tp for log in job.logs}
+        for key in [key for key, left in self.offline.items() if left.absent and left.tp in names]:
+            del self.offline[key]  # Kafka's files have one log of a name
         return job.logs
 
     def delete_log(self, log: Log) -> str:

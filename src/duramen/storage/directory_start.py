@@ -162,7 +162,7 @@ def prepare(
         _refuse(path, clean, contents, checkpoint, found)
         found = identified(disk, path, found, contents, state.leftovers, damage, checkpoint, clean=state.clean)
         if not forgo:
-            refuse_foreign(disk, path, found, contents, ids)
+            refuse_foreign(disk, path, found, contents, ids, checkpoint)
         _check_names(disk, path, checkpoint, found, contents)
         deleted = _leftovers(disk, path, state.leftovers)
         gone = deleted | {(each.topic_id, each.partition) for each in contents.entries if each.kind == kinds.DELETE}

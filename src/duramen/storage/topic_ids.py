@@ -24,7 +24,7 @@ from duramen.storage.journal_reader import JournalContents
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.segment import log_name, parse_base
 from duramen.storage.together import Together
-from duramen.storage.vouching import journaled_ids, kept_ids, known_ids
+from duramen.storage.vouching import deleted_since, journaled_ids, kept_ids, known_ids
 
 NO_ID = (
     f"{PARTITION_METADATA} is missing or damaged, so the topic's id is not known; "
@@ -123,21 +123,35 @@ def identified(
 
 
 def refuse_foreign(
-    disk: Disk, path: str, found: list[Found], contents: JournalContents, ids: Mapping[TopicPartition, TopicId]
+    disk: Disk,
+    path: str,
+    found: list[Found],
+    contents: JournalContents,
+    ids: Mapping[TopicPartition, TopicId],
+    checkpoint: DirectoryCheckpoint | None,
 ) -> None:
     """StorageError for the directory of another topic in a partition's place: it would be cut by that one's journal.
 
     ids: by our last checkpoint. OSError.
     """
     made: dict[TopicPartition, TopicId] | None = None
+    gone: set[LogKey] = set()
     for partition in found:
         if ids.get(partition.tp) == partition.topic_id:
             continue
         if made is None:
-            made = journaled_ids(disk, path, contents)
+            made, gone = journaled_ids(disk, path, contents), deleted_since(contents)
+        if partition.key not in gone and _is_there(checkpoint, partition.key, partition.tp):
+            continue
         wanted = made.get(partition.tp, ids.get(partition.tp))
         if wanted not in (None, partition.topic_id):
             raise StorageError(f"{partition.path}: {_foreign(partition.topic_id, wanted)}")
+
+
+def _is_there(checkpoint: DirectoryCheckpoint | None, key: LogKey, tp: TopicPartition) -> bool:
+    """Whether the checkpoint knows the log by that name. It may know another one, too, whose directory is gone."""
+    point = None if checkpoint is None else checkpoint.logs.get(key)
+    return point is not None and point.tp == tp
 
 
 def _foreign(found: TopicId, wanted: TopicId) -> str:
@@ -157,7 +171,7 @@ def refused_homes(
     """
     clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
     known = {**kept_ids(disk, path, checkpoint, journal), **journaled_ids(disk, path, journal)}
-    told = known_ids(disk, path, checkpoint, journal.entries)
+    told, gone = known_ids(disk, path, checkpoint, journal.entries), deleted_since(journal)
     refused = {}
     for name in disk.list_directory(path):
         tp, home = parse_partition_name(name), posixpath.join(path, name)
@@ -170,7 +184,9 @@ def refused_homes(
             continue
         wanted = known.get(tp)
         if wanted is not None:
-            if found != wanted and not is_damaged_id(found, wanted, told):
+            key = found, tp.partition
+            is_there = found == wanted or (key not in gone and _is_there(checkpoint, key, tp))
+            if not (is_there or is_damaged_id(found, wanted, told)):
                 refused[home] = _foreign(found, wanted)
         elif found == NO_TOPIC_ID and (
             names if clean else any(not _is_empty(disk, home, base) for base in bases_in(disk, home))

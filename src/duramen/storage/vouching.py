@@ -340,6 +340,11 @@ def deleted_here(disk: Disk, path: str) -> Iterator[LogKey]:
             yield topic_id, tp.partition
 
 
+def deleted_since(journal: JournalContents) -> set[LogKey]:
+    """The partitions whose deletion is journaled behind the last checkpoint."""
+    return {(entry.topic_id, entry.partition) for entry in journal.entries if entry.kind == kinds.DELETE}
+
+
 def known_ids(
     disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, entries: Iterable[JournalEntry]
 ) -> set[TopicId]:
@@ -368,10 +373,11 @@ def kept_ids(
 
     checkpoint: None where it is lost or not to be believed.
     """
-    gone = set(deleted_here(disk, path))  # what has their names is being made, and has no id yet
-    gone |= {(entry.topic_id, entry.partition) for entry in journal.entries if entry.kind == kinds.DELETE}
+    gone = deleted_since(journal) | set(deleted_here(disk, path))  # what has their names is being made
     if checkpoint is not None:
-        return {point.tp: key[0] for key, point in checkpoint.logs.items() if key not in gone}
+        logs = [(key, point.tp) for key, point in checkpoint.logs.items() if key not in gone]
+        logs.sort(key=lambda each: each[0] in checkpoint.epochs)  # of two of one name the one that was served counts
+        return {tp: key[0] for key, tp in logs}
     vouched = vouched_alone(disk, path, journal)
     return {} if vouched is None else {tp: key[0] for key, tp in vouched.logs.items() if key not in gone}
 

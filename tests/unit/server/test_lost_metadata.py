@@ -406,3 +406,30 @@ def test_where_deletion_and_creation_are_lost_both_topics_stay_until_somebody_de
 
 def offline(server: InProcess) -> list[tuple[str, dict[str, Any]]]:
     return [(event, fields) for event, fields in server.events if event == "partition-offline"]
+
+
+def test_the_other_way_out_is_to_move_the_new_ones_directories_away() -> None:
+    """Told as a remedy; the checkpoint still knew of them, and the topic was refused at each start all the same."""
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t")
+    line.produce("t", b"old")
+    delete(line, "t")
+    line.create_topic("t")
+    line.produce("t", b"new", b"newer")
+    wanted = server.broker.image.topic_id("t") or b""
+    disk = stopped(server)
+
+    def is_lost(kind: str, message: Any) -> bool:
+        return kind == "RemoveTopicRecord" or (kind == "TopicRecord" and message.topic_id == wanted)
+
+    assert without(disk, is_lost) == 2
+    disk = stopped(InProcess(disk))
+    disk.rename("/data/t-0", "/elsewhere")
+    disk.sync_directory("/data")
+    for offset in range(2):
+        server = InProcess(disk)
+        assert server.broker.image.topic_id("t") != wanted
+        assert [fields["topic"] for event, fields in server.events if event == "log-of-unknown-topic"] == []
+        assert put(server.connect(), 0, b"x") == (0, offset)
+        disk = stopped(server)
