@@ -28,6 +28,7 @@ from duramen.storage.checkpoints import (
     decode_cleaned,
     decode_partition_metadata,
     parse_partition_name,
+    partition_names,
     read_checkpoint,
     read_epochs,
     read_file,
@@ -100,7 +101,7 @@ def verify_directory(
         cleaned = read_file(disk, posixpath.join(path, CLEANED))
         if cleaned is not None and decode_cleaned(cleaned) is None:
             report.findings.append(Finding("index", posixpath.join(path, CLEANED), 0, 0, -1, "it cannot be read"))
-        for name in disk.list_directory(path):
+        for name in partition_names(disk, path, known.ids):
             tp = parse_partition_name(name)
             if tp is not None and only in (None, name):
                 inside = posixpath.join(path, name)
@@ -123,8 +124,7 @@ def verify_directory(
                 report.partitions.append(partition)
         if clean:
             _verify_ends(report, known, known.ends, "it went up to {} at the last clean stop", only)
-        else:
-            _verify_ends(report, known, known.least_ends, "it was synced up to {}", only)
+        _verify_ends(report, known, known.least_ends, "it was synced up to {}", only)
         for partition in report.partitions:
             partition.readable = _readable(disk, path, partition, known.log(disk, path, partition.name))
         return report

@@ -75,7 +75,7 @@ class KnownLog(NamedTuple):
             position = self.point.position if self.point is not None and is_active else NO_END
             return NO_LIMIT if self.end_offset is None else Limit(position, self.end_offset)
         kept = self.foretold.plan.kept_to
-        if kept is None or base > kept.segment_base:
+        if kept is None or self.foretold.plan.is_least or base > kept.segment_base:
             return NO_LIMIT
         return Limit(NO_END if base < kept.segment_base else kept.position, kept.offset)
 
@@ -152,7 +152,7 @@ class KnownLogs(NamedTuple):
 
     def absent(self, disk: Disk, directory: str) -> list[str]:
         """Names of the partitions that must be there, and whose directories are gone. OSError."""
-        ends = self.ends if self.clean else self.least_ends
+        ends = {**self.least_ends, **self.ends} if self.clean else self.least_ends
         known = set() if self.checkpoint is None else {point.tp for point in self.checkpoint.logs.values()}
         return [
             str(tp)
@@ -195,11 +195,12 @@ def known_logs(disk: Disk, path: str, journal: JournalContents) -> KnownLogs:
     checkpoint = checkpoint_of_stop(disk, path)
     points = {} if checkpoint is None else {point.tp: point for point in checkpoint.logs.values()}
     ends: Mapping[TopicPartition, int] = {}
+    least_ends: Mapping[TopicPartition, int] = {}
     if checkpoint is not None:
-        ends = {tp: point.recovery_point for tp, point in points.items()}
+        ends = {tp: point.recovery_point for tp, point in points.items() if not point.is_least}
+        least_ends = {tp: point.recovery_point for tp, point in points.items() if point.is_least}
     elif clean:
         ends = read_offsets(disk, posixpath.join(path, RECOVERY_POINT))
-    least_ends: Mapping[TopicPartition, int] = {}
     foretold: Mapping[LogKey, Foretold] = {}
     named = Names()
     if not clean:  # then only its recovery tells the ends

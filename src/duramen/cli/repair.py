@@ -30,6 +30,7 @@ from duramen.storage.checkpoints import (
     encode_epochs,
     encode_partition_metadata,
     parse_partition_name,
+    partition_names,
     replace_file,
 )
 from duramen.storage.directory_start import refuse_earlier_stop, refuse_half_done
@@ -139,7 +140,7 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
         if only is None or (tp is not None and only in (tp, tp.topic)):
             raise StorageError(f"{home}: {why}")
     found = DirectoryRepair(path, recovers=not known.clean, checkpoint=known.checkpoint)
-    for name in [*disk.list_directory(path), *known.absent(disk, path)]:
+    for name in [*partition_names(disk, path, known.ids), *known.absent(disk, path)]:
         tp = parse_partition_name(name)
         if tp is None or (only is not None and only not in (tp, tp.topic)):
             continue

@@ -12,7 +12,7 @@ from duramen.storage.checkpoints import (
     read_file,
 )
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
-from duramen.storage.losses import is_harmed
+from duramen.storage.losses import is_left
 from duramen.storage.salvage import next_batch
 from duramen.storage.scan import NO_END, NO_LIMIT, scan
 from duramen.storage.seal import SEALING, read_growing, read_sides
@@ -217,7 +217,7 @@ class SegmentCheck:
         if not size < wanted < NO_END or self.damaged or (replaced is not None and replaced(size, report.next_offset)):
             return
         is_told = any(finding.kind == "damage" and finding.path == self.path for finding in self.findings)
-        if not (is_told or is_harmed(self.disk, posixpath.dirname(self.directory), self.path)):
+        if not (is_told or is_left(self.disk, self.path, size)):
             what = f"it had {wanted} bytes, it has {size}: batches are missing"
             self._find("damage", self.path, size, wanted, -1, what)
 

@@ -225,15 +225,17 @@ class LostMetadata:
         for topic_id, tp, epoch in self._epochs() if self.found else ():
             logs.setdefault(topic_id, {})[tp] = epoch
         lost = []
-        # One that has nothing left here was deleted, or somebody has moved its directories away as `_remedy` says.
         here = {topic_id for directory in self._store.directories for topic_id, _ in directory.logs}
         for directory in self._store.directories:
             here |= {left.topic_id for left in directory.offline.values() if not left.absent}
+        taken = {tp.topic for topic_id in here & logs.keys() for tp in logs[topic_id]} | machine.image.topics.keys()
         for topic_id, partitions in logs.items():
             topic = machine.image.topic_by_id(topic_id)
             name, count = max((tp.topic, tp.partition + 1) for tp in partitions)
-            if name == METADATA_TOPIC or topic_id in self._removed or topic_id not in here:
+            if name == METADATA_TOPIC or topic_id in self._removed:
                 continue
+            if topic is None and topic_id not in here and name in taken:
+                continue  # of two of one name this one's directories were moved away, as `_remedy` says
             if topic is None or len(topic.partitions) < count:
                 epochs = (max(partitions.get(TopicPartition(name, index), 0), least_epoch) for index in range(count))
                 missing = frozenset(range(count)) - {tp.partition for tp in partitions}

@@ -245,7 +245,8 @@ NO_EPOCHS, UNKNOWN = "-", "?"
 class LogPoint(NamedTuple):
     """What was on stable storage of one log: all below `recovery_point`, which lies at `position` of `segment_base`.
 
-    state: None when it is not known (after a cut, or in a checkpoint of an earlier version).
+    state: None when it is not known (after a cut, or in a checkpoint of an earlier version). is_least: the log was left
+    offline when nobody knew where it ends: it reaches so far at least, and its last segment has those bytes.
     """
 
     tp: TopicPartition
@@ -254,6 +255,7 @@ class LogPoint(NamedTuple):
     segment_base: int
     position: int
     state: ActiveState | None = None
+    is_least: bool = False
 
 
 class DirectoryCheckpoint(NamedTuple):
@@ -273,7 +275,8 @@ class DirectoryCheckpoint(NamedTuple):
 def encode_checkpoint(checkpoint: DirectoryCheckpoint) -> bytes:
     """Text lines, the last one with the CRC-32C of those before it.
 
-    Version 1 had no states, version 2 neither epochs nor segments.
+    Version 1 had no states, version 2 neither epochs nor segments. A position with a sign is that of an end that
+    `is_least`; versions before read it as any other.
     """
     lines = [f"duramen-checkpoint 3 {checkpoint.generation} {checkpoint.checkpoint_lsn} {len(checkpoint.logs)}"]
     for key, point in sorted(checkpoint.logs.items()):
@@ -282,7 +285,7 @@ def encode_checkpoint(checkpoint: DirectoryCheckpoint) -> bytes:
         segments = ",".join(map(str, checkpoint.segments.get(key, ()))) or UNKNOWN
         line = (
             f"{key[0].hex()} {point.tp.topic} {key[1]} {epochs} {segments} {point.start_offset} "
-            f"{point.recovery_point} {point.segment_base} {point.position}"
+            f"{point.recovery_point} {point.segment_base} {'+' * point.is_least}{point.position}"
         )
         lines.append(line if point.state is None else f"{line} {' '.join(map(str, point.state))}")
     return encode_lines(lines)
@@ -309,10 +312,10 @@ def decode_checkpoint(content: bytes) -> DirectoryCheckpoint | None:
                 epochs[key] = tuple((int(epoch), int(start)) for epoch, start in pairs)
             if bases != UNKNOWN:
                 segments[key] = tuple(map(int, bases.split(",")))
-        start, point, base, position, *state = map(int, rest)
-        logs[key] = LogPoint(
-            TopicPartition(topic, key[1]), start, point, base, position, ActiveState(*state) if state else None
-        )
+        start, point, base, position, *numbers = map(int, rest)
+        state = ActiveState(*numbers) if numbers else None
+        is_least = rest[3].startswith("+")
+        logs[key] = LogPoint(TopicPartition(topic, key[1]), start, point, base, position, state, is_least)
     return DirectoryCheckpoint(int(generation), int(lsn), logs, epochs, segments)
 
 
@@ -334,6 +337,21 @@ def decode_partition_metadata(content: bytes) -> str | None:
     """The topic id's text; None when the file is damaged."""
     values = dict(line.split(": ", 1) for line in content.decode("latin-1").splitlines() if ": " in line)
     return values.get("topic_id", "").strip() or None if values.get("version", "").strip() == "0" else None
+
+
+def partition_names(disk: Disk, path: str, known: Container[TopicPartition] = ()) -> list[str]:
+    """Names of the partition directories in a log directory; files may be among them. OSError.
+
+    known: by whoever else knows some. A topic's name may begin with a dot, and so do those of directories that are none
+    of ours, as `.Trash-1000`: of these only what is known, or has a metadata file, is a partition's.
+    """
+    found = []
+    for name in disk.list_directory(path):
+        tp = parse_partition_name(name)
+        is_hidden = name.startswith(".") and tp not in known
+        if tp is not None and not (is_hidden and not disk.exists(posixpath.join(path, name, PARTITION_METADATA))):
+            found.append(name)
+    return found
 
 
 def read_topic_id(disk: Disk, directory: str) -> TopicId:

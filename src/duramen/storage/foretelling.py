@@ -73,7 +73,7 @@ class Foretold(NamedTuple):
         size: the byte from which these offsets are missing. present: the segments that are there, by base offset.
         """
         plan = self.plan
-        between = [each for each in plan.writes if first <= each <= last]
+        between = [each for each, writes in plan.writes.items() if writes and first <= each <= last]
         if between:
             return all(map(plan.remakes, between))
         kept, following = plan.kept_to, last + 1

@@ -224,4 +224,4 @@ def point_of_files(disk: Disk, repair: Repair, point: LogPoint) -> LogPoint:
         size = file.size()
     finally:
         file.close()
-    return LogPoint(point.tp, point.start_offset, point.recovery_point, last, size)
+    return point._replace(segment_base=last, position=size, state=None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import posixpath
 import struct
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -99,13 +100,15 @@ class JournalPart:
 
 @dataclass(slots=True)
 class PartScan:
-    """What one part holds: the run of groups from its start, and where that run ends."""
+    """What one part holds: the run of groups from its start, where that run ends, and where its last group begins."""
 
+    part: int = 0
     lap: int = 0
     entries: list[JournalEntry] = field(default_factory=list)
     first_lsn: int = -1
     next_lsn: int = -1
     end: int = HEADER_BLOCK
+    group: int = HEADER_BLOCK
     marks: list[Mark] = field(default_factory=list)
     later: list[tuple[int, Mark]] = field(default_factory=list)
 
@@ -135,6 +138,8 @@ class JournalContents:
     """What of it is not there any more, a part or a part's end: nobody knows what that held."""
     gone: bool = False
     """All of it is not there: the checkpoint speaks of a journal, and there is none, or an earlier one."""
+    unproven: list[tuple[int, int, int]] = field(default_factory=list)
+    """(part, first byte, end) of groups that were read, and of which no mark says that they were durable."""
     foreign: set[int] = field(default_factory=set)
     """Numbers, in `parts`, of files of another journal at a part's place: nothing in them is read."""
     damage: CorruptLogError | None = None
@@ -152,16 +157,11 @@ class JournalContents:
 
         Before anything is done that relies on it: a kill leaves the last group written and perhaps not synced, and a
         power cut during the recovery would take it, and leave what the recovery has cut. It is written again: where its
-        sync has failed, the system takes it for stored, and another sync would do nothing.
+        sync has failed, the system takes it for stored, and another sync would do nothing. So are entries that the
+        checkpoint has: the one that this start is about to write says where the journal ends.
         """
-        unproven = self.entries[max(0, self.durable_lsn + 1 - self.entries[0].lsn) :] if self.entries else []
-        for number, part in enumerate(self.parts):
-            theirs = [entry for entry in unproven if entry.part == number]
-            if not theirs:
-                continue
-            start = theirs[0].data_position - ENTRY_SIZE - MARK_SIZE
-            start -= start % ALIGNMENT
-            end = theirs[-1].data_position + theirs[-1].size
+        for number, start, end in self.unproven:
+            part = self.parts[number]
             with closing(disk.open(part.file.path, write=True)) as file:
                 file.pwritev([part.data(start, end - start)], start)
                 file.sync()
@@ -271,7 +271,7 @@ def _seed_of(view: memoryview, likely: list[int]) -> tuple[int, bool]:
 
 def scan_part(view: memoryview, seed: int, part: int) -> PartScan:
     """Read one part's bytes: the run of intact groups from its start, and the marks behind the run's end."""
-    scan = PartScan()
+    scan = PartScan(part)
     position = HEADER_BLOCK
     while True:
         head = decode_entry(view, position, seed)
@@ -283,6 +283,7 @@ def scan_part(view: memoryview, seed: int, part: int) -> PartScan:
             break
         mark = decode_mark(view[position + ENTRY_SIZE : position + MARK_SIZE])
         scan.marks.append(mark)
+        scan.group = position
         scan.next_lsn = head.lsn
         stop = position + mark.size
         end = _scan_group(scan, view, position + head.length, stop, seed, part)
@@ -380,6 +381,7 @@ def _join(contents: JournalContents, scans: list[PartScan], directory: str) -> N
         expected = scan.next_lsn
         last = scan
     contents.next_lsn = expected
+    contents.unproven = list(_unproven(runs, contents.durable_lsn, expected))
     newest = runs[-1] if runs else None
     if newest is not None and newest.marks[-1].durable_lsn >= newest.next_lsn:
         # Of what is behind its own end a part speaks only when it is done with. The checkpoint may have all of that.
@@ -392,6 +394,19 @@ def _join(contents: JournalContents, scans: list[PartScan], directory: str) -> N
             f"journal entry {expected} is missing or not intact, but entries up to {contents.durable_lsn} were durable"
         )
         contents.damage = CorruptLogError(path, scans[index].end, end, what)
+
+
+def _unproven(runs: list[PartScan], durable_lsn: int, next_lsn: int) -> Iterator[tuple[int, int, int]]:
+    """Where the groups behind `durable_lsn` are, with the mark in front of each; a mark speaks of whole groups.
+
+    And the last group of all, whose mark may be all there is of it: where the checkpoint has what is behind that, the
+    journal ends there.
+    """
+    for scan in runs:
+        theirs = scan.entries[max(0, durable_lsn + 1 - scan.first_lsn) : max(0, next_lsn - scan.first_lsn)]
+        start = theirs[0].data_position - ENTRY_SIZE - MARK_SIZE if theirs else scan.group
+        if theirs or scan is runs[-1]:
+            yield scan.part, start - start % ALIGNMENT, scan.end
 
 
 def _next_missing(contents: JournalContents, index: int, lsn: int, directory: str) -> CorruptLogError:

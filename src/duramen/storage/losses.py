@@ -44,11 +44,6 @@ def _lines(disk: Disk, directory: str) -> Iterator[dict[str, Any] | None]:
         yield told if is_whole else None
 
 
-def is_harmed(disk: Disk, directory: str, path: str) -> bool:
-    """Whether a repair has taken something out of that file, or was about to. OSError."""
-    return any(loss.get("path") == path for loss in losses(disk, directory))
-
-
 def whose_loss(disk: Disk, directory: str, name: str) -> dict[str, str]:
     """How a line of the list names a partition: with its topic's id, if the checkpoint has that. OSError.
 
@@ -60,6 +55,20 @@ def whose_loss(disk: Disk, directory: str, name: str) -> dict[str, str]:
         if point.tp == tp:
             return {"partition": name, "topic_id": topic_id_text(topic_id)}
     return {"partition": name}
+
+
+def is_left(disk: Disk, path: str, size: int) -> bool:
+    """Whether a repair has left so many bytes of that segment file, however it was cut short behind that. OSError."""
+    home, file = posixpath.split(path)
+    directory, name = posixpath.split(home)
+    whose = whose_loss(disk, directory, name)
+    return any(
+        all(loss.get(key, value) == value for key, value in whose.items())
+        and loss["partition"] == name
+        and posixpath.basename(str(loss.get("path"))) == file
+        and loss.get("left", size) == size
+        for loss in losses(disk, directory)
+    )
 
 
 def is_listed(disk: Disk, directory: str, name: str, first: int, last: int) -> bool:

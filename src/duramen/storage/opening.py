@@ -99,7 +99,7 @@ class Opening:
                 recovery_point=ready.sound_below,
                 known=ready.known,
                 listed=listed,
-                end_offset=None if end is None else end.offset,
+                end_offset=None if end is None or self._is_least else end.offset,
             )
             self._is_whole(self.log, expected)
         except CorruptLogError as error:
@@ -112,6 +112,12 @@ class Opening:
                 why = StorageError(f"{error.filename} {IN_THE_WAY}")
             self._leave(why, end, expected)
         return self
+
+    @property
+    def _is_least(self) -> bool:
+        """Whether nobody knew where the log ends when it was left offline."""
+        known, recovery = self.ready.known, self.ready.recovery
+        return (known is not None and known.is_least) or (recovery is not None and recovery.is_least)
 
     def _is_whole(self, log: Log, expected: int) -> None:
         """CorruptLogError when the log ends before it may: its next records would get offsets that others had."""
@@ -130,9 +136,12 @@ class Opening:
         point = ready.known
         if end is None and point is not None:
             end = Point(point.recovery_point, point.segment_base, point.position)
+        is_least = end is None or self._is_least
         at = end if end is not None else self._end_of_files()
         # Without a state the next start reads it all, and so comes to the same end.
-        kept = LogPoint(found.tp, ready.start_offset, max(at.offset, expected), at.segment_base, at.position)
+        kept = LogPoint(
+            found.tp, ready.start_offset, max(at.offset, expected), at.segment_base, at.position, is_least=is_least
+        )
         self.offline = Offline(found.tp, found.topic_id, found.path, error, kept, ready.wanted.lasting())
 
     def _end_of_files(self) -> Point:

@@ -130,6 +130,7 @@ class PartitionRecovery:
         self._sound_below: int | None = None
         self.synced = plan.trusted.offset if plan.trusted is not None else None
         """All below was synced, by the plan; None: that is not known."""
+        self.is_least = plan.is_least  # see LogPoint
         self.damage: CorruptLogError | None = None
         """The first place where bytes that had been synced are missing or differ; the rest was recovered all the same,
         because the journal, which has it, is about to go."""

@@ -54,7 +54,7 @@ class Plan:
     trusted: all before it was synced (None: unknown). end: where the log ends by the journal (None: unknown).
     accept_from: page-cache topics: from here on intact batches are accepted though unsynced; accept_to: and to here.
     epochs: (epoch, start) to add, or (-1, offset) to cut from. entries: how many were folded. cut: least offset of a
-    truncation; merged: (base, end offset) of compacted groups of segments.
+    truncation; merged: (base, end offset) of compacted groups of segments. is_least: see `LogPoint`.
     """
 
     key: LogKey
@@ -71,6 +71,7 @@ class Plan:
     cut: int = 1 << 62
     merged: list[tuple[int, int]] = field(default_factory=list)
     entries: int = 0
+    is_least: bool = False
 
     def fold(self, entries: Sequence[JournalEntry]) -> None:
         """Fold all entries of the partition, in LSN order."""
@@ -248,7 +249,7 @@ def make_plans(entries: Iterable[JournalEntry], points: Mapping[LogKey, LogPoint
     plans: dict[LogKey, Plan] = {}
     for key, known in points.items():
         trusted = Point(known.recovery_point, known.segment_base, known.position)
-        plans[key] = Plan(key, known.start_offset, trusted, trusted)
+        plans[key] = Plan(key, known.start_offset, trusted, trusted, is_least=known.is_least)
     told: dict[LogKey, list[JournalEntry]] = {}
     for entry in entries:
         key = entry[2], entry[3]  # by number: there may be very many

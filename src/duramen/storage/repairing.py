@@ -142,15 +142,16 @@ class Repair:
         """Do the rest, durably at every step. OSError."""
         for segment in self.segments:
             if segment.kept is not None:
-                self._put_aside(segment)
-                self._replace(segment, segment.kept)
+                lost = self._lost_end(segment)
+                self._put_aside(segment, sum(run.end - run.start for run in segment.kept) + len(lost))
+                self._replace(segment, segment.kept, lost)
                 continue
             if segment.is_replaced:
                 self._take_seal(segment, sealed=not segment.is_last)
             if segment.patches:
                 self._restore(segment)
             if any(action.kind == DROPPED for action in segment.actions):
-                self._put_aside(segment)  # nothing to move, but offsets to remember
+                self._put_aside(segment, segment.size)  # nothing to move, but offsets to remember
             if segment.is_new:
                 self._make_empty(segment.base_offset)
                 self.disk.sync_directory(self.path)
@@ -175,8 +176,11 @@ class Repair:
         finally:
             file.close()
 
-    def _put_aside(self, segment: SegmentRepair) -> None:
-        """Copy what is dropped to side files and list it, once: a repair cut short may have had another reason."""
+    def _put_aside(self, segment: SegmentRepair, left: int) -> None:
+        """Copy what is dropped to side files and list it, once: a repair cut short may have had another reason.
+
+        left: bytes of the segment behind that; where the checkpoint has not followed yet, the list tells of them.
+        """
         dropped = [action for action in segment.actions if action.kind == DROPPED]
         lost = posixpath.join(self.directory, LOST)
         folder = posixpath.join(lost, self.name)
@@ -196,17 +200,26 @@ class Repair:
         listed = partial(is_listed, self.disk, self.directory, self.name)
         new = [each for each in dropped if each.side_file or not listed(each.first_offset, each.last_offset)]
         whose = whose_loss(self.disk, self.directory, self.name)
-        lines = b"".join(json.dumps({**whose, **action._asdict()}).encode() + b"\n" for action in new)
+        told = ({**whose, **action._asdict(), "left": left} for action in new)
+        lines = b"".join(json.dumps(each).encode() + b"\n" for each in told)
         if lines not in known:
             replace_file(self.disk, path, known + lines)
         self.disk.sync_directory(self.directory)
 
-    def _replace(self, segment: SegmentRepair, kept: list[Run]) -> None:
-        """The segment without what is dropped, and with a batch without records for an end of the log that is lost."""
-        end, reached, lost = self.end_offset, segment.next_offset, b""
-        if end is not None and self.lacks_end(segment):
-            first, reached = reached, min(end, segment.base_offset + _MOST_OFFSETS)
-            lost = bytes(lost_batch(first, reached - 1, self._epoch_of(segment)))
+    def _reached(self, segment: SegmentRepair) -> int:
+        """The offset behind the segment once a lost end of the log is in it."""
+        if self.end_offset is None or not self.lacks_end(segment):
+            return segment.next_offset
+        return min(self.end_offset, segment.base_offset + _MOST_OFFSETS)
+
+    def _lost_end(self, segment: SegmentRepair) -> bytes:
+        """A batch without records for an end of the log that is lost; nothing where none is."""
+        first, reached = segment.next_offset, self._reached(segment)
+        return bytes(lost_batch(first, reached - 1, self._epoch_of(segment))) if reached > first else b""
+
+    def _replace(self, segment: SegmentRepair, kept: list[Run], lost: bytes) -> None:
+        """The segment without what is dropped, and with `lost` behind it."""
+        end, reached = self.end_offset, self._reached(segment)
         goes_on = segment.is_last and end is not None and reached < end
         if goes_on and end is not None:
             self._make_empty(end)

@@ -12,7 +12,7 @@ from duramen.errors import CorruptLogError, DuramenError, StorageError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import ActiveState, LogPoint, read_file
 from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
-from duramen.storage.losses import gap_behind, is_harmed
+from duramen.storage.losses import gap_behind, is_left
 from duramen.storage.scan import CHUNK_BYTES, NO_END, NO_LIMIT, Limit, crc_of, header_at
 from duramen.storage.seal import SEALING, read_growing
 from duramen.storage.segment import (
@@ -134,7 +134,7 @@ def load_active(
     After a clean stop whose checkpoint fits the files it stays as that describes it until its first append.
     """
     limit = NO_LIMIT if end_offset is None else Limit(NO_END, end_offset)
-    if clean and known is not None and known.segment_base == segment.base_offset:
+    if clean and known is not None and known.segment_base == segment.base_offset and not known.is_least:
         limit = Limit(known.position, known.recovery_point)
     if segment.sealed:
         segment.drop_seal()
@@ -142,7 +142,7 @@ def load_active(
     if clean and known is not None and known.position != segment.size:
         _check_sealed(segment)
         is_shorter = known.segment_base == segment.base_offset and segment.size < known.position
-        if is_shorter and not is_harmed(log.disk, posixpath.dirname(log.path), segment.path):
+        if is_shorter and not is_left(log.disk, segment.path, segment.size):
             what = f"it has {segment.size} bytes, it had {known.position} at the clean stop"
             raise CorruptLogError(segment.path, segment.size, known.position, what, known.recovery_point)
     if clean and known is not None and known.state is not None and _is_as_known(segment, known):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import LEADER_EPOCHS, LogPoint, read_epochs, read_file
 from duramen.storage.index import decode_offset_index, decode_time_index
-from duramen.storage.losses import gap_behind, is_compacted, is_harmed
+from duramen.storage.losses import gap_behind, is_compacted, is_left
 from duramen.storage.producer_files import decode_kafka, decode_ours
 from duramen.storage.putting_aside import is_free_for, side_path
 from duramen.storage.repairing import (
@@ -264,7 +264,7 @@ class _Survey:
         found, repair = self._found, self._repair
         if not found.size < limit.position < NO_END or any(action.kind == DROPPED for action in found.actions):
             return
-        if not is_harmed(repair.disk, repair.directory, self._path):
+        if not is_left(repair.disk, self._path, found.size):
             what = f"it had {limit.position} bytes, it has {found.size}: batches are missing, nobody knows which"
             found.actions.append(Action(DROPPED, self._path, found.size, found.size, -1, -1, what))
 

@@ -17,6 +17,7 @@ from duramen.storage.checkpoints import (
     encode_partition_metadata,
     is_damaged_id,
     parse_partition_name,
+    partition_names,
     read_topic_id,
     replace_file,
 )
@@ -71,7 +72,7 @@ def find_partitions(
             replace_file(disk, made_again, encode_partition_metadata(topic_id_text(topic_id)))
         return Found(tp, topic_id, directory, vacant), made_again
 
-    names = [(name, parse_partition_name(name)) for name in disk.list_directory(path) if not name.startswith(".")]
+    names = [(name, parse_partition_name(name)) for name in partition_names(disk, path, ids)]
     looks = list(filter(None, together([partial(look, name, tp) for name, tp in names if tp is not None])))
     damage += [f"{made_again}: it was missing or damaged; it was made again" for _, made_again in looks if made_again]
     return [found for found, _ in looks]
@@ -173,7 +174,7 @@ def refused_homes(
     known = {**kept_ids(disk, path, checkpoint, journal), **journaled_ids(disk, path, journal)}
     told, gone = known_ids(disk, path, checkpoint, journal.entries), deleted_since(journal)
     refused = {}
-    for name in disk.list_directory(path):
+    for name in partition_names(disk, path, known):
         tp, home = parse_partition_name(name), posixpath.join(path, name)
         if tp is None:
             continue

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, StorageError
@@ -39,6 +40,7 @@ from duramen.storage.checkpoints import (
     encode_partition_metadata,
     is_damaged_id,
     parse_partition_name,
+    partition_names,
     read_checkpoint,
     read_epochs,
     read_file,
@@ -128,16 +130,24 @@ def held_journal(disk: Disk, path: str, hold: int = 0) -> JournalContents:
     if checkpoint is None or is_clean or contents.damage is not None or checkpoint.generation <= contents.generation:
         return contents
     is_next = (checkpoint.generation, checkpoint.checkpoint_lsn) == (contents.generation + 1, contents.next_lsn)
-    if is_next and (contents.generation >= 0 or not any(map(parse_partition_name, disk.list_directory(path)))):
+    if is_next and (contents.generation >= 0 or not _has_partitions(disk, path)):
         return contents
     what = "it is missing" if not contents.names else f"it is missing; {contents.names[0]} is an earlier one's"
     contents.generation, contents.next_lsn = checkpoint.generation, checkpoint.checkpoint_lsn
     contents.checkpoint_lsn, contents.durable_lsn = contents.next_lsn, contents.next_lsn - 1
-    contents.entries, contents.torn_entries, contents.empty = [], 0, False
+    contents.entries, contents.unproven, contents.torn_entries, contents.empty = [], [], 0, False
     contents.foreign = set(range(len(contents.names)))
     contents.gone, contents.missing = True, "the journal is missing"
     contents.damage = CorruptLogError(posixpath.join(path, part_name(contents.generation, 0)), 0, 0, what)
     return contents
+
+
+def _has_partitions(disk: Disk, path: str) -> bool:
+    for name in partition_names(disk, path):
+        with suppress(NotADirectoryError):
+            disk.list_directory(posixpath.join(path, name))
+            return True
+    return False
 
 
 def checkpoint_of_stop(disk: Disk, path: str) -> DirectoryCheckpoint | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import sys
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
@@ -13,7 +15,7 @@ from repair_world import findings
 
 from duramen.cli import repair as repair_command
 from duramen.cli.repair import survey_directory
-from duramen.sim.disk import CrashDisk
+from duramen.sim.disk import Call, CrashDisk, NodeDied
 from duramen.storage.checkpoints import replace_file
 from duramen.storage.losses import losses
 from duramen.storage.repairing import DROPPED
@@ -101,3 +103,80 @@ def test_a_line_of_the_list_of_losses_that_cannot_be_read_is_told() -> None:
         assert (found.path, found.what[:1]) == (path, "1")
         assert survey_directory(disk, "/data").actions == []
         assert len(start(disk.copy(Random(1))).logs) == 1
+
+
+def cut_repair(disk: CrashDisk) -> None:
+    """A repair that dies when the segment is in place, in front of what the checkpoint says of it."""
+
+    def die(*arguments: object) -> None:
+        raise NodeDied
+
+    with patch.object(repair_command, "write_points", die), suppress(NodeDied):
+        repaired(disk)
+    disk.end_process()
+
+
+def test_what_an_interrupted_repair_has_left_is_known_by_another_path_too() -> None:
+    """`log repair data` was interrupted and the node has the absolute path: its start left the partition offline."""
+    disk, directory, log = one_log()
+    fill(directory, log, 6)
+    directory.close(clean=True)
+    disk.damage(SEGMENT, 700, 0xFF)
+    disk.damage(SEGMENT, 710, 0xFF)
+    cut_repair(disk)
+    path = "/data/duramen-lost/losses"
+    replace_file(disk, path, disk.contents()[path].replace(b'"/data/first-0/', b'"data/first-0/'))
+    assert [each for each in findings(disk) if each.kind == "damage"] == []
+    (log,) = start(disk).logs.values()
+    assert (log.end_offset, len(read_all(log))) == (6, 5)
+
+
+def test_an_earlier_repair_of_the_file_hides_no_later_harm() -> None:
+    disk, directory, log = one_log()
+    fill(directory, log, 6)
+    directory.close(clean=True)
+    disk.damage(SEGMENT, 700, 0xFF)
+    disk.damage(SEGMENT, 710, 0xFF)
+    assert repaired(disk) == 1
+    directory = start(disk)
+    directory.close(clean=True)
+    disk.end_process()
+    without_a_batch(disk, 0)
+    assert ["batches are missing" in each.what for each in findings(disk) if each.kind == "damage"] == [True]
+    assert len(start(disk).offline) == 1
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_an_end_that_nobody_knows_is_no_limit(clean: bool) -> None:
+    """Kafka's log, of which its recovery points say nothing, could not be read once: it stayed offline for good."""
+    disk, directory, log = one_log()
+    fill(directory, log, 25)
+    last = log.active.path
+    directory.close(clean=True)
+    disk.end_process()
+    for path in disk.contents():
+        if "/duramen-" in path or path.endswith((".seal", ".sealing", ".producers")):
+            disk.remove(path)
+    replace_file(disk, "/data/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":7}')
+    replace_file(disk, "/data/recovery-point-offset-checkpoint", b"0\n0\n")
+    disk.remove(last.removesuffix("log") + "index")  # then it is read
+    disk.sync_directory(HOME)
+
+    def unreadable(call: Call) -> OSError | None:
+        return OSError(errno.EIO, "I/O error", call.path) if (call.operation, call.path) == ("pread", last) else None
+
+    with patch("duramen.storage.directory_start._check_magic"):
+        disk.fault = unreadable
+        directory = start(disk)
+    disk.fault = None
+    assert len(directory.offline) == 1
+    if clean:
+        directory.close(clean=True)
+        disk.end_process()
+    else:
+        disk.kill()
+        disk.power_on()
+    assert [each for each in findings(disk) if each.kind == "damage"] == []
+    assert [each for each in survey_directory(disk, "/data").actions if each.kind == DROPPED] == []
+    (log,) = start(disk).logs.values()
+    assert (log.end_offset, len(read_all(log))) == (25, 25)

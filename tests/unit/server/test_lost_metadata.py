@@ -433,3 +433,20 @@ def test_the_other_way_out_is_to_move_the_new_ones_directories_away() -> None:
         assert [fields["topic"] for event, fields in server.events if event == "log-of-unknown-topic"] == []
         assert put(server.connect(), 0, b"x") == (0, offset)
         disk = stopped(server)
+
+
+def test_a_topic_whose_directory_is_gone_too_is_not_made_anew() -> None:
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t")
+    line.produce("t", b"a", b"b", b"c")
+    disk = stopped(server)
+    assert without(disk, lambda kind, message: kind == "TopicRecord" and message.name == "t") == 1
+    for name in disk.list_directory("/data/t-0"):
+        disk.remove(f"/data/t-0/{name}")
+    disk.remove("/data/t-0")
+    disk.sync_directory("/data")
+    server = InProcess(disk)
+    assert "topic-regained" in [event for event, _ in server.events]
+    assert [fields["topic"] for _, fields in offline(server)] == ["t"]
+    assert put(server.connect(), 0, b"x") == (56, -1)

@@ -15,10 +15,10 @@ from duramen.cli.inspection import verify_directory
 from duramen.cli.repair import survey_directory
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import TopicPartition
-from duramen.sim.disk import CrashDisk
+from duramen.sim.disk import CrashDisk, NodeDied
 from duramen.storage.checkpoints import replace_file
 from duramen.storage.forgoing import forgo_journal
-from duramen.storage.journal_format import HEADER_BLOCK
+from duramen.storage.journal_format import HEADER_BLOCK, MARK_SIZE
 from duramen.storage.journal_parts import PartMaker
 from duramen.storage.journal_reader import read_journal
 from duramen.storage.journal_salvage import survey_journal
@@ -348,3 +348,47 @@ def test_an_earlier_stop_of_ours_does_not_outdate_the_journal() -> None:
     disk.remove("/data/.kafka_cleanshutdown")
     (log,) = start(disk).logs.values()
     assert len(read_all(log)) == 3
+
+
+def killed_in_a_group_behind_a_checkpoint(written: int) -> CrashDisk:
+    """So many bytes of the last group are written, not synced; the checkpoint that its mark names has all of it."""
+    disk, directory, log = one_log()
+    fill(directory, log, 5)
+    append(log, b"a")
+    append(log, b"b")  # they wait for their group while a whole checkpoint comes between
+    force = True
+    while (job := directory.take_checkpoint(force)) is not None:
+        job.run()
+        directory.complete_checkpoint(job)
+        force = False
+        if job.files is not None:
+            break
+    group = directory.take_group()
+    assert group is not None
+    group.part.file.pwritev([b"".join(bytes(each) for each in group.buffers)[:written]], group.position)
+    disk.kill()
+    disk.power_on()
+    return disk
+
+
+@pytest.mark.parametrize("written", [1 << 20, MARK_SIZE + 10])
+@pytest.mark.parametrize("torn", [True, False])
+def test_a_start_that_is_cut_behind_such_a_kill_is_no_lost_journal(torn: bool, written: int) -> None:
+    """It wrote a checkpoint that went on where that group ends, and power took the group: the next start refused."""
+    disk = killed_in_a_group_behind_a_checkpoint(written)
+    number = 0
+    while True:
+        number += 1
+        copy = disk.copy(Random(number))
+        copy.torn = torn
+        copy.cut_at = copy.calls + number
+        try:
+            start(copy)
+            break
+        except NodeDied:
+            copy.cut_at = None
+            copy.power_on()
+        directory = start(copy)
+        assert (directory.offline, directory.recovery.damage) == ({}, [])
+        assert [len(read_all(log)) >= 5 for log in directory.logs.values()] == [True]
+    assert number > 50

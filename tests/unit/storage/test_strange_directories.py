@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from duramen.cli.findings import Finding
+from duramen.cli.inspection import verify_directory
+from duramen.cli.repair import survey_directory
 from duramen.errors import StorageError
-from duramen.sim.disk import CrashDisk
+from duramen.model import TopicPartition
+from duramen.sim.disk import CrashDisk, NodeDied
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 
-from storage_workload import FIRST, fill, one_log, read_all, start
+from storage_workload import FIRST, checkpoint, fill, one_log, read_all, small, start
+
+
+def found(disk: CrashDisk) -> list[Finding]:
+    return list(verify_directory(disk, "/data", lambda size: None, decode=True).all_findings())
 
 
 def left(*, clean: bool) -> CrashDisk:
@@ -84,3 +93,68 @@ def test_the_journal_knows_the_id_of_a_log_that_no_checkpoint_has(damaged: bool)
     assert directory.recovery.damage == [f"{metadata}: it was missing or damaged; it was made again"]
     assert len(read_all(directory.logs[FIRST, 0])) == 20
     directory.close(clean=True)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("checkpointed", [True, False])
+def test_a_topic_may_be_called_by_a_name_with_a_dot_in_front(checkpointed: bool, clean: bool) -> None:
+    """Kafka allows it. Starts passed its directories over, and nothing said so."""
+    disk = CrashDisk()
+    directory = start(disk)
+    log = directory.create_log(TopicPartition(".hidden", 0), FIRST, small())
+    log.assign_epoch(0)
+    fill(directory, log, 20)
+    if checkpointed:
+        checkpoint(directory)
+    if clean:
+        directory.close(clean=True)
+    else:
+        disk.kill()
+        disk.power_on()
+    assert [each for each in found(disk) if each.kind == "damage"] == []
+    directory = start(disk.copy(Random(1)))
+    assert len(read_all(directory.logs[FIRST, 0])) == 20
+    if not (clean or checkpointed):
+        return  # the journal has all of it
+    disk.damage("/data/.hidden-0/00000000000000000000.log", 30, 0xFF)
+    disk.damage("/data/.hidden-0/00000000000000000000.log", 40, 0xFF)
+    assert [each.kind for each in found(disk) if each.kind == "damage"][:1] == ["damage"]
+    assert [each.kind for each in survey_directory(disk, "/data").actions if each.kind == "dropped"] == ["dropped"]
+    disk.remove("/data/.hidden-0/partition.metadata")
+    disk.sync_directory("/data/.hidden-0")
+    directory = start(disk)
+    assert [*directory.logs, *directory.offline] == [(FIRST, 0)]
+
+
+@pytest.mark.parametrize("name", [".Trash-1000", "core-1234"])
+def test_what_only_looks_like_a_partition_is_left_alone(name: str) -> None:
+    """A first start that was cut was refused behind it, verify ended with a traceback, repair with advice for it."""
+    base = CrashDisk()
+    if name.startswith("."):
+        base.make_directories(f"/data/{name}/files")
+        base.sync_directory(f"/data/{name}")
+    else:
+        base.make_directories("/data")
+        base.open(f"/data/{name}", create=True, write=True).close()
+    base.sync_directory("/data")
+    base.sync_directory("/")
+    number = 0
+    while True:
+        number += 1
+        disk = base.copy(Random(number))
+        disk.cut_at = disk.calls + number
+        try:
+            directory = start(disk)
+            break
+        except NodeDied:
+            disk.cut_at = None
+            disk.power_on()
+        start(disk)
+    assert number > 30
+    disk.cut_at = None
+    fill(directory, directory.create_log(TopicPartition("first", 0), FIRST, small()), 3)
+    directory.close(clean=True)
+    disk.end_process()
+    assert found(disk) == []
+    assert survey_directory(disk, "/data").actions == []
+    assert len(start(disk).logs) == 1
