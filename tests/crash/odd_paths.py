@@ -286,6 +286,19 @@ def empty_partition(run: Session) -> None:
     run.start()
 
 
+def strangers(run: Session) -> None:
+    """What only looks like partitions is there before the first start, which ends before it has made its journal."""
+    disk = run.disk.inner  # type: ignore[attr-defined]
+    disk.make_directories(f"{DATA}/.Trash-1000/files")
+    disk.open(f"{DATA}/core-1234", create=True, write=True).close()
+    run.start()
+    run.disk.end_process()
+    for name in list(disk.contents()):
+        if name.endswith(".part"):
+            disk.remove(name)
+    run.start()
+
+
 def timeless(run: Session) -> None:
     """Segments whose records have no timestamps: the age of their files counts."""
     run.start()
@@ -566,6 +579,7 @@ ODD_PATHS: dict[str, Callable[[Session], None]] = {
         lost_side_files,
         bypass_in_one_segment,
         empty_partition,
+        strangers,
         timeless,
         cold_compaction,
         adoption,

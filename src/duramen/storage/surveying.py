@@ -83,6 +83,8 @@ def survey(
             found.actions.append(Action(DROPPED, path, found.size, found.size, *gap, what))
     if not bases and (end := end_offset or least_end):
         repair.segments.append(_all_missing(repair.path, start, end))
+    if end_offset is None and repair.segments and repair.segments[-1].next_offset < least_end:
+        repair.end_offset = least_end  # where it really ended nobody knows; no offset below is used again
     _note_missing(repair, missing(names))
     _reach_end(repair)
     repair.removals += _unreadable(disk, repair.path, names, repair.segments)
