@@ -7,6 +7,7 @@ the partitions, so nothing on disk ever follows a change that a power cut could 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from duramen.config import BrokerConfig, TopicConfig
@@ -106,7 +107,9 @@ class Catalog:
             self._world, self._store, partition, self.config, self._report, lambda: self.image, self._may_snapshot
         )
         forgiving = self.lost.has_told_beginning(partition)
-        self.host.load(self._snapshots.load(self.machine, incomplete=self.lost.found, forgiving=forgiving))
+        begin = self._snapshots.load(self.machine, forgiving=forgiving)
+        self.host.load(begin, partial(self.lost.note, partition.tp, self.machine))
+        self._snapshots.is_due = self.lost.found
         self._follower = Follower(self.machine.image.copy())
         self.host.observers.append(self._committed)
         now = self._world.clock.wall_ms()

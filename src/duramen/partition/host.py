@@ -152,13 +152,13 @@ class Host:
 
     # ------------------------------------------------------------------ loading
 
-    def load(self, start: int | None = None) -> None:
-        """Replay the whole log, or what of it lies behind `start`, then start the machine.
+    def load(self, start: int | None = None, on_gap: Callable[[int, int], None] | None = None) -> None:
+        """Replay the whole log, or what of it lies behind `start`, then start the machine. on_gap: see `Replay`.
 
         Raises what `Replay.step` raises, and COORDINATOR_LOAD_IN_PROGRESS while the log's end is not committed yet
         (`start_loading` waits for that).
         """
-        replay = self._begin_load(start)
+        replay = self._begin_load(start, on_gap)
         if not replay.is_committed:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.partition.tp} is not committed yet")
         while not replay.step():
@@ -179,10 +179,10 @@ class Host:
             self._load_watch = partial(self._committed_for_load, replay, turns, work)
             self.partition.watch(self._load_watch)
 
-    def _begin_load(self, start: int | None = None) -> Replay:
+    def _begin_load(self, start: int | None = None, on_gap: Callable[[int, int], None] | None = None) -> Replay:
         check(not self._began, "a host is loaded once")
         self._began = True
-        return Replay(self.partition, self.machine, start)
+        return Replay(self.partition, self.machine, start, on_gap)
 
     def _committed_for_load(self, replay: Replay, turns: Turns, work: Callable[[], bool]) -> None:
         if self._load_watch is not None and replay.is_committed:

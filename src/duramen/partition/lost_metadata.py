@@ -33,7 +33,9 @@ from duramen.partition.replay import ReadableLog, Replay
 from duramen.ports import Disk
 from duramen.storage.checkpoints import LEADER_EPOCHS, read_epochs
 from duramen.storage.forgoing import JOURNAL
-from duramen.storage.losses import LOSSES, LOST, is_listed, losses
+from duramen.storage.journal_salvage import write_down
+from duramen.storage.losses import LOSSES, LOST, is_listed, losses, whose_loss
+from duramen.storage.repairing import DROPPED
 
 if TYPE_CHECKING:
     from duramen.partition.host import Host
@@ -113,10 +115,29 @@ class LostMetadata:
         told = [loss for directory in self._store.directories for loss in losses(disk, directory.path)]
         self.found = any(loss.get("partition") in _WITH_METADATA for loss in told)
         if self.found:
-            report("metadata-incomplete", remedy=f"look at the topics' settings, then remove {LOST}/{LOSSES}")
-            machine.forgive()
-            for directory in self._store.directories:
-                directory.hold()
+            self._forgive(machine)
+
+    def _forgive(self, machine: MetadataMachine) -> None:
+        self._report("metadata-incomplete", remedy=f"look at the topics' settings, then remove {LOST}/{LOSSES}")
+        machine.forgive()
+        for directory in self._store.directories:
+            directory.hold()
+
+    def note(self, tp: TopicPartition, machine: MetadataMachine, first: int, last: int) -> None:
+        """The replay of the metadata log has come to records that are missing. OSError.
+
+        Where the list does not name a loss any more, the snapshot that was taken behind it is lost, too: it is on the
+        list again.
+        """
+        if self.found:
+            return
+        self.found = True
+        home = self._store.home(tp).path
+        what = "lost earlier; a snapshot that stood for it is lost, too"
+        line = {**whose_loss(self._disk, home, str(tp)), "kind": DROPPED, "first_offset": first, "last_offset": last}
+        write_down(self._disk, home, [{**line, "what": what}])
+        self._report("records-lost", **line, what=what)
+        self._forgive(machine)
 
     def has_told_beginning(self, partition: Partition) -> bool:
         """Whether a repair has told that what came before the metadata log's first offset is lost. OSError."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -40,10 +40,21 @@ class ReadableLog(Protocol):
 class Replay:
     """One pass over a log, up to the end it had when the pass began."""
 
-    def __init__(self, log: ReadableLog, machine: Machine, start: int | None = None) -> None:
-        """start: the first offset to apply, when the machine has what lies below from elsewhere."""
+    def __init__(
+        self,
+        log: ReadableLog,
+        machine: Machine,
+        start: int | None = None,
+        on_gap: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """start: the first offset to apply, when the machine has what lies below from elsewhere.
+
+        on_gap: of a log that is not compacted; hears the first and last offset of what is missing, before what follows
+        is applied.
+        """
         self._log = log
         self._machine = machine
+        self._on_gap = on_gap
         self._position = log.log_start_offset if start is None else start
         self._target = log.log_end_offset
         self._work = self._apply_all()
@@ -72,11 +83,14 @@ class Replay:
             if data is None:  # a repair dropped the log's end
                 return
             for start, header in batches.batches(data):
-                self._position = header.next_offset
+                expected, self._position = self._position, header.next_offset
                 view = data[start : start + header.size]
                 if not batches.check_crc(view, header):
                     what = f"{self._log.tp}: bad CRC at offset {header.base_offset}"
                     raise KafkaError(ErrorCode.CORRUPT_MESSAGE, what)
+                following = header.base_offset if header.count else header.next_offset  # none: for a lost end
+                if self._on_gap is not None and expected < following:
+                    self._on_gap(expected, following - 1)
                 yield from self._apply(view, header, first)
             if self._position <= first:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self._log.tp}: no whole batch at offset {first}")

@@ -71,19 +71,18 @@ class Snapshots:
         self._sizes: dict[SnapshotId, int] = {}
         self._bytes = 0
         self._writing = False
-        self._is_due = False
+        self.is_due = False
         """Behind a loss: until a snapshot is written only the list of losses lets a start pass over it."""
         self._timer: Timer | None = None
 
     # ---- at a start ------------------------------------------------------------------------------------------
 
-    def load(self, machine: MetadataMachine, *, incomplete: bool = False, forgiving: bool = False) -> int:
+    def load(self, machine: MetadataMachine, *, forgiving: bool = False) -> int:
         """Give the machine what the newest sound snapshot holds; returns the offset its log is to be replayed from.
 
         StorageError when the log was cut and no snapshot holds what came before; not so where one is `forgiving`, for
-        a repair has told that. incomplete: whether records are lost; then a snapshot is taken as soon as one can be.
+        a repair has told that.
         """
-        self._is_due = incomplete
         log = self._partition.log
         damage: StorageError | None = None
         for snapshot in reversed(self._kept):
@@ -135,17 +134,17 @@ class Snapshots:
     def committed(self, records: list[LogRecord]) -> None:
         """More of the log is committed: take a snapshot when enough has come together, or later by the clock."""
         self._bytes += sum(len(record.value or b"") for record in records)
-        if self._is_due or self._bytes >= self._max_bytes:
+        if self.is_due or self._bytes >= self._max_bytes:
             self._take()
         elif self._timer is None and self._interval > 0:
             self._timer = self._world.clock.call_later(self._interval, self._interval_over)
-        if self._is_due and self._timer is None:  # nothing else may be committed for long
+        if self.is_due and self._timer is None:  # nothing else may be committed for long
             self._timer = self._world.clock.call_later(RETRY_SECONDS, self._interval_over)
 
     def _interval_over(self) -> None:
         self._timer = None
         self._take()
-        if self._is_due and self._timer is None:
+        if self.is_due and self._timer is None:
             self._timer = self._world.clock.call_later(RETRY_SECONDS, self._interval_over)
 
     def _take(self) -> None:
@@ -193,7 +192,7 @@ class Snapshots:
                 self._report("snapshot-failed", offset=snapshot.offset, error=error)
                 return
             self._report("snapshot-written", offset=snapshot.offset, bytes=job.size)
-            self._is_due = False
+            self.is_due = False
             self._kept.append(snapshot)
             self._sizes[snapshot] = job.size
             self._clean()

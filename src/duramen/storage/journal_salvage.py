@@ -107,7 +107,11 @@ def put_aside(disk: Disk, directory: str, loss: JournalLoss) -> list[str]:
 def write_down(disk: Disk, directory: str, lines: list[dict[str, Any]]) -> None:
     """Add to the list of losses, which every start tells. OSError."""
     path = posixpath.join(directory, LOST, LOSSES)
-    known = read_file(disk, path) or b""
+    known = read_file(disk, path)
+    if known is None:
+        known = b""
+        disk.make_directories(posixpath.dirname(path))
+        disk.sync_directory(directory)
     added = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
     if added not in known:
         replace_file(disk, path, known + added)

@@ -450,3 +450,41 @@ def test_a_topic_whose_directory_is_gone_too_is_not_made_anew() -> None:
     assert "topic-regained" in [event for event, _ in server.events]
     assert [fields["topic"] for _, fields in offline(server)] == ["t"]
     assert put(server.connect(), 0, b"x") == (56, -1)
+
+
+@pytest.mark.parametrize("flipped", [True, False])
+@pytest.mark.parametrize("of", ["t", "gone"])
+def test_a_loss_that_only_a_snapshot_stood_for_is_a_loss_again_when_that_is_lost(of: str, flipped: bool) -> None:
+    """The list was removed, as it says; behind one flipped bit no start came to its end, and nothing was to repair."""
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("gone")
+    line.create_topic("t", retention_ms="-1")
+    _, offset = put(line, 0, b"a")
+    delete(line, "gone")
+    add_partitions(line, "t", 2)
+    disk = stopped(server)
+    assert without(disk, lambda kind, message: kind == "TopicRecord" and message.name == of) == 1
+    disk = stopped(InProcess(disk))
+    disk.remove("/data/duramen-lost/losses")
+    disk.sync_directory("/data/duramen-lost")
+    server = InProcess(disk)
+    assert [event for event, _ in server.events if event in ("records-lost", "metadata-incomplete")] == []
+    disk = stopped(server)
+    if flipped:
+        for name in disk.list_directory("/data/__cluster_metadata-0"):
+            if name.endswith(".checkpoint"):
+                disk.damage(f"/data/__cluster_metadata-0/{name}", 100)
+    else:
+        lose_snapshots(disk)
+    first = (4, 5) if of == "gone" else (6, 8)
+    for _ in range(2):
+        server = InProcess(disk)
+        losses = [(each["first_offset"], each["last_offset"]) for event, each in server.events if event == "records-lost"]
+        assert losses == [first]
+        assert [event for event, _ in server.events if event == "metadata-incomplete"] == ["metadata-incomplete"]
+        assert server.broker.image.names() == ["t"]
+        assert len(server.broker.image.topics["t"].partitions) == 2
+        disk = stopped(server)
+    server = InProcess(disk)
+    assert put(server.connect(), 0, b"b") == (0, offset + 1)
