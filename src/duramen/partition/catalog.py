@@ -7,7 +7,6 @@ the partitions, so nothing on disk ever follows a change that a power cut could 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from duramen.config import BrokerConfig, TopicConfig
@@ -31,7 +30,7 @@ from duramen.partition.creating import Wanted, create_partitions
 from duramen.partition.host import Host
 from duramen.partition.lost_metadata import LostMetadata, told
 from duramen.partition.offline import Absence, OfflineDeletions, check_metadata, delete_offline, offline
-from duramen.partition.snapshots import Snapshots
+from duramen.partition.snapshots import Report, Snapshots
 from duramen.partition.store import Store
 from duramen.partition.unmade import Unmade
 from duramen.ports import World
@@ -60,9 +59,7 @@ Created = Callable[["list[TopicCreated] | DuramenError"], None]
 class Catalog:
     """Metadata of one node. Owned by the loop thread; `report(event, **fields)` takes what an operator should see."""
 
-    def __init__(
-        self, world: World, store: Store, config: BrokerConfig, node_id: int, report: Callable[..., None]
-    ) -> None:
+    def __init__(self, world: World, store: Store, config: BrokerConfig, node_id: int, report: Report) -> None:
         self._world = world
         self._store = store
         self._node_id = node_id
@@ -107,8 +104,7 @@ class Catalog:
             self._world, self._store, partition, self.config, self._report, lambda: self.image, self._may_snapshot
         )
         forgiving = self.lost.has_told_beginning(partition)
-        begin = self._snapshots.load(self.machine, forgiving=forgiving)
-        self.host.load(begin, partial(self.lost.note, partition.tp, self.machine))
+        self.host.load(self._snapshots.load(self.machine, forgiving=forgiving), self.lost.note)
         self._snapshots.is_due = self.lost.found
         self._follower = Follower(self.machine.image.copy())
         self.host.observers.append(self._committed)

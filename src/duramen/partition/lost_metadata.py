@@ -111,19 +111,19 @@ class LostMetadata:
 
     def look(self, disk: Disk, machine: MetadataMachine, report: Callable[..., None]) -> None:
         """Before the metadata log is replayed: is such a loss on the list of a directory? OSError."""
-        self._disk, self._report = disk, report
+        self._disk, self._machine, self._report = disk, machine, report
         told = [loss for directory in self._store.directories for loss in losses(disk, directory.path)]
         self.found = any(loss.get("partition") in _WITH_METADATA for loss in told)
         if self.found:
-            self._forgive(machine)
+            self._forgive()
 
-    def _forgive(self, machine: MetadataMachine) -> None:
+    def _forgive(self) -> None:
         self._report("metadata-incomplete", remedy=f"look at the topics' settings, then remove {LOST}/{LOSSES}")
-        machine.forgive()
+        self._machine.forgive()
         for directory in self._store.directories:
             directory.hold()
 
-    def note(self, tp: TopicPartition, machine: MetadataMachine, first: int, last: int) -> None:
+    def note(self, first: int, last: int) -> None:
         """The replay of the metadata log has come to records that are missing. OSError.
 
         Where the list does not name a loss any more, the snapshot that was taken behind it is lost, too: it is on the
@@ -132,12 +132,13 @@ class LostMetadata:
         if self.found:
             return
         self.found = True
+        tp = TopicPartition(METADATA_TOPIC, 0)
         home = self._store.home(tp).path
         what = "lost earlier; a snapshot that stood for it is lost, too"
         line = {**whose_loss(self._disk, home, str(tp)), "kind": DROPPED, "first_offset": first, "last_offset": last}
         write_down(self._disk, home, [{**line, "what": what}])
         self._report("records-lost", **line, what=what)
-        self._forgive(machine)
+        self._forgive()
 
     def has_told_beginning(self, partition: Partition) -> bool:
         """Whether a repair has told that what came before the metadata log's first offset is lost. OSError."""
