@@ -222,9 +222,12 @@ def named_segment(point: LogPoint | None) -> tuple[int, ...]:
 
 
 def kafka_was_here(disk: Disk, path: str) -> bool:
-    """Whether a Kafka broker stopped here last: its clean-shutdown file says its broker's epoch, ours says -1."""
+    """Whether a Kafka broker stopped here last: its clean-shutdown file says its broker's epoch, ours says -1.
+
+    One flipped bit makes a carriage return of that sign, which JSON passes over, or -0.
+    """
     content = read_file(disk, posixpath.join(path, CLEAN_SHUTDOWN))
-    if content is None:
+    if content is None or b"\r" in content or b"-" in content:
         return False
     try:
         told = json.loads(content)

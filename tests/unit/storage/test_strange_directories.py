@@ -14,6 +14,8 @@ from duramen.cli.repair import survey_directory
 from duramen.errors import StorageError
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk, NodeDied
+from duramen.storage.checkpoints import encode_clean_shutdown, replace_file
+from duramen.storage.vouching import kafka_was_here
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 
@@ -158,3 +160,16 @@ def test_what_only_looks_like_a_partition_is_left_alone(name: str) -> None:
     assert found(disk) == []
     assert survey_directory(disk, "/data").actions == []
     assert len(start(disk).logs) == 1
+
+
+def test_no_flipped_bit_makes_kafkas_stop_of_ours() -> None:
+    """It took all seals away, untold: what they had been made for was not noticed any more."""
+    disk = left(clean=True)
+    path = "/data/.kafka_cleanshutdown"
+    for at in range(len(disk.contents()[path])):
+        for bit in range(8):
+            harmed = disk.copy(Random(at))
+            harmed.damage(path, at, 1 << bit)
+            assert not kafka_was_here(harmed, "/data"), (at, bit)
+    replace_file(disk, path, encode_clean_shutdown(0))
+    assert kafka_was_here(disk, "/data")
