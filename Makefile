@@ -28,7 +28,7 @@ demo: $(VENV)/spark.stamp ## the tour: 336,776 flights through a node and a Spar
 	@$(BIN)/python -m demo
 
 .PHONY: test
-test: $(VENV)/dev.stamp $(VENV)/tests.stamp ## all tests, on 2 cores in less than 10 minutes
+test: $(VENV)/dev.stamp $(VENV)/tests.stamp ## all tests, on 2 cores in 10 minutes, on slow ones in 25
 	@# As at the set-up: what was edited since, each of the hundreds of processes would compile anew.
 	@$(BIN)/python -m compileall -q src/duramen
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
