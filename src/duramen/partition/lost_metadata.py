@@ -129,16 +129,22 @@ class LostMetadata:
         Where the list does not name a loss any more, the snapshot that was taken behind it is lost, too: it is on the
         list again.
         """
-        if self.found:
-            return
-        self.found = True
         tp = TopicPartition(METADATA_TOPIC, 0)
         home = self._store.home(tp).path
+        known = [loss for loss in losses(self._disk, home) if loss["partition"] == str(tp)]
+        missing = first
+        for loss in sorted(known, key=lambda each: int(each["first_offset"])):
+            if loss["first_offset"] <= missing:
+                missing = max(missing, loss["last_offset"] + 1)
+        if missing > last:
+            return
         what = "lost earlier; a snapshot that stood for it is lost, too"
         line = {**whose_loss(self._disk, home, str(tp)), "kind": DROPPED, "first_offset": first, "last_offset": last}
         write_down(self._disk, home, [{**line, "what": what}])
         self._report("records-lost", **line, what=what)
-        self._forgive()
+        if not self.found:
+            self.found = True
+            self._forgive()
 
     def has_told_beginning(self, partition: Partition) -> bool:
         """Whether a repair has told that what came before the metadata log's first offset is lost. OSError."""

@@ -6,7 +6,6 @@ they follow without a gap. What is intact in the journal behind the damage tells
 
 from __future__ import annotations
 
-import json
 import posixpath
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from duramen.storage import kinds
 from duramen.storage.checkpoints import read_file, replace_file
 from duramen.storage.journal_format import ENTRY_START, HEADER_BLOCK, decode_entry, decode_extent
 from duramen.storage.journal_reader import JournalContents
-from duramen.storage.losses import LOSSES, LOST
+from duramen.storage.losses import LOSSES, LOST, with_lines
 from duramen.storage.recovery_plan import LogKey
 
 _COPY_BYTES = 1 << 20
@@ -112,6 +111,5 @@ def write_down(disk: Disk, directory: str, lines: list[dict[str, Any]]) -> None:
         known = b""
         disk.make_directories(posixpath.dirname(path))
         disk.sync_directory(directory)
-    added = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-    if added not in known:
-        replace_file(disk, path, known + added)
+    if (content := with_lines(known, lines)) != known:
+        replace_file(disk, path, content)

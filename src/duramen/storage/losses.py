@@ -44,6 +44,15 @@ def _lines(disk: Disk, directory: str) -> Iterator[dict[str, Any] | None]:
         yield told if is_whole else None
 
 
+def with_lines(known: bytes, lines: list[dict[str, Any]]) -> bytes:
+    """The list with these at its end, if it has not got them; the line end in front may be damaged."""
+    there = known.splitlines()
+    new = [line for line in (json.dumps(each).encode() for each in lines) if line not in there]
+    if new and known and not known.endswith(b"\n"):
+        known += b"\n"
+    return known + b"".join(line + b"\n" for line in new)
+
+
 def whose_loss(disk: Disk, directory: str, name: str) -> dict[str, str]:
     """How a line of the list names a partition: with its topic's id, if the checkpoint has that. OSError.
 

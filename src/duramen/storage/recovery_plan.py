@@ -102,7 +102,7 @@ class Plan:
 
     def replaces(self, base: int, position: int) -> bool:
         """Whether recovery writes that byte of a segment anew or cuts it off, whatever is there now."""
-        end = self.kept_to
+        end = None if self.is_least else self.kept_to  # that is where the file ends now: what is missing there is lost
         if end is not None and (base, position) >= end.place:
             return True
         writes = self.writes.get(base, [])

@@ -11,7 +11,6 @@ the old seal speaks of what was there before.
 
 from __future__ import annotations
 
-import json
 import posixpath
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +18,7 @@ from typing import NamedTuple
 
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import LEADER_EPOCHS, LogPoint, read_epochs, read_file, remove_file, replace_file
-from duramen.storage.losses import LOSSES, LOST, is_listed, whose_loss
+from duramen.storage.losses import LOSSES, LOST, is_listed, whose_loss, with_lines
 from duramen.storage.putting_aside import move_aside
 from duramen.storage.salvage import (
     Patched,
@@ -200,10 +199,9 @@ class Repair:
         listed = partial(is_listed, self.disk, self.directory, self.name)
         new = [each for each in dropped if each.side_file or not listed(each.first_offset, each.last_offset)]
         whose = whose_loss(self.disk, self.directory, self.name)
-        told = ({**whose, **action._asdict(), "left": left} for action in new)
-        lines = b"".join(json.dumps(each).encode() + b"\n" for each in told)
-        if lines not in known:
-            replace_file(self.disk, path, known + lines)
+        content = with_lines(known, [{**whose, **action._asdict(), "left": left} for action in new])
+        if content != known:
+            replace_file(self.disk, path, content)
         self.disk.sync_directory(self.directory)
 
     def _reached(self, segment: SegmentRepair) -> int:

@@ -28,6 +28,7 @@ from duramen.machines.metadata.topics import regain_topics
 from duramen.model import TopicPartition, topic_id_text
 from duramen.partition.lost_metadata import KEPT
 from duramen.sim.disk import Call
+from duramen.storage.losses import losses
 from duramen.wire.batch import batches
 from duramen.wire.messages import API
 
@@ -490,3 +491,23 @@ def test_a_loss_that_only_a_snapshot_stood_for_is_a_loss_again_when_that_is_lost
         disk = stopped(server)
     server = InProcess(disk)
     assert put(server.connect(), 0, b"b") == (0, offset + 1)
+
+
+def test_each_of_the_losses_that_a_snapshot_stood_for_is_on_the_list_again() -> None:
+    server = InProcess()
+    line = server.connect()
+    for name in ("a", "t", "b"):
+        line.create_topic(name)
+    put(line, 0, b"x")
+    disk = stopped(server)
+    for lost in ("a", "b"):
+        assert without(disk, lambda kind, message, lost=lost: kind == "TopicRecord" and message.name == lost) == 1
+    listed = [(loss["first_offset"], loss["last_offset"]) for loss in losses(disk, "/data")]
+    assert len(listed) == 2
+    disk = stopped(InProcess(disk))
+    disk.remove("/data/duramen-lost/losses")
+    disk.sync_directory("/data/duramen-lost")
+    lose_snapshots(disk)
+    for _ in range(2):
+        disk = stopped(InProcess(disk))
+        assert [(loss["first_offset"], loss["last_offset"]) for loss in losses(disk, "/data")] == listed

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from duramen.cli.repair import apply, survey_directory
-from duramen.storage.losses import losses
+from duramen.storage.journal_salvage import write_down
+from duramen.storage.losses import losses, unreadable_losses
+from duramen.storage.repairing import DROPPED
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 
@@ -202,3 +204,52 @@ def test_the_only_segment_that_a_checkpoint_knew_is_missed_when_others_came_sinc
     assert told | set(read_all(log)) == set(range(log.end_offset))
     if durability == "stable":
         assert log.end_offset == 23
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_what_a_start_could_only_tell_the_least_of_is_told_behind_a_kill_too(left: int) -> None:
+    """Repair found nothing to do, and each start left the log offline: its file ends where recovery was to cut."""
+    disk, directory, log = one_log()
+    fill(directory, log, 20)
+    checkpoint(directory)
+    size = log.active.size // (20 - log.active.base_offset)
+    first = log.active.base_offset + left
+    disk.kill()
+    disk.power_on()
+    disk.remove("/data/duramen-checkpoint")
+    file = disk.open(log.active.path, write=True)
+    file.truncate(left * size)
+    file.sync()
+    file.close()
+    for _ in range(2):
+        directory = start(disk)
+        assert len(directory.offline) == 1
+        disk.kill()
+        disk.power_on()
+    actions = [action for action in survey_directory(disk, "/data").actions if action.kind == DROPPED]
+    assert [(action.first_offset, action.last_offset) for action in actions] == [(first, 19)]
+    start(disk).close(clean=True)
+    disk.end_process()
+    apply(disk, survey_directory(disk, "/data"))
+    (log,) = start(disk).logs.values()
+    assert append(log, b"next") == 20
+
+
+@pytest.mark.parametrize("flipped", [True, False])
+def test_a_line_is_added_behind_a_list_whose_last_line_end_is_damaged(flipped: bool) -> None:
+    """It was joined to the line in front of it, and neither could be read."""
+    disk, directory, _ = one_log()
+    directory.close(clean=True)
+    lines = [{"partition": name, "kind": DROPPED, "first_offset": 1, "last_offset": 2} for name in ("a-0", "b-0")]
+    write_down(disk, "/data", lines[:1])
+    path = "/data/duramen-lost/losses"
+    if flipped:
+        disk.damage(path, len(disk.contents()[path]) - 1, 1)
+    else:
+        file = disk.open(path, write=True)
+        file.truncate(len(disk.contents()[path]) - 1)
+        file.close()
+    for _ in range(2):
+        write_down(disk, "/data", lines[1:])
+        assert losses(disk, "/data") == lines[flipped:]
+        assert unreadable_losses(disk, "/data") == flipped
