@@ -33,8 +33,7 @@ from duramen.partition.replay import ReadableLog, Replay
 from duramen.ports import Disk
 from duramen.storage.checkpoints import LEADER_EPOCHS, read_epochs
 from duramen.storage.forgoing import JOURNAL
-from duramen.storage.journal_salvage import write_down
-from duramen.storage.losses import LOSSES, LOST, is_listed, losses, whose_loss
+from duramen.storage.losses import LOSSES, LOST, is_listed, losses, whose_loss, write_down
 from duramen.storage.repairing import DROPPED
 
 if TYPE_CHECKING:

@@ -38,7 +38,8 @@ from duramen.storage.checkpoints import (
     replace_file,
 )
 from duramen.storage.directory import DirectorySettings, LogDirectory
-from duramen.storage.journal_salvage import JournalLoss, put_aside, write_down
+from duramen.storage.journal_salvage import JournalLoss, put_aside
+from duramen.storage.losses import write_down
 from duramen.storage.own_files import decode_lines, encode_lines
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.repairing import DROPPED, Repair

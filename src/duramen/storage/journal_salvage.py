@@ -7,14 +7,13 @@ they follow without a gap. What is intact in the journal behind the damage tells
 from __future__ import annotations
 
 import posixpath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from duramen.ports import Disk
 from duramen.storage import kinds
-from duramen.storage.checkpoints import read_file, replace_file
 from duramen.storage.journal_format import ENTRY_START, HEADER_BLOCK, decode_entry, decode_extent
 from duramen.storage.journal_reader import JournalContents
-from duramen.storage.losses import LOSSES, LOST, with_lines
+from duramen.storage.losses import LOST
 from duramen.storage.recovery_plan import LogKey
 
 _COPY_BYTES = 1 << 20
@@ -101,15 +100,3 @@ def put_aside(disk: Disk, directory: str, loss: JournalLoss) -> list[str]:
     for each in (folder, lost, directory):
         disk.sync_directory(each)
     return copies
-
-
-def write_down(disk: Disk, directory: str, lines: list[dict[str, Any]]) -> None:
-    """Add to the list of losses, which every start tells. OSError."""
-    path = posixpath.join(directory, LOST, LOSSES)
-    known = read_file(disk, path)
-    if known is None:
-        known = b""
-        disk.make_directories(posixpath.dirname(path))
-        disk.sync_directory(directory)
-    if (content := with_lines(known, lines)) != known:
-        replace_file(disk, path, content)

@@ -15,6 +15,7 @@ from duramen.storage.checkpoints import (
     read_checkpoint,
     read_file,
     read_offsets,
+    replace_file,
 )
 
 LOST = "duramen-lost"
@@ -44,13 +45,19 @@ def _lines(disk: Disk, directory: str) -> Iterator[dict[str, Any] | None]:
         yield told if is_whole else None
 
 
-def with_lines(known: bytes, lines: list[dict[str, Any]]) -> bytes:
-    """The list with these at its end, if it has not got them; the line end in front may be damaged."""
+def write_down(disk: Disk, directory: str, lines: list[dict[str, Any]]) -> None:
+    """Add to the list what it has not got; the line end in front may be damaged. OSError."""
+    path = posixpath.join(directory, LOST, LOSSES)
+    known = read_file(disk, path)
+    if known is None:
+        known = b""
+        disk.make_directories(posixpath.dirname(path))
+        disk.sync_directory(directory)
     there = known.splitlines()
     new = [line for line in (json.dumps(each).encode() for each in lines) if line not in there]
-    if new and known and not known.endswith(b"\n"):
-        known += b"\n"
-    return known + b"".join(line + b"\n" for line in new)
+    if new:
+        line_end = b"" if not known or known.endswith(b"\n") else b"\n"
+        replace_file(disk, path, known + line_end + b"".join(line + b"\n" for line in new))
 
 
 def whose_loss(disk: Disk, directory: str, name: str) -> dict[str, str]:

@@ -17,8 +17,8 @@ from functools import partial
 from typing import NamedTuple
 
 from duramen.ports import Disk, File
-from duramen.storage.checkpoints import LEADER_EPOCHS, LogPoint, read_epochs, read_file, remove_file, replace_file
-from duramen.storage.losses import LOSSES, LOST, is_listed, whose_loss, with_lines
+from duramen.storage.checkpoints import LEADER_EPOCHS, LogPoint, read_epochs, remove_file, replace_file
+from duramen.storage.losses import LOST, is_listed, whose_loss, write_down
 from duramen.storage.putting_aside import move_aside
 from duramen.storage.salvage import (
     Patched,
@@ -194,14 +194,10 @@ class Repair:
                 self.disk.rename(action.side_file + ".tmp", action.side_file)
         self.disk.sync_directory(folder)
         self.disk.sync_directory(lost)
-        path = posixpath.join(lost, LOSSES)
-        known = read_file(self.disk, path) or b""
         listed = partial(is_listed, self.disk, self.directory, self.name)
         new = [each for each in dropped if each.side_file or not listed(each.first_offset, each.last_offset)]
         whose = whose_loss(self.disk, self.directory, self.name)
-        content = with_lines(known, [{**whose, **action._asdict(), "left": left} for action in new])
-        if content != known:
-            replace_file(self.disk, path, content)
+        write_down(self.disk, self.directory, [{**whose, **action._asdict(), "left": left} for action in new])
         self.disk.sync_directory(self.directory)
 
     def _reached(self, segment: SegmentRepair) -> int:

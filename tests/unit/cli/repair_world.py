@@ -28,6 +28,9 @@ Segments = list[tuple[str, int, int]]
 """Path, size and base offset of each."""
 Harm = Callable[[CrashDisk, Segments], object]
 
+CHANGES = {"pwritev", "truncate", "sync", "sync_directory", "rename", "remove", "make_directories"}
+"""Behind the others the disk is as it was in front of them."""
+
 
 def fill(directory: LogDirectory, topic_id: bytes, prefix: bytes) -> tuple[Log, Segments]:
     """A new log of several segments, all of them checkpointed, and those. prefix: of the records' values."""
@@ -111,3 +114,21 @@ def interrupted(harm: Harm) -> Iterator[Interrupted]:
             disk.power_on()
         disk.cut_at = None
         yield Interrupted(call, disk, records, harmed.contents(), dropped, lost)
+
+
+def cut_short(disk: CrashDisk, step: Callable[[CrashDisk], object]) -> Iterator[CrashDisk]:
+    """Copies of the disk on which a power cut ended the step: in each call that changes something; and in none."""
+    probe = disk.copy(Random(0))
+    probe.record, before = [], probe.calls
+    step(probe)
+    for call in [*(call for call in probe.record if call.operation in CHANGES), None]:
+        copy = disk.copy(Random(0 if call is None else call.number))
+        if call is not None:
+            copy.cut_at = copy.calls + call.number - before
+        try:
+            step(copy)
+        except NodeDied:
+            copy.power_on()
+        copy.cut_at = None
+        copy.end_process()
+        yield copy

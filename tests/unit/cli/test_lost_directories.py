@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from unittest.mock import patch
 
 import pytest
-from repair_world import TP, findings
+from repair_world import TP, cut_short, findings
 from test_repair_doubts import OTHER, put, settled
 
 from duramen.cli import repair as repair_command
 from duramen.cli.repair import survey_directory
 from duramen.partition.offline import check_apart
-from duramen.sim.disk import CrashDisk, NodeDied
+from duramen.sim.disk import CrashDisk
 from duramen.storage.directory import LogDirectory
 from duramen.storage.logconfig import PlainLogConfig
 from duramen.storage.losses import losses
@@ -149,29 +148,6 @@ def test_nor_are_those_of_a_log_whose_records_were_all_deleted(clean: bool) -> N
     log = directory.logs[FIRST, 0]
     assert (log.start_offset, log.end_offset) == (9, 9)
     directory.close(clean=False)
-
-
-def cut_short(
-    disk: CrashDisk, step: Callable[[CrashDisk], object], first: int = 1, every: int = 1
-) -> Iterator[CrashDisk]:
-    """Copies of the disk on which a power cut ended the step: in its first call, in its second, ..., and in none.
-
-    first, every: of tests that share the calls, as they take too long for all of them.
-    """
-    call, died = first - every, True
-    while died:
-        call += every
-        copy = disk.copy(Random(call))
-        copy.cut_at = copy.calls + call
-        died = False
-        try:
-            step(copy)
-        except NodeDied:
-            died = True
-            copy.power_on()
-        copy.cut_at = None
-        copy.end_process()
-        yield copy
 
 
 @pytest.mark.parametrize(("clean", "behind"), [(True, 0), (False, 0), (False, 3)])

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 import pytest
-from repair_world import TP, findings, scribble
+from repair_world import CHANGES, TP, findings, scribble
 
 from duramen.cli import repair as repair_command
 from duramen.cli.repair import survey_directory
@@ -24,8 +24,6 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 from storage_workload import FIRST, SECOND, append, checkpoint, commit, housekeep, read_all, small, start
 
 LONG, SHORT = "/data/first-0", "/data/second-0"
-CHANGES = {"pwritev", "truncate", "sync", "sync_directory", "rename", "remove", "make_directories"}
-"""Behind the others the disk is as it was in front of them."""
 
 
 def stopped(*, clean: bool) -> CrashDisk:

@@ -481,10 +481,8 @@ def test_a_loss_that_only_a_snapshot_stood_for_is_a_loss_again_when_that_is_lost
     first = (4, 5) if of == "gone" else (6, 8)
     for _ in range(2):
         server = InProcess(disk)
-        losses = [
-            (each["first_offset"], each["last_offset"]) for event, each in server.events if event == "records-lost"
-        ]
-        assert losses == [first]
+        lost = [(each["first_offset"], each["last_offset"]) for event, each in server.events if event == "records-lost"]
+        assert lost == [first]
         assert [event for event, _ in server.events if event == "metadata-incomplete"] == ["metadata-incomplete"]
         assert server.broker.image.names() == ["t"]
         assert len(server.broker.image.topics["t"].partitions) == 2

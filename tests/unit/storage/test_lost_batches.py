@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from duramen.cli.repair import apply, survey_directory
-from duramen.storage.journal_salvage import write_down
-from duramen.storage.losses import losses, unreadable_losses
+from duramen.storage.losses import losses, unreadable_losses, write_down
 from duramen.storage.repairing import DROPPED
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
