@@ -14,10 +14,11 @@ import click
 from duramen.cli.connection import sentence
 from duramen.cli.known import NO_SNAPSHOT, KnownLog, known_logs, lost_beginning
 from duramen.cli.misplaced import MISPLACED, misplaced
+from duramen.cli.new_metadata import METADATA_LOG, begin_anew
 from duramen.cli.output import human_bytes, plural, print_json, reason
 from duramen.cli.topic import confirm
 from duramen.errors import CorruptLogError, DuramenError, StorageError
-from duramen.model import METADATA_TOPIC, TopicId, TopicPartition, topic_id_text
+from duramen.model import TopicId, TopicPartition, topic_id_text
 from duramen.ports import Disk
 from duramen.storage.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -60,7 +61,6 @@ from duramen.storage.vouching import held_journal
 DEFAULT_DIRECTORY = "./duramen-data"
 
 
-METADATA_LOG = str(TopicPartition(METADATA_TOPIC, 0))
 REPLACED = "a compacted segment takes its place"
 NOT_DROPPED = "nothing was dropped; the directory is as a start and a clean stop leave it."
 OVERLAPPED = "it is none of the log's: a sealed segment holds its offsets"
@@ -333,11 +333,19 @@ with `duramen log dump`. The exit code is 0 when nothing has to be dropped,
 @click.option("--topic", help="Only the partitions of this topic.")
 @click.option("--partition", type=click.IntRange(min=0), help="Only this partition of --topic.")
 @click.option("--journal", "without", is_flag=True, help="Go on without what a damaged journal held.")
+@click.option("--metadata", "anew", is_flag=True, help="Begin the metadata log anew: its disk is gone for good.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 def command(
-    path: str, topic: str | None, partition: int | None, without: bool, dry_run: bool, yes: bool, as_json: bool
+    path: str,
+    topic: str | None,
+    partition: int | None,
+    without: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    anew: bool = False,
 ) -> int:
     """Take what is damaged out of a data directory that no node uses.
 
@@ -347,11 +355,18 @@ def command(
 
     With --journal and a damaged journal: it is put aside, the segments keep
     what they have, and what they do not have is named.
+
+    With --metadata a node whose metadata log was on a disk that is gone gets
+    an empty one in DIRECTORY, and its topics are known by what is left.
     """
+    if anew and (without or topic is not None):
+        raise click.UsageError("--metadata goes with no other kind of repair.")
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic.")
     only = topic if topic is None or partition is None else TopicPartition(topic, partition)
     with ends_with_2():
+        if anew:
+            return begin_anew(RealDisk(), path, _Entropy(), dry_run=dry_run, yes=yes, as_json=as_json)
         told = _without_journal(path, dry_run=dry_run, yes=yes, as_json=as_json) if without else None
         return told if told is not None else _repair(path, only, dry_run=dry_run, yes=yes, as_json=as_json)
 

@@ -103,12 +103,15 @@ def check_metadata(directories: Iterable[LogDirectory]) -> None:
     for directory in directories:
         if metadata_key in directory.offline:
             raise directory.offline[metadata_key].error
+    empty = [each.path for each in directories if not (each.logs or each.offline)]
     for (topic_id, partition), directory in found:
         if not directory.recovery.adopted:
+            mounted = "".join(f"{path} is empty: is its disk mounted? " for path in empty)
             raise StorageError(
                 f"this node's metadata log, {METADATA_TOPIC}-0, is in no directory of log.dirs, and {directory.path} "
-                f"has partition {partition} of the topic with id {topic_id_text(topic_id)}: name the directory that "
-                "has it, too, or put it back from a copy"
+                f"has partition {partition} of the topic with id {topic_id_text(topic_id)}. {mounted}"
+                "Name the directory that has it, too, or put it back from a copy; where it is lost for good, "
+                f"`duramen log repair {directory.path} --metadata` begins it anew"
             )
 
 

@@ -41,6 +41,7 @@ from duramen.storage.directory import LogDirectory
 from duramen.storage.log import Log
 from duramen.storage.losses import losses
 from duramen.storage.no_room import NoRoomError
+from duramen.storage.vouching import known_cluster
 
 if TYPE_CHECKING:
     from duramen.server.handlers.fetch import FetchCall
@@ -134,7 +135,9 @@ class Broker:
 
     def start(self, on_ready: Callable[[], None]) -> None:
         """Recover and serve; `on_ready` once clients are served. Raises DuramenError or OSError when it cannot."""
-        for path in self.config.strings("log.dirs"):
+        paths = self.config.strings("log.dirs")
+        self.cluster_id = known_cluster(self.world.disk, paths) or ""  # taken over by new ones, also in front of it
+        for path in paths:
             directory = self.store.open_directory(path, directory_settings(self.config, self.cluster_id or None))
             self.cluster_id = directory.cluster_id
             directory.findings.on_found = self._found_damage

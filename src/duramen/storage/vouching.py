@@ -187,6 +187,18 @@ def compare_identity(disk: Disk, path: str) -> tuple[MetaProperties | None, list
     return found or (None if vouched is None else vouched.identity), wrong
 
 
+def known_cluster(disk: Disk, paths: Iterable[str]) -> str | None:
+    """The cluster that these log directories belong to, by the first that says so; None where all are new. OSError.
+
+    Whether they agree, their starts find out.
+    """
+    for path in paths:
+        known, _ = compare_identity(disk, path)
+        if known is not None:
+            return known.cluster_id
+    return None
+
+
 def listed_segments(
     disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None
 ) -> Mapping[TopicPartition, Wanted] | None:

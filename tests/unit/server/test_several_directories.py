@@ -146,7 +146,7 @@ def move(disk: CrashDisk, source: str, target: str) -> None:
     disk.sync_directory("/")
 
 
-@pytest.mark.parametrize("log_dirs", ["/b", "/b,/a"])
+@pytest.mark.parametrize("log_dirs", ["/b", "/b,/a", "/a,/b"])
 def test_without_the_directory_of_the_metadata_log_nothing_begins_anew(log_dirs: str) -> None:
     """No topic would be known, and the next of an old name would begin at offset 0."""
     disk = filled()
@@ -154,13 +154,22 @@ def test_without_the_directory_of_the_metadata_log_nothing_begins_anew(log_dirs:
     for _ in range(2):
         with pytest.raises(
             StorageError, match=r"metadata log, .*, is in no directory of log.dirs, and /b has partition"
-        ):
+        ) as refused:
             InProcess(disk, log_dirs=log_dirs)
+        assert ("/a is empty: is its disk mounted?" in str(refused.value)) is ("/a" in log_dirs)
         disk.end_process()
     if disk.exists("/a"):
         move(disk, "/a", "/new")
     move(disk, "/elsewhere", "/a")
     line = InProcess(disk, log_dirs="/a,/b").connect()
+    for topic in TOPICS:
+        assert line.produce(topic, b"3").base_offset == 2
+
+
+def test_a_new_directory_may_be_named_first() -> None:
+    """It was given a cluster id of its own, and the node refused the other one."""
+    disk = filled()
+    line = InProcess(disk, log_dirs="/new,/a,/b").connect()
     for topic in TOPICS:
         assert line.produce(topic, b"3").base_offset == 2
 
