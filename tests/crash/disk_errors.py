@@ -40,7 +40,7 @@ def trials() -> dict[str, Trial]:
         found[name] = partial(storage_trial, path)
     for number, state in enumerate(telling_states(STORAGE_PATHS.values())):
         found[f"start {number}"] = partial(start_trial, state)
-    for how in ("unclean", "journal", "short", "middle", "gone", "again", "lost", "missing", "strays", "swaps"):
+    for how in ("unclean", "journal", "short", "middle", "gone", "again", "lost", "missing", "strays", "swaps", "anew"):
         found[f"tools, {how}"] = partial(tools_trial, how)
     found["node"] = partial(node_trial, everything)
     found["sink"] = partial(node_trial, sinks)

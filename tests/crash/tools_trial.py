@@ -18,12 +18,16 @@ from tests.crash.session import DATA, NOW, Session
 from tests.crash.watched import Fault, WatchedDisk
 
 from duramen.cli import log as log_commands
+from duramen.cli import new_metadata
 from duramen.cli import repair as repair_command
 from duramen.errors import DuramenError
 from duramen.model import METADATA_TOPIC, topic_id_text
 from duramen.storage import kinds
 from duramen.storage.checkpoints import encode_partition_metadata
 from duramen.storage.journal_format import ENTRY_MAGIC, HEADER_BLOCK, decode_entry, decode_part_header
+from duramen.storage.losses import LOST
+
+OTHER_ID = b"w" * 16
 
 
 def harmed(how: str) -> Session:
@@ -35,7 +39,8 @@ def harmed(how: str) -> Session:
     "gone", as "short", with another log all of whose segments are missing, and a seal that is none; "again" as "short";
     "lost" as "short", and "missing" as "unclean", with one or two other logs whose directories are gone; "strays" as
     "short", with a copy by the name of a swap and a directory by that of an index, and "missing" with such a copy and a
-    segment inside of another one; "swaps" as "short", and compacted segments were damaged in front of their places.
+    segment inside of another one; "swaps" as "short", and compacted segments were damaged in front of their places;
+    "anew" as "short", and a metadata log was begun, but not put in its place.
     """
     session = Session(1, WatchedDisk())  # type: ignore[arg-type]
     filled(session)
@@ -47,7 +52,7 @@ def harmed(how: str) -> Session:
         session.commit()
         if number == 3:
             session.checkpoint()
-    if how in ("short", "middle", "gone", "again", "lost", "strays", "swaps"):
+    if how in ("short", "middle", "gone", "again", "lost", "strays", "swaps", "anew"):
         session.stop()
     else:
         if how == "unclean":
@@ -85,6 +90,8 @@ def harmed(how: str) -> Session:
     harms = {"journal": _damage_the_journal, "strays": _strays, "missing": _inside, "swaps": _swaps}
     if how in harms:
         harms[how](disk, logs)
+    if how == "anew":
+        disk.inner.make_directories(f"{DATA}/{LOST}/{METADATA_TOPIC}-0.new")  # type: ignore[attr-defined]
     if how == "middle":
         _without_beginning(disk)
         disk.inner.open(logs[-1][:-4] + ".seal", create=True, write=True).close()  # type: ignore[attr-defined]
@@ -123,7 +130,7 @@ def _without_beginning(disk: Any) -> None:
     home = f"{DATA}/{METADATA_TOPIC}-0"
     disk.inner.make_directories(home)
     _put(disk, f"{home}/{5:020d}.log", b"")
-    _put(disk, f"{home}/partition.metadata", encode_partition_metadata(topic_id_text(b"w" * 16)))
+    _put(disk, f"{home}/partition.metadata", encode_partition_metadata(topic_id_text(OTHER_ID)))
 
 
 def _put(disk: Any, path: str, content: bytes) -> None:
@@ -166,6 +173,8 @@ def tools_trial(how: str, fault: Fault | None = None) -> Counter[Site]:
         lambda: repair_command.command.callback(DATA, None, None, True, False, True, False),  # type: ignore[misc]
         lambda: log_commands.verify.callback((DATA,), True, False),  # type: ignore[misc]
     ]
+    if how == "anew":
+        commands.insert(0, _begin_metadata_anew)
     if how == "again":  # put aside, and not in its place yet: there a repair was cut short
         commands = [commands[-2], lambda: _put_back(disk, before), *commands[-2:]]
     for command in commands:
@@ -185,6 +194,11 @@ def tools_trial(how: str, fault: Fault | None = None) -> Counter[Site]:
     require(len(missing) <= 3, f"a repair lost {missing}")
     session.crash()
     return hits
+
+
+def _begin_metadata_anew() -> None:
+    with patch.object(new_metadata, "METADATA_TOPIC_ID", OTHER_ID):  # which topic1 has here
+        repair_command.command.callback(DATA, None, None, False, False, True, True, True)  # type: ignore[misc]
 
 
 def _put_back(disk: WatchedDisk, before: dict[str, bytes]) -> None:
