@@ -9,10 +9,10 @@ from contextlib import closing, suppress
 
 from duramen.cli.findings import DirectoryReport, Finding, PartitionReport, damage_told
 from duramen.cli.known import NO_SNAPSHOT, KnownLog, KnownLogs, believed_checkpoint, known_logs, lost_beginning
-from duramen.cli.misplaced import MISPLACED, misplaced
 from duramen.cli.repair import needed_swaps, readable, survey_log
 from duramen.cli.segment_check import NO_OFFSET, Replaced, SegmentCheck, Tick
-from duramen.errors import CorruptLogError, StorageError
+from duramen.cli.unusable import unusable
+from duramen.errors import StorageError
 from duramen.model import NO_TOPIC_ID, TopicPartition
 from duramen.ports import DirectoryLock, Disk
 from duramen.storage.checkpoints import (
@@ -48,7 +48,7 @@ from duramen.storage.segment import (
     parse_base,
     parse_name,
 )
-from duramen.storage.snapshot_files import parse_snapshot_name, read_snapshot
+from duramen.storage.snapshot_files import damaged_snapshots
 from duramen.storage.swapping import STRAY, strays
 from duramen.storage.unfinished_swaps import DAMAGED, UnfinishedSwap, as_placed
 from duramen.storage.vouching import (
@@ -70,7 +70,7 @@ def verify_directory(
     only: the name of the one partition directory to look at. decode: open every record, not only check the batches'
     checksums. StorageError when it is no data directory.
     """
-    in_the_way = misplaced(disk, path)
+    in_the_way = unusable(disk, path)
     disk = seen_as(disk, in_the_way)
     meta, wrong = compare_identity(disk, path)
     if meta is None and any(what == MISSING for _, _, what in wrong):
@@ -84,7 +84,7 @@ def verify_directory(
         for name, made_again, what in wrong:
             report.findings.append(Finding("index" if made_again else "damage", name, 0, 0, -1, what))
         told = [each for each in in_the_way if only in (None, posixpath.basename(posixpath.dirname(each)))]
-        report.findings += [Finding("damage", each, 0, 0, -1, MISPLACED) for each in told]
+        report.findings += [Finding("damage", each, 0, 0, -1, in_the_way[each]) for each in told]
         if unread := unreadable_losses(disk, path):
             what = f"{unread} of its lines cannot be read: what they say of losses is not known to a start"
             report.findings.append(Finding("damage", posixpath.join(path, LOST, LOSSES), 0, 0, -1, what))
@@ -230,16 +230,6 @@ def _verify_journal(disk: Disk, journal: JournalContents, report: DirectoryRepor
         report.findings.append(Finding("tail", report.path, 0, 0, -1, what))
 
 
-def _verify_snapshots(disk: Disk, path: str, findings: list[Finding]) -> None:
-    """Snapshots of a metadata log: where the log was cut they are all that is left of what came before."""
-    for snapshot in filter(None, map(parse_snapshot_name, disk.list_directory(path))):
-        try:
-            for _ in read_snapshot(disk, path, snapshot):
-                pass
-        except CorruptLogError as error:
-            findings.append(damage_told(error))
-
-
 def segments_of(disk: Disk, path: str) -> list[int]:
     """Base offsets of the segments in a partition's directory, ascending."""
     return [base for base in map(parse_base, disk.list_directory(path)) if base is not None]
@@ -269,7 +259,8 @@ def verify_partition(
     if content is not None and topic_id is None and metadata not in restored:
         report.findings.append(Finding("damage", metadata, 0, len(content), -1, "it holds no topic id"))
     _verify_side_files(disk, path, report.findings, synced, restored, known.merged)
-    _verify_snapshots(disk, path, report.findings)
+    # Where a metadata log was cut they are all that is left of what came before.
+    report.findings += map(damage_told, damaged_snapshots(disk, path))
     bases = segments_of(disk, path)
     report.start_offset = max([known.start_offset, *bases[:1]])
     if not bases:

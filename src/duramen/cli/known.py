@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
-from duramen.errors import CorruptLogError
 from duramen.model import METADATA_TOPIC, TopicId, TopicPartition
 from duramen.ports import Disk
 from duramen.storage.checkpoints import (
@@ -28,7 +26,7 @@ from duramen.storage.recovery_plan import LogKey
 from duramen.storage.scan import NO_END, NO_LIMIT, Limit
 from duramen.storage.segment import parse_base
 from duramen.storage.segment_lists import NOTHING_WANTED, Wanted, reach
-from duramen.storage.snapshot_files import parse_snapshot_name, read_snapshot
+from duramen.storage.snapshot_files import damaged_snapshots, parse_snapshot_name
 from duramen.storage.swapping import strays
 from duramen.storage.topic_ids import refused_homes
 from duramen.storage.unfinished_swaps import UnfinishedSwap, as_settled
@@ -171,14 +169,11 @@ def lost_beginning(disk: Disk, directory: str, name: str, begin: int, end: int) 
         return False
     if is_listed(disk, directory, name, 0, begin - 1):
         return False
-    for each in disk.list_directory(home) if disk.exists(home) else ():
-        snapshot = parse_snapshot_name(each)
-        if snapshot is not None and begin <= snapshot.offset <= end:
-            with suppress(CorruptLogError):
-                for _ in read_snapshot(disk, home, snapshot):
-                    pass
-                return False
-    return True
+    if not disk.exists(home):
+        return True
+    damaged = {posixpath.basename(error.path) for error in damaged_snapshots(disk, home)}
+    whole = map(parse_snapshot_name, set(disk.list_directory(home)) - damaged)
+    return not any(snapshot is not None and begin <= snapshot.offset <= end for snapshot in whole)
 
 
 def believed_checkpoint(disk: Disk, path: str, journal: JournalContents) -> DirectoryCheckpoint | None:

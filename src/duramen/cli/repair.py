@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from random import SystemRandom
 from typing import Any
@@ -13,10 +13,10 @@ import click
 
 from duramen.cli.connection import sentence
 from duramen.cli.known import NO_SNAPSHOT, KnownLog, known_logs, lost_beginning
-from duramen.cli.misplaced import MISPLACED, misplaced
 from duramen.cli.new_metadata import METADATA_LOG, begin_anew
 from duramen.cli.output import human_bytes, plural, print_json, reason
 from duramen.cli.topic import confirm
+from duramen.cli.unusable import unusable
 from duramen.errors import CorruptLogError, DuramenError, StorageError
 from duramen.model import TopicId, TopicPartition, topic_id_text
 from duramen.ports import Disk
@@ -53,6 +53,7 @@ from duramen.storage.losses import LOST
 from duramen.storage.putting_aside import free_path, side_path
 from duramen.storage.repairing import DROPPED, MOVED, PLACED, RESTORED, Action, Repair, SegmentRepair
 from duramen.storage.segment import SUFFIXES, file_name, log_name, parse_base
+from duramen.storage.snapshot_files import damaged_snapshots
 from duramen.storage.surveying import survey
 from duramen.storage.swapping import STRAY, strays
 from duramen.storage.unfinished_swaps import DAMAGED, UnfinishedSwap, as_placed, damaged_swaps
@@ -61,8 +62,11 @@ from duramen.storage.vouching import held_journal
 DEFAULT_DIRECTORY = "./duramen-data"
 
 
+OF_IT = "directory"
+"""Where files of the data directory go that are no partition's."""
 REPLACED = "a compacted segment takes its place"
 NOT_DROPPED = "nothing was dropped; the directory is as a start and a clean stop leave it."
+NO_START = "it is damaged, and no start uses it"
 OVERLAPPED = "it is none of the log's: a sealed segment holds its offsets"
 
 
@@ -122,7 +126,7 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
 
     StorageError when it is no data directory, or when the journal itself is damaged.
     """
-    in_the_way, real = misplaced(disk, path), disk
+    in_the_way, real = unusable(disk, path), disk
     disk = seen_as(disk, in_the_way)
     identity(disk, path)
     refuse_half_done(disk, path)
@@ -140,6 +144,10 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
         if only is None or (tp is not None and only in (tp, tp.topic)):
             raise StorageError(f"{home}: {why}")
     found = DirectoryRepair(path, recovers=not known.clean, checkpoint=known.checkpoint)
+    if only is None:
+        of_it = Repair(real, path, "", None)
+        of_it.removals += _aside(real, of_it, in_the_way)
+        found.repairs += [of_it] if of_it.removals else []
     for name in [*partition_names(disk, path, known.ids), *known.absent(disk, path)]:
         tp = parse_partition_name(name)
         if tp is None or (only is not None and only not in (tp, tp.topic)):
@@ -153,13 +161,17 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
         log = known.log(disk, path, name)
         repair = survey_log(disk, path, name, log)
         repair.disk = real
-        for each in in_the_way:
-            if posixpath.dirname(each) == repair.path:
-                side = free_path(real, side_path(path, name, posixpath.basename(each)))
-                repair.removals.append(Action(MOVED, each, 0, 0, -1, -1, MISPLACED, side))
+        repair.removals += _aside(real, repair, in_the_way)
         found.repairs.append(repair)
         found.readable[name] = readable(repair, log)
     return found
+
+
+def _aside(disk: Disk, repair: Repair, in_the_way: Mapping[str, str]) -> Iterator[Action]:
+    for each, why in in_the_way.items():
+        if posixpath.dirname(each) == repair.path:
+            side = free_path(disk, side_path(repair.directory, repair.name or OF_IT, posixpath.basename(each)))
+            yield Action(MOVED, each, 0, 0, -1, -1, why, side)
 
 
 def needed_swaps(disk: Disk, path: str, name: str, known: KnownLog) -> list[UnfinishedSwap]:
@@ -223,6 +235,7 @@ def survey_log(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
         clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
         left = strays(disk, home, known.merged, clean=clean)
         repair.removals += [aside(posixpath.join(home, each), STRAY) for each in left]
+        repair.removals += [aside(error.path, NO_START) for error in damaged_snapshots(disk, home)]
     if repair.segments:
         first, end = repair.segments[0], repair.segments[-1].next_offset
         begin = max(known.start_offset, first.base_offset)
@@ -521,6 +534,6 @@ def _as_json(found: DirectoryRepair, *, done: bool) -> dict[str, Any]:
         "partitions": [
             {"partition": repair.name, "readable": ranges(found.readable[repair.name])}
             for repair in found.repairs
-            if repair.actions
+            if repair.name and repair.actions
         ],
     }

@@ -21,6 +21,7 @@ from duramen.machines.metadata.snapshot import Restoration, content
 from duramen.partition.partition import Partition
 from duramen.partition.store import Store
 from duramen.ports import Timer, World
+from duramen.storage.damage import unreadable
 from duramen.storage.retention import Removal, RemoveFiles
 from duramen.storage.snapshot_files import SnapshotId, WriteSnapshot, find_snapshots, last_timestamp, read_snapshot
 from duramen.wire.batch import build_batch
@@ -126,6 +127,9 @@ class Snapshots:
                 take = restoration.take_control if is_control else restoration.take
                 take(LogRecord(record.key, record.value))
         except OSError as error:
+            found = unreadable(error, f"{path}/{snapshot.name}", 0, 0, -1)
+            if isinstance(found, CorruptLogError):
+                raise found from error
             raise StorageError(f"{path}/{snapshot.name}: {error}") from error
         return restoration.finish(snapshot.offset)
 

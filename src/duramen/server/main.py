@@ -146,6 +146,11 @@ def explain(error: BaseException, config: BrokerConfig) -> str:
             return f"no permission for {where}. Choose a directory you own (--set log.dirs=DIR) or a port above 1023"
         if error.errno in _NO_DIRECTORY and error.filename:
             return f"{error.filename}: {error.strerror}. Choose a directory that can be created: --set log.dirs=DIR"
+        if error.errno == errno.EIO and error.filename:
+            return (
+                f"{error.filename}: {error.strerror}. See what the system says of the disk (dmesg); if this is all "
+                "that cannot be read, `duramen log repair` puts it aside"
+            )
         if error.errno == errno.EISDIR:
             return f"{error.filename} {IN_THE_WAY}, if it is a partition's; else move it away"
         if error.errno == errno.ENOSPC:

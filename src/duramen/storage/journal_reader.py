@@ -42,6 +42,7 @@ from duramen.storage.journal_format import (
     part_seed,
 )
 from duramen.storage.journal_parts import find_parts
+from duramen.storage.unreadable import read_whole
 from duramen.wire.checksum import crc32c
 
 HELD_BYTES = 256 << 20
@@ -185,28 +186,29 @@ def read_journal(disk: Disk, directory: str, hold: int = 0) -> JournalContents:
     scans: list[PartScan] = []
     unreadable, strange = _missing_part(contents, directory), None
     try:
-        blocks = []
         for name in contents.names:
-            file = disk.open(posixpath.join(directory, name))
-            contents.parts.append(JournalPart(file))
-            blocks.append(file.pread(HEADER_BLOCK, 0))
-        headers = [decode_part_header(block) for block in blocks]
+            contents.parts.append(JournalPart(disk.open(posixpath.join(directory, name))))
+        headers = [decode_part_header(read_whole(part.file, HEADER_BLOCK)[0]) for part in contents.parts]
         strange = _misplaced_parts(contents, headers, directory)
         likely = [
             header.seed for index, header in enumerate(headers) if header is not None and index not in contents.foreign
         ]
-        for index, (part, header, block) in enumerate(zip(contents.parts, headers, blocks, strict=True)):
-            size = part.file.size()
+        for index, (part, header) in enumerate(zip(contents.parts, headers, strict=True)):
+            data, gaps = read_whole(part.file)
+            size = len(data)
             told = HEADER_BLOCK if header is None else header.size
             contents.empty = size <= HEADER_BLOCK == told and len(contents.names) == 1
             if size < told:
                 contents.missing = f"{told - size} bytes of the journal are missing"
                 unreadable = unreadable or CorruptLogError(part.file.path, size, told, f"it had {told} bytes")
-            view = memoryview(part.file.pread(size, 0))
+            if gaps:
+                contents.missing = contents.missing or "the disk cannot read some of the journal"
+                unreadable = unreadable or CorruptLogError(part.file.path, *gaps[0], "the disk cannot read it")
+            view = memoryview(data)
             if header is None:
                 what = "not a journal part's header"
                 unreadable = unreadable or CorruptLogError(part.file.path, 0, HEADER_BLOCK, what)
-                seed, fits = _seed_of(view, [*likely, part_seed(block)])
+                seed, fits = _seed_of(view, [*likely, part_seed(data[:HEADER_BLOCK])])
                 if not fits and not likely:
                     contents.keyless = part.file.path
             else:

@@ -15,6 +15,7 @@ from duramen.storage.journal_format import ENTRY_START, HEADER_BLOCK, decode_ent
 from duramen.storage.journal_reader import JournalContents
 from duramen.storage.losses import LOST
 from duramen.storage.recovery_plan import LogKey
+from duramen.storage.unreadable import read_whole
 
 _COPY_BYTES = 1 << 20
 _DELTA = slice(23, 27)
@@ -71,10 +72,10 @@ def survey_journal(disk: Disk, directory: str, contents: JournalContents) -> Jou
 
 
 def read_part(disk: Disk, path: str) -> bytes:
-    """A whole part file. OSError."""
+    """A whole part file, with zeros where the disk cannot read it. OSError."""
     file = disk.open(path)
     try:
-        return file.pread(file.size(), 0)
+        return read_whole(file)[0]
     finally:
         file.close()
 
@@ -87,14 +88,14 @@ def put_aside(disk: Disk, directory: str, loss: JournalLoss) -> list[str]:
     copies = []
     for path in loss.paths:
         copy = posixpath.join(folder, posixpath.basename(path))
-        source, target = disk.open(path), disk.open(copy, create=True, write=True)
+        content = memoryview(read_part(disk, path))
+        target = disk.open(copy, create=True, write=True)
         try:
             target.truncate(0)
-            for at in range(0, source.size(), _COPY_BYTES):
-                target.pwritev([source.pread(_COPY_BYTES, at)], at)
+            for at in range(0, len(content), _COPY_BYTES):
+                target.pwritev([content[at : at + _COPY_BYTES]], at)
             target.sync()
         finally:
-            source.close()
             target.close()
         copies.append(copy)
     for each in (folder, lost, directory):

@@ -99,6 +99,7 @@ class SegmentRepair:
 class Repair:
     """What one partition needs. end_offset: of the log, by the checkpoint of the last clean stop; None unknown.
 
+    name: of its directory; empty where it is the data directory itself that needs it, which has only `removals`.
     point: what that checkpoint says of it. least_end: where the end is unknown, what the log must reach all the same.
     swaps: damaged compacted segments that come into their places first.
     """
@@ -120,7 +121,7 @@ class Repair:
 
     @property
     def path(self) -> str:
-        return posixpath.join(self.directory, self.name)
+        return posixpath.join(self.directory, self.name) if self.name else self.directory
 
     def lacks_end(self, segment: SegmentRepair) -> bool:
         """Whether the known end of the log is lost, and no batch behind this segment leads readers there."""

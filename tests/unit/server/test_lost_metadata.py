@@ -9,6 +9,7 @@ import pytest
 from tests.unit.partition.partition_world import Numbers
 from tests.unit.server.broker_world import InProcess
 from tests.unit.server.lost_metadata_world import (
+    LOG_HOME,
     add_partitions,
     delete,
     gone,
@@ -211,6 +212,33 @@ def test_a_snapshot_that_is_gone_is_told_and_repaired() -> None:
     assert again.broker.image.names() == ["t", "u"]
     assert again.connect().produce("t", b"more").base_offset == 1
     assert InProcess(stopped(again)).broker.image.names() == ["t", "u"]
+
+
+@pytest.mark.parametrize("unreadable", [False, True])
+@pytest.mark.parametrize("which", ["older", "all"])
+def test_a_damaged_snapshot_that_no_start_uses_is_put_aside(which: str, unreadable: bool) -> None:
+    """verify told it as damage for good, and repair had nothing to do with it."""
+    server = InProcess(metadata_log_max_record_bytes_between_snapshots="1", metadata_max_retention_bytes="600")
+    line = server.connect()
+    for name in ("t", "u", "v"):
+        line.create_topic(name)
+        server.pass_ms(60_000)
+    assert server.broker.catalog.partition.log.start_offset > 0
+    disk = stopped(server)
+    files = sorted(name for name in disk.list_directory(LOG_HOME) if name.endswith(".checkpoint"))
+    assert len(files) > 1
+    harmed = files[:1] if which == "older" else files
+    for name in harmed if not unreadable else ():
+        disk.damage(f"{LOG_HOME}/{name}", 90)
+    away = {f"{LOG_HOME}/{name}" for name in harmed if unreadable}
+    disk.fault = lambda call: OSError(errno.EIO, "bad") if call.operation == "pread" and call.path in away else None
+    assert told(disk) == ["damage"] * (len(harmed) + (which == "all"))
+    assert repaired(disk) == (which == "all")
+    assert told(disk) == []
+    assert all(disk.exists(f"/data/duramen-lost/__cluster_metadata-0/{name}") for name in harmed)
+    again = InProcess(disk)
+    assert again.broker.image.names() == ["t", "u", "v"]
+    assert not any(event == "damage" for event, _ in again.events)
 
 
 def test_a_partition_in_a_directory_that_is_not_named_is_not_begun_anew() -> None:

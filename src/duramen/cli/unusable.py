@@ -1,0 +1,93 @@
+"""What stands where a file of ours belongs and cannot be used: it is told and moved, and all else is judged as without.
+
+A directory by a file's name, and a small file that the disk cannot read: what it said, others say as well, or the next
+start finds out anew. A segment is none of these: of that, what can be read is kept. Neither is the journal.
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+from contextlib import suppress
+
+from duramen.ports import Disk
+from duramen.storage.checkpoints import (
+    CHECKPOINT,
+    CLEAN_SHUTDOWN,
+    CLEANED,
+    CLEANER,
+    HIGH_WATERMARK,
+    LEADER_EPOCHS,
+    LOG_START,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINT,
+    parse_partition_name,
+)
+from duramen.storage.segment import LOG, PRODUCERS, SNAPSHOT, SUFFIXES, parse_name
+from duramen.storage.snapshot_files import parse_snapshot_name
+from duramen.storage.vouching import VOUCHED
+
+MISPLACED = "it is a directory where a file belongs"
+UNREADABLE = "the disk cannot read it"
+
+_OF_THE_DIRECTORY = (
+    CHECKPOINT, CLEANED, CLEANER, CLEAN_SHUTDOWN, HIGH_WATERMARK, LOG_START, META_PROPERTIES, RECOVERY_POINT, VOUCHED,
+)  # fmt: skip
+_READ_BYTES = 1 << 20
+
+
+def unusable(disk: Disk, path: str) -> dict[str, str]:
+    """Of a data directory: paths of what is not to be used, and why. Reads all but segments and journal. OSError."""
+    found: dict[str, str] = {}
+    for name in disk.list_directory(path):
+        inside = posixpath.join(path, name)
+        if name == META_PROPERTIES and not disk.exists(posixpath.join(path, VOUCHED)):
+            continue  # nothing else has what it says
+        if name in _OF_THE_DIRECTORY and _cannot_be_read(disk, inside):
+            found[inside] = UNREADABLE
+        elif parse_partition_name(name) is not None and _is_directory(disk, inside):
+            found.update(_in_partition(disk, inside))
+    return found
+
+
+def _in_partition(disk: Disk, home: str) -> dict[str, str]:
+    found = {}
+    for name in filter(_is_of_a_file, disk.list_directory(home)):
+        path = posixpath.join(home, name)
+        if _is_directory(disk, path):
+            found[path] = MISPLACED
+        elif not name.endswith(LOG) and _cannot_be_read(disk, path):
+            found[path] = UNREADABLE
+    return found
+
+
+def _is_of_a_file(name: str) -> bool:
+    parsed = parse_name(name)
+    if parsed is not None:
+        return parsed[1] in (*SUFFIXES, PRODUCERS, SNAPSHOT)
+    return name in (LEADER_EPOCHS, PARTITION_METADATA) or parse_snapshot_name(name) is not None
+
+
+def _is_directory(disk: Disk, path: str) -> bool:
+    try:
+        disk.list_directory(path)
+    except NotADirectoryError:
+        return False
+    return True
+
+
+def _cannot_be_read(disk: Disk, path: str) -> bool:
+    try:
+        with suppress(FileNotFoundError, IsADirectoryError):
+            file = disk.open(path)
+            try:
+                for position in range(0, file.size(), _READ_BYTES):
+                    file.pread(_READ_BYTES, position)
+            finally:
+                file.close()
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return True
+    return False

@@ -1,0 +1,152 @@
+"""The disk cannot read one file of a data directory: it is named, put aside, and all else is there."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import closing
+from random import Random
+from unittest.mock import patch
+
+import pytest
+from tests.unit.server.broker_world import InProcess
+from tests.unit.server.lost_metadata_world import repaired, stopped
+
+from duramen.cli import repair as repair_command
+from duramen.cli.inspection import verify_directory
+from duramen.cli.repair import CannotError
+from duramen.errors import CorruptLogError
+from duramen.model import TopicPartition
+from duramen.ports import File
+from duramen.sim.disk import Call, CrashDisk
+from duramen.storage.losses import losses
+
+RECORDS = 41
+READS = {"pread", "preadv", "pread_nowait", "read_cold", "read_back"}
+
+
+def filled(*, clean: bool) -> CrashDisk:
+    """Two segments of a topic, several snapshots of the metadata; behind a kill the last record is in the journal."""
+    server = InProcess(metadata_log_max_record_bytes_between_snapshots="1")
+    line = server.connect()
+    line.create_topic("t", segment_bytes="1048576")
+    for _ in range(RECORDS - 1):
+        line.produce("t", b"x" * 60_000)
+    server.pass_ms(60_000)
+    if not clean:
+        server = InProcess(stopped(server))
+        server.pass_ms(60_000)
+    server.connect().produce("t", b"last")
+    if clean:
+        return stopped(server)
+    server.disk.kill()
+    server.disk.power_on()
+    return server.disk
+
+
+def fail(disk: CrashDisk, path: str) -> None:
+    """No byte of the file that is there now can be read."""
+    bad = OSError(errno.EIO, "Input/output error", path)
+
+    def fault(call: Call) -> OSError | None:
+        if call.operation == "rename" and path in call.path.split(" -> "):
+            disk.fault = lambda call: None  # another file has that name from here on
+        return bad if call.path == path and call.operation in READS else None
+
+    disk.fault = fault
+
+
+def whole(disk: CrashDisk) -> None:
+    """A start has all records, and the next one has nothing to tell."""
+    for number in range(2):
+        server = InProcess(disk)
+        partition = server.broker.store.partitions[TopicPartition("t", 0)]
+        assert (partition.log_start_offset, partition.log_end_offset) == (0, RECORDS + number)
+        assert server.connect().produce("t", b"more").base_offset == RECORDS + number
+        events = {event for event, _ in server.events}
+        assert "partition-offline" not in events
+        assert number == 0 or "damage" not in events
+        assert not list(verify_directory(stopped(server), "/data", lambda size: None, decode=True).all_findings())
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_each_but_segments_and_journal_is_put_aside_and_nothing_is_lost(clean: bool) -> None:
+    """verify, repair and most starts ended with an error of the system for it, whatever else there was."""
+    disk = filled(clean=clean)
+    small = [
+        path
+        for path, content in sorted(disk.contents().items())
+        if content and not path.endswith((".log", ".part", "/.lock", "/duramen-reserve", "/duramen-scrub"))
+    ]
+    assert len(small) > 20
+    for path in small:
+        copy = disk.copy(Random(1))
+        fail(copy, path)
+        told = list(verify_directory(copy, "/data", lambda size: None).all_findings())
+        assert path in {finding.path for finding in told if finding.kind == "damage"}, path
+        assert repaired(copy) == 0, path
+        whole(copy)
+
+
+def test_so_it_is_with_the_journal_behind_a_clean_stop() -> None:
+    disk = filled(clean=True)
+    (part,) = [path for path in disk.contents() if path.endswith(".part")]
+    fail(disk, part)
+    server = InProcess(disk)
+    assert server.connect().produce("t", b"more").base_offset == RECORDS
+
+
+def test_a_journal_that_cannot_be_read_is_gone_on_without() -> None:
+    """It may have had anything: that is told, and what the segments have is served."""
+    disk = filled(clean=False)
+    part = max(path for path in disk.contents() if path.endswith(".part"))
+    fail(disk, part)
+    with pytest.raises(CorruptLogError, match="the disk cannot read it"):
+        InProcess(disk)
+    disk.end_process()
+    with pytest.raises(CannotError, match="use --journal"):
+        repaired(disk)
+    with patch.object(repair_command, "RealDisk", lambda: disk):
+        assert repair_command.command.callback("/data", None, None, True, False, True, True) == 1  # type: ignore[misc]
+    disk.fault = lambda call: None
+    assert losses(disk, "/data")
+    server = InProcess(disk)
+    partition = server.broker.store.partitions[TopicPartition("t", 0)]
+    assert partition.log_end_offset >= RECORDS - 1
+
+
+def test_the_last_sector_of_a_journal_is_no_torn_tail() -> None:
+    """Zeros in its place would look like one, and what was acknowledged there be cut off untold."""
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t")
+    for _ in range(8):
+        line.produce("t", b"x" * 9000)
+    disk = server.disk
+    disk.kill()
+    disk.power_on()
+    parts = {path: len(data.rstrip(b"\0")) for path, data in disk.contents().items() if path.endswith(".part")}
+    used, part = max((used, path) for path, used in parts.items())
+    with closing(disk.open(part)) as file:
+        kind = type(file)
+    whole_read = kind.pread
+
+    def pread(file: File, length: int, position: int) -> bytes:
+        if file.path == part and position < used and position + length > used - 4096:
+            raise OSError(errno.EIO, "Input/output error", part)
+        return whole_read(file, length, position)
+
+    with patch.object(kind, "pread", pread), pytest.raises(CorruptLogError, match="the disk cannot read it") as told:
+        InProcess(disk)
+    assert told.value.start <= used - 1 < told.value.end <= told.value.start + 3 * 4096
+
+
+def test_where_nothing_else_has_the_identity_it_is_not_made_up() -> None:
+    server = InProcess()
+    server.connect().create_topic("t")
+    disk = server.disk
+    disk.kill()
+    disk.power_on()
+    assert not disk.exists("/data/duramen-directory")
+    fail(disk, "/data/meta.properties")
+    with pytest.raises(CannotError, match=r"meta.properties: Input/output error"):
+        repaired(disk)
