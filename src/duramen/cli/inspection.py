@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import errno
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 
 from duramen.cli.findings import DirectoryReport, Finding, PartitionReport, damage_told
 from duramen.cli.known import NO_SNAPSHOT, KnownLog, KnownLogs, believed_checkpoint, known_logs, lost_beginning
 from duramen.cli.repair import needed_swaps, readable, survey_log
 from duramen.cli.segment_check import NO_OFFSET, Replaced, SegmentCheck, Tick
-from duramen.cli.unusable import unusable
+from duramen.cli.unusable import UNREADABLE, unusable
 from duramen.errors import StorageError
 from duramen.model import NO_TOPIC_ID, TopicPartition
 from duramen.ports import DirectoryLock, Disk
@@ -51,6 +51,7 @@ from duramen.storage.segment import (
 from duramen.storage.snapshot_files import damaged_snapshots
 from duramen.storage.swapping import STRAY, strays
 from duramen.storage.unfinished_swaps import DAMAGED, UnfinishedSwap, as_placed
+from duramen.storage.unreadable import Gaps, as_readable, merged
 from duramen.storage.vouching import (
     MISSING,
     compare_identity,
@@ -71,7 +72,8 @@ def verify_directory(
     checksums. StorageError when it is no data directory.
     """
     in_the_way = unusable(disk, path)
-    disk = seen_as(disk, in_the_way)
+    gaps: Gaps = {}
+    disk = seen_as(as_readable(disk, gaps), in_the_way)
     meta, wrong = compare_identity(disk, path)
     if meta is None and any(what == MISSING for _, _, what in wrong):
         raise StorageError(f"{path} is no data directory: it has no {META_PROPERTIES}")
@@ -127,6 +129,7 @@ def verify_directory(
         _verify_ends(report, known, known.least_ends, "it was synced up to {}", only)
         for partition in report.partitions:
             partition.readable = _readable(disk, path, partition, known.log(disk, path, partition.name))
+        report.findings += _gaps(gaps)
         return report
     finally:
         if lock is not None:
@@ -228,6 +231,12 @@ def _verify_journal(disk: Disk, journal: JournalContents, report: DirectoryRepor
     if journal.torn_entries:
         what = f"{journal.torn_entries} journal entries behind a gap were never acknowledged"
         report.findings.append(Finding("tail", report.path, 0, 0, -1, what))
+
+
+def _gaps(gaps: Gaps) -> Iterator[Finding]:
+    for name, places in gaps.items():
+        for place in merged(places):
+            yield Finding("damage", name, *place, -1, UNREADABLE)
 
 
 def segments_of(disk: Disk, path: str) -> list[int]:

@@ -19,7 +19,7 @@ from duramen.cli.repair import DEFAULT_DIRECTORY, CannotError, ends_with_2, rang
 from duramen.cli.repair import command as repair
 from duramen.cli.segment_check import DECODED_BYTES_MAX, only_zeros
 from duramen.errors import DuramenError
-from duramen.ports import File
+from duramen.ports import Disk, File
 from duramen.storage.checkpoints import META_PROPERTIES
 from duramen.storage.disk import RealDisk
 from duramen.storage.losses import gap_behind
@@ -27,6 +27,7 @@ from duramen.storage.salvage import next_batch
 from duramen.storage.scan import scan
 from duramen.storage.scrub_progress import NO_KEY
 from duramen.storage.segment import LOG, log_name, parse_base
+from duramen.storage.unreadable import as_readable
 from duramen.storage.vouching import SEALS
 from duramen.wire.batch import BatchHeader, read_marker, records
 
@@ -285,7 +286,7 @@ def _batches(path: str, first: int) -> Iterator[tuple[File, int, BatchHeader | D
 
     And what no segment holds, where a file between two others is gone.
     """
-    disk = RealDisk()
+    disk = as_readable(RealDisk(), {})
     paths = list(_segment_files(path))
     bases = [parse_base(posixpath.basename(name)) for name in paths]
     for number, name in enumerate(paths):
@@ -319,7 +320,7 @@ def _batches(path: str, first: int) -> Iterator[tuple[File, int, BatchHeader | D
             file.close()
 
 
-def _is_reserved(disk: RealDisk, file: File, start: int, end: int) -> bool:
+def _is_reserved(disk: Disk, file: File, start: int, end: int) -> bool:
     """Whether the rest of a log's last segment is space that was reserved and never written (`preallocate`)."""
     stem = file.path.removesuffix(LOG)
     if stem == file.path or any(disk.exists(stem + suffix) for suffix in SEALS):  # only Kafka reserves any

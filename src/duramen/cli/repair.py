@@ -57,6 +57,7 @@ from duramen.storage.snapshot_files import damaged_snapshots
 from duramen.storage.surveying import survey
 from duramen.storage.swapping import STRAY, strays
 from duramen.storage.unfinished_swaps import DAMAGED, UnfinishedSwap, as_placed, damaged_swaps
+from duramen.storage.unreadable import as_readable
 from duramen.storage.vouching import held_journal
 
 DEFAULT_DIRECTORY = "./duramen-data"
@@ -126,8 +127,9 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
 
     StorageError when it is no data directory, or when the journal itself is damaged.
     """
-    in_the_way, real = unusable(disk, path), disk
-    disk = seen_as(disk, in_the_way)
+    in_the_way = unusable(disk, path)
+    real = as_readable(disk, {})
+    disk = seen_as(real, in_the_way)
     identity(disk, path)
     refuse_half_done(disk, path)
     with contextlib.closing(held_journal(disk, path)) as journal:

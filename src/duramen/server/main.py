@@ -149,7 +149,7 @@ def explain(error: BaseException, config: BrokerConfig) -> str:
         if error.errno == errno.EIO and error.filename:
             return (
                 f"{error.filename}: {error.strerror}. See what the system says of the disk (dmesg); if this is all "
-                "that cannot be read, `duramen log repair` puts it aside"
+                "that cannot be read, `duramen log repair` goes on without it"
             )
         if error.errno == errno.EISDIR:
             return f"{error.filename} {IN_THE_WAY}, if it is a partition's; else move it away"

@@ -407,7 +407,7 @@ def test_a_side_file_of_zeros_is_no_reserved_space(tmp_path: Path, capsys: pytes
 def test_dump_ends_with_2_where_it_cannot_read(
     data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(disk: RealDisk, path: str) -> None:
+    def fail(disk: RealDisk, path: str, **_: bool) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     monkeypatch.setattr(RealDisk, "open", fail)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from random import Random
 from unittest.mock import patch
 
@@ -19,6 +20,7 @@ from duramen.model import TopicPartition
 from duramen.ports import File
 from duramen.sim.disk import Call, CrashDisk
 from duramen.storage.losses import losses
+from duramen.wire.batch import batches
 
 RECORDS = 41
 READS = {"pread", "preadv", "pread_nowait", "read_cold", "read_back"}
@@ -114,6 +116,23 @@ def test_a_journal_that_cannot_be_read_is_gone_on_without() -> None:
     assert partition.log_end_offset >= RECORDS - 1
 
 
+@contextmanager
+def bad_sector(disk: CrashDisk, path: str, at: int) -> Iterator[None]:
+    """Of that file the 4 KiB around byte `at` cannot be read."""
+    with closing(disk.open(path)) as file:
+        kind = type(file)
+    whole_read = kind.pread
+    start = at - at % 4096
+
+    def pread(file: File, length: int, position: int) -> bytes:
+        if file.path == path and position < start + 4096 and position + length > start:
+            raise OSError(errno.EIO, "Input/output error", path)
+        return whole_read(file, length, position)
+
+    with patch.object(kind, "pread", pread):
+        yield
+
+
 def test_the_last_sector_of_a_journal_is_no_torn_tail() -> None:
     """Zeros in its place would look like one, and what was acknowledged there be cut off untold."""
     server = InProcess()
@@ -126,18 +145,43 @@ def test_the_last_sector_of_a_journal_is_no_torn_tail() -> None:
     disk.power_on()
     parts = {path: len(data.rstrip(b"\0")) for path, data in disk.contents().items() if path.endswith(".part")}
     used, part = max((used, path) for path, used in parts.items())
-    with closing(disk.open(part)) as file:
-        kind = type(file)
-    whole_read = kind.pread
-
-    def pread(file: File, length: int, position: int) -> bytes:
-        if file.path == part and position < used and position + length > used - 4096:
-            raise OSError(errno.EIO, "Input/output error", part)
-        return whole_read(file, length, position)
-
-    with patch.object(kind, "pread", pread), pytest.raises(CorruptLogError, match="the disk cannot read it") as told:
+    with bad_sector(disk, part, used - 1), pytest.raises(CorruptLogError, match="the disk cannot read it") as told:
         InProcess(disk)
-    assert told.value.start <= used - 1 < told.value.end <= told.value.start + 3 * 4096
+    assert (told.value.start, told.value.end) == (used - 1 - (used - 1) % 4096, (used - 1) // 4096 * 4096 + 4096)
+
+
+@pytest.mark.parametrize("where", ["first", "middle", "last"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_segment_keeps_what_can_be_read(clean: bool, where: str) -> None:
+    """verify and repair ended with an error of the system, so there was no way on for all the rest of the log."""
+    disk = filled(clean=clean)
+    segments = sorted(name for name in disk.list_directory("/data/t-0") if name.endswith(".log"))
+    assert len(segments) > 2
+    path = f"/data/t-0/{segments[{'first': 0, 'middle': 1, 'last': -1}[where]]}"
+    content = disk.contents()[path]
+    at = {"first": 0, "middle": len(content) // 2, "last": len(content.rstrip(b"\0")) - 70_000}[where]
+    sector = at - at % 4096
+    with bad_sector(disk, path, at):
+        report = verify_directory(disk, "/data", lambda size: None)
+        told = [finding for finding in report.all_findings() if finding.what == "the disk cannot read it"]
+        assert [(finding.path, finding.start, finding.end) for finding in told] == [(path, sector, sector + 4096)]
+        assert repaired(disk) == 1
+    (loss,) = losses(disk, "/data")
+    assert loss["partition"] == "t-0"
+    assert 1 <= loss["last_offset"] - loss["first_offset"] + 1 <= 2  # a batch each
+    server = InProcess(disk)
+    partition = server.broker.store.partitions[TopicPartition("t", 0)]
+    assert partition.log_end_offset == RECORDS
+    line = server.connect()
+    found, offset = [], 0
+    while offset < RECORDS:
+        answer = line.fetch("t", offset)
+        assert answer.error_code == 0
+        for _, header in batches(memoryview(b"".join(map(bytes, [answer.records])))):
+            found.append(header.base_offset)
+            offset = header.next_offset
+    assert found == [each for each in range(RECORDS) if not loss["first_offset"] <= each <= loss["last_offset"]]
+    assert line.produce("t", b"more").base_offset == RECORDS
 
 
 def test_where_nothing_else_has_the_identity_it_is_not_made_up() -> None:
