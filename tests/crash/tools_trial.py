@@ -40,7 +40,7 @@ def harmed(how: str) -> Session:
     "lost" as "short", and "missing" as "unclean", with one or two other logs whose directories are gone; "strays" as
     "short", with a copy by the name of a swap and a directory by that of an index, and "missing" with such a copy and a
     segment inside of another one; "swaps" as "short", and compacted segments were damaged in front of their places;
-    "anew" as "short", and a metadata log was begun, but not put in its place.
+    "anew" as "unclean", and a metadata log was begun, but not put in its place.
     """
     session = Session(1, WatchedDisk())  # type: ignore[arg-type]
     filled(session)
@@ -52,7 +52,7 @@ def harmed(how: str) -> Session:
         session.commit()
         if number == 3:
             session.checkpoint()
-    if how in ("short", "middle", "gone", "again", "lost", "strays", "swaps", "anew"):
+    if how in ("short", "middle", "gone", "again", "lost", "strays", "swaps"):
         session.stop()
     else:
         if how == "unclean":

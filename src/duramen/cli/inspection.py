@@ -97,12 +97,7 @@ def verify_directory(
             restored = _restored(disk, path, journal, known)
             points = recovery_points(disk, path, journal)
         report.findings += [_made_again(each) for each in restored if posixpath.dirname(each) == path]
-        if disk.exists(posixpath.join(path, CHECKPOINT)) and read_checkpoint(disk, path) is None:
-            what = "it cannot be read"
-            report.findings.append(Finding("index", posixpath.join(path, CHECKPOINT), 0, 0, -1, what))
-        cleaned = read_file(disk, posixpath.join(path, CLEANED))
-        if cleaned is not None and decode_cleaned(cleaned) is None:
-            report.findings.append(Finding("index", posixpath.join(path, CLEANED), 0, 0, -1, "it cannot be read"))
+        report.findings += _of_no_use(disk, path)
         for name in partition_names(disk, path, known.ids):
             tp = parse_partition_name(name)
             if tp is not None and only in (None, name):
@@ -231,6 +226,15 @@ def _verify_journal(disk: Disk, journal: JournalContents, report: DirectoryRepor
     if journal.torn_entries:
         what = f"{journal.torn_entries} journal entries behind a gap were never acknowledged"
         report.findings.append(Finding("tail", report.path, 0, 0, -1, what))
+
+
+def _of_no_use(disk: Disk, path: str) -> Iterator[Finding]:
+    """Files of ours that say nothing any more, and that a start makes again."""
+    cleaned = read_file(disk, posixpath.join(path, CLEANED))
+    lost = [CHECKPOINT] if disk.exists(posixpath.join(path, CHECKPOINT)) and read_checkpoint(disk, path) is None else []
+    lost += [CLEANED] if cleaned is not None and decode_cleaned(cleaned) is None else []
+    for name in lost:
+        yield Finding("index", posixpath.join(path, name), 0, 0, -1, "it cannot be read")
 
 
 def _gaps(gaps: Gaps) -> Iterator[Finding]:

@@ -26,22 +26,23 @@ from duramen.storage.checkpoints import (
     encode_partition_metadata,
     parse_partition_name,
     partition_names,
+    read_epochs,
     replace_file,
 )
 from duramen.storage.directory_start import refuse_earlier_stop, refuse_half_done
 from duramen.storage.forgoing import identity, settle
-from duramen.storage.losses import LOST, write_down
+from duramen.storage.losses import BEGUN_ANEW, LOST, write_down
 from duramen.storage.repairing import DROPPED
 from duramen.storage.segment import log_name
 from duramen.storage.vouching import held_journal
 
 METADATA_LOG = str(TopicPartition(METADATA_TOPIC, 0))
 
-FIRST_OFFSET = 1 << 20
-"""Where it begins. A leader epoch takes a record of its own, so those that begin behind a loss are above its end; how
-far the old log went nobody knows, but a node does not start a million times."""
-
-WHAT = "the whole log is gone; it was begun anew"
+_A_MINUTE = 16
+_SINCE_MINUTES = 26_297_280
+"""1 January 2020, from 1970."""
+_BEHIND_KNOWN = 1 << 20
+_LARGEST = 1 << 30
 
 
 def survey(disk: Disk, path: str) -> bool:
@@ -69,45 +70,76 @@ def survey(disk: Disk, path: str) -> bool:
     return not known.clean
 
 
-def make(disk: Disk, path: str, now_ms: int, entropy: Entropy, *, recovers: bool) -> None:
-    """Recover the directory, tell the loss, and put an empty log there. OSError; again after a crash is fine."""
-    if recovers:
-        settle(disk, path, now_ms, entropy)
+def first_offset(disk: Disk, path: str, now_ms: int) -> int:
+    """Where a metadata log begins that is begun anew. OSError.
+
+    A leader epoch takes a record of its own, so those that begin behind a loss are above the log's end. How far the old
+    log went nobody knows, and an epoch without records is in no file: so it begins by the clock, with 16 for each
+    minute since 2020, or a million behind the latest epoch that is known in the directory.
+    """
+    latest = 0
+    for name in filter(parse_partition_name, disk.list_directory(path)):
+        for epoch, _ in read_epochs(disk, posixpath.join(path, name, LEADER_EPOCHS)) or ():
+            latest = max(latest, epoch if epoch <= _LARGEST else 0)
+    by_clock = max(0, now_ms // 60_000 - _SINCE_MINUTES) * _A_MINUTE
+    return min(max(by_clock, latest + _BEHIND_KNOWN), _LARGEST)
+
+
+def make(disk: Disk, path: str, now_ms: int) -> int:
+    """Tell the loss, and put an empty log there; the offset that it begins at. OSError; again after a crash is fine.
+
+    The directory was stopped cleanly, and the caller has the lock.
+    """
+    first = first_offset(disk, path, now_ms)
     topic_id = topic_id_text(METADATA_TOPIC_ID)
     whose = {"partition": METADATA_LOG, "topic_id": topic_id}
-    offsets = {"first_offset": 0, "last_offset": FIRST_OFFSET - 1}
-    write_down(disk, path, [{**whose, "kind": DROPPED, **offsets, "what": WHAT}])
+    offsets = {"first_offset": 0, "last_offset": first - 1}
+    write_down(disk, path, [{**whose, "kind": DROPPED, **offsets, "what": BEGUN_ANEW}])
     staged = posixpath.join(path, LOST, f"{METADATA_LOG}.new")
     if disk.exists(staged):
         disk.remove(staged)
     disk.make_directories(staged)
-    replace_file(disk, posixpath.join(staged, log_name(FIRST_OFFSET)), b"")
+    replace_file(disk, posixpath.join(staged, log_name(first)), b"")
     replace_file(disk, posixpath.join(staged, LEADER_EPOCHS), encode_epochs(()))
     replace_file(disk, posixpath.join(staged, PARTITION_METADATA), encode_partition_metadata(topic_id))
     disk.rename(staged, posixpath.join(path, METADATA_LOG))
     disk.sync_directory(posixpath.join(path, LOST))
     disk.sync_directory(path)
+    return first
 
 
-def begin_anew(disk: Disk, path: str, entropy: Entropy, *, dry_run: bool, yes: bool, as_json: bool) -> int:
+def begin_anew(disk: Disk, path: str, now_ms: int, entropy: Entropy, *, dry_run: bool, yes: bool, as_json: bool) -> int:
     """The command; its exit code."""
     lock = disk.lock(posixpath.join(path, LOCK))
+    begins_at = None
     try:
         recovers = survey(disk, path)
-    finally:
-        lock.release()  # a recovery takes it itself
-    if not as_json:
-        if recovers:
-            click.echo(f"{path} was not stopped cleanly: its journal is recovered first")
-        click.echo(
-            f"{METADATA_LOG} begins anew in {path}. Topics are known again by their partitions' directories, with\n"
-            "the settings that keep all records; their own settings and other dynamic ones are lost."
-        )
-    if not dry_run:
-        confirm("Is the old metadata log lost for good, and on no disk that is only not mounted?", yes)
-        make(disk, path, 0, entropy, recovers=recovers)
         if not as_json:
-            click.echo("done; start the node with all directories that are left in log.dirs")
+            _tell(path, recovers=recovers)
+        if not dry_run:
+            confirm("Is the old metadata log lost for good, and on no disk that is only not mounted?", yes)
+            if recovers:
+                lock.release()  # recovery takes it itself
+                settle(disk, path, now_ms, entropy)
+                lock = disk.lock(posixpath.join(path, LOCK))
+                survey(disk, path)  # whoever had it meanwhile may have changed everything
+            begins_at = make(disk, path, now_ms)
+            if not as_json:
+                click.echo("done; start the node with all directories that are left in log.dirs")
+    finally:
+        lock.release()
     if as_json:
-        print_json({"path": path, "done": not dry_run, "partition": METADATA_LOG, "begins_at": FIRST_OFFSET})
+        print_json({"path": path, "done": not dry_run, "partition": METADATA_LOG, "begins_at": begins_at})
     return 1
+
+
+def _tell(path: str, *, recovers: bool) -> None:
+    if recovers:
+        click.echo(f"{path} was not stopped cleanly: its journal is recovered first")
+    click.echo(
+        f"{METADATA_LOG} begins anew in {path}. Topics are known again by their\n"
+        "partitions' directories, with settings that keep all records; their own settings\n"
+        "and other dynamic ones are lost. The node's own topics get as many partitions as\n"
+        "offsets.topic.num.partitions and duramen.sink.topic.num.partitions say: let these\n"
+        "be what they were when it first started."
+    )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import SystemRandom
 from typing import Any
@@ -49,8 +50,8 @@ from duramen.storage.forgoing import (
     write_points,
 )
 from duramen.storage.journal_salvage import JournalLoss, survey_journal
-from duramen.storage.losses import LOST
-from duramen.storage.putting_aside import free_path, side_path
+from duramen.storage.losses import LOST, lacks_losses, losses_path, restore_losses
+from duramen.storage.putting_aside import free_path, move_aside, side_path
 from duramen.storage.repairing import DROPPED, MOVED, PLACED, RESTORED, Action, Repair, SegmentRepair
 from duramen.storage.segment import SUFFIXES, file_name, log_name, parse_base
 from duramen.storage.snapshot_files import damaged_snapshots
@@ -68,6 +69,7 @@ OF_IT = "directory"
 REPLACED = "a compacted segment takes its place"
 NOT_DROPPED = "nothing was dropped; the directory is as a start and a clean stop leave it."
 NO_START = "it is damaged, and no start uses it"
+LIST = "what can be read of it stays; the rest may have been of the metadata log, and is told as that"
 OVERLAPPED = "it is none of the log's: a sealed segment holds its offsets"
 
 
@@ -102,6 +104,8 @@ class DirectoryRepair:
     checkpoint: DirectoryCheckpoint | None = None
     repairs: list[Repair] = field(default_factory=list)
     readable: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    lacks_losses: bool = False
+    """Whether some of the list of losses cannot be read."""
 
     @property
     def actions(self) -> list[Action]:
@@ -127,9 +131,9 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
 
     StorageError when it is no data directory, or when the journal itself is damaged.
     """
-    in_the_way = unusable(disk, path)
+    asides, lacking = _asides(disk, path), lacks_losses(disk, path)
     real = as_readable(disk, {})
-    disk = seen_as(real, in_the_way)
+    disk = seen_as(real, [action.path for action in asides])
     identity(disk, path)
     refuse_half_done(disk, path)
     with contextlib.closing(held_journal(disk, path)) as journal:
@@ -148,7 +152,9 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
     found = DirectoryRepair(path, recovers=not known.clean, checkpoint=known.checkpoint)
     if only is None:
         of_it = Repair(real, path, "", None)
-        of_it.removals += _aside(real, of_it, in_the_way)
+        of_it.removals += [action for action in asides if posixpath.dirname(action.path) == path]
+        found.lacks_losses = lacking
+        of_it.removals += [Action(RESTORED, losses_path(path), 0, 0, -1, -1, LIST)] if lacking else []
         found.repairs += [of_it] if of_it.removals else []
     for name in [*partition_names(disk, path, known.ids), *known.absent(disk, path)]:
         tp = parse_partition_name(name)
@@ -163,17 +169,10 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
         log = known.log(disk, path, name)
         repair = survey_log(disk, path, name, log)
         repair.disk = real
-        repair.removals += _aside(real, repair, in_the_way)
+        repair.removals += [action for action in asides if posixpath.dirname(action.path) == repair.path]
         found.repairs.append(repair)
         found.readable[name] = readable(repair, log)
     return found
-
-
-def _aside(disk: Disk, repair: Repair, in_the_way: Mapping[str, str]) -> Iterator[Action]:
-    for each, why in in_the_way.items():
-        if posixpath.dirname(each) == repair.path:
-            side = free_path(disk, side_path(repair.directory, repair.name or OF_IT, posixpath.basename(each)))
-            yield Action(MOVED, each, 0, 0, -1, -1, why, side)
 
 
 def needed_swaps(disk: Disk, path: str, name: str, known: KnownLog) -> list[UnfinishedSwap]:
@@ -381,7 +380,9 @@ def command(
     only = topic if topic is None or partition is None else TopicPartition(topic, partition)
     with ends_with_2():
         if anew:
-            return begin_anew(RealDisk(), path, _Entropy(), dry_run=dry_run, yes=yes, as_json=as_json)
+            return begin_anew(
+                RealDisk(), path, int(time.time() * 1000), _Entropy(), dry_run=dry_run, yes=yes, as_json=as_json
+            )
         told = _without_journal(path, dry_run=dry_run, yes=yes, as_json=as_json) if without else None
         return told if told is not None else _repair(path, only, dry_run=dry_run, yes=yes, as_json=as_json)
 
@@ -397,6 +398,8 @@ def _repair(path: str, only: TopicPartition | str | None, *, dry_run: bool, yes:
             _print(found)
         if found.actions and not dry_run:
             confirm(f"Repair {path}: {plural(len(found.actions), 'change')}?", yes)
+            if found.lacks_losses:
+                restore_losses(disk, path)  # no start goes on without it
             if found.recovers:
                 for repair in found.repairs:
                     repair.move()  # what is none of the log's would end its recovery
@@ -435,7 +438,8 @@ def _without_journal(path: str, *, dry_run: bool, yes: bool, as_json: bool) -> i
     disk = RealDisk()
     lock = disk.lock(posixpath.join(path, LOCK))
     try:
-        found = _look_at_journal(disk, path)
+        in_the_way = _asides(disk, path)
+        found = _look_at_journal(seen_as(disk, [action.path for action in in_the_way]), path)
     finally:
         lock.release()
     if found is None:
@@ -443,12 +447,16 @@ def _without_journal(path: str, *, dry_run: bool, yes: bool, as_json: bool) -> i
     resumes = isinstance(found, Forgone)
     if not as_json:
         click.echo(_told(found, path))
+        for action in in_the_way:
+            click.echo(f"{action.kind}: {action.path}: {action.what}; it goes to {action.side_file}")
     lines: list[dict[str, Any]] = []
     if not dry_run:
         confirm(
             f"Finish it in {path}?" if resumes else f"Put the journal of {path} aside and go on without it?",
             yes,
         )
+        for action in in_the_way:
+            move_aside(disk, action.path, action.side_file)
         if isinstance(found, Forgone):
             lines = finish(disk, path, found, _Entropy())
         else:
@@ -464,6 +472,17 @@ def _without_journal(path: str, *, dry_run: bool, yes: bool, as_json: bool) -> i
     if lines:
         click.echo("done; run `duramen log verify`, then start the node")
     return 1
+
+
+def _asides(disk: Disk, path: str) -> list[Action]:
+    """What stands in the way of all else in a data directory. OSError."""
+    found = []
+    for each, why in unusable(disk, path).items():
+        home = posixpath.dirname(each)
+        folder = OF_IT if home == path else posixpath.basename(home)
+        side = free_path(disk, side_path(path, folder, posixpath.basename(each)))
+        found.append(Action(MOVED, each, 0, 0, -1, -1, why, side))
+    return found
 
 
 def _look_at_journal(disk: Disk, path: str) -> JournalLoss | Forgone | None:

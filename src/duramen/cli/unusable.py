@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import posixpath
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from duramen.ports import Disk
@@ -23,10 +24,11 @@ from duramen.storage.checkpoints import (
     PARTITION_METADATA,
     RECOVERY_POINT,
     parse_partition_name,
+    read_checkpoint,
 )
 from duramen.storage.segment import LOG, PRODUCERS, SNAPSHOT, SUFFIXES, parse_name
 from duramen.storage.snapshot_files import parse_snapshot_name
-from duramen.storage.vouching import VOUCHED
+from duramen.storage.vouching import VOUCHED, kafka_was_here
 
 MISPLACED = "it is a directory where a file belongs"
 UNREADABLE = "the disk cannot read it"
@@ -42,22 +44,40 @@ def unusable(disk: Disk, path: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in disk.list_directory(path):
         inside = posixpath.join(path, name)
-        if name == META_PROPERTIES and not disk.exists(posixpath.join(path, VOUCHED)):
-            continue  # nothing else has what it says
         if name in _OF_THE_DIRECTORY and _cannot_be_read(disk, inside):
             found[inside] = UNREADABLE
         elif parse_partition_name(name) is not None and _is_directory(disk, inside):
             found.update(_in_partition(disk, inside))
+    for name in _said_by_nobody_else(disk, path, found):
+        found.pop(posixpath.join(path, name), None)
     return found
+
+
+def _said_by_nobody_else(disk: Disk, path: str, found: Mapping[str, str]) -> Iterator[str]:
+    """Files of the directory that cannot be done without: who reads them ends with the system's error."""
+
+    def is_there(name: str) -> bool:
+        inside = posixpath.join(path, name)
+        return inside not in found and disk.exists(inside)
+
+    if not is_there(VOUCHED):
+        yield from (META_PROPERTIES, VOUCHED) if not is_there(META_PROPERTIES) else ()
+    if not is_there(CHECKPOINT) or read_checkpoint(disk, path) is None:
+        yield from (LOG_START, CLEAN_SHUTDOWN)  # deleted records would be there again; Kafka would have crashed
+    elif is_there(CLEAN_SHUTDOWN) and kafka_was_here(disk, path):
+        yield LOG_START
 
 
 def _in_partition(disk: Disk, home: str) -> dict[str, str]:
     found = {}
-    for name in filter(_is_of_a_file, disk.list_directory(home)):
+    for name in disk.list_directory(home):
         path = posixpath.join(home, name)
         if _is_directory(disk, path):
-            found[path] = MISPLACED
-        elif not name.endswith(LOG) and _cannot_be_read(disk, path):
+            if _is_of_a_file(name):
+                found[path] = MISPLACED
+        elif LOG in name:
+            pass  # of a segment what can be read counts
+        elif _cannot_be_read(disk, path):
             found[path] = UNREADABLE
     return found
 

@@ -111,7 +111,7 @@ class Catalog:
         now = self._world.clock.wall_ms()
         partition.append_local(leader_change(self._node_id, now), now)
         self.reconfigure()
-        self.lost.make_up(self.host, self.machine, self._node_id, now, lambda name: self.new_topic(name).configs)
+        self.lost.make_up(self.host, self.machine, self._node_id, now, self.new_topic)
         self._delete_removed()
         self.absent.find(self.image, self._node_id)
         for topic in self.image.topics.values():

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from duramen.errors import DuramenError
 from duramen.machines.metadata.brokers import PRODUCER_ID_BLOCK
-from duramen.machines.metadata.commands import LostTopic, RaiseEpochs, RegainTopics, SkipProducerIds
+from duramen.machines.metadata.commands import LostTopic, NewTopic, RaiseEpochs, RegainTopics, SkipProducerIds
 from duramen.machines.metadata.image import MetadataImage, TopicImage
 from duramen.machines.metadata.machine import MetadataMachine
 from duramen.machines.metadata.snapshot import Restoration
@@ -33,7 +33,7 @@ from duramen.partition.replay import ReadableLog, Replay
 from duramen.ports import Disk
 from duramen.storage.checkpoints import LEADER_EPOCHS, read_epochs
 from duramen.storage.forgoing import JOURNAL
-from duramen.storage.losses import LOSSES, LOST, is_listed, losses, whose_loss, write_down
+from duramen.storage.losses import BEGUN_ANEW, LOSSES, LOST, is_listed, losses, whose_loss, write_down
 from duramen.storage.repairing import DROPPED
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ _BEHIND_SEEN: Final = 1 << 32
 _LARGEST_EPOCH: Final = 1 << 30
 """No partition is led so often, whatever a damaged file says."""
 
-_MADE_WITH_SETTINGS: Final = (OFFSETS_TOPIC, *SINK_TOPICS)
+_OUR_TOPICS: Final = (OFFSETS_TOPIC, *SINK_TOPICS)
 _WITH_METADATA = (str(TopicPartition(METADATA_TOPIC, 0)), JOURNAL)
 
 
@@ -106,6 +106,7 @@ class LostMetadata:
         """Whether there is such a loss."""
         self.regained: set[TopicId] = set()
         """Topics that are about to be known again."""
+        self._is_anew = False
         self._removed: frozenset[TopicId] = frozenset()
 
     def look(self, disk: Disk, machine: MetadataMachine, report: Callable[..., None]) -> None:
@@ -113,6 +114,7 @@ class LostMetadata:
         self._disk, self._machine, self._report = disk, machine, report
         told = [loss for directory in self._store.directories for loss in losses(disk, directory.path)]
         self.found = any(loss.get("partition") in _WITH_METADATA for loss in told)
+        self._is_anew = any(loss.get("what") == BEGUN_ANEW for loss in told)
         if self.found:
             self._forgive()
 
@@ -151,19 +153,19 @@ class LostMetadata:
         return self.found and end > 0 and is_listed(self._disk, home, str(partition.tp), 0, end - 1)
 
     def make_up(
-        self, host: Host, machine: MetadataMachine, node_id: int, now_ms: int, made_with: Callable[[str], Settings]
+        self, host: Host, machine: MetadataMachine, node_id: int, now_ms: int, born: Callable[[str], NewTopic]
     ) -> None:
         """Have recorded what the logs show and the machine, which is loaded, does not know.
 
-        It is committed before anything that is submitted later is answered. made_with: settings of topics that are
-        made with some. OSError.
+        It is committed before anything that is submitted later is answered. born: as topics are
+        that the node makes itself. OSError.
         """
         # A leader epoch takes a record of its own, so that none is above the log's end.
         least_epoch = min(host.partition.log_end_offset, _LARGEST_EPOCH) if self.found else 0
         if self.found:
             self._removed = machine.removed | _all_removed(host.partition, machine)
             self._skip_producer_ids(host, machine.image, node_id, now_ms)
-            self._regain(host, machine.image, self._topics(machine, least_epoch), node_id, made_with)
+            self._regain(host, machine.image, self._topics(machine, least_epoch, born), node_id, born)
         # Last: the first change of a topic that is regained is what `is_back` waits for.
         self._raise_epochs(host, machine.image, node_id, least_epoch)
 
@@ -201,14 +203,12 @@ class LostMetadata:
         image: MetadataImage,
         lost: list[LostTopic],
         node_id: int,
-        made_with: Callable[[str], Settings],
+        born: Callable[[str], NewTopic],
     ) -> None:
         """Topics, or partitions of them, that logs on disk name."""
         if not lost:
             return
-        wanted = [
-            each._replace(configs=made_with(each.name) if each.name in _MADE_WITH_SETTINGS else KEPT) for each in lost
-        ]
+        wanted = [each._replace(configs=born(each.name).configs if each.name in _OUR_TOPICS else KEPT) for each in lost]
         self.regained.update(each.topic_id for each in lost)
         remedies = {each.topic_id: self._remedy(image, each, node_id) for each in lost}
 
@@ -246,8 +246,13 @@ class LostMetadata:
         self._report("topic-regained", **told(topic))
         return True
 
-    def _topics(self, machine: MetadataMachine, least_epoch: int) -> list[LostTopic]:
-        """Not what the log says was deleted. OSError."""
+    def _topics(self, machine: MetadataMachine, least_epoch: int, born: Callable[[str], NewTopic]) -> list[LostTopic]:
+        """Not what the log says was deleted. OSError.
+
+        Where the whole log was begun anew since a disk is gone, the last partitions of our own topics may be gone with
+        it: whose they are follows from how many there are, so that they are as many as the node makes. Groups whose
+        partition of `__consumer_offsets` is gone begin anew in an empty one; what sinks had committed is not made up.
+        """
         logs: dict[TopicId, dict[TopicPartition, int]] = {}
         for topic_id, tp, epoch in self._epochs() if self.found else ():
             logs.setdefault(topic_id, {})[tp] = epoch
@@ -259,6 +264,8 @@ class LostMetadata:
         for topic_id, partitions in logs.items():
             topic = machine.image.topic_by_id(topic_id)
             name, count = max((tp.topic, tp.partition + 1) for tp in partitions)
+            if self._is_anew and name in _OUR_TOPICS:
+                count = max(count, born(name).partitions)
             if name == METADATA_TOPIC or topic_id in self._removed:
                 continue
             if topic is None and topic_id not in here and name in taken:
@@ -266,6 +273,8 @@ class LostMetadata:
             if topic is None or len(topic.partitions) < count:
                 epochs = (max(partitions.get(TopicPartition(name, index), 0), least_epoch) for index in range(count))
                 missing = frozenset(range(count)) - {tp.partition for tp in partitions}
+                if self._is_anew and name == OFFSETS_TOPIC:
+                    missing = frozenset()
                 lost.append(LostTopic(name, topic_id, tuple(epochs), missing))
         return lost
 

@@ -41,7 +41,6 @@ from duramen.storage.checkpoints import (
     read_checkpoint,
     read_file,
     read_offsets,
-    read_topic_id,
     replace_file,
 )
 from duramen.storage.journal_reader import HELD_BYTES, JournalContents
@@ -55,6 +54,7 @@ from duramen.storage.topic_ids import Found, bases_in, find_partitions, identifi
 from duramen.storage.vouching import (
     DELETE_SUFFIX,
     check_identity,
+    deleted_key,
     held_journal,
     is_outdated,
     journaled_ids,
@@ -373,9 +373,9 @@ def _leftovers(disk: Disk, path: str, leftovers: list[str]) -> set[LogKey]:
         if name.endswith(DELETE_SUFFIX):
             directory = posixpath.join(path, name)
             leftovers.append(directory)
-            tp = parse_partition_name(name.rpartition(".")[0])
-            if tp is not None:
-                deleted.add((read_topic_id(disk, directory), tp.partition))
+            key = deleted_key(disk, directory)
+            if key is not None:
+                deleted.add(key)
         elif name in _TEMPORARIES:
             disk.remove(posixpath.join(path, name))
     return deleted

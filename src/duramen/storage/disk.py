@@ -81,21 +81,18 @@ class RealFile:
 
     def pread(self, length: int, offset: int) -> bytes:
         descriptor = self.fileno()
+        pieces: list[bytes] = []
+        missing = length
         try:
-            data = os.pread(descriptor, length, offset)
+            while missing:
+                data = os.pread(descriptor, missing, offset + length - missing)
+                if not data:
+                    break
+                pieces.append(data)
+                missing -= len(data)
         except OSError as error:
             raise self._named(error)  # noqa: B904 it is the same
-        if len(data) == length or not data:
-            return data
-        pieces = [data]
-        missing = length - len(data)
-        while missing:
-            data = os.pread(descriptor, missing, offset + length - missing)
-            if not data:
-                break
-            pieces.append(data)
-            missing -= len(data)
-        return b"".join(pieces)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def pread_nowait(self, buffer: memoryview, offset: int) -> int:
         flag = self._disk.nowait

@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Iterator
 from typing import Any
 
-from duramen.model import topic_id_text
+from duramen.model import METADATA_TOPIC, TopicPartition, topic_id_text
 from duramen.ports import Disk
 from duramen.storage.checkpoints import (
     CLEANER,
@@ -17,10 +17,13 @@ from duramen.storage.checkpoints import (
     read_offsets,
     replace_file,
 )
+from duramen.storage.unreadable import read_whole
 
 LOST = "duramen-lost"
 """Directory, in the data directory, of what repairs took out; `losses` in it lists it, a JSON object a line."""
 LOSSES = "losses"
+BEGUN_ANEW = "the whole log is gone; it was begun anew"
+"""What a line says of a metadata log whose disk is gone for good, as somebody has said."""
 
 
 def losses(disk: Disk, directory: str) -> list[dict[str, Any]]:
@@ -33,16 +36,55 @@ def unreadable_losses(disk: Disk, directory: str) -> int:
     return sum(told is None for told in _lines(disk, directory))
 
 
+def losses_path(directory: str) -> str:
+    """Of the list."""
+    return posixpath.join(directory, LOST, LOSSES)
+
+
+def lacks_losses(disk: Disk, directory: str) -> bool:
+    """Whether the disk cannot read some of the list. OSError."""
+    return bool(_what_is_left(disk, directory)[1])
+
+
+def restore_losses(disk: Disk, directory: str) -> None:
+    """Write the list anew with what can be read of it. OSError.
+
+    What it said of the metadata log is not known then: that something was lost there stays told.
+    """
+    content, gaps = _what_is_left(disk, directory)
+    if gaps:
+        metadata = str(TopicPartition(METADATA_TOPIC, 0))
+        what = "the disk cannot read some of this list: it may have told more of this log, and of others"
+        line = {"partition": metadata, "kind": "dropped", "first_offset": -1, "last_offset": -1, "what": what}
+        whole = [each for each in content.splitlines() if _decoded(each) is not None]
+        whole.append(json.dumps(line).encode())
+        replace_file(disk, losses_path(directory), b"".join(each + b"\n" for each in whole))
+
+
+def _what_is_left(disk: Disk, directory: str) -> tuple[bytes, list[tuple[int, int]]]:
+    path = losses_path(directory)
+    if not disk.exists(path):
+        return b"", []
+    file = disk.open(path)
+    try:
+        return read_whole(file)
+    finally:
+        file.close()
+
+
 def _lines(disk: Disk, directory: str) -> Iterator[dict[str, Any] | None]:
-    content = read_file(disk, posixpath.join(directory, LOST, LOSSES)) or b""
-    for line in content.splitlines():
-        try:
-            told = json.loads(line)
-        except ValueError:
-            told = None
-        is_whole = isinstance(told, dict) and isinstance(told.get("partition"), str)
-        is_whole = is_whole and all(isinstance(told.get(key), int) for key in ("first_offset", "last_offset"))
-        yield told if is_whole else None
+    content = read_file(disk, losses_path(directory)) or b""
+    yield from map(_decoded, content.splitlines())
+
+
+def _decoded(line: bytes) -> dict[str, Any] | None:
+    try:
+        told = json.loads(line)
+    except ValueError:
+        return None
+    is_whole = isinstance(told, dict) and isinstance(told.get("partition"), str)
+    is_whole = is_whole and all(isinstance(told.get(key), int) for key in ("first_offset", "last_offset"))
+    return told if is_whole else None
 
 
 def write_down(disk: Disk, directory: str, lines: list[dict[str, Any]]) -> None:

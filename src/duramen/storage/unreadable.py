@@ -40,7 +40,10 @@ def merged(gaps: set[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def as_readable(disk: Disk, gaps: Gaps) -> Disk:
-    """The disk as if all of its segments could be read. gaps: filled with what could not, of those that were."""
+    """The disk as if all segments, and the list of losses, could be read.
+
+    gaps: gets what could not be read, of what was asked for.
+    """
     return cast(Disk, _Readable(disk, gaps))
 
 
@@ -54,7 +57,8 @@ class _Readable:
 
     def open(self, path: str, *, create: bool = False, write: bool = False) -> File:
         file = self._disk.open(path, create=create, write=write)
-        return cast(File, _File(file, self._gaps)) if ".log" in posixpath.basename(path) else file
+        name = posixpath.basename(path)
+        return cast(File, _File(file, self._gaps)) if ".log" in name or name == "losses" else file
 
 
 class _File:

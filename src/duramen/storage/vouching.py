@@ -10,6 +10,7 @@ directory since, Kafka's files are the truth, and our seals may speak of segment
 
 from __future__ import annotations
 
+import errno
 import json
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -188,14 +189,15 @@ def compare_identity(disk: Disk, path: str) -> tuple[MetaProperties | None, list
 
 
 def known_cluster(disk: Disk, paths: Iterable[str]) -> str | None:
-    """The cluster that these log directories belong to, by the first that says so; None where all are new. OSError.
+    """The cluster that these log directories belong to, by the first that says so; None where all are new.
 
     Whether they agree, their starts find out.
     """
     for path in paths:
-        known, _ = compare_identity(disk, path)
-        if known is not None:
-            return known.cluster_id
+        with suppress(OSError):  # its own start says what is wrong there
+            known, _ = compare_identity(disk, path)
+            if known is not None:
+                return known.cluster_id
     return None
 
 
@@ -359,10 +361,21 @@ def to_restore(
 def deleted_here(disk: Disk, path: str) -> Iterator[LogKey]:
     """The partitions that have a `-delete` directory: what has their name is a newer topic's, journaled or not."""
     for name in disk.list_directory(path):
-        tp = parse_partition_name(name.rpartition(".")[0]) if name.endswith(DELETE_SUFFIX) else None
-        topic_id = NO_TOPIC_ID if tp is None else read_topic_id(disk, posixpath.join(path, name))
-        if tp is not None and topic_id != NO_TOPIC_ID:
-            yield topic_id, tp.partition
+        key = deleted_key(disk, posixpath.join(path, name)) if name.endswith(DELETE_SUFFIX) else None
+        if key is not None:
+            yield key
+
+
+def deleted_key(disk: Disk, home: str) -> LogKey | None:
+    """Whose `-delete` directory it is; None where nobody can tell: nobody is kept from starting by that. OSError."""
+    tp = parse_partition_name(posixpath.basename(home).rpartition(".")[0])
+    try:
+        topic_id = NO_TOPIC_ID if tp is None else read_topic_id(disk, home)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return None
+    return None if tp is None or topic_id == NO_TOPIC_ID else (topic_id, tp.partition)
 
 
 def deleted_since(journal: JournalContents) -> set[LogKey]:

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 from tests.unit.server.broker_world import InProcess
-from tests.unit.server.lost_metadata_world import repaired, stopped
+from tests.unit.server.lost_metadata_world import delete, repaired, stopped
 
 from duramen.cli import repair as repair_command
 from duramen.cli.inspection import verify_directory
@@ -194,3 +194,93 @@ def test_where_nothing_else_has_the_identity_it_is_not_made_up() -> None:
     fail(disk, "/data/meta.properties")
     with pytest.raises(CannotError, match=r"meta.properties: Input/output error"):
         repaired(disk)
+
+
+def test_a_journal_and_a_small_file_that_cannot_be_read() -> None:
+    """--journal read the small file, and the repair that puts it aside sent people to --journal."""
+    disk = filled(clean=False)
+    part = max(path for path in disk.contents() if path.endswith(".part"))
+    others = [
+        path
+        for path, content in sorted(disk.contents().items())
+        if content and not path.endswith((".log", ".part", "/.lock", "/duramen-reserve", "/duramen-scrub"))
+    ]
+    for path in others:
+        copy = disk.copy(Random(1))
+        away = {part, path}
+
+        def fault(call: Call, away: set[str] = away) -> OSError | None:
+            away -= set(call.path.split(" -> ")) if call.operation in ("rename", "remove") else set()
+            return OSError(errno.EIO, "bad", call.path) if call.operation in READS and call.path in away else None
+
+        copy.fault = fault
+        with patch.object(repair_command, "RealDisk", lambda disk=copy: disk):
+            assert repair_command.command.callback("/data", None, None, True, False, True, False) == 1, path  # type: ignore[misc]
+        assert losses(copy, "/data")
+        server = InProcess(copy)
+        assert server.broker.store.partitions[TopicPartition("t", 0)].log_end_offset >= RECORDS - 1, path
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_list_of_losses_that_cannot_be_read_keeps_what_it_may_have_said(clean: bool) -> None:
+    """The start ended with the system's error, and repair had nothing to do."""
+    disk = filled(clean=clean)
+    path = "/data/t-0/00000000000000000000.log"
+    for at in range(400_000, 401_000):
+        disk.damage(path, at, 0x5A)
+    assert repaired(disk) == 1
+    before = losses(disk, "/data")
+    stopped(InProcess(disk))
+    if not clean:
+        server = InProcess(disk)
+        server.disk.kill()
+        server.disk.power_on()
+    fail(disk, "/data/duramen-lost/losses")
+    assert "/data/duramen-lost/losses" in {
+        finding.path for finding in verify_directory(disk, "/data", lambda size: None).all_findings()
+    }
+    repaired(disk)
+    after = losses(disk, "/data")
+    assert [loss["partition"] for loss in after if loss not in before] == ["__cluster_metadata-0"] + ["t-0"] * (
+        len(after) - 1
+    )
+    server = InProcess(disk)
+    assert "metadata-incomplete" in {event for event, _ in server.events}
+    assert server.connect().produce("t", b"more").error_code == 0
+
+
+def test_deleted_records_stay_deleted_where_nothing_else_says_so() -> None:
+    """Kafka's file was put aside, and the records were there again."""
+    disk = filled(clean=True)
+    disk.remove("/data/duramen-checkpoint")
+    fail(disk, "/data/log-start-offset-checkpoint")
+    with pytest.raises(CannotError, match="log-start-offset-checkpoint: Input/output error"):
+        repaired(disk)
+    assert disk.exists("/data/log-start-offset-checkpoint")
+
+
+def test_a_deleted_topic_keeps_nobody_from_starting() -> None:
+    server = InProcess()
+    line = server.connect()
+    line.create_topic("t")
+    server.lanes.held.add("housekeeping")
+    delete(line, "t")
+    disk = server.disk
+    disk.kill()
+    disk.power_on()
+    (path,) = [path for path in disk.contents() if "-delete/" in path and path.endswith("partition.metadata")]
+    fail(disk, path)
+    assert InProcess(disk).broker.image.names() == []
+
+
+def test_what_a_compaction_left_is_put_aside() -> None:
+    for name in (".seal.swap", ".index.swap", ".log.swap", ".log.cleaned", ".seal.repaired"):
+        disk = filled(clean=True)
+        path = f"/data/t-0/00000000000000000000{name}"
+        file = disk.open(path, create=True, write=True)
+        file.pwritev([b"x" * 100], 0)
+        file.close()
+        fail(disk, path)
+        assert repaired(disk) == 0, name
+        disk.fault = lambda call: None
+        whole(disk)

@@ -7,17 +7,19 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from tests.unit.server.broker_world import InProcess
+from tests.unit.server.broker_world import NOW, InProcess, Line
 from tests.unit.server.lost_metadata_world import producer_id, stopped
 
 from duramen.cli import repair as repair_command
 from duramen.cli.inspection import verify_directory
-from duramen.cli.new_metadata import FIRST_OFFSET, make, survey
+from duramen.cli.new_metadata import begin_anew
 from duramen.cli.repair import CannotError
 from duramen.errors import DuramenError
-from duramen.model import TopicPartition
+from duramen.model import OFFSETS_TOPIC, TopicPartition
 from duramen.partition.catalog import METADATA_PARTITION
+from duramen.server.coordinators import partition_for
 from duramen.sim.disk import CrashDisk
+from duramen.wire.messages import API
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 
@@ -81,7 +83,7 @@ def test_what_the_other_disks_have_is_served_again(log_dirs: str, refused_first:
         line = server.connect()
         for name in left:
             partition = server.broker.store.partitions[TopicPartition(name, 0)]
-            assert partition.leader_epoch > max(epoch, FIRST_OFFSET)
+            assert partition.leader_epoch > max(epoch, 1 << 20)
             assert line.produce(name, b"more").base_offset == 2 + number
         assert producer_id(line) > given
         stopped(server)
@@ -94,7 +96,8 @@ def test_it_may_end_in_any_call(clean: bool) -> None:
     ends = set()
 
     def whole(copy: CrashDisk) -> None:
-        make(copy, LEFT, 0, repair_command._Entropy(), recovers=survey(copy, LEFT))
+        entropy = repair_command._Entropy()
+        assert begin_anew(copy, LEFT, NOW, entropy, dry_run=False, yes=True, as_json=True) == 1
 
     for cut in cut_short(disk, whole):
         ends.add(cut.exists(f"{LEFT}/{METADATA_PARTITION}"))
@@ -105,7 +108,7 @@ def test_it_may_end_in_any_call(clean: bool) -> None:
             whole(cut)
         server = InProcess(cut, log_dirs=LEFT)
         assert set(server.broker.image.names()) == left
-        assert server.broker.store.partitions[METADATA_PARTITION].log_end_offset > FIRST_OFFSET
+        assert server.broker.store.partitions[METADATA_PARTITION].log_end_offset > 1 << 20
     assert ends == {False, True}
 
 
@@ -127,3 +130,70 @@ def test_an_unused_directory_is_not_the_one() -> None:
     disk.remove("/a")
     with pytest.raises(CannotError, match="has no partitions"):
         repair(disk)
+
+
+def test_no_leader_epoch_is_begun_twice_where_it_happens_again() -> None:
+    server = InProcess(log_dirs="/a,/b,/c")
+    for name in TOPICS:
+        server.connect().create_topic(name)
+        server.connect().produce(name, b"1")
+    disk = stopped(server)
+    disk.remove("/a")
+    begin_anew(disk, "/b", NOW, repair_command._Entropy(), dry_run=False, yes=True, as_json=True)
+    for number in range(30):
+        server = InProcess(disk, log_dirs="/b,/c")
+        if number == 0:
+            left = [tp.topic for tp in server.broker.store.partitions if server.broker.store.home(tp).path == "/c"]
+            for name in left:
+                server.connect().produce(name, b"2")
+        epochs = {tp: partition.leader_epoch for tp, partition in server.broker.store.partitions.items()}
+        stopped(server)
+    disk.remove("/b")
+    begin_anew(disk, "/c", NOW + 3_600_000, repair_command._Entropy(), dry_run=False, yes=True, as_json=True)
+    server = InProcess(disk, log_dirs="/c")
+    assert left
+    for name in left:
+        tp = TopicPartition(name, 0)
+        assert server.broker.store.partitions[tp].leader_epoch > epochs[tp]
+
+
+def test_groups_whose_partition_is_left_keep_what_they_committed() -> None:
+    """The last partitions of __consumer_offsets were gone, and with fewer of them groups are looked for elsewhere."""
+    count = 10
+    server = InProcess(log_dirs="/a,/b", offsets_topic_num_partitions=str(count))
+    line = server.connect()
+    line.create_topic("t")
+    line.create_topic("u")
+    line.produce("t", *[b"v"] * 40)
+    groups = [f"g{number}" for number in range(30)]
+    line.call(10, 4, coordinator_keys=groups[:1], key_type=0)
+    for number, group in enumerate(groups):
+        assert commit(line, group, number) == 0
+    homes = [server.broker.store.home(TopicPartition(OFFSETS_TOPIC, index)).path for index in range(count)]
+    assert homes[-1] == "/a"
+    disk = stopped(server)
+    disk.remove("/a")
+    assert repair(disk) == 1
+    server = InProcess(disk, log_dirs=LEFT, offsets_topic_num_partitions=str(count))
+    line = server.connect()
+    for number, group in enumerate(groups):
+        is_left = homes[partition_for(group, count)] == LEFT
+        assert committed(line, group) == (0, number if is_left else -1)
+        assert commit(line, group, number) == 0
+
+
+def commit(line: Line, group: str, offset: int) -> int:
+    request = API[8].request
+    partition = request.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
+    )
+    topics = [request.OffsetCommitRequestTopic(name="t", partitions=[partition])]
+    answer = line.call(8, 8, group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=topics)
+    return int(answer.topics[0].partitions[0].error_code)
+
+
+def committed(line: Line, group: str) -> tuple[int, int]:
+    request = API[9].request
+    topics = [request.OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+    answer = line.call(9, 7, group_id=group, topics=topics, require_stable=False)
+    return int(answer.error_code), int(answer.topics[0].partitions[0].committed_offset) if answer.topics else -1
