@@ -455,6 +455,7 @@ def _without_journal(path: str, *, dry_run: bool, yes: bool, as_json: bool) -> i
             f"Finish it in {path}?" if resumes else f"Put the journal of {path} aside and go on without it?",
             yes,
         )
+        restore_losses(disk, path)
         for action in in_the_way:
             move_aside(disk, action.path, action.side_file)
         if isinstance(found, Forgone):

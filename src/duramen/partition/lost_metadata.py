@@ -264,7 +264,7 @@ class LostMetadata:
         for topic_id, partitions in logs.items():
             topic = machine.image.topic_by_id(topic_id)
             name, count = max((tp.topic, tp.partition + 1) for tp in partitions)
-            if self._is_anew and name in _OUR_TOPICS:
+            if self._is_anew and topic is None and name in _OUR_TOPICS:  # once: the setting may be another one later
                 count = max(count, born(name).partitions)
             if name == METADATA_TOPIC or topic_id in self._removed:
                 continue

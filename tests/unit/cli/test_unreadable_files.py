@@ -249,6 +249,27 @@ def test_a_list_of_losses_that_cannot_be_read_keeps_what_it_may_have_said(clean:
     assert server.connect().produce("t", b"more").error_code == 0
 
 
+def test_so_it_does_beside_a_journal_that_cannot_be_read() -> None:
+    disk = filled(clean=False)
+    for _ in range(2):
+        names = [f"/data/{name}" for name in disk.list_directory("/data") if name.endswith(".part")]
+        parts = {path: disk.contents()[path].rstrip(b"\0") for path in names}
+        away = {max(parts, key=lambda path: len(parts[path])), "/data/duramen-lost/losses"}
+
+        def fault(call: Call, away: set[str] = away) -> OSError | None:
+            away -= set(call.path.split(" -> ")) if call.operation in ("rename", "remove") else set()
+            return OSError(errno.EIO, "bad", call.path) if call.operation in READS and call.path in away else None
+
+        disk.fault = fault
+        with patch.object(repair_command, "RealDisk", lambda: disk):
+            assert repair_command.command.callback("/data", None, None, True, False, True, False) == 1  # type: ignore[misc]
+        assert losses(disk, "/data")
+        server = InProcess(disk)
+        server.connect().produce("t", b"more")
+        disk.kill()
+        disk.power_on()
+
+
 def test_deleted_records_stay_deleted_where_nothing_else_says_so() -> None:
     """Kafka's file was put aside, and the records were there again."""
     disk = filled(clean=True)

@@ -180,6 +180,12 @@ def test_groups_whose_partition_is_left_keep_what_they_committed() -> None:
         is_left = homes[partition_for(group, count)] == LEFT
         assert committed(line, group) == (0, number if is_left else -1)
         assert commit(line, group, number) == 0
+    disk = stopped(server)
+    server = InProcess(disk, log_dirs=LEFT, offsets_topic_num_partitions=str(2 * count))
+    topic = server.broker.image.topic(OFFSETS_TOPIC)
+    assert topic is not None
+    assert len(topic.partitions) == count
+    assert all(committed(server.connect(), group) == (0, number) for number, group in enumerate(groups))
 
 
 def commit(line: Line, group: str, offset: int) -> int:
