@@ -43,13 +43,13 @@ PASSED_ON = frozenset({"patched"})
 """Receivers that are no files themselves, but read from one in a call of their own."""
 
 
-HANDING_ON = frozenset({"_Readable.open", "_File.pread"})
-"""Of `storage/unreadable.py`: whoever calls them is the site."""
+HANDING_ON = frozenset({"_Readable.open", "_ReadableFile.pread"})
+"""Of `storage/disk_view.py`: whoever calls them is the site."""
 
 UNREACHED = {
     ("storage/segment.py", "Segment.files"): "asked by unit tests only",
     ("storage/surveying.py", "_Survey._mend"): "reads through Patched, whose own call is a site",
-    ("storage/unreadable.py", "_Readable.open"): "hands it on: whoever calls that is the site",
+    ("storage/disk_view.py", "_Readable.open"): "hands it on: whoever calls that is the site",
 }
 """Functions whose calls no workload comes by, and why that is right."""
 
@@ -131,7 +131,7 @@ _known: dict[tuple[CodeType, int], tuple[str, int, int] | None] = {}
 def calling_site(method: str, depth: int = 2) -> Site | None:
     """The site of the port's call that is under way `depth` frames up; None when it is not in the code base."""
     frame = sys._getframe(depth)
-    if method == "pread" and frame.f_back is not None and frame.f_back.f_code.co_qualname == "_File.pread":
+    if method == "pread" and frame.f_back is not None and frame.f_back.f_code.co_qualname == "_ReadableFile.pread":
         frame = frame.f_back
     while frame.f_back is not None and frame.f_code.co_qualname in HANDING_ON:
         frame = frame.f_back

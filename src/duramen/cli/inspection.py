@@ -11,7 +11,7 @@ from duramen.cli.findings import DirectoryReport, Finding, PartitionReport, dama
 from duramen.cli.known import NO_SNAPSHOT, KnownLog, KnownLogs, believed_checkpoint, known_logs, lost_beginning
 from duramen.cli.repair import needed_swaps, readable, survey_log
 from duramen.cli.segment_check import NO_OFFSET, Replaced, SegmentCheck, Tick
-from duramen.cli.unusable import UNREADABLE, unusable
+from duramen.cli.unusable import unusable
 from duramen.errors import StorageError
 from duramen.model import NO_TOPIC_ID, TopicPartition
 from duramen.ports import DirectoryLock, Disk
@@ -36,7 +36,7 @@ from duramen.storage.checkpoints import (
     read_topic_id,
 )
 from duramen.storage.directory_start import refuse_earlier_stop
-from duramen.storage.disk_view import seen_as
+from duramen.storage.disk_view import Gaps, as_readable, seen_as
 from duramen.storage.foretelling import Foretold
 from duramen.storage.journal_reader import JournalContents
 from duramen.storage.losses import LOSSES, LOST, gap_behind, unreadable_losses
@@ -51,7 +51,7 @@ from duramen.storage.segment import (
 from duramen.storage.snapshot_files import damaged_snapshots
 from duramen.storage.swapping import STRAY, strays
 from duramen.storage.unfinished_swaps import DAMAGED, UnfinishedSwap, as_placed
-from duramen.storage.unreadable import Gaps, as_readable, merged
+from duramen.storage.unreadable import UNREADABLE, merged
 from duramen.storage.vouching import (
     MISSING,
     compare_identity,

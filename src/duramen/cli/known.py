@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
+from duramen.errors import StorageError
 from duramen.model import METADATA_TOPIC, TopicId, TopicPartition
 from duramen.ports import Disk
 from duramen.storage.checkpoints import (
@@ -18,8 +20,10 @@ from duramen.storage.checkpoints import (
     read_checkpoint,
     read_offsets,
 )
+from duramen.storage.directory_start import refuse_earlier_stop, refuse_half_done
 from duramen.storage.disk_view import seen_as
 from duramen.storage.foretelling import Foretold, Names, foretell, key_of_directory, names_of, synced_ends
+from duramen.storage.forgoing import identity
 from duramen.storage.journal_reader import JournalContents
 from duramen.storage.losses import is_listed
 from duramen.storage.recovery_plan import LogKey
@@ -32,6 +36,7 @@ from duramen.storage.topic_ids import refused_homes
 from duramen.storage.unfinished_swaps import UnfinishedSwap, as_settled
 from duramen.storage.vouching import (
     checkpoint_of_stop,
+    held_journal,
     is_outdated,
     kafka_was_here,
     kept_ids,
@@ -157,6 +162,25 @@ class KnownLogs(NamedTuple):
             for tp, end in sorted(ends.items())
             if end > 0 and (tp in known or not self.clean) and not disk.exists(posixpath.join(directory, str(tp)))
         ]
+
+
+def repairable(disk: Disk, path: str) -> KnownLogs:
+    """What a data directory says of its logs, before a repair. The caller has the lock. OSError.
+
+    StorageError when it is none, when another repair has to be finished, or when the journal itself is damaged.
+    """
+    identity(disk, path)
+    refuse_half_done(disk, path)
+    with closing(held_journal(disk, path)) as journal:
+        refuse_earlier_stop(disk, path, journal)
+        known = known_logs(disk, path, journal)
+    if not known.clean and journal.damage is not None:
+        raise StorageError(
+            f"{path}: the journal itself is damaged ({journal.damage}). Acknowledged records in it may exist "
+            "nowhere else; look for a copy of the file. To go on with what the segments hold, use --journal: it "
+            "puts the journal aside and says what may be missing"
+        )
+    return known
 
 
 def lost_beginning(disk: Disk, directory: str, name: str, begin: int, end: int) -> bool:

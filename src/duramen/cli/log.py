@@ -22,12 +22,12 @@ from duramen.errors import DuramenError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoints import META_PROPERTIES
 from duramen.storage.disk import RealDisk
+from duramen.storage.disk_view import as_readable
 from duramen.storage.losses import gap_behind
 from duramen.storage.salvage import next_batch
 from duramen.storage.scan import scan
 from duramen.storage.scrub_progress import NO_KEY
 from duramen.storage.segment import LOG, log_name, parse_base
-from duramen.storage.unreadable import as_readable
 from duramen.storage.vouching import SEALS
 from duramen.wire.batch import BatchHeader, read_marker, records
 

@@ -8,33 +8,31 @@ that is not mounted: so somebody has to say that it is lost. What the node does 
 from __future__ import annotations
 
 import posixpath
-from contextlib import closing
 
 import click
 
-from duramen.cli.known import known_logs
+from duramen.cli.known import repairable
 from duramen.cli.output import print_json
 from duramen.cli.topic import confirm
 from duramen.errors import StorageError
 from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, topic_id_text
 from duramen.ports import Disk, Entropy
 from duramen.storage.checkpoints import (
+    LARGEST_EPOCH,
     LEADER_EPOCHS,
     LOCK,
     PARTITION_METADATA,
     encode_epochs,
     encode_partition_metadata,
+    latest_epoch,
     parse_partition_name,
     partition_names,
-    read_epochs,
     replace_file,
 )
-from duramen.storage.directory_start import refuse_earlier_stop, refuse_half_done
-from duramen.storage.forgoing import identity, settle
+from duramen.storage.forgoing import settle
 from duramen.storage.losses import BEGUN_ANEW, LOST, write_down
 from duramen.storage.repairing import DROPPED
 from duramen.storage.segment import log_name
-from duramen.storage.vouching import held_journal
 
 METADATA_LOG = str(TopicPartition(METADATA_TOPIC, 0))
 
@@ -42,7 +40,6 @@ _A_MINUTE = 16
 _SINCE_MINUTES = 26_297_280
 """1 January 2020, from 1970."""
 _BEHIND_KNOWN = 1 << 20
-_LARGEST = 1 << 30
 
 
 def survey(disk: Disk, path: str) -> bool:
@@ -51,16 +48,10 @@ def survey(disk: Disk, path: str) -> bool:
     StorageError where the metadata log is not gone, or `duramen log repair` makes it again, or there is nothing to know
     topics by.
     """
-    identity(disk, path)
-    refuse_half_done(disk, path)
     home = posixpath.join(path, METADATA_LOG)
     if disk.exists(home):
         raise StorageError(f"{home} is there; `duramen log repair {path}` without --metadata takes damage out of it")
-    with closing(held_journal(disk, path)) as journal:
-        refuse_earlier_stop(disk, path, journal)
-        known = known_logs(disk, path, journal)
-    if not known.clean and journal.damage is not None:
-        raise StorageError(f"the journal is damaged: `duramen log repair {path} --journal` first ({journal.damage})")
+    known = repairable(disk, path)
     if METADATA_LOG in known.absent(disk, path):
         raise StorageError(
             f"{home} is known to be missing: `duramen log repair {path}` without --metadata makes it again"
@@ -77,12 +68,10 @@ def first_offset(disk: Disk, path: str, now_ms: int) -> int:
     log went nobody knows, and an epoch without records is in no file: so it begins by the clock, with 16 for each
     minute since 2020, or a million behind the latest epoch that is known in the directory.
     """
-    latest = 0
-    for name in filter(parse_partition_name, disk.list_directory(path)):
-        for epoch, _ in read_epochs(disk, posixpath.join(path, name, LEADER_EPOCHS)) or ():
-            latest = max(latest, epoch if epoch <= _LARGEST else 0)
+    homes = (posixpath.join(path, name) for name in disk.list_directory(path) if parse_partition_name(name))
+    latest = max((latest_epoch(disk, home) for home in homes), default=-1)
     by_clock = max(0, now_ms // 60_000 - _SINCE_MINUTES) * _A_MINUTE
-    return min(max(by_clock, latest + _BEHIND_KNOWN), _LARGEST)
+    return min(max(by_clock, latest + _BEHIND_KNOWN), LARGEST_EPOCH)
 
 
 def make(disk: Disk, path: str, now_ms: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from duramen.cli.connection import sentence
-from duramen.cli.known import NO_SNAPSHOT, KnownLog, known_logs, lost_beginning
+from duramen.cli.known import NO_SNAPSHOT, KnownLog, lost_beginning, repairable
 from duramen.cli.new_metadata import METADATA_LOG, begin_anew
 from duramen.cli.output import human_bytes, plural, print_json, reason
 from duramen.cli.topic import confirm
@@ -35,9 +35,8 @@ from duramen.storage.checkpoints import (
     partition_names,
     replace_file,
 )
-from duramen.storage.directory_start import refuse_earlier_stop, refuse_half_done
 from duramen.storage.disk import RealDisk
-from duramen.storage.disk_view import seen_as
+from duramen.storage.disk_view import as_readable, seen_as
 from duramen.storage.foretelling import Foretold
 from duramen.storage.forgoing import (
     Forgone,
@@ -58,7 +57,6 @@ from duramen.storage.snapshot_files import damaged_snapshots
 from duramen.storage.surveying import survey
 from duramen.storage.swapping import STRAY, strays
 from duramen.storage.unfinished_swaps import DAMAGED, UnfinishedSwap, as_placed, damaged_swaps
-from duramen.storage.unreadable import as_readable
 from duramen.storage.vouching import held_journal
 
 DEFAULT_DIRECTORY = "./duramen-data"
@@ -134,17 +132,7 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
     asides, lacking = _asides(disk, path), lacks_losses(disk, path)
     real = as_readable(disk, {})
     disk = seen_as(real, [action.path for action in asides])
-    identity(disk, path)
-    refuse_half_done(disk, path)
-    with contextlib.closing(held_journal(disk, path)) as journal:
-        refuse_earlier_stop(disk, path, journal)
-        known = known_logs(disk, path, journal)
-    if not known.clean and journal.damage is not None:
-        raise StorageError(
-            f"{path}: the journal itself is damaged ({journal.damage}). Acknowledged records in it may exist "
-            "nowhere else; look for a copy of the file. To go on with what the segments hold, use --journal: it "
-            "puts the journal aside and says what may be missing"
-        )
+    known = repairable(disk, path)
     for home, why in known.refused.items():
         tp = parse_partition_name(posixpath.basename(home))
         if only is None or (tp is not None and only in (tp, tp.topic)):
@@ -455,9 +443,13 @@ def _without_journal(path: str, *, dry_run: bool, yes: bool, as_json: bool) -> i
             f"Finish it in {path}?" if resumes else f"Put the journal of {path} aside and go on without it?",
             yes,
         )
-        restore_losses(disk, path)
-        for action in in_the_way:
-            move_aside(disk, action.path, action.side_file)
+        lock = disk.lock(posixpath.join(path, LOCK))  # nobody has started it since
+        try:
+            restore_losses(disk, path)
+            for action in in_the_way:
+                move_aside(disk, action.path, action.side_file)
+        finally:
+            lock.release()  # the rest takes it itself
         if isinstance(found, Forgone):
             lines = finish(disk, path, found, _Entropy())
         else:

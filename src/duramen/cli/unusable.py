@@ -28,10 +28,10 @@ from duramen.storage.checkpoints import (
 )
 from duramen.storage.segment import LOG, PRODUCERS, SNAPSHOT, SUFFIXES, parse_name
 from duramen.storage.snapshot_files import parse_snapshot_name
+from duramen.storage.unreadable import UNREADABLE
 from duramen.storage.vouching import VOUCHED, kafka_was_here
 
 MISPLACED = "it is a directory where a file belongs"
-UNREADABLE = "the disk cannot read it"
 
 _OF_THE_DIRECTORY = (
     CHECKPOINT, CLEANED, CLEANER, CLEAN_SHUTDOWN, HIGH_WATERMARK, LOG_START, META_PROPERTIES, RECOVERY_POINT, VOUCHED,

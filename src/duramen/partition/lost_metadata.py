@@ -9,7 +9,6 @@ partitions' directories: it is known again, and keeps its records for ever until
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -31,7 +30,7 @@ from duramen.model import (
 from duramen.partition.offline import Absence
 from duramen.partition.replay import ReadableLog, Replay
 from duramen.ports import Disk
-from duramen.storage.checkpoints import LEADER_EPOCHS, read_epochs
+from duramen.storage.checkpoints import LARGEST_EPOCH, latest_epoch
 from duramen.storage.forgoing import JOURNAL
 from duramen.storage.losses import BEGUN_ANEW, LOSSES, LOST, is_listed, losses, whose_loss, write_down
 from duramen.storage.repairing import DROPPED
@@ -52,9 +51,6 @@ _WALL_MS: Final = 42
 _SEEN_BELOW: Final = 1 << (_IDS_PER_MS + _WALL_MS)
 """No id that a node gave out is above; clients may write with any."""
 _BEHIND_SEEN: Final = 1 << 32
-
-_LARGEST_EPOCH: Final = 1 << 30
-"""No partition is led so often, whatever a damaged file says."""
 
 _OUR_TOPICS: Final = (OFFSETS_TOPIC, *SINK_TOPICS)
 _WITH_METADATA = (str(TopicPartition(METADATA_TOPIC, 0)), JOURNAL)
@@ -157,11 +153,11 @@ class LostMetadata:
     ) -> None:
         """Have recorded what the logs show and the machine, which is loaded, does not know.
 
-        It is committed before anything that is submitted later is answered. born: as topics are
-        that the node makes itself. OSError.
+        It is committed before anything that is submitted later is answered. born: as topics are that the node makes
+        itself. OSError.
         """
         # A leader epoch takes a record of its own, so that none is above the log's end.
-        least_epoch = min(host.partition.log_end_offset, _LARGEST_EPOCH) if self.found else 0
+        least_epoch = min(host.partition.log_end_offset, LARGEST_EPOCH) if self.found else 0
         if self.found:
             self._removed = machine.removed | _all_removed(host.partition, machine)
             self._skip_producer_ids(host, machine.image, node_id, now_ms)
@@ -284,5 +280,4 @@ class LostMetadata:
             for (topic_id, _), log in directory.logs.items():
                 yield topic_id, log.tp, log.epochs.latest
             for (topic_id, _), left in directory.offline.items():
-                known = read_epochs(self._disk, posixpath.join(left.path, LEADER_EPOCHS)) or ()
-                yield topic_id, left.tp, max((epoch for epoch, _ in known if epoch <= _LARGEST_EPOCH), default=-1)
+                yield topic_id, left.tp, latest_epoch(self._disk, left.path)

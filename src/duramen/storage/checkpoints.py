@@ -32,6 +32,8 @@ CLEANED: Final = "duramen-cleaned"
 FORGONE: Final = "duramen-forgone"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
+LARGEST_EPOCH: Final = 1 << 30
+"""No partition is led so often, whatever a damaged file says."""
 
 MAX_FILE_BYTES: Final = 64 << 20
 """No checkpoint is larger; whatever claims to be is damaged."""
@@ -152,6 +154,12 @@ def decode_cleaned(content: bytes) -> dict[tuple[TopicId, int], Cleaned] | None:
 
 
 # ---- leader epochs of one partition
+
+
+def latest_epoch(disk: Disk, home: str) -> int:
+    """The latest leader epoch in a partition directory's checkpoint that can be one; -1 without. OSError."""
+    known = read_epochs(disk, posixpath.join(home, LEADER_EPOCHS)) or ()
+    return max((epoch for epoch, _ in known if epoch <= LARGEST_EPOCH), default=-1)
 
 
 def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]] | None:

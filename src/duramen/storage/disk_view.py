@@ -1,4 +1,6 @@
-"""A disk as it will be once some files are moved: for commands that say beforehand what they are going to do."""
+"""A disk as it is not: once some files are moved, for commands that say beforehand what they are going to do; or as if
+all could be read.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,11 @@ from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 from duramen.ports import Disk, File
+from duramen.storage.losses import LOSSES
+from duramen.storage.unreadable import read
+
+Gaps = dict[str, set[tuple[int, int]]]
+"""By path: first byte and end of each place that could not be read."""
 
 
 class _View:
@@ -44,3 +51,41 @@ def seen_as(disk: Disk, hidden: Collection[str], real: Mapping[str, str] = _NOWH
     real: where the bytes of each of these paths are.
     """
     return cast(Disk, _View(disk, frozenset(hidden), real)) if hidden or real else disk
+
+
+def as_readable(disk: Disk, gaps: Gaps) -> Disk:
+    """The disk as if all segments, and the list of losses, could be read.
+
+    gaps: gets what could not be read, of what was asked for.
+    """
+    return cast(Disk, _Readable(disk, gaps))
+
+
+class _Readable:
+    def __init__(self, disk: Disk, gaps: Gaps) -> None:
+        self._disk = disk
+        self._gaps = gaps
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    def open(self, path: str, *, create: bool = False, write: bool = False) -> File:
+        file = self._disk.open(path, create=create, write=write)
+        name = posixpath.basename(path)
+        return cast(File, _ReadableFile(file, self._gaps)) if ".log" in name or name == LOSSES else file
+
+
+class _ReadableFile:
+    def __init__(self, file: File, gaps: Gaps) -> None:
+        self._file = file
+        self._gaps = gaps
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def pread(self, length: int, offset: int) -> bytes:
+        found: set[tuple[int, int]] = set()
+        data = read(self._file, length, offset, found)
+        if found:
+            self._gaps.setdefault(self._file.path, set()).update(found)
+        return data

@@ -42,7 +42,7 @@ from duramen.storage.journal_format import (
     part_seed,
 )
 from duramen.storage.journal_parts import find_parts
-from duramen.storage.unreadable import read_whole
+from duramen.storage.unreadable import UNREADABLE, read_whole
 from duramen.wire.checksum import crc32c
 
 HELD_BYTES = 256 << 20
@@ -203,7 +203,7 @@ def read_journal(disk: Disk, directory: str, hold: int = 0) -> JournalContents:
                 unreadable = unreadable or CorruptLogError(part.file.path, size, told, f"it had {told} bytes")
             if gaps:
                 contents.missing = contents.missing or "the disk cannot read some of the journal"
-                unreadable = unreadable or CorruptLogError(part.file.path, *gaps[0], "the disk cannot read it")
+                unreadable = unreadable or CorruptLogError(part.file.path, *gaps[0], UNREADABLE)
             view = memoryview(data)
             if header is None:
                 what = "not a journal part's header"

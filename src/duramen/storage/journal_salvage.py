@@ -72,7 +72,7 @@ def survey_journal(disk: Disk, directory: str, contents: JournalContents) -> Jou
 
 
 def read_part(disk: Disk, path: str) -> bytes:
-    """A whole part file, with zeros where the disk cannot read it. OSError."""
+    """A whole part file, with other bytes where the disk cannot read it. OSError."""
     file = disk.open(path)
     try:
         return read_whole(file)[0]

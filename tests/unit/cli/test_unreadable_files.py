@@ -221,6 +221,22 @@ def test_a_journal_and_a_small_file_that_cannot_be_read() -> None:
         assert server.broker.store.partitions[TopicPartition("t", 0)].log_end_offset >= RECORDS - 1, path
 
 
+def test_nothing_is_moved_from_a_node_that_was_started_during_the_question() -> None:
+    disk = filled(clean=False)
+    small = "/data/t-0/leader-epoch-checkpoint"
+    away = {small, max(path for path in disk.contents() if path.endswith(".part"))}
+    bad = OSError(errno.EIO, "bad")
+    disk.fault = lambda call: bad if call.operation in READS and call.path in away else None
+    with (
+        patch.object(repair_command, "RealDisk", lambda: disk),
+        patch.object(repair_command, "confirm", lambda question, yes: disk.lock("/data/.lock")),
+        pytest.raises(CannotError, match="another process uses this directory"),
+    ):
+        repair_command.command.callback("/data", None, None, True, False, False, True)  # type: ignore[misc]
+    assert disk.exists(small)
+    assert not disk.exists("/data/duramen-lost")
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_list_of_losses_that_cannot_be_read_keeps_what_it_may_have_said(clean: bool) -> None:
     """The start ended with the system's error, and repair had nothing to do."""

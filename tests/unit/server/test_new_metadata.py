@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from unittest.mock import patch
 
@@ -29,21 +30,21 @@ TOPICS = [f"t{number}" for number in range(8)]
 LEFT = "/b"
 
 
-def lost_disk(*, clean: bool) -> tuple[CrashDisk, set[str], int, int]:
+def lost_disk(*, clean: bool, topics: Sequence[str] = TOPICS) -> tuple[CrashDisk, set[str], int, int]:
     """A node's other disk is left; its topics' names, the latest leader epoch, and a producer id that was given out."""
     server = InProcess(log_dirs="/a,/b")
-    for name in TOPICS:
+    for name in topics:
         server.connect().create_topic(name)
     for _ in range(2):
         disk = stopped(server)
         server = InProcess(disk, log_dirs="/a,/b")
-        for name in TOPICS:
+        for name in topics:
             server.connect().produce(name, name.encode())
     store = server.broker.store
     assert store.home(METADATA_PARTITION).path == "/a"
-    left = {name for name in TOPICS if store.home(TopicPartition(name, 0)).path == LEFT}
+    left = {name for name in topics if store.home(TopicPartition(name, 0)).path == LEFT}
     assert left
-    assert left != set(TOPICS)
+    assert left != set(topics)
     epoch = max(partition.leader_epoch for partition in store.partitions.values())
     given = producer_id(server.connect())
     if clean:
@@ -92,7 +93,7 @@ def test_what_the_other_disks_have_is_served_again(log_dirs: str, refused_first:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_it_may_end_in_any_call(clean: bool) -> None:
-    disk, left, _, _ = lost_disk(clean=clean)
+    disk, left, _, _ = lost_disk(clean=clean, topics=TOPICS[:3])
     ends = set()
 
     def whole(copy: CrashDisk) -> None:
@@ -110,6 +111,18 @@ def test_it_may_end_in_any_call(clean: bool) -> None:
         assert set(server.broker.image.names()) == left
         assert server.broker.store.partitions[METADATA_PARTITION].log_end_offset > 1 << 20
     assert ends == {False, True}
+
+
+def test_so_may_the_first_start_behind_it() -> None:
+    disk, left, _, _ = lost_disk(clean=False, topics=TOPICS[:3])
+    assert repair(disk) == 1
+    for cut in cut_short(disk, lambda copy: InProcess(copy, log_dirs=LEFT)):
+        server = InProcess(cut, log_dirs=LEFT)
+        assert set(server.broker.image.names()) == left
+        for name in left:
+            partition = server.broker.store.partitions[TopicPartition(name, 0)]
+            assert partition.leader_epoch > 1 << 20
+            assert partition.log_end_offset == 2
 
 
 def test_it_is_only_for_a_metadata_log_that_is_gone() -> None:
