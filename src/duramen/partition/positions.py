@@ -42,6 +42,11 @@ def list_offset(partition: Partition, timestamp: int, isolation: int | None) -> 
     return Found(-1, NO_TIMESTAMP, NO_EPOCH)  # LATEST_TIERED, EARLIEST_PENDING_UPLOAD: nothing is tiered
 
 
+def is_at_end(partition: Partition, offset: int, isolation: int) -> bool:
+    """Whether a reader at `offset` has had all that it may see, and nothing else is to be told of that place."""
+    return not partition.closed and offset == partition.bound(isolation) and offset >= partition.log.start_offset
+
+
 def is_lookup(timestamp: int) -> bool:
     """Whether `list_offset` has to look into a batch for this timestamp."""
     return timestamp >= 0 or timestamp == MAX_TIMESTAMP

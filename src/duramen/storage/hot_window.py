@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from duramen.errors import CorruptLogError, KafkaError
 from duramen.ports import File
+from duramen.storage.latest_writes import LatestWrites
 from duramen.storage.open_files import OpenFiles
 from duramen.storage.read_buffers import ReadBuffers
 from duramen.storage.segment import Segment
@@ -103,7 +104,7 @@ class HotWindow:
     Kept per grain of a file as one run of bytes, so that memory follows the limit and not the number of writes.
     """
 
-    __slots__ = ("_grains", "_written", "buffers", "files", "generation", "limit_bytes", "size", "wary")
+    __slots__ = ("_grains", "_written", "buffers", "files", "generation", "latest", "limit_bytes", "size", "wary")
 
     def __init__(self, limit_bytes: int = 256 << 20, most_files: int = -1) -> None:
         self.limit_bytes = limit_bytes
@@ -117,6 +118,7 @@ class HotWindow:
         self.wary = 0
         """So many reads to come look at what follows them: the machine takes things out of memory."""
         self.buffers = ReadBuffers()
+        self.latest = LatestWrites()
         self.files = OpenFiles(most_files)
         """Whose bytes they are: shared, as the window is."""
 
@@ -205,6 +207,7 @@ class HotWindow:
     def forget(self, segment: Segment, start: int, end: int) -> None:
         """These bytes are no longer what they were."""
         self.generation += 1
+        self.latest.forget()
         self._give_up(segment, start, end)
 
     def _give_up(self, segment: Segment, start: int, end: int) -> None:

@@ -186,7 +186,7 @@ class LogState:
                     segment.written_sums = WrittenSums()
                 segment.written_sums.add(queue, start)
             self._unsnapshotted += segment.size - start
-            self._reader.wrote(segment, start)
+            self._reader.wrote(segment, start, queue)
         self.dirty = False
 
     def abandon(self) -> None:

@@ -111,9 +111,10 @@ class Reader:
         for segment in segments[segment_number(segments, offset) :]:
             self._hot.forget(segment, 0, segment.size)
 
-    def wrote(self, segment: Segment, start: int) -> None:
-        """Bytes from `start` to the segment's flushed end were written just now."""
+    def wrote(self, segment: Segment, start: int, batches: Sequence[Buffer]) -> None:
+        """These batches were written just now, from `start` to the segment's flushed end."""
         self._hot.add(segment, start, segment.flushed, written=True)
+        self._hot.latest.add(segment, segment.flushed - start, batches)
         self._hot.files.used(segment, LOG)
         self.remember(segment.next_offset, segment.flushed)
 
@@ -125,6 +126,8 @@ class Reader:
         at_least_one: the first batch comes whatever its size (KIP-74). CorruptLogError, OSError.
         """
         result = LogRead(offset)
+        if self._hot.latest.bring(result, segments[-1], end, max_bytes):
+            return result
         for number in range(segment_number(segments, offset), len(segments)):
             segment = segments[number]
             first = at_least_one and not result.parts
@@ -189,7 +192,6 @@ class Reader:
         bound = min(end, segment.next_offset)
         self.files.used(segment, LOG)
         start: int | None = None
-        recent = False
         try:
             start = self._locate(segment, offset)
             return self._span(segment, start, self._locate(segment, bound), offset, bound, room, first)

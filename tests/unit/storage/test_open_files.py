@@ -99,7 +99,7 @@ def test_a_span_that_is_being_sent_keeps_its_file(tmp_path: Path) -> None:
     directory = start(RealDisk(), path)
     fill(directory, 1)
     log = next(iter(directory.logs.values()))
-    append(log, b"r" * 100)
+    append(log, b"r" * 20_000)
     commit(directory)
     checkpoint(directory)
     [part] = log.read(0, 1 << 20, log.end_offset, at_least_one=True).parts

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from duramen.model import TopicPartition
 from duramen.partition.partition import READ_COMMITTED, Partition, Read
-from duramen.partition.positions import epoch_end
+from duramen.partition.positions import epoch_end, is_at_end
 from duramen.ports import Buffer, Part, Timer
 from duramen.server.fetch_sessions import FetchPlan, Target
 from duramen.server.request import STEP, Steps
@@ -56,11 +56,14 @@ class Records:
 class Answer:
     """One partition's share of the reply."""
 
-    __slots__ = ("at_least_one", "data", "is_back", "read", "target")
+    __slots__ = ("at_least_one", "data", "is_back", "partition", "read", "target")
 
-    def __init__(self, target: Target, data: Any, read: Read | None, *, at_least_one: bool) -> None:
+    def __init__(
+        self, target: Target, data: Any, partition: Partition | None, read: Read | None, *, at_least_one: bool
+    ) -> None:
         self.target = target
         self.data = data
+        self.partition = partition
         self.read = read
         self.at_least_one = at_least_one
         self.is_back = False
@@ -132,22 +135,39 @@ class FetchCall:
     def start(self) -> None:
         """Answer at once if there is enough, else park."""
         body = self.request.body
-        found = self._read_all()
         broker = self.request.broker
         count = len(self.plan.targets)
         may_wait = body.max_wait_ms > 0 and 0 < count <= MAX_PARKED_PARTITIONS - broker.parked_partitions
-        if found.urgent or found.size >= self._enough or not may_wait:
-            self._answer(found)
-            return
+        partitions = self._at_their_ends() if may_wait else None
+        if partitions is None:
+            found = self._read_all()
+            if found.urgent or found.size >= self._enough or not may_wait:
+                self._answer(found)
+                return
+            partitions = [p for target in self.plan.targets if (p := _partition(self.request, target)) is not None]
         self._parked = count
         broker.parked_partitions += count
-        for target in self.plan.targets:
-            partition = self._partition(target)
-            if partition is not None:
-                partition.watch(self.wake)
-                self.watched.append(partition)
+        self.watched = partitions
+        for partition in partitions:
+            partition.watch(self.wake)
         self.request.connection.on_close(self.abandon)
         self.timer = broker.clock.call_later(body.max_wait_ms / 1000, self.expire)
+
+    def _at_their_ends(self) -> list[Partition] | None:
+        """The partitions, if each of them has nothing to tell: most requests of who follows a log find it so."""
+        if self._enough <= 0:
+            return None
+        isolation = self.request.body.isolation_level
+        partitions = []
+        try:
+            for target in self.plan.targets:
+                partition = _check(self.request, self.plan, target)
+                if target.last_fetched_epoch >= 0 or not is_at_end(partition, target.fetch_offset, isolation):
+                    return None
+                partitions.append(partition)
+        except KafkaError:
+            return None  # reading finds it, too
+        return partitions
 
     def wake(self) -> None:
         """More may be readable: look again, in this broker's turn for woken readers."""
@@ -192,12 +212,6 @@ class FetchCall:
 
     # ---- reading ---------------------------------------------------------------------------------------------
 
-    def _partition(self, target: Target) -> Partition | None:
-        key = target.key
-        if self.request.version >= 13:
-            return self.request.broker.partition_by_id(key.topic_id, key.partition)
-        return self.request.broker.partition(key.name, key.partition)
-
     def _read_all(self) -> Found:
         found = Found()
         self._read_some(self.plan.targets, found)
@@ -227,18 +241,18 @@ class FetchCall:
             partition_index=target.key.partition, high_watermark=-1, aborted_transactions=None, records=NOTHING
         )
         try:
-            partition = self._check(target)
+            partition = _check(self.request, self.plan, target)
             if target.last_fetched_epoch >= 0 and self._diverged(partition, target, data):
-                return Answer(target, data, None, at_least_one=at_least_one)
+                return Answer(target, data, None, None, at_least_one=at_least_one)
             most = min(target.max_bytes, budget)
             isolation = self.request.body.isolation_level
             read = partition.read(target.fetch_offset, max(most, 0), isolation, at_least_one=at_least_one)
         except KafkaError as error:
             data.error_code = int(error.code)
-            return Answer(target, data, None, at_least_one=at_least_one)
+            return Answer(target, data, None, None, at_least_one=at_least_one)
         except (CorruptLogError, OSError, StorageError) as error:
             self._damaged(target, data, error)
-            return Answer(target, data, None, at_least_one=at_least_one)
+            return Answer(target, data, None, None, at_least_one=at_least_one)
         data.high_watermark = read.high_watermark
         data.last_stable_offset = read.last_stable_offset
         data.log_start_offset = read.log_start_offset
@@ -248,32 +262,7 @@ class FetchCall:
             ]
         if read.parts:
             data.records = Records(read.parts, read.size)
-        return Answer(target, data, read, at_least_one=at_least_one)
-
-    def _check(self, target: Target) -> Partition:
-        """The partition, if this request may read it here; KafkaError otherwise."""
-        request = self.request
-        by_id = request.version >= 13
-        image = request.broker.image
-        name = target.name
-        if by_id and not name:
-            found = image.topic_name(target.key.topic_id)
-            if found is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-            target.name = name = found
-        is_named = not by_id and self.plan.session is None
-        if name in request.denied or (not is_named and request.broker.deny_topics(request, [name])):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        partition = self._partition(target)
-        if partition is None:
-            # In a session an id keeps the name it was first known by: who took the name since is another topic.
-            if by_id and image.topic(name) not in (None, image.topic_by_id(target.key.topic_id)):
-                raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
-            raise KafkaError(request.broker.absent(name, target.key.partition))
-        stale = partition.replication.epoch_error(target.current_leader_epoch)
-        if stale is not None:
-            raise KafkaError(stale)
-        return partition
+        return Answer(target, data, partition, read, at_least_one=at_least_one)
 
     def _diverged(self, partition: Partition, target: Target, data: Any) -> bool:
         """Tell a reader whose history is not ours where the histories part (KIP-595)."""
@@ -372,9 +361,8 @@ class FetchCall:
             key = answer.target.key
             size = blob_size(answer.data.records)
             brought += size
-            partition = self._partition(answer.target) if size else None  # of a thousand partitions few bring anything
-            if partition is not None:
-                partition.bytes_out += size
+            if size and answer.partition is not None:
+                answer.partition.bytes_out += size
             if session is not None:
                 changed = _changed(answer)
                 answer.target.told_high_watermark = answer.data.high_watermark
@@ -402,11 +390,43 @@ class FetchCall:
             read = answer.read
             if read is None or read.size < SPAN_BYTES:
                 continue  # of a thousand partitions most
-            partition = self._partition(answer.target)
+            partition = _partition(self.request, answer.target)
             if partition is not None:
                 with suppress(CorruptLogError, OSError, StorageError):  # who reads it will be told
                     recalls.append(partition.log.read_ahead(read.next_offset, read.size))
         self.request.broker.cold_reads.recall([recall for recall in recalls if recall is not None])
+
+
+def _partition(request: Request, target: Target) -> Partition | None:
+    key = target.key
+    if request.version >= 13:
+        return request.broker.partition_by_id(key.topic_id, key.partition)
+    return request.broker.partition(key.name, key.partition)
+
+
+def _check(request: Request, plan: FetchPlan, target: Target) -> Partition:
+    """The partition, if this request may read it here; KafkaError otherwise."""
+    by_id = request.version >= 13
+    image = request.broker.image
+    name = target.name
+    if by_id and not name:
+        found = image.topic_name(target.key.topic_id)
+        if found is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        target.name = name = found
+    is_named = not by_id and plan.session is None
+    if name in request.denied or (not is_named and request.broker.deny_topics(request, [name])):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    partition = _partition(request, target)
+    if partition is None:
+        # In a session an id keeps the name it was first known by: who took the name since is another topic.
+        if by_id and image.topic(name) not in (None, image.topic_by_id(target.key.topic_id)):
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        raise KafkaError(request.broker.absent(name, target.key.partition))
+    stale = partition.replication.epoch_error(target.current_leader_epoch)
+    if stale is not None:
+        raise KafkaError(stale)
+    return partition
 
 
 def _changed(answer: Answer) -> bool:
@@ -482,6 +502,9 @@ class LargeFetchCall(FetchCall):
 
     def _read_all(self) -> Found:
         return self._found
+
+    def _at_their_ends(self) -> list[Partition] | None:
+        return None  # they were read in steps, and so many are not looked at again in one
 
     def _send(self, found: Found, throttle_ms: int = 0) -> None:
         self.request.reply_in_steps(self._replying(found, throttle_ms))
