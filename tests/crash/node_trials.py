@@ -24,6 +24,7 @@ from duramen.errors import DuramenError
 from duramen.partition.offline import offline
 from duramen.ports import FileSpan
 from duramen.server.world import SocketTransport, Turns
+from duramen.storage.latest_writes import LARGEST_BYTES
 
 PATIENCE_MS = 40_000
 """By then every request is answered, whatever its own time-out."""
@@ -190,6 +191,8 @@ def _use(stored: dict[int, bytes], start: list[int]) -> None:
         topic = log.topic("t")
         for number in range(3):
             value = b"%d" % (len(stored) + number)
+            if number == 0:
+                value += bytes(LARGEST_BYTES)  # is read from the file
             future: Future[list[int]] = topic.append_async([Record(value)], 0)
             stored[future.result(SECONDS)[0]] = value
         list(topic.read(0))

@@ -26,6 +26,7 @@ from duramen.storage.cleaner import CleanerSettings
 from duramen.storage.disk import RealDisk
 from duramen.storage.journal_format import PREFIX
 from duramen.storage.keeping import KeepProducers
+from duramen.storage.latest_writes import LARGEST_BYTES
 from duramen.storage.offset_map import SLOT_BYTES
 from duramen.storage.seal import read_growing
 
@@ -124,10 +125,11 @@ def test_a_log_of_a_program_tells_a_disk_error_as_every_other_failure() -> None:
         open_log(DATA) as log,
     ):
         topic = log.topic("t")
-        topic.append([Record(b"v")])
+        value = bytes(LARGEST_BYTES)  # is read from the file
+        topic.append([Record(value)])
         with patch.object(TapeFile, "pread", side_effect=failing), pytest.raises(StorageError, match="cannot be read"):
             list(topic.read(0))
-        assert [record.value for record in topic.read(0)] == [b"v"]
+        assert [record.value for record in topic.read(0)] == [value]
 
 
 def test_what_power_leaves_of_a_finished_run_is_what_was_promised() -> None:

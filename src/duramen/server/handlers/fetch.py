@@ -144,7 +144,7 @@ class FetchCall:
             if found.urgent or found.size >= self._enough or not may_wait:
                 self._answer(found)
                 return
-            partitions = [p for target in self.plan.targets if (p := _partition(self.request, target)) is not None]
+            partitions = [p for target in self.plan.targets if (p := self._partition(target)) is not None]
         self._parked = count
         broker.parked_partitions += count
         self.watched = partitions
@@ -161,7 +161,7 @@ class FetchCall:
         partitions = []
         try:
             for target in self.plan.targets:
-                partition = _check(self.request, self.plan, target)
+                partition = _check(self, target)
                 if target.last_fetched_epoch >= 0 or not is_at_end(partition, target.fetch_offset, isolation):
                     return None
                 partitions.append(partition)
@@ -212,6 +212,12 @@ class FetchCall:
 
     # ---- reading ---------------------------------------------------------------------------------------------
 
+    def _partition(self, target: Target) -> Partition | None:
+        key = target.key
+        if self.request.version >= 13:
+            return self.request.broker.partition_by_id(key.topic_id, key.partition)
+        return self.request.broker.partition(key.name, key.partition)
+
     def _read_all(self) -> Found:
         found = Found()
         self._read_some(self.plan.targets, found)
@@ -241,7 +247,7 @@ class FetchCall:
             partition_index=target.key.partition, high_watermark=-1, aborted_transactions=None, records=NOTHING
         )
         try:
-            partition = _check(self.request, self.plan, target)
+            partition = _check(self, target)
             if target.last_fetched_epoch >= 0 and self._diverged(partition, target, data):
                 return Answer(target, data, None, None, at_least_one=at_least_one)
             most = min(target.max_bytes, budget)
@@ -390,22 +396,16 @@ class FetchCall:
             read = answer.read
             if read is None or read.size < SPAN_BYTES:
                 continue  # of a thousand partitions most
-            partition = _partition(self.request, answer.target)
+            partition = self._partition(answer.target)
             if partition is not None:
                 with suppress(CorruptLogError, OSError, StorageError):  # who reads it will be told
                     recalls.append(partition.log.read_ahead(read.next_offset, read.size))
         self.request.broker.cold_reads.recall([recall for recall in recalls if recall is not None])
 
 
-def _partition(request: Request, target: Target) -> Partition | None:
-    key = target.key
-    if request.version >= 13:
-        return request.broker.partition_by_id(key.topic_id, key.partition)
-    return request.broker.partition(key.name, key.partition)
-
-
-def _check(request: Request, plan: FetchPlan, target: Target) -> Partition:
+def _check(call: FetchCall, target: Target) -> Partition:
     """The partition, if this request may read it here; KafkaError otherwise."""
+    request = call.request
     by_id = request.version >= 13
     image = request.broker.image
     name = target.name
@@ -414,10 +414,10 @@ def _check(request: Request, plan: FetchPlan, target: Target) -> Partition:
         if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         target.name = name = found
-    is_named = not by_id and plan.session is None
+    is_named = not by_id and call.plan.session is None
     if name in request.denied or (not is_named and request.broker.deny_topics(request, [name])):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    partition = _partition(request, target)
+    partition = call._partition(target)
     if partition is None:
         # In a session an id keeps the name it was first known by: who took the name since is another topic.
         if by_id and image.topic(name) not in (None, image.topic_by_id(target.key.topic_id)):
