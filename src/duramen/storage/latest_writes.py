@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from duramen.storage.reads import LogRead
 
 LARGEST_BYTES = 16 * 1024
-"""Of one write. What is larger is cheaper to send from the file; of smaller ones the log holds copies of its own."""
+"""Of one write; what is larger is cheaper to send from the file."""
 MOST_BYTES = 1 << 20
 ENTRY_BYTES = 256
 """What an entry takes beside its records, about."""
@@ -30,16 +30,15 @@ class LatestWrites:
     __slots__ = ("_size", "_writes")
 
     def __init__(self) -> None:
-        self._writes: OrderedDict[tuple[Segment, int], tuple[int, Buffer]] = OrderedDict()
+        self._writes: OrderedDict[tuple[Segment, int], tuple[int, bytes]] = OrderedDict()
         """(offset behind it, whole batches) of each."""
         self._size = 0
 
     def add(self, segment: Segment, size: int, batches: Sequence[Buffer]) -> None:
-        """These batches, of so many bytes, were written just now and are the segment's last; nobody will change them
-        if they are small."""
+        """These batches, of so many bytes, were written just now and are the segment's last."""
         if size > LARGEST_BYTES:
             return
-        data = batches[0] if len(batches) == 1 else b"".join(batches)
+        data = b"".join(batches)  # no copy of the one that is bytes, as small ones are
         self._writes[(segment, int.from_bytes(data[:8], "big"))] = (segment.next_offset, data)
         self._size += size + ENTRY_BYTES
         while self._size > MOST_BYTES:

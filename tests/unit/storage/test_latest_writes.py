@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from storage_helpers import Bench
 
+from duramen.errors import KafkaError
 from duramen.ports import FileSpan
 from duramen.storage.latest_writes import LARGEST_BYTES, MOST_BYTES, MOST_WRITES
 from duramen.wire.batch import build_batch
@@ -93,6 +95,8 @@ def test_deleted_records_are_not_read(bench: Bench) -> None:
     _write(bench, 10, 10, 10)
     bench.log.advance_start(1)
     assert bench.offsets(bench.read(1)) == [1, 2]
+    with pytest.raises(KafkaError, match="is outside 1"):
+        bench.read(0)
 
 
 def test_across_a_roll(tmp_path: Path) -> None:

@@ -348,7 +348,7 @@ class FetchCall:
         """The same read again, which finds in memory by now what it waited for."""
         assert answer.read is not None
         again = self._read_one(answer.target, answer.read.size, at_least_one=answer.at_least_one)
-        answer.data, answer.read = again.data, again.read
+        answer.data, answer.partition, answer.read = again.data, again.partition, again.read
         if answer.is_cold:
             answer.leave_out()
 
