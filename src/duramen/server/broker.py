@@ -94,6 +94,8 @@ class Broker:
         self.features = [METADATA_FEATURE]
         self.advertised = advertised()
         self.outstanding: dict[ProduceCall | ProduceRequest, None] = {}
+        """Appends that have no answer yet; put in by `wait_for`, taken out by whoever answers."""
+        self._sweeping = False
         self.produce_replies = ProduceReplies()
         self.relocation_rules = RelocationRules()
         self._report = report
@@ -192,7 +194,6 @@ class Broker:
         self.store.maintenance.start()
         self.door.open()
         self.ready = True
-        self.clock.call_later(SWEEP_SECONDS, self._sweep)
         on_ready()
 
     # ---- stop ------------------------------------------------------------------------------------------------
@@ -311,14 +312,24 @@ class Broker:
         if woken:
             self.clock.call_soon(self._wake)
 
+    def wait_for(self, call: ProduceCall | ProduceRequest) -> None:
+        """Watch the time-out of an append that begins."""
+        self.outstanding[call] = None
+        if not self._sweeping:
+            self._sweeping = True
+            self.clock.call_later(SWEEP_SECONDS, self._sweep)
+
     def _sweep(self) -> None:
-        """Answer produce requests whose time-out has passed; measure how late the loop is."""
+        """Answer produce requests whose time-out has passed; go on while there are any."""
+        self._sweeping = False
         if self.stopping:
             return
         now = self.clock.monotonic()
         for call in [call for call in self.outstanding if call.deadline <= now]:
             call.expire()
-        self.clock.call_later(SWEEP_SECONDS, self._sweep)
+        if self.outstanding and not self._sweeping:
+            self._sweeping = True
+            self.clock.call_later(SWEEP_SECONDS, self._sweep)
 
     # ---- telling ---------------------------------------------------------------------------------------------
 

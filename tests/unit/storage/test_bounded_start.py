@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk, CrashFile
+from duramen.storage import together
 from duramen.storage.checkpoints import read_checkpoint
 from duramen.storage.directory import DirectorySettings, LogDirectory
 from duramen.storage.log import Log
@@ -302,14 +306,52 @@ def test_results_come_in_the_order_of_the_work(run: object, count: int) -> None:
     assert run([lambda n=n: n * n for n in range(count)]) == [n * n for n in range(count)]  # type: ignore[operator]
 
 
-def test_work_overlaps_and_the_first_error_is_raised() -> None:
+def test_work_that_waits_overlaps_and_the_first_error_is_raised() -> None:
     barrier = threading.Barrier(THREADS)
-    side_by_side([lambda: barrier.wait(10)] * (THREADS * 2))  # type: ignore[list-item]
+    side_by_side([lambda: time.sleep(0.05), *[lambda: barrier.wait(10)] * (THREADS * 2)])  # type: ignore[list-item]
 
     def fail(number: int) -> None:
+        time.sleep(0.01)
         raise OSError(number, "no")
 
     with pytest.raises(OSError, match="no") as caught:
-        side_by_side([lambda n=n: fail(n) for n in range(40)])  # type: ignore[misc]
-    assert caught.value.errno is not None
-    assert caught.value.errno < THREADS
+        side_by_side([lambda: time.sleep(0.05), *[lambda n=n: fail(n) for n in range(40)]])  # type: ignore[list-item]
+    assert caught.value.errno == 0
+
+
+@pytest.mark.parametrize(("share", "threads"), [(1.0, 1), (0.9, 1), (0.6, 4), (0.1, THREADS)])
+def test_as_many_threads_as_the_work_waits(share: float, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """share: how much of its time a piece computes."""
+    passed = 0.0
+    clock = SimpleNamespace(perf_counter=lambda: passed, thread_time=lambda: passed * share)
+    monkeypatch.setattr(together, "time", clock)
+    ran: set[int] = set()
+    arrived = threading.Barrier(threads)
+
+    def piece(number: int) -> None:
+        nonlocal passed
+        if number < 16:
+            passed += 0.0005
+        else:
+            ran.add(threading.get_ident())
+            arrived.wait(10)  # as many as there should be wait for one another
+
+    side_by_side([partial(piece, number) for number in range(16 + 2 * threads)])
+    assert len(ran) == threads
+
+
+def test_nothing_runs_any_more_behind_an_interrupt() -> None:
+    began: list[int] = []
+
+    def piece(number: int) -> None:
+        if number > 8 and threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        began.append(number)
+        time.sleep(0.02)
+
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side([partial(piece, number) for number in range(500)])
+    count = len(began)
+    assert count < 500
+    time.sleep(0.1)
+    assert len(began) == count

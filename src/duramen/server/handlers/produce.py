@@ -72,7 +72,7 @@ class ProduceRequest(Request):
         self.to = to
         self.deadline = self.started + to.timeout
         broker = self.broker
-        broker.outstanding[self] = None
+        broker.wait_for(self)
         broker.cold_reads.busy_at = self.started
         to.partition.append(batch, to.acks, broker.clock.wall_ms(), self)
 
@@ -255,7 +255,7 @@ def _handle_many(request: ProduceRequest) -> None:
     if not call.open:
         call.finish()
         return
-    request.broker.outstanding[call] = None
+    request.broker.wait_for(call)
     _append(call, work)
 
 
@@ -302,7 +302,7 @@ def handle_large(request: Request) -> None:
     assert isinstance(request, ProduceRequest)
     request.to = None
     call = LargeProduceCall(request, request.body.acks, request.started + max(request.body.timeout_ms, 0) / 1000)
-    request.broker.outstanding[call] = None
+    request.broker.wait_for(call)
     request.in_steps(_append_in_steps(call), lambda _: None)
 
 
