@@ -321,15 +321,13 @@ class Broker:
 
     def _sweep(self) -> None:
         """Answer produce requests whose time-out has passed; go on while there are any."""
-        self._sweeping = False
-        if self.stopping:
+        self._sweeping = bool(self.outstanding) and not self.stopping
+        if not self._sweeping:
             return
+        self.clock.call_later(SWEEP_SECONDS, self._sweep)
         now = self.clock.monotonic()
         for call in [call for call in self.outstanding if call.deadline <= now]:
             call.expire()
-        if self.outstanding and not self._sweeping:
-            self._sweeping = True
-            self.clock.call_later(SWEEP_SECONDS, self._sweep)
 
     # ---- telling ---------------------------------------------------------------------------------------------
 

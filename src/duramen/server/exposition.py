@@ -360,7 +360,7 @@ class MetricsServer:
         self._server = _Bounded((host, port), Handler)
         self._server.timeout = 0  # `handle_request` is called when somebody has come
         self.port = self._server.server_address[1]
-        self._stop, self._stopped = socket.socketpair()
+        self._wake_read, self._wake_write = socket.socketpair()
         self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
         self._thread.start()
 
@@ -368,14 +368,14 @@ class MetricsServer:
         """As `serve_forever`, which would wake an idle process twice a second and be as slow to stop."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._server, selectors.EVENT_READ)
-            selector.register(self._stopped, selectors.EVENT_READ)
+            selector.register(self._wake_read, selectors.EVENT_READ)
             while all(key.fileobj is self._server for key, _ in selector.select()):
                 self._server.handle_request()
 
     def stop(self) -> None:
-        self._stop.close()
+        self._wake_write.close()
         self._thread.join()
-        self._stopped.close()
+        self._wake_read.close()
         self._server.server_close()
 
 
