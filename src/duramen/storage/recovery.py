@@ -1,6 +1,6 @@
 """Brings one partition's files to what the journal says, before they are opened (ENGINE.md §1).
 
-Bytes behind the trusted point are cut off, written again from the journal and synced: after a failed sync the page
+Bytes behind the trusted point are written again from the journal, or cut off, and synced: after a failed sync the page
 cache may show bytes the disk does not hold. Extents were synced before they were journaled; their CRC is checked.
 Unsynced batches of page-cache topics are copied to a side file first, so that a crash in between loses nothing
 that was accepted. Running it again after a crash at any point gives the same files.
@@ -292,9 +292,9 @@ class PartitionRecovery:
             if not (changed or in_cache):
                 return
             trim_growing(self._disk, self._file(file_name(base, SEALING)), cut)
-            if cut < size:
+            if (stays := cut if tail is not None else _written_again_to(fresh, cut)) < size:
                 self._cuts.mark(base)
-                file.truncate(cut)
+                file.truncate(stays)
             end = self._write_fresh(file, fresh, cut)
             if tail is not None:
                 end = self._append_tail(file, base, tail, end, limit)
@@ -415,6 +415,16 @@ def _save_tail(disk: Disk, directory: str, base: int, start: int, stop: int) -> 
         target.close()
     disk.rename(path + ".new", path)
     disk.sync_directory(directory)
+
+
+def _written_again_to(writes: list[Write], start: int) -> int:
+    """The byte up to which `writes` leave nothing of a file as it is from `start` on: so far it need not be cut."""
+    end = start
+    for position, length, *_ in writes:
+        if position != end:
+            return start
+        end += length
+    return end
 
 
 def filter_bases(names: list[str]) -> list[int]:
