@@ -466,7 +466,8 @@ def _recover(
         if partition.key not in trusted and not plan.created:
             # Kafka's files are keyed by name: only when our own checkpoint does not know better.
             if checkpoint is None:
-                plan.start = max(plan.start, starts.get(partition.tp, 0))
+                # It tells the start before what the journal has: a cut below it came later.
+                plan.start = max(plan.start, min(starts.get(partition.tp, 0), plan.cut))
             elif partition.key in checkpoint.logs:
                 plan.start = max(plan.start, checkpoint.logs[partition.key].start_offset)
             if plan.end is None and checkpoint is not None and partition.key not in checkpoint.logs:

@@ -153,3 +153,31 @@ def test_a_producer_whose_records_and_whose_file_of_ours_are_gone_is_known_by_ka
             disk.remove(name)
     log = after(disk, "kill")
     assert [producer.batches for producer in log.producers.active()] == known
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_cut_that_took_the_log_start_with_it_is_known_without_our_checkpoint(lost: bool) -> None:
+    """Kafka's file of log starts is as old as the last checkpoint: by it, what came behind the cut was hidden.
+
+    Found by `make crash-lives SEED=7132760`.
+    """
+    disk, directory, log = begun(Expiring(segment_bytes=1 << 20))
+    put(directory, log)
+    batch = build_batch([(None, b"%d" % number, [], NOW) for number in range(5)], base_offset=1)
+    log.append(batch, parse_header(batch), NOW)
+    commit(directory)
+    log.advance_start(4)
+    commit(directory)
+    checkpoint(directory)
+    commit(directory)
+    log.truncate_to(4)  # the batch that has it goes as a whole
+    commit(directory)
+    assert log.end_offset == log.start_offset == 1
+    put(directory, log)
+    put(directory, log)
+    commit(directory)
+    if lost:
+        disk.remove("/data/duramen-checkpoint")
+        disk.sync_directory("/data")
+    log = after(disk, "kill")
+    assert (log.start_offset, log.end_offset) == (1, 3)
