@@ -95,7 +95,7 @@ class Broker:
         self.advertised = advertised()
         self.outstanding: dict[ProduceCall | ProduceRequest, None] = {}
         """Appends that have no answer yet; put in by `wait_for`, taken out by whoever answers."""
-        self._sweeping = False
+        self.sweeping = False
         self.produce_replies = ProduceReplies()
         self.relocation_rules = RelocationRules()
         self._report = report
@@ -313,18 +313,22 @@ class Broker:
             self.clock.call_soon(self._wake)
 
     def wait_for(self, call: ProduceCall | ProduceRequest) -> None:
-        """Watch the time-out of an append that begins."""
+        """Watch the time-out of an append that begins. `ProduceRequest.append` has this code inline."""
         self.outstanding[call] = None
-        if not self._sweeping:
-            self._sweeping = True
-            self.clock.call_later(SWEEP_SECONDS, self._sweep)
+        if not self.sweeping:
+            self.sweep_later()
+
+    def sweep_later(self) -> None:
+        """There is an append whose time-out is to be watched."""
+        self.sweeping = True
+        self.clock.call_later(SWEEP_SECONDS, self._sweep)
 
     def _sweep(self) -> None:
         """Answer produce requests whose time-out has passed; go on while there are any."""
-        self._sweeping = bool(self.outstanding) and not self.stopping
-        if not self._sweeping:
+        self.sweeping = bool(self.outstanding) and not self.stopping
+        if not self.sweeping:
             return
-        self.clock.call_later(SWEEP_SECONDS, self._sweep)
+        self.sweep_later()
         now = self.clock.monotonic()
         for call in [call for call in self.outstanding if call.deadline <= now]:
             call.expire()

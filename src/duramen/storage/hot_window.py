@@ -148,9 +148,26 @@ class HotWindow:
                 gone &= ~_whole_blocks(start - base if start > low else 0, stop - base if stop < high else GRAIN_BYTES)
             grains[key] = (low, high, behind, gone)
             start = stop
+        self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
         while self.size > self.limit_bytes:
-            _, (low, high, _, _) = grains.popitem(last=False)
+            _, (low, high, _, _) = self._grains.popitem(last=False)
             self.size -= high - low
+
+    def wrote(self, segment: Segment, start: int, end: int) -> None:
+        """`add` of bytes that were written just now; quick where they go on from the last ones, as they mostly do."""
+        key = segment, start // GRAIN_BYTES
+        run = self._grains.get(key)
+        if run is None or run[1] != start or run[3] or end > (key[1] + 1) * GRAIN_BYTES:
+            self.add(segment, start, end, written=True)
+            return
+        size = end - start
+        self._written += size
+        self._grains[key] = run[0], end, self._written, 0
+        self.size += size
+        if self.size > self.limit_bytes:
+            self._forget_oldest()
 
     def add_back(self, segment: Segment, start: int, end: int) -> None:
         """Blocks that were dropped are verified again: as hot as they were, where the window still knows of them."""

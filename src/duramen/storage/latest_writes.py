@@ -1,6 +1,7 @@
 """What was written last to each log, in memory as well: who follows a log's end is served without asking the file.
 
-All logs of a process together, oldest out first. A read finds here all that it may see, or nothing.
+All logs of a process together, oldest out first. A read finds here all that it may see, or nothing. A log that nobody
+follows keeps nothing here (`Reader.wrote`).
 """
 
 from __future__ import annotations

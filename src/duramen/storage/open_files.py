@@ -7,6 +7,7 @@ exceed the bound, `crowded` asks for a checkpoint, which syncs them.
 
 from __future__ import annotations
 
+import sys
 from typing import Protocol
 from weakref import ref
 
@@ -29,7 +30,7 @@ class OpenFiles:
     limit: files; -1 stands for none.
     """
 
-    __slots__ = ("_files", "_next", "limit")
+    __slots__ = ("_files", "_next", "_noted_from", "limit")
 
     def __init__(self, limit: int = -1) -> None:
         self.limit = limit
@@ -37,6 +38,7 @@ class OpenFiles:
         # Weak, so that the files of a log that was given up close with it.
         self._files: dict[tuple[ref[Holder], str], None] = {}
         self._next = limit
+        self._noted_from = limit // 2 if limit >= 0 else sys.maxsize
 
     def __len__(self) -> int:
         return len(self._files)
@@ -50,9 +52,11 @@ class OpenFiles:
         self._files.pop((ref(holder), which), None)
 
     def used(self, holder: Holder, which: str) -> None:
-        """It was read or written just now: others are closed before it."""
-        key = ref(holder), which
+        """It was read or written just now: others are closed before it. Not noted before half of the bound is open."""
         files = self._files
+        if len(files) < self._noted_from:
+            return
+        key = ref(holder), which
         if key in files:
             del files[key]
             files[key] = None

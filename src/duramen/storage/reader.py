@@ -15,6 +15,7 @@ from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Buffer, File, FileSpan
 from duramen.storage.hot_window import DroppedError, HotWindow, Recall, WouldBlockError, headers, nowait
 from duramen.storage.index import OffsetIndex, StoredOffsetIndex
+from duramen.storage.latest_writes import MOST_WRITES
 from duramen.storage.open_files import OpenFiles
 from duramen.storage.read_buffers import SPAN_BYTES
 from duramen.storage.reads import ColdRead, LogRead, Pending, ReadPlan, extract
@@ -70,6 +71,16 @@ def _index_sums(segment: Segment, seal: Seal | None) -> tuple[int, int] | None:
     return None if seal is None or seal.sides is None else seal.sides[:2]
 
 
+def _index_has(segment: Segment, size: int, crc: int) -> bool:
+    """Whether the `.index` begins with bytes of this sum; WouldBlockError when it is not in memory."""
+    if not size:
+        return True
+    try:
+        return crc32c(nowait(segment.open_index_file())(0, size)) == crc
+    except FileNotFoundError:
+        return False
+
+
 def _noticed(known: tuple[CorruptLogError, ...], damage: CorruptLogError) -> tuple[CorruptLogError, ...]:
     """With this one, unless its place is among them."""
     if any((each.path, each.start) == (damage.path, damage.start) for each in known):
@@ -80,10 +91,12 @@ def _noticed(known: tuple[CorruptLogError, ...], damage: CorruptLogError) -> tup
 class Reader:
     """The reading side of one log."""
 
-    __slots__ = ("_hot", "_likely", "_opened", "_positions", "notices")
+    __slots__ = ("_followed", "_hot", "_likely", "_opened", "_positions", "notices")
 
     def __init__(self, hot: HotWindow) -> None:
         self._hot = hot
+        self._followed = 0
+        """So many writes to come are kept in memory as well: somebody read to the end, and may go on there."""
         self._positions: dict[int, int] = {}
         self._opened: tuple[Segment, ...] = ()
         self._likely: dict[int, int] = {}
@@ -113,10 +126,13 @@ class Reader:
 
     def wrote(self, segment: Segment, start: int, batches: Sequence[Buffer]) -> None:
         """These batches were written just now, from `start` to the segment's flushed end."""
-        self._hot.add(segment, start, segment.flushed, written=True)
-        self._hot.latest.add(segment, segment.flushed - start, batches)
-        self._hot.files.used(segment, LOG)
-        self.remember(segment.next_offset, segment.flushed)
+        hot, flushed = self._hot, segment.flushed
+        hot.wrote(segment, start, flushed)
+        if self._followed:
+            self._followed -= 1
+            hot.latest.add(segment, flushed - start, batches)
+        hot.files.used(segment, LOG)
+        _keep(self._positions, segment.next_offset, flushed, REMEMBERED_POSITIONS)
 
     def read(
         self, segments: Sequence[Segment], offset: int, max_bytes: int, end: int, *, at_least_one: bool
@@ -127,6 +143,7 @@ class Reader:
         """
         result = LogRead(offset)
         if self._hot.latest.bring(result, segments[-1], end, max_bytes):
+            self._followed = MOST_WRITES
             return result
         for number in range(segment_number(segments, offset), len(segments)):
             segment = segments[number]
@@ -155,6 +172,8 @@ class Reader:
             result.next_offset = max(result.next_offset, piece.next_offset)
             if result.next_offset < segment.next_offset:
                 break
+        if result.next_offset >= end:
+            self._followed = MOST_WRITES
         self.files.trim()
         return result
 
@@ -272,18 +291,11 @@ class Reader:
         A damaged one is told, and read around. WouldBlockError when it is not in memory: each use is then checked.
         """
         sums = _index_sums(segment, self._seal(segment))
-        if sums is None:
-            segment.index_checked = True
-            return
-        size, crc = sums
-        try:
-            sound = crc32c(nowait(segment.open_index_file())(0, size)) == crc if size else True
-        except FileNotFoundError:
-            sound = False
+        sound = sums is None or _index_has(segment, *sums)
         segment.index_checked = True
-        if not sound:
+        if sums is not None and not sound:
             segment.index_entries = 0
-            damage = CorruptLogError(segment.path_of(INDEX), 0, size, "it differs from its checksum")
+            damage = CorruptLogError(segment.path_of(INDEX), 0, sums[0], "it differs from its checksum")
             self.notices = _noticed(self.notices, damage)
             raise WouldBlockError
 
@@ -295,13 +307,12 @@ class Reader:
         file = segment.open_file()
         if not active:
             self._opened_closed(segment)
-        hint = start
-        if hint is None:
-            index = segment.index
-            if index is not None:
-                hint = index.position_for(offset - segment.base_offset)
-            else:
-                hint = -1 if segment.index_entries else 0
+        if start is not None:
+            hint = start
+        elif segment.index is not None:
+            hint = segment.index.position_for(offset - segment.base_offset)
+        else:
+            hint = -1 if segment.index_entries else 0
         seal = self._seal(segment)
         index_file = segment.open_index_file() if segment.index is None and segment.index_entries else None
         plan = ReadPlan(

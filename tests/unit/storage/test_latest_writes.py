@@ -20,6 +20,12 @@ def _write(bench: Bench, *sizes: int) -> None:
         bench.log.flush()
 
 
+def _follow(bench: Bench) -> None:
+    """Somebody has read all there is: one more record, which nobody asked for in time to find it in memory."""
+    _write(bench, 1)
+    assert _from_file(bench, bench.log.end_offset - 1)
+
+
 def _from_file(bench: Bench, offset: int, *, most: int = 1 << 20, end: int | None = None) -> bool:
     """Whether a read asks the file; either way it brings what it should."""
     end = bench.log.end_offset if end is None else end
@@ -35,18 +41,34 @@ def _from_file(bench: Bench, offset: int, *, most: int = 1 << 20, end: int | Non
 
 
 def test_who_follows_the_end_is_served_from_memory(bench: Bench) -> None:
+    _follow(bench)
     _write(bench, 10, 200, 3000)
-    assert not _from_file(bench, 2)
-    assert not _from_file(bench, 0), "as far back as a few writes"
-    assert not _from_file(bench, 0, end=2), "only as far as it may see"
-    assert bench.offsets(bench.read(0, end=2)) == [0, 1]
+    assert not _from_file(bench, 3)
+    assert not _from_file(bench, 1), "as far back as a few writes"
+    assert not _from_file(bench, 1, end=3), "only as far as it may see"
+    assert bench.offsets(bench.read(1, end=3)) == [1, 2]
+    _write(bench, *[10] * MOST_WRITES)
+    assert not _from_file(bench, 4), "it goes on as long as somebody reads"
+
+
+def test_a_log_that_nobody_follows_keeps_nothing(bench: Bench) -> None:
+    latest = bench.log._reader._hot.latest
+    _write(bench, 10, 10, 10)
+    assert _from_file(bench, 0, most=100), "but not to its end"
+    _write(bench, 10)
+    assert not latest._writes
+    assert _from_file(bench, 3)
+    _write(bench, *[10] * (MOST_WRITES + 3))
+    assert len(latest._writes) == MOST_WRITES, "who comes back finds what one read brings together"
+    assert bench.offsets(bench.read(4)) == list(range(4, bench.log.end_offset))
 
 
 def test_writes_of_several_batches_are_one(bench: Bench) -> None:
+    _follow(bench)
     bench.fill(5)
     bench.log.flush()
-    assert not _from_file(bench, 0)
-    assert bench.offsets(bench.read(0)) == [0, 1, 2, 3, 4]
+    assert not _from_file(bench, 1)
+    assert bench.offsets(bench.read(1)) == [1, 2, 3, 4, 5]
 
 
 def test_all_other_reads_ask_the_file(bench: Bench) -> None:
@@ -62,9 +84,12 @@ def test_all_other_reads_ask_the_file(bench: Bench) -> None:
 
 
 def test_who_is_further_behind_asks_the_file(bench: Bench) -> None:
-    _write(bench, *[10] * (MOST_WRITES + 1))
+    _follow(bench)
+    _write(bench, *[10] * MOST_WRITES)
     assert _from_file(bench, 0)
     assert not _from_file(bench, 1)
+    _write(bench, *[10] * (MOST_WRITES + 1))
+    assert _from_file(bench, 1 + MOST_WRITES)
 
 
 def test_a_large_write_is_not_kept(tmp_path: Path) -> None:
@@ -113,8 +138,10 @@ def test_across_a_roll(tmp_path: Path) -> None:
 def test_memory_is_bounded(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     latest = bench.log._reader._hot.latest
+    _follow(bench)
     for _ in range(3 * MOST_BYTES // 4000):
         _write(bench, 4000)
+        assert not _from_file(bench, bench.log.end_offset - 1)
     kept = [data for _, data in latest._writes.values()]
     assert sum(map(len, kept)) + 100 * len(kept) < MOST_BYTES
     assert len(kept) > MOST_BYTES // 8000

@@ -72,7 +72,9 @@ class ProduceRequest(Request):
         self.to = to
         self.deadline = self.started + to.timeout
         broker = self.broker
-        broker.wait_for(self)
+        broker.outstanding[self] = None
+        if not broker.sweeping:
+            broker.sweep_later()
         broker.cold_reads.busy_at = self.started
         to.partition.append(batch, to.acks, broker.clock.wall_ms(), self)
 
