@@ -73,7 +73,7 @@ def _run(command: list[str], timeout: float) -> dict[str, Any]:
 
 
 def raw(mode: str, port: int, timeout: float, **words: object) -> dict[str, Any]:
-    """Run the prepared-frames client (loadgen/raw.c) in `mode` produce, fetch or tail."""
+    """Run the prepared-frames client (loadgen/raw.c) in `mode` produce, paced, fetch or tail."""
     pairs = [f"{key}={value}" for key, value in words.items()]
     return _run([str(build("raw")), mode, f"port={port}", *pairs], timeout)
 

@@ -39,7 +39,12 @@ class DuramenBroker(BrokerProcess):
         return [str(EXECUTABLE), "serve", *pairs]
 
     def journal_metrics(self) -> dict[str, float]:
-        """The node's own journal figures (fill, laps, syncs), one value per line of its Prometheus page."""
+        """The node's own journal figures (fill, laps, syncs)."""
+        return {name: value for name, value in self.metrics().items() if "journal" in name}
+
+    def metrics(self) -> dict[str, float]:
+        """The node's own figures by name, but for the buckets of histograms; summed over what their labels tell apart:
+        there is one log directory. Empty where the node does not answer."""
         try:
             with urllib.request.urlopen(f"http://{LOOPBACK}:{self._metrics_port}/metrics", timeout=5) as page:
                 lines = page.read().decode().splitlines()
@@ -49,6 +54,6 @@ class DuramenBroker(BrokerProcess):
         for line in lines:
             name, _, value = line.rpartition(" ")
             metric = name.partition("{")[0]
-            if "journal" in metric and not line.startswith("#") and not metric.endswith("_bucket"):
-                found[metric] = found.get(metric, 0.0) + float(value)  # one log directory, so its label says nothing
+            if not line.startswith("#") and not metric.endswith("_bucket"):
+                found[metric] = found.get(metric, 0.0) + float(value)
         return found

@@ -19,6 +19,13 @@ bench-full: $(VENV)/run.stamp ## the whole comparison: more scenarios, longer ro
 bench-deep-reads: $(VENV)/dev.stamp ## the tail's p99 beside a reader of 4 GiB of cold log, twelve minutes
 	@$(BIN)/python -m benchmarks.deep_reads $(BENCH)
 
+# Further arguments: make bench-pauses PAUSES="--small"
+PAUSES ?=
+
+.PHONY: bench-pauses
+bench-pauses: $(VENV)/run.stamp ## the p99 beside checkpoints and without them, half an hour
+	@$(BIN)/python -m benchmarks.pauses $(PAUSES)
+
 # Further arguments: make bench-restart RESTART="--small"
 RESTART ?=
 

@@ -1,6 +1,7 @@
 /* Load generator that speaks prepared Kafka frames over plain sockets, one thread, one epoll loop.
  *
  *   raw produce port=N topic=T partitions=P connections=C inflight=K size=B records=R seconds=S [requests=N] [acks=-1]
+ *   raw paced   port=N topic=T partitions=P connections=C rate=R size=B seconds=S [warm=S] [acks=-1]
  *   raw fetch   port=N topic=T partitions=P connections=C seconds=S [max_bytes=B]
  *   raw tail    port=N topic=T rate=R size=B seconds=S [warm=S]
  *
@@ -328,7 +329,7 @@ static void note_error(int code) {
 
 static ProduceFrame produced;
 static int partitions, inflight, time_answers = 1;
-static int64_t requests_left, answered_requests, last_base_offset, stop_at, last_answer_at;
+static int64_t requests_left, answered_requests, last_base_offset, stop_at, last_answer_at, measure_from;
 static uint64_t unacked;
 
 static void check_correlation(Conn *c, const uint8_t *at) {
@@ -345,7 +346,8 @@ static void on_produce(Conn *c, const uint8_t *at, const uint8_t *end) {
     note_error((int16_t)load(at + 4, 2));
     last_base_offset = (int64_t)load(at + 6, 8);
     last_answer_at = now_ns();
-    if (time_answers) hist_add(last_answer_at - c->sent_at[c->answered % (uint32_t)inflight]);
+    int64_t sent_at = c->sent_at[c->answered % (uint32_t)inflight];
+    if (time_answers && sent_at >= measure_from) hist_add(last_answer_at - sent_at);
     c->answered++;
     c->outstanding--;
     answered_requests++;
@@ -520,9 +522,53 @@ static void run_fetch(void) {
     report((double)(now - start) / 1e9, fetch_requests, fetched_records, fetched_bytes);
 }
 
-/* ---- produce -> consume delay at a fixed rate ----------------------------------------------------------------- */
+/* ---- at a fixed rate ------------------------------------------------------------------------------------------ */
 
-static int64_t measure_from;
+/* A timer that ticks every `interval` ns from `due` on; its events have no connection. */
+static int start_ticking(int64_t interval, int64_t due) {
+    int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
+    struct epoll_event e = {.events = EPOLLIN, .data.ptr = NULL};
+    epoll_ctl(poller, EPOLL_CTL_ADD, timer, &e);
+    struct itimerspec tick = {{interval / 1000000000, interval % 1000000000}, {due / 1000000000, due % 1000000000}};
+    timerfd_settime(timer, TFD_TIMER_ABSTIME, &tick, NULL);
+    return timer;
+}
+
+/* A request to each partition in turn, timed from the moment it was due: a stall shows in all that it delayed. */
+static void run_paced(void) {
+    int count = (int)arg_int("connections", "16"), size = (int)arg_int("size", "100");
+    int64_t interval = 1000000000 / arg_int("rate", "250");
+    partitions = (int)arg_int("partitions", "1");
+    inflight = 10000;
+    produced = produce_frame(arg("topic", NULL), (int)arg_int("acks", "-1"), 1, size);
+    Conn *conns = open_all(count);
+    int64_t due = now_ns() + 10000000, start = due, sent = 0;
+    int64_t total = (int64_t)(atof(arg("seconds", "10")) * 1e9) / interval;
+    measure_from = start + (int64_t)(atof(arg("warm", "1")) * 1e9);
+    int timer = start_ticking(interval, due);
+    while (answered_requests < total && !first_error) {
+        struct epoll_event events[64];
+        int n = epoll_wait(poller, events, 64, 1000);
+        for (int i = 0; i < n; i++) {
+            Conn *c = events[i].data.ptr;
+            uint64_t ticks;
+            if (c) {
+                if (events[i].events & ~(uint32_t)EPOLLOUT) read_in(c, on_produce);
+                flush_out(c);
+            } else if (read(timer, &ticks, 8) == 8) {
+                for (; ticks && sent < total; ticks--, sent++, due += interval) {
+                    c = &conns[sent % count];
+                    c->partition = (int)(sent % partitions);
+                    if (c->outstanding == inflight) errno = 0, die(4, "too many answers are overdue");
+                    queue_produce(c, due);
+                    flush_out(c);
+                }
+            }
+        }
+        if (now_ns() > start + total * interval + DRAIN_SECONDS * 1000000000LL) errno = 0, die(4, "answers are overdue");
+    }
+    report((double)(now_ns() - start) / 1e9, answered_requests, answered_requests, answered_requests * size);
+}
 
 static void on_tail_batch(const uint8_t *batch, size_t len) {
     const uint8_t *at = batch + BATCH_HEADER, *end = batch + len;
@@ -558,15 +604,10 @@ static void run_tail(void) {
     consumer->offset = last_base_offset + 1;
     on_batch = on_tail_batch;
     send_fetch(consumer);
-    int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
-    struct epoll_event te = {.events = EPOLLIN, .data.ptr = NULL};
-    epoll_ctl(poller, EPOLL_CTL_ADD, timer, &te);
     int64_t due = now_ns() + 10000000, start = due, sent = 0;
     measure_from = start + (int64_t)(atof(arg("warm", "0.5")) * 1e9);
     int64_t total = (int64_t)(atof(arg("seconds", "3")) * (double)rate);
-    struct itimerspec tick = {{0, interval}, {due / 1000000000, due % 1000000000}};
-    if (interval >= 1000000000) tick.it_interval.tv_sec = interval / 1000000000, tick.it_interval.tv_nsec = 0;
-    timerfd_settime(timer, TFD_TIMER_ABSTIME, &tick, NULL);
+    int timer = start_ticking(interval, due);
     while (fetched_records < total) {
         struct epoll_event events[8];
         int n = epoll_wait(poller, events, 8, 1000);
@@ -603,8 +644,9 @@ int main(int argc, char **argv) {
     poller = epoll_create1(0);
     const char *mode = argc > 1 ? argv[1] : "";
     if (!strcmp(mode, "produce")) run_produce();
+    if (!strcmp(mode, "paced")) run_paced();
     if (!strcmp(mode, "fetch")) run_fetch();
     if (!strcmp(mode, "tail")) run_tail();
     errno = 0;
-    die(2, "the first argument is produce, fetch or tail");
+    die(2, "the first argument is produce, paced, fetch or tail");
 }
