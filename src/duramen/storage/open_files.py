@@ -25,8 +25,8 @@ class Holder(Protocol):
 
 
 class OpenFiles:
-    """Open files in the order of their last use, as far as `used` notes it. `opened` and `closed` on any thread, the rest
-    on the loop.
+    """Open files in the order of their last use, as far as `used` notes it. `opened` and `closed` on any thread, the
+    rest on the loop.
 
     limit: files; -1 stands for none.
     """
