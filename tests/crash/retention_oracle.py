@@ -26,8 +26,9 @@ def allowed_start(
     written = sorted(promise.history(start, log.end_offset).items())
     bases = [segment.base_offset for segment in log.segments]
     dated = {bisect_right(bases, base) for base, data in written if parse_header(data).max_timestamp >= 0}
-    if bases[0] < start:
-        dated.add(1)  # what was deleted, and is in a segment yet, counts there; the ledger need not know it any more
+    if start not in bases:
+        # What was deleted, and is in the start's segment yet, counts there; the ledger need not know it any more.
+        dated.add(bisect_right(bases, start))
     behind = sum(len(data) for _, data in written)
     allowed = start
     for base, data in written:
