@@ -30,14 +30,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
 from benchmarks import clients, kafka_peer, machine
 from benchmarks.broker_process import BrokerFailedError, BrokerProcess
 from benchmarks.duramen_broker import DuramenBroker
 from benchmarks.kafka_peer import KafkaPeer, PeerUnavailableError
-from benchmarks.report import PARTIAL_RESULTS, RESULTS, WIDTH, Reporter, compare
+from benchmarks.report import PARTIAL_RESULTS, RESULTS, Reporter, compare, terminal
 from benchmarks.run import Side
 from benchmarks.scenarios import Durability, Sample
 from duramen.page_cache import PAGE_BYTES, count_call
@@ -434,9 +433,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("Apache Kafka has no reader of this kind")
     if options.small:
         options.gib, options.rounds, options.seconds = 0.5, 2, 4.0
-    console = Console(soft_wrap=False)
-    if not console.is_terminal:
-        console = Console(width=WIDTH, soft_wrap=False)
+    console = terminal()
     try:
         return benchmark(options, Reporter(console))
     except (BrokerFailedError, clients.ClientFailedError, PeerUnavailableError, WarmError) as problem:

@@ -23,13 +23,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
 from benchmarks import clients, kafka_peer, machine
 from benchmarks.broker_process import BrokerFailedError
 from benchmarks.duramen_broker import DuramenBroker
-from benchmarks.report import PARTIAL_RESULTS, RESULTS, WIDTH, Reporter, compare
+from benchmarks.report import PARTIAL_RESULTS, RESULTS, Reporter, compare, terminal
 from benchmarks.run import Side
 from benchmarks.scenarios import Durability, Sample
 
@@ -59,6 +58,8 @@ class Node(DuramenBroker):
 @contextlib.contextmanager
 def alone(others: Sequence[Side]) -> Iterator[None]:
     """What the others have left to do, the rest of a checkpoint above all, waits."""
+    for other in others:
+        other.broker.check_alive()
     pids = [other.broker.pid for other in others]
     try:
         for pid in pids:
@@ -117,8 +118,7 @@ def report(rounds: list[list[Sample]], durability: Durability, reporter: Reporte
     """Print the medians of one durability; as they are stored."""
     made, none = ([each[number] for each in rounds] for number in (0, 1))
     row = compare(
-        "p99", "ms", [each["p99_us"] / 1e3 for each in made], [each["p99_us"] / 1e3 for each in none], aim=AIM,
-        more_is_better=False,
+        "p99", "ms", [each["p99_us"] / 1e3 for each in made], [each["p99_us"] / 1e3 for each in none], aim=AIM
     )  # fmt: skip
     share = sum(each["paused_share"] for each in made) / len(made)
     jobs = sum(each["duramen_checkpoint_seconds_count"] for each in made)
@@ -184,16 +184,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=62.0, help="of one half of a round (default: %(default)s)")
     parser.add_argument("--rate", type=int, default=250, help="records a second (default: %(default)s)")
     parser.add_argument("--partitions", type=int, default=1000, help="that they go to (default: %(default)s)")
-    parser.add_argument("--every", type=float, default=60.0, help="seconds from checkpoint to checkpoint")
+    parser.add_argument("--every", type=float, default=60.0, help="seconds between checkpoints (default: %(default)s)")
     parser.add_argument("--only", default="", choices=("", *MODES), help="one durability")
     parser.add_argument("--small", action="store_true", help="a look in two minutes: 100 partitions, two short rounds")
     parser.add_argument("--data-dir", type=Path, help="parent of the data directory (default: .cache)")
     options = parser.parse_args(arguments)
     if options.small:
         options.rounds, options.seconds, options.partitions, options.every = 2, 8.0, 100, 3.0
-    console = Console(soft_wrap=False)
-    if not console.is_terminal:
-        console = Console(width=WIDTH, soft_wrap=False)
+    console = terminal()
     try:
         return benchmark(options, Reporter(console))
     except KeyboardInterrupt:

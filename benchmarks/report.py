@@ -21,6 +21,12 @@ OURS, THEIRS = "Duramen", "Kafka"
 WIDTH = 80
 
 
+def terminal() -> Console:
+    """What a run prints to: the terminal, or lines of WIDTH columns where there is none."""
+    console = Console(soft_wrap=False)
+    return console if console.is_terminal else Console(width=WIDTH, soft_wrap=False)
+
+
 @dataclass(frozen=True)
 class Row:
     """One line of the table: medians over the rounds and the median of the rounds' ratios."""

@@ -21,14 +21,13 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import clients, floor, kafka_peer, machine
 from benchmarks.broker_process import BrokerFailedError, BrokerProcess
 from benchmarks.duramen_broker import DuramenBroker
 from benchmarks.kafka_peer import KafkaPeer, PeerUnavailableError
-from benchmarks.report import OURS, PARTIAL_RESULTS, RESULTS, THEIRS, WIDTH, Reporter, compare
+from benchmarks.report import OURS, PARTIAL_RESULTS, RESULTS, THEIRS, Reporter, compare, terminal
 from benchmarks.scenarios import TOPIC_SETTINGS, Durability, Sample, Scenario, all_scenarios
 
 MINIMUM_ROUNDS = 5
@@ -356,9 +355,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--without", choices=("kafka", "duramen"), default="", help="leave one broker out")
     parser.add_argument("--data-dir", type=Path, help="parent of the data directories (default: .cache)")
     options = parser.parse_args(arguments)
-    console = Console(soft_wrap=False)
-    if not console.is_terminal:
-        console = Console(width=WIDTH, soft_wrap=False)
+    console = terminal()
     for ending in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ending, _end)
     try:

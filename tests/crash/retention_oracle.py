@@ -26,7 +26,7 @@ def allowed_start(
     written = sorted(promise.history(start, log.end_offset).items())
     bases = [segment.base_offset for segment in log.segments]
     dated = {bisect_right(bases, base) for base, data in written if parse_header(data).max_timestamp >= 0}
-    if start not in bases:
+    if bases[0] < start and start not in bases:
         # What was deleted, and is in the start's segment yet, counts there; the ledger need not know it any more.
         dated.add(bisect_right(bases, start))
     behind = sum(len(data) for _, data in written)

@@ -125,9 +125,7 @@ class RealFile:
         if len(buffers) > IOV_MAX:
             first = self.pwritev(buffers[:IOV_MAX], offset)
             return first + self.pwritev(buffers[IOV_MAX:], offset + first)
-        descriptor = self._descriptor
-        if descriptor < 0:
-            self.fileno()  # says what is wrong
+        descriptor = self.fileno()
         length = sum(map(len, buffers))
         try:
             written = self._disk.write(descriptor, buffers, offset)
