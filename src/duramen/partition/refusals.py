@@ -23,9 +23,10 @@ FOR_A_WHILE: Final = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )  # fmt: skip
 """What a batch is refused with that is taken later, just as it is. The last two: its partition is being made."""
-REMEMBERED_S: Final = 10.0
-"""From the last refusal on, by a clock that nobody sets. Clients send again within a second; one that gave up goes on
-with the epoch it has."""
+REMEMBERED_S: Final = 60.0
+"""From the last refusal on, by a clock that nobody sets. Clients send again within a second of hearing of it; they may
+hear of it behind the answer to an earlier batch, which takes half of this at most (`request.timeout.ms`). One that gave
+up goes on with the epoch it has."""
 MAX_PRODUCERS: Final = 1000
 """Remembered for one partition; the oldest goes."""
 MAX_UNSERVED: Final = 1000

@@ -106,10 +106,13 @@ class CrashDisk:
         self._die(Killed)
 
     def power_on(self) -> None:
-        """The next process may use the disk; files opened before the crash stay unusable."""
+        """The next process may use the disk; files opened before the crash stay unusable.
+
+        It does not die in place of one that ended by itself in the call that was to be its last.
+        """
         if self._dead is None:
             self.end_process()
-        self._dead = None
+        self._dead = self._dies_after = None
 
     def end_process(self) -> None:
         """The process ended by itself: its files and locks are gone; a crash that was planned is still to come."""

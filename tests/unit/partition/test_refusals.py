@@ -15,7 +15,7 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.partition.partition import MAX_QUEUED_BEHIND_REWRITE, Appended
 from duramen.partition.refusals import MAX_PRODUCERS, REMEMBERED_S, Refusals
 from duramen.storage.producers import ProducerStates
-from duramen.wire.batch import MAX_SEQUENCE
+from duramen.wire.batch import MAX_SEQUENCE, parse_header
 
 FULL = ErrorCode.KAFKA_STORAGE_ERROR
 REMEMBERED_MS = int(1000 * REMEMBERED_S)
@@ -122,6 +122,17 @@ def test_what_is_wrong_with_a_batch_itself_holds_nothing_up() -> None:
     assert told(bench.produce(b"x" * 30)) == ErrorCode.INVALID_RECORD
     assert told(bench.produce(plain(b"without"))) == FULL
     assert not bench.partition.refusals
+
+
+def test_a_refusal_is_remembered_for_longer_than_its_answer_may_wait_for_an_earlier_one() -> None:
+    """Answers go in order: behind one that comes only when the request times out, who sends hears of none."""
+    now = 1.0
+    refusals = Refusals(ProducerStates(), lambda: now)
+    refusals.remember(memoryview(batch(0)), KafkaError(FULL, "no room"))
+    now += 30.0 + 1.0  # request.timeout.ms, and some more
+    with pytest.raises(KafkaError) as raised:
+        refusals.check(parse_header(memoryview(batch(1))))
+    assert raised.value.code == FULL
 
 
 def test_what_is_remembered_is_bounded_and_goes() -> None:
