@@ -18,6 +18,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,6 +41,8 @@ MOST_PAUSED = 0.01
 LEAST = {"rounds": 5, "seconds": 62.0, "partitions": 1000}
 """Below these a run is not kept as a result."""
 WARM_SECONDS = 1.0
+SETTLE_SECONDS = 1.0
+"""For what the node was at when it was stopped: the time for which it stood would count as its job's, or as a pause."""
 NEVER_MS = 24 * 3600 * 1000
 COUNTED = ("duramen_checkpoint_seconds", "duramen_checkpoint_pause_seconds", "duramen_gc_pause_seconds")
 
@@ -75,6 +78,7 @@ def measure(side: Side, topic: str, options: argparse.Namespace) -> Sample:
     machine.settle_disk(side.broker.directory)
     broker = side.broker
     assert isinstance(broker, Node)
+    time.sleep(SETTLE_SECONDS)
     before, stolen = broker.metrics(), machine.stolen_seconds()
     sample = clients.raw(
         "paced", broker.port, options.seconds + 60, topic=topic, partitions=options.partitions, rate=options.rate,

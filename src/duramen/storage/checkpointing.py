@@ -111,11 +111,15 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class Round:
-    """A round under way: entries below `lsn` are being brought into synced segments; `share`: logs per job at least."""
+    """A round under way: entries below `lsn` are being brought into synced segments; `share`: logs per job at least.
+
+    unjournaled: logs of which such an entry says, or the checkpoint before, that their appends are not journaled.
+    """
 
     lsn: int
     waiting: list[Log]
     share: int = 0
+    unjournaled: frozenset[LogKey] = frozenset()
 
 
 @dataclass(slots=True)
@@ -158,10 +162,9 @@ class Checkpointer:
     def begin(self) -> None:
         """Start a round: everything journaled so far (and flushed by the caller) will be synced."""
         if self._round is None:
-            for log in self.logs.values():
-                log.marked = False
             waiting, self.changed = list(self.changed), {}
-            self._round = Round(self.journal.end_extents(), waiting, len(waiting) // MOST_SLICES)
+            unjournaled = frozenset(key for key, log in self.logs.items() if log.marked)
+            self._round = Round(self.journal.end_extents(), waiting, len(waiting) // MOST_SLICES, unjournaled)
 
     def take(self, limit: int = SLICE_LOGS) -> Checkpoint | None:
         """The round's next job; None when no round is under way or a job of it is."""
@@ -208,11 +211,14 @@ class Checkpointer:
         self._job = Checkpoint(syncs, None, 0, self._is_gone)
         return self._job
 
-    def complete(self, job: Checkpoint) -> None:
-        """The job has run: advance recovery points; at the round's end recycle the journal."""
+    def complete(self, job: Checkpoint) -> int:
+        """The job has run: advance recovery points; at the round's end recycle the journal. Returns bytes it synced."""
         self._job = None
+        synced = 0
         for log, sync, point in job.syncs:
+            synced += log.unsynced_bytes
             log.complete_sync(sync)
+            synced -= log.unsynced_bytes
             if not self._is_gone(log) and log.end_offset >= point.recovery_point:
                 self.points[key_of(log)] = point
         if job.files is not None:
@@ -220,6 +226,7 @@ class Checkpointer:
             self.journal.recycle(job.lsn)
             self._round = None
             self.rounds += 1
+        return synced
 
     def sync_and_close(self, together: Together) -> None:
         """Everything, for good; a share of the logs at a time, for each has a file open meanwhile. OSError.
@@ -291,11 +298,13 @@ class Checkpointer:
         """The checkpoint files as of now, with the points of `ahead` where it has them."""
         points: dict[LogKey, LogPoint] = {key: left.point for key, left in self.offline.items()}
         marks: dict[TopicPartition, int] = {}
+        unjournaled = frozenset() if self._round is None else self._round.unjournaled
         for key, log in self.logs.items():
             known = ahead.get(key) or self.points[key]
-            points[key] = (
-                known if known.start_offset == log.start_offset else known._replace(start_offset=log.start_offset)
-            )
+            now = log.start_offset, key in unjournaled
+            if (known.start_offset, known.unjournaled) != now:
+                known = known._replace(start_offset=log.start_offset, unjournaled=key in unjournaled)
+            points[key] = known
             marks[log.tp] = self.high_watermark(log)
         lsn = self._round.lsn if self._round is not None else self.journal.next_lsn
         epochs = {key: tuple(log.epochs.entries) for key, log in self.logs.items()}

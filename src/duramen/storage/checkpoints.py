@@ -255,6 +255,7 @@ class LogPoint(NamedTuple):
 
     state: None when it is not known (after a cut, or in a checkpoint of an earlier version). is_least: the log was left
     offline when nobody knew where it ends: it reaches so far at least, and its last segment has those bytes.
+    unjournaled: when the journal began that goes with the checkpoint, appends were not journaled (page-cache topics).
     """
 
     tp: TopicPartition
@@ -264,6 +265,7 @@ class LogPoint(NamedTuple):
     position: int
     state: ActiveState | None = None
     is_least: bool = False
+    unjournaled: bool = False
 
 
 class DirectoryCheckpoint(NamedTuple):
@@ -284,16 +286,19 @@ def encode_checkpoint(checkpoint: DirectoryCheckpoint) -> bytes:
     """Text lines, the last one with the CRC-32C of those before it.
 
     Version 1 had no states, version 2 neither epochs nor segments. A position with a sign is that of an end that
-    `is_least`; versions before read it as any other.
+    `is_least`; versions before read it as any other. A recovery point with a sign is that of a log that is
+    `unjournaled`: that is version 4, for whoever read it as any other would cut off what is behind it.
     """
-    lines = [f"duramen-checkpoint 3 {checkpoint.generation} {checkpoint.checkpoint_lsn} {len(checkpoint.logs)}"]
+    version = 4 if any(point.unjournaled for point in checkpoint.logs.values()) else 3
+    lines = [f"duramen-checkpoint {version} {checkpoint.generation} {checkpoint.checkpoint_lsn} {len(checkpoint.logs)}"]
     for key, point in sorted(checkpoint.logs.items()):
         pairs = checkpoint.epochs.get(key)
         epochs = UNKNOWN if pairs is None else ",".join(f"{epoch}:{start}" for epoch, start in pairs) or NO_EPOCHS
         segments = ",".join(map(str, checkpoint.segments.get(key, ()))) or UNKNOWN
         line = (
             f"{key[0].hex()} {point.tp.topic} {key[1]} {epochs} {segments} {point.start_offset} "
-            f"{point.recovery_point} {point.segment_base} {'+' * point.is_least}{point.position}"
+            f"{'+' * point.unjournaled}{point.recovery_point} {point.segment_base} "
+            f"{'+' * point.is_least}{point.position}"
         )
         lines.append(line if point.state is None else f"{line} {' '.join(map(str, point.state))}")
     return encode_lines(lines)
@@ -305,7 +310,7 @@ def decode_checkpoint(content: bytes) -> DirectoryCheckpoint | None:
     if lines is None:
         return None
     _, version, generation, lsn, count = lines[0].split(" ")
-    if version not in ("1", "2", "3") or int(count) != len(lines) - 1:
+    if version not in ("1", "2", "3", "4") or int(count) != len(lines) - 1:
         return None
     logs: dict[tuple[TopicId, int], LogPoint] = {}
     epochs: dict[tuple[TopicId, int], Epochs] = {}
@@ -313,7 +318,7 @@ def decode_checkpoint(content: bytes) -> DirectoryCheckpoint | None:
     for line in lines[1:]:
         topic_id, topic, number, *rest = line.split(" ")
         key = bytes.fromhex(topic_id), int(number)
-        if version == "3":
+        if version in ("3", "4"):
             told, bases, *rest = rest
             if told != UNKNOWN:
                 pairs = [] if told == NO_EPOCHS else [pair.split(":") for pair in told.split(",")]
@@ -322,8 +327,8 @@ def decode_checkpoint(content: bytes) -> DirectoryCheckpoint | None:
                 segments[key] = tuple(map(int, bases.split(",")))
         start, point, base, position, *numbers = map(int, rest)
         state = ActiveState(*numbers) if numbers else None
-        is_least = rest[3].startswith("+")
-        logs[key] = LogPoint(TopicPartition(topic, key[1]), start, point, base, position, state, is_least)
+        unjournaled, is_least = rest[1].startswith("+"), rest[3].startswith("+")
+        logs[key] = LogPoint(TopicPartition(topic, key[1]), start, point, base, position, state, is_least, unjournaled)
     return DirectoryCheckpoint(int(generation), int(lsn), logs, epochs, segments)
 
 

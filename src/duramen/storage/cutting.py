@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from duramen.errors import CorruptLogError, check
+from duramen.storage import kinds
 from duramen.storage.file_sync import to_sync
 from duramen.storage.loading import drop_snapshots_beyond, load_producers
 from duramen.storage.producers import AbortedTransaction
@@ -33,8 +34,21 @@ class Cut(NamedTuple):
     aborted: list[AbortedTransaction] | None
 
 
+def end_mark(log: Log) -> None:
+    """The journal is about to speak of a place in a page-cache log: without the checkpoint all before it would pass for
+    synced. The next append makes a mark behind that.
+    """
+    if log.marked:
+        log.marked = False
+        unsynced = next((segment for segment in log.segments if segment.synced < segment.size), None)
+        if unsynced is not None:
+            base = unsynced.base_offset
+            log.journal.append(kinds.DURABILITY, log, base, log.epochs.latest, base, 0)
+
+
 def cut_memory(log: Log, offset: int) -> Cut:
     """Forget the batches that hold `offset` or follow it. The files stay as they are until `cut_files`. OSError."""
+    end_mark(log)
     keep = len(log.segments)
     while keep > 1 and log.segments[keep - 1].base_offset >= offset:
         keep -= 1
@@ -71,7 +85,6 @@ def cut_memory(log: Log, offset: int) -> Cut:
     active.aborted_unsynced = is_unsynced
     log.kept_snapshots = tuple(each for each in log.kept_snapshots if each <= log.end_offset)
     log.cuts += 1
-    log.marked = False
     log.durable_end = min(log.durable_end, log.end_offset)
     log.recovery_point = min(log.recovery_point, log.end_offset)
     log.start_offset = min(log.start_offset, log.end_offset)

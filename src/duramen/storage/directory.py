@@ -276,7 +276,8 @@ class LogDirectory(DirectoryLogs):
             return True
         if self.journal.no_room is not None and not self.reserve.lacking:
             return True
-        if self.journal.entries and self._now_ms - self._last_checkpoint_ms >= self.settings.checkpoint_interval_ms:
+        waited_ms = self._now_ms - self._last_checkpoint_ms
+        if waited_ms >= self.settings.checkpoint_interval_ms and (self.journal.entries or self._checkpointer.changed):
             return True
         return self._dirty > self.settings.dirty_max_bytes // 2
 
@@ -316,13 +317,16 @@ class LogDirectory(DirectoryLogs):
     def complete_checkpoint(self, job: Checkpoint) -> None:
         """The job has run; at the end of a round a disk that was full has room. OSError: the directory is fenced."""
         try:
-            self._checkpointer.complete(job)
+            synced = self._checkpointer.complete(job)
             self.hot.files.trim(again=True)
         except OSError as error:
             self.fail_checkpoint(job, error)
             raise
+        if job.files is None:
+            self._dirty = max(0, self._dirty - synced)  # to look at all logs, of which there may be many, takes long
+            return
         self._dirty = self._checkpointer.dirty_bytes
-        if job.files is not None and not self.reserve.lacking:
+        if not self.reserve.lacking:
             self.journal.no_room = None
 
     def fail_checkpoint(self, job: Checkpoint, error: BaseException) -> None:

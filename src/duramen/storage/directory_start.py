@@ -443,7 +443,7 @@ def _recover(
 ) -> list[Ready]:
     contents, report = state.contents, state.report
     trusted = {} if checkpoint is None or contents.gone else checkpoint.logs
-    plans = make_plans(contents.entries, trusted)
+    plans = make_plans(contents.entries, trusted, 0 if checkpoint is None else checkpoint.checkpoint_lsn)
     report.entries_replayed = len(contents.entries)
     kept = read_file(disk, posixpath.join(path, RECOVERY_POINT))
     points = None if kept is None else decode_offsets(kept)

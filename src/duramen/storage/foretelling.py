@@ -97,7 +97,7 @@ def foretell(disk: Disk, path: str, journal: JournalContents, named: Names) -> M
             plan.accept_untold()
         return {key: Foretold(plan, Wanted()) for key, plan in plans.items() if plan.created and not plan.deleted}
     found = {}
-    for key, plan in make_plans(journal.entries, checkpoint.logs).items():
+    for key, plan in make_plans(journal.entries, checkpoint.logs, checkpoint.checkpoint_lsn).items():
         listed = checkpoint.segments.get(key, ())
         if plan.end is not None and not plan.deleted:
             wanted = Wanted(listed or _only(plan, checkpoint.logs.get(key)), plan.cut, tuple(plan.merged))

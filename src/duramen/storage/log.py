@@ -41,7 +41,7 @@ SNAPSHOT_BYTES = 16 << 20
 class Log(LogState):
     """One partition's records on disk.
 
-    marked: the journal knows from where on appends are not journaled (page-cache topics). See LogState for the rest.
+    marked: journal or checkpoint say from where on appends are not journaled (page-cache). See LogState for the rest.
     """
 
     __slots__ = ("_roll_after_ms", "_rolls_at_entries", "config", "flush_queue", "marked")
@@ -264,7 +264,7 @@ class Log(LogState):
                 return self.roll()
             raise
         old.close_indexes()  # last: a roll that failed leaves a segment that can still grow
-        self.marked = False
+        cutting.end_mark(self)
         self._set_roll_time()
         self._journal(kinds.ROLL, segment.base_offset)
         return segment

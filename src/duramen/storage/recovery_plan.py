@@ -244,8 +244,13 @@ class Plan:
             self._advance(point)
 
 
-def make_plans(entries: Iterable[JournalEntry], points: Mapping[LogKey, LogPoint]) -> dict[LogKey, Plan]:
-    """A plan for every log that the checkpoint or the journal knows, in a fixed order."""
+def make_plans(
+    entries: Iterable[JournalEntry], points: Mapping[LogKey, LogPoint], checkpoint_lsn: int = 0
+) -> dict[LogKey, Plan]:
+    """A plan for every log that the checkpoint or the journal knows, in a fixed order.
+
+    points: of the checkpoint of that LSN; there may be entries from before it.
+    """
     plans: dict[LogKey, Plan] = {}
     for key, known in points.items():
         trusted = Point(known.recovery_point, known.segment_base, known.position)
@@ -257,6 +262,13 @@ def make_plans(entries: Iterable[JournalEntry], points: Mapping[LogKey, LogPoint
             told[key].append(entry)
         else:
             told[key] = [entry]
+    for key, known in points.items():
+        if known.unjournaled:
+            # What came before is in the segments; the entry which said that appends are not journaled may have no more
+            # become durable, so batches would seem to go on where they do not.
+            plans[key].accept_from = plans[key].trusted
+            theirs = told.get(key, ())
+            told[key] = [entry for entry in theirs if entry.lsn >= checkpoint_lsn or entry.kind == kinds.SWAP]
     for key, theirs in told.items():
         plans.setdefault(key, Plan(key)).fold(theirs)
     return plans

@@ -232,7 +232,7 @@ def test_page_cache_logs_journal_a_mark_only(tmp_path: Path) -> None:
     assert bench.append(b"b") == 0
     assert bench.journal.entries == [(kinds.DURABILITY, 0, 0, 0, 0, None)]
     bench.append(b"x" * 500)
-    assert bench.journal.kinds() == [kinds.DURABILITY, kinds.ROLL, kinds.DURABILITY]
+    assert bench.journal.kinds() == [kinds.DURABILITY, kinds.DURABILITY, kinds.ROLL, kinds.DURABILITY]
     assert bench.log.durable_end == 0
     bench.sync()
     assert (bench.log.durable_end, bench.log.recovery_point) == (3, 3)
