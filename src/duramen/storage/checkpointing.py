@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from duramen.errors import KafkaError
 from duramen.model import TopicPartition
 from duramen.ports import Disk
+from duramen.storage import kinds
 from duramen.storage.checkpoints import (
     CHECKPOINT,
     HIGH_WATERMARK,
@@ -164,6 +167,10 @@ class Checkpointer:
         if self._round is None:
             waiting, self.changed = list(self.changed), {}
             unjournaled = frozenset(key for key, log in self.logs.items() if log.marked)
+            if waiting and not self.journal.entries:
+                # Or this checkpoint would have the last one's LSN, which tells one that is older than it should be.
+                with suppress(KafkaError, NoRoomError):
+                    self.journal.append(kinds.LOG_START, waiting[0], waiting[0].start_offset, -1, 0, 0)
             self._round = Round(self.journal.end_extents(), waiting, len(waiting) // MOST_SLICES, unjournaled)
 
     def take(self, limit: int = SLICE_LOGS) -> Checkpoint | None:
@@ -211,14 +218,11 @@ class Checkpointer:
         self._job = Checkpoint(syncs, None, 0, self._is_gone)
         return self._job
 
-    def complete(self, job: Checkpoint) -> int:
-        """The job has run: advance recovery points; at the round's end recycle the journal. Returns bytes it synced."""
+    def complete(self, job: Checkpoint) -> None:
+        """The job has run: advance recovery points; at the round's end recycle the journal."""
         self._job = None
-        synced = 0
         for log, sync, point in job.syncs:
-            synced += log.unsynced_bytes
             log.complete_sync(sync)
-            synced -= log.unsynced_bytes
             if not self._is_gone(log) and log.end_offset >= point.recovery_point:
                 self.points[key_of(log)] = point
         if job.files is not None:
@@ -226,7 +230,6 @@ class Checkpointer:
             self.journal.recycle(job.lsn)
             self._round = None
             self.rounds += 1
-        return synced
 
     def sync_and_close(self, together: Together) -> None:
         """Everything, for good; a share of the logs at a time, for each has a file open meanwhile. OSError.

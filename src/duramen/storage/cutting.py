@@ -14,6 +14,7 @@ from duramen.storage import kinds
 from duramen.storage.file_sync import to_sync
 from duramen.storage.loading import drop_snapshots_beyond, load_producers
 from duramen.storage.producers import AbortedTransaction
+from duramen.storage.reader import segment_number
 from duramen.storage.recovery_plan import LogKey
 from duramen.storage.scan import NO_END, Limit, scan
 from duramen.storage.segment import PRODUCERS, SNAPSHOT, SUFFIXES, Segment, parse_name
@@ -40,10 +41,11 @@ def end_mark(log: Log) -> None:
     """
     if log.marked:
         log.marked = False
-        unsynced = next((segment for segment in log.segments if segment.synced < segment.size), None)
-        if unsynced is not None:
-            base = unsynced.base_offset
-            log.journal.append(kinds.DURABILITY, log, base, log.epochs.latest, base, 0)
+        if log.recovery_point < log.end_offset:
+            point = log.recovery_point
+            base = log.segments[segment_number(log.segments, point)].base_offset
+            position = 0 if base == point else log.recovery_position  # the sync may have been that of the one before
+            log.journal.append(kinds.DURABILITY, log, point, log.epochs.latest, base, position)
 
 
 def cut_memory(log: Log, offset: int) -> Cut:
@@ -86,7 +88,8 @@ def cut_memory(log: Log, offset: int) -> Cut:
     log.kept_snapshots = tuple(each for each in log.kept_snapshots if each <= log.end_offset)
     log.cuts += 1
     log.durable_end = min(log.durable_end, log.end_offset)
-    log.recovery_point = min(log.recovery_point, log.end_offset)
+    if log.end_offset <= log.recovery_point:
+        log.recovery_point, log.recovery_position = log.end_offset, position
     log.start_offset = min(log.start_offset, log.end_offset)
     return Cut(removed, active, position, kept if len(kept) != len(aborted) else None)
 

@@ -317,16 +317,14 @@ class LogDirectory(DirectoryLogs):
     def complete_checkpoint(self, job: Checkpoint) -> None:
         """The job has run; at the end of a round a disk that was full has room. OSError: the directory is fenced."""
         try:
-            synced = self._checkpointer.complete(job)
+            self._checkpointer.complete(job)
             self.hot.files.trim(again=True)
         except OSError as error:
             self.fail_checkpoint(job, error)
             raise
-        if job.files is None:
-            self._dirty = max(0, self._dirty - synced)  # to look at all logs, of which there may be many, takes long
-            return
-        self._dirty = self._checkpointer.dirty_bytes
-        if not self.reserve.lacking:
+        if job.files is not None or self._dirty > self.settings.dirty_max_bytes // 4:
+            self._dirty = self._checkpointer.dirty_bytes  # of all logs: that is not asked after each job for nothing
+        if job.files is not None and not self.reserve.lacking:
             self.journal.no_room = None
 
     def fail_checkpoint(self, job: Checkpoint, error: BaseException) -> None:

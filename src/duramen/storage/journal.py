@@ -44,7 +44,7 @@ from duramen.storage.no_room import opening
 from duramen.wire.checksum import crc32c
 
 SLACK = 4 * ENTRY_SIZE
-"""Bytes for entries that an append may bring besides its batch: a roll, an epoch, a change of durability."""
+"""Bytes for entries that an append may bring besides its batch: a roll with a mark on either side of it, an epoch."""
 MAX_BUFFERS = 1000
 """Buffers per write; IOV_MAX is 1024 on Linux and macOS."""
 

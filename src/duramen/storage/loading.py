@@ -97,6 +97,7 @@ def load(
             if segment.size and segment.max_timestamp < 0:
                 segment.stored_ms = log.disk.modified_ms(segment.path)
     log.end_offset = log.durable_end = log.recovery_point = log.active.next_offset
+    log.recovery_position = log.active.size
     log.start_offset = min(max(start_offset, log.segments[0].base_offset), log.end_offset)
     found = (base for base, suffixes in present.items() if SNAPSHOT in suffixes or PRODUCERS in suffixes)
     log.snapshots = tuple(sorted(found))
@@ -219,14 +220,15 @@ def load_state(log: Log, known: LogPoint | None, walk: Walk, recovery_point: int
     state = None if known is None else known.state
     # Behind that checkpoint a producer may have come and gone with its batches: only a snapshot knows of it then.
     if known is not None and state is not None and not state.producers and log.start_offset <= known.recovery_point:
-        producers_from = known.recovery_point
+        known_to = known.recovery_point
     else:
-        producers_from = _read_snapshot(log, _SNAPSHOT_KINDS if clean and known is None else _SNAPSHOT_KINDS[:1])
+        known_to = _read_snapshot(log, _SNAPSHOT_KINDS if clean and known is None else _SNAPSHOT_KINDS[:1])
+    producers_from = max(first, known_to)
     start = min(epochs_from, producers_from)
     _hold_epochs(log, walk)
     if start < walked_from or walk.producers or walk.unread:
         _replay(log, start, producers_from)
-    _restore_gone(log, producers_from)
+    _restore_gone(log, known_to)
     log.producers.committed(log.end_offset)
     _persist(log)
 
@@ -281,7 +283,7 @@ def drop_snapshots_beyond(log: Log) -> None:
 
 
 def _read_snapshot(log: Log, kinds: Sequence[SnapshotKind]) -> int:
-    """Restore producers from the newest readable snapshot of the best kind; returns the offset it speaks up to.
+    """Restore producers from the newest readable snapshot of the best kind; returns the offset it speaks up to, or -1.
 
     A damaged snapshot of ours is answered by an older one or by the batches, not by Kafka's: that knows one batch of
     each producer, and whoever sends an older one again would be refused instead of recognised.
@@ -298,7 +300,7 @@ def _read_snapshot(log: Log, kinds: Sequence[SnapshotKind]) -> int:
                 return offset
         if damaged:
             break
-    return log.segments[0].base_offset
+    return -1
 
 
 def _restore_gone(log: Log, known_to: int) -> None:
@@ -352,7 +354,8 @@ def _position_before(segment: Segment, offset: int) -> int:
 def load_producers(log: Log) -> None:
     """Producers again, after a cut."""
     log.producers.clear()
-    producers_from = _read_snapshot(log, _SNAPSHOT_KINDS)
+    known_to = _read_snapshot(log, _SNAPSHOT_KINDS)
+    producers_from = max(log.segments[0].base_offset, known_to)
     _replay(log, producers_from, producers_from)
-    _restore_gone(log, producers_from)
+    _restore_gone(log, known_to)
     log.producers.committed(log.end_offset)

@@ -321,10 +321,8 @@ class Log(LogState):
 
     def complete_sync(self, job: LogSync) -> None:
         """The job has run: recovery starts behind it, and a page-cache log is durable up to there. OSError."""
-        if job.apply():
-            self.recovery_point = max(self.recovery_point, job.end_offset)
-            if not self.stable:
-                self.mark_durable(job.end_offset)
+        if job.apply() and not self.stable:
+            self.mark_durable(job.end_offset)
 
     def close(self) -> None:
         """Write what is queued and the sidecars, and close the files. It syncs nothing: `take_sync` does. OSError."""

@@ -53,12 +53,13 @@ class LogState:
     """The state of one partition's log, and how it is read.
 
     start_offset: first offset readers may ask for; end_offset: the next to be assigned; durable_end: all below is on
-    stable storage; recovery_point: all below is in synced segments. snapshots: offsets of the producer snapshots,
-    ascending; kept_snapshots: those that stay, because batches they speak of may be gone; cuts: how often the log was
-    truncated; cut: what the last truncation has still to do to the files, when there are no writers: jobs that write
-    beside the segments, until accounted for. stable: appends are journaled; names_changed: file names are to be synced;
-    syncs: see Chain. keeping: offset of a snapshot that is being written to stay, -1 for none: nobody else writes files
-    of its names, which are not synced by whoever does.
+    stable storage; recovery_point: all below is in synced segments; recovery_position: the byte where the segment that
+    held it was synced to. snapshots: offsets of the producer snapshots, ascending; kept_snapshots: those that stay,
+    because batches they speak of may be gone; cuts: how often the log was truncated; cut: what the last truncation has
+    still to do to the files, when there are no writers: jobs that write beside the segments, until accounted for.
+    stable: appends are journaled; names_changed: file names are to be synced; syncs: see Chain. keeping: offset of a
+    snapshot that is being written to stay, -1 for none: nobody else writes files of its names, which are not synced by
+    whoever does.
     """
 
     active: Segment
@@ -83,6 +84,7 @@ class LogState:
         "path",
         "producers",
         "recovery_point",
+        "recovery_position",
         "segments",
         "snapshots",
         "stable",
@@ -109,10 +111,8 @@ class LogState:
         self.journal = journal
         self.dirty = False
         self.names_changed = False
-        self.start_offset = 0
-        self.end_offset = 0
-        self.durable_end = 0
-        self.recovery_point = 0
+        self.start_offset = self.end_offset = self.durable_end = 0
+        self.recovery_point = self.recovery_position = 0
         self.epochs = EpochCache()
         self.producers = ProducerStates()
         self.segments: list[Segment] = []

@@ -205,6 +205,8 @@ class PartitionRecovery:
             return plan.end
         elif plan.trusted is not None and plan.trusted.place > start.place:
             start = plan.trusted
+        if bases and start.segment_base < bases[0] <= plan.start:
+            start = Point(bases[0], bases[0], 0)  # retention took what was before
         end = start
         for base in (base for base in bases if base >= start.segment_base):
             if plan.accept_to is not None and (base, 0) > plan.accept_to.place:
@@ -240,12 +242,8 @@ class PartitionRecovery:
         self, base: int, position: int, offset: int, tail: int | None, stop_at: Point | None, *, exact: bool
     ) -> tuple[Point, int]:
         """(where acceptance ends in this segment, the segment's size), reading an earlier recovery's side file."""
-        if tail is not None:
-            file = self._disk.open(self._file(_tail_name(base, tail)))
-            shift, position = tail, tail
-        else:
-            file = self._disk.open(self._file(log_name(base)))
-            shift = 0
+        shift, position = (0, position) if tail is None else (tail, tail)
+        file = self._disk.open(self._file(log_name(base) if tail is None else _tail_name(base, tail)))
         try:
             size = file.size() + shift
             limit = size if stop_at is None else min(size, stop_at.position)

@@ -112,6 +112,14 @@ class Plan:
             not write.extent and write.position <= position < write.position + write.length for write in writes
         )
 
+    def note_replaced(self, entries: Sequence[JournalEntry]) -> None:
+        """What files may be missing by these entries, from before a checkpoint that has all else they say."""
+        for entry in entries:
+            if entry.kind == kinds.SWAP:
+                self.merged.append((entry.segment_base, entry.offset))
+            elif entry.kind == kinds.TRUNCATE:
+                self.cut = min(self.cut, entry.offset)
+
     def accept_untold(self) -> None:
         """Without a checkpoint the journal alone tells the log's end, and of page-cache records it may do so later."""
         if self.end is not None and not (self.writes or self.truncated or self.accept_from is not None):
@@ -267,8 +275,10 @@ def make_plans(
             # What came before is in the segments; the entry which said that appends are not journaled may have no more
             # become durable, so batches would seem to go on where they do not.
             plans[key].accept_from = plans[key].trusted
-            theirs = told.get(key, ())
-            told[key] = [entry for entry in theirs if entry.lsn >= checkpoint_lsn or entry.kind == kinds.SWAP]
+            theirs = told.get(key, [])
+            older = [entry for entry in theirs if entry.lsn < checkpoint_lsn]
+            plans[key].note_replaced(older)
+            told[key] = theirs[len(older) :]
     for key, theirs in told.items():
         plans.setdefault(key, Plan(key)).fold(theirs)
     return plans

@@ -272,7 +272,7 @@ class LogSync:
             raise FileNotFoundError(errno.ENOENT, "the log was deleted", self._path)
 
     def apply(self) -> bool:
-        """Account for what has become durable; False when the log was cut meanwhile, so that nothing is known.
+        """Account for what has become durable: recovery starts behind it. False when the log was cut meanwhile.
 
         Its files are cut behind this, and what was written beside them of the old history goes with that.
         """
@@ -289,6 +289,8 @@ class LogSync:
             self.log.epochs.changed = True  # a job that was taken later may have written newer ones before
         for segment, _, size in self._segments:
             segment.synced = max(segment.synced, size)
+        if self.end_offset >= self.log.recovery_point:
+            self.log.recovery_point, self.log.recovery_position = self.end_offset, self.position
         return True
 
     def give_back(self) -> None:

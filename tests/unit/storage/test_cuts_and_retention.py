@@ -155,6 +155,26 @@ def test_a_producer_whose_records_and_whose_file_of_ours_are_gone_is_known_by_ka
     assert [producer.batches for producer in log.producers.active()] == known
 
 
+def test_so_is_one_whose_records_ended_where_those_that_are_left_begin() -> None:
+    disk, directory, log = begun(Expiring(segment_bytes=1 << 20))
+    put_of(directory, log, 7)
+    log.roll()
+    commit(directory)
+    checkpoint(directory)
+    log.advance_start(1)
+    commit(directory)
+    keep_house(directory)
+    checkpoint(directory)
+    assert [segment.base_offset for segment in log.segments] == [1]
+    disk.kill()
+    disk.power_on()
+    for name in disk.list_directory(log.path):
+        if name.endswith(".producers"):
+            disk.remove(f"{log.path}/{name}")
+    log = after(disk, "kill")
+    assert log.producers.get(7) is not None
+
+
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_cut_that_took_the_log_start_with_it_is_known_without_our_checkpoint(lost: bool) -> None:
     """Kafka's file of log starts is as old as the last checkpoint: by it, what came behind the cut was hidden.

@@ -107,6 +107,17 @@ def test_page_cache_marks_keep_the_earliest_position_until_stable_again() -> Non
     assert (plan.trusted, plan.end) == (Point(12, 9, 300), Point(13, 9, 400))
 
 
+def test_of_an_unjournaled_log_what_came_before_the_checkpoint_says_only_which_files_may_be_gone() -> None:
+    script = Script().add(kinds.SWAP, 33, 0).batch(33, 0, base=33).add(kinds.TRUNCATE, 5, 0, 500).batch(5, 500)
+    known = point(9, 900)._replace(unjournaled=True)
+    plan = make_plans(script.entries, {KEY: known}, 5)[KEY]
+    assert (plan.trusted, plan.end, plan.accept_from) == (Point(9, 0, 900),) * 3
+    assert (plan.writes, plan.merged, plan.cut, plan.truncated) == ({}, [(0, 33)], 5, False)
+    plan = make_plans(script.entries, {KEY: known}, 3)[KEY]
+    assert (plan.accept_from, plan.accept_to) == (Point(5, 0, 500), Point(5, 0, 500))
+    assert places(plan) == {0: [(500, 100)]}
+
+
 def test_a_truncation_limits_what_is_accepted_until_the_next_mark() -> None:
     script = Script().add(kinds.DURABILITY, 5, 0, 500).add(kinds.TRUNCATE, 8, 0, 800)
     plan = script.plan(point(5, 500))

@@ -9,13 +9,25 @@ import pytest
 
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk
-from duramen.storage.checkpoints import CHECKPOINT, read_checkpoint
+from duramen.storage.checkpoints import CHECKPOINT, read_checkpoint, replace_file
 from duramen.storage.directory import LogDirectory
 from duramen.storage.log import Log
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 
-from storage_workload import LOOSE, SETTINGS, append, checkpoint, commit, fill, read_all, small, start
+from storage_workload import (
+    KIB,
+    LOOSE,
+    SETTINGS,
+    append,
+    checkpoint,
+    commit,
+    fill,
+    housekeep,
+    read_all,
+    small,
+    start,
+)
 
 KEY = (LOOSE, 0)
 
@@ -143,11 +155,28 @@ def test_entries_from_before_the_checkpoint_count_no_more() -> None:
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_what_lies_before_a_roll_is_not_taken_for_synced(lost: bool) -> None:
+@pytest.mark.parametrize("since", ["checkpoint", "start", "cut"])
+@pytest.mark.parametrize("within", [False, True])
+def test_what_lies_before_a_roll_is_not_taken_for_synced(within: bool, since: str, lost: bool) -> None:
+    """since: after what all was on stable storage; within: a round that began behind an append."""
     disk, directory, log = begun()
+    if since == "start":
+        directory.close(clean=True)
+        directory = start(disk)
+        log = directory.logs[KEY]
+    elif since == "cut":
+        log.truncate_to(2)
+        commit(directory)
+    append(log, b"more")
+    commit(directory)
+    if within:
+        directory._checkpointer.begin()
     segments = len(log.segments)
     while len(log.segments) == segments:
         append(log, b"more")
+    commit(directory)
+    if within:
+        checkpoint(directory)
     fill(directory, log, 2)
     expected = read_all(log)
     assert read_all(again(disk, lost=lost)) == expected
@@ -167,3 +196,65 @@ def test_what_lies_before_a_cut_is_not_taken_for_synced(lost: bool) -> None:
     assert group is not None
     group.run()
     assert read_all(again(disk, power=True, lost=lost)) == synced
+
+
+def test_damage_in_what_was_synced_is_not_taken_for_the_end() -> None:
+    """Also where the checkpoint is lost: the mark in front of a roll begins behind what was synced."""
+    disk, directory, log = begun()
+    fill(directory, log, 3)
+    checkpoint(directory)
+    place = log.active.size // 2
+    while len(log.segments) == 1:
+        append(log, b"v" * 300)
+    commit(directory)
+    disk.damage(log.segments[0].path, place, 0xFF)
+    disk.kill()
+    disk.power_on()
+    disk.remove(f"/data/{CHECKPOINT}")
+    directory = start(disk)
+    assert KEY not in directory.logs
+    assert "damaged" in str(directory.offline[KEY].error)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_mark_in_a_segment_that_retention_took_hides_nothing(before: bool) -> None:
+    """before: something was appended to that segment behind the round's beginning, too."""
+    disk, directory, log = begun()
+    size = log.active.size // 3
+    while log.active.size + size * (1 + before) <= 4 * KIB:
+        append(log, b"v" * 300)
+    commit(directory)
+    directory._checkpointer.begin()
+    if before:
+        append(log, b"w")
+    while len(log.segments) == 1:
+        append(log, b"v" * 300)
+    commit(directory)
+    checkpoint(directory)
+    fill(directory, log, 3)
+    log.advance_start(log.active.base_offset + 1)
+    commit(directory)
+    for _ in range(2):
+        housekeep(directory)
+        commit(directory)
+    assert len(log.segments) == 1
+    expected = read_all(log)
+    assert len(expected) >= 3
+    assert read_all(again(disk, lost=True)) == expected
+
+
+def test_an_older_checkpoint_of_the_same_run_is_not_believed() -> None:
+    """Though nothing but records was written meanwhile, which journal nothing."""
+    disk, directory, log = begun()
+    fill(directory, log, 1)
+    checkpoint(directory)
+    older = disk.contents()[f"/data/{CHECKPOINT}"]
+    fill(directory, log, 5)
+    checkpoint(directory)
+    expected = read_all(log)
+    disk.kill()
+    disk.power_on()
+    replace_file(disk, f"/data/{CHECKPOINT}", older)
+    directory = start(disk)
+    assert "older than the last one" in directory.recovery.damage[0]
+    assert read_all(directory.logs[KEY]) == expected
