@@ -71,7 +71,9 @@ def test_our_checkpoint_round_trips_and_any_damage_shows(
     content: dict[tuple[bytes, int], tuple[str, int, int, int, int]],
 ) -> None:
     logs = {
-        key: LogPoint(TopicPartition(topic, key[1]), start, recovery, base, position)
+        key: LogPoint(
+            TopicPartition(topic, key[1]), start, recovery, base, position, None, key[1] % 2 > 0, key[1] % 5 > 2
+        )
         for key, (topic, start, recovery, base, position) in content.items()
     }
     epochs = {key: ((0, 0), (3, key[1]))[: key[1] % 3] for key in list(logs)[::2]}
@@ -79,6 +81,8 @@ def test_our_checkpoint_round_trips_and_any_damage_shows(
     checkpoint = DirectoryCheckpoint(4, 17, logs, epochs, segments)
     encoded = encode_checkpoint(checkpoint)
     assert decode_checkpoint(encoded) == checkpoint
+    unjournaled = any(point.unjournaled for point in logs.values())
+    assert encoded.startswith(b"duramen-checkpoint 4 " if unjournaled else b"duramen-checkpoint 3 ")
     for cut in range(0, len(encoded) - 1, 7):
         assert decode_checkpoint(encoded[:cut]) is None
     for flip in range(0, len(encoded) - 1, 11):
