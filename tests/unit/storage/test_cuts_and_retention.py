@@ -155,6 +155,21 @@ def test_a_producer_whose_records_and_whose_file_of_ours_are_gone_is_known_by_ka
     assert [producer.batches for producer in log.producers.active()] == known
 
 
+def test_behind_a_cut_all_batches_that_are_left_are_known_where_our_file_is_gone() -> None:
+    disk, directory, log = begun(Expiring(segment_bytes=1 << 20))
+    put_of(directory, log, 7, 3)
+    log.roll()
+    put_of(directory, log, 7, 5)
+    commit(directory)
+    for name in disk.list_directory(log.path):
+        if name.endswith(".producers"):
+            disk.remove(f"{log.path}/{name}")
+    log.truncate_to(4)
+    producer = log.producers.get(7)
+    assert producer is not None
+    assert [batch[2] for batch in producer.batches] == [0, 1, 2, 3]
+
+
 def test_so_is_one_whose_records_ended_where_those_that_are_left_begin() -> None:
     disk, directory, log = begun(Expiring(segment_bytes=1 << 20))
     put_of(directory, log, 7)
