@@ -6,7 +6,9 @@ import pytest
 from test_cuts_beside_jobs import put as put_of
 from test_overlaps import NOW, after, begun, checkpoint, commit, put, run_all, sync
 
+from duramen.sim.disk import CrashDisk
 from duramen.storage.directory import LogDirectory
+from duramen.storage.log import Log
 from duramen.storage.logconfig import PlainLogConfig
 from duramen.wire.batch import ABORT, build_batch, build_marker, parse_header
 
@@ -20,6 +22,11 @@ class Expiring(PlainLogConfig):
 
 class Keeping(Expiring):
     retention_bytes = 0
+
+
+def producer_files(disk: CrashDisk, log: Log) -> list[str]:
+    """Ours, not Kafka's."""
+    return [f"{log.path}/{name}" for name in disk.list_directory(log.path) if name.endswith(".producers")]
 
 
 def keep_house(directory: LogDirectory) -> None:
@@ -144,7 +151,7 @@ def test_a_producer_whose_records_and_whose_file_of_ours_are_gone_is_known_by_ka
     assert [len(batches) for batches in known] == [1, 3]
     disk.kill()
     disk.power_on()
-    ours = [f"{log.path}/{name}" for name in disk.list_directory(log.path) if name.endswith(".producers")]
+    ours = producer_files(disk, log)
     assert ours
     for name in ours:
         if damage:
@@ -161,9 +168,8 @@ def test_behind_a_cut_all_batches_that_are_left_are_known_where_our_file_is_gone
     log.roll()
     put_of(directory, log, 7, 5)
     commit(directory)
-    for name in disk.list_directory(log.path):
-        if name.endswith(".producers"):
-            disk.remove(f"{log.path}/{name}")
+    for name in producer_files(disk, log):
+        disk.remove(name)
     log.truncate_to(4)
     producer = log.producers.get(7)
     assert producer is not None
@@ -183,9 +189,8 @@ def test_so_is_one_whose_records_ended_where_those_that_are_left_begin() -> None
     assert [segment.base_offset for segment in log.segments] == [1]
     disk.kill()
     disk.power_on()
-    for name in disk.list_directory(log.path):
-        if name.endswith(".producers"):
-            disk.remove(f"{log.path}/{name}")
+    for name in producer_files(disk, log):
+        disk.remove(name)
     log = after(disk, "kill")
     assert log.producers.get(7) is not None
 
