@@ -565,7 +565,7 @@ _OURS = (
     Setting(
         "duramen.cold.read.bytes.per.second",
         "long",
-        str(32 << 20),
+        str(16 << 20),
         "Bytes a second that all readers of old data together get from the disk while producers, or readers of what is "
         "in memory, are served; twice the rate at which records arrive, if that is more. With nobody else to serve "
         "they get what the disk gives. 0: always.",

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Sequence
+from itertools import pairwise
 from random import Random
 
 import pytest
 from partition_world import Bench, joined, plain
 
 from duramen.errors import CorruptLogError
+from duramen.page_cache import DIRECT_BYTES
 from duramen.ports import FileSpan
 from duramen.sim.disk import CrashDisk, CrashFile
 from duramen.storage import reads
-from duramen.storage.read_buffers import ReadBuffers
+from duramen.storage.read_buffers import BUFFER_BYTES, ReadBuffers
 from duramen.storage.reads import Pending
 from duramen.wire.batch import batches, parse_header
 from duramen.wire.seal import BLOCK_BYTES
@@ -20,10 +24,10 @@ SEGMENT = 100_000
 VALUES = [b"%04d" % number * 1000 for number in range(60)]
 
 
-def sealed(disk: CrashDisk) -> Bench:
+def sealed(disk: CrashDisk, values: Sequence[bytes] | None = None, segment: int = SEGMENT) -> Bench:
     """A partition of several sealed segments that nobody has read since its process began."""
-    bench = Bench(disk, internal_segment_bytes=str(SEGMENT))
-    for value in VALUES:
+    bench = Bench(disk, internal_segment_bytes=str(segment))
+    for value in values or VALUES:
         bench.produce(plain(value))
     for _ in range(2):
         checkpoint = bench.directory.take_checkpoint(force=True)
@@ -37,7 +41,7 @@ def sealed(disk: CrashDisk) -> Bench:
     assert len([name for name in disk.list_directory("/data/t-0") if name.endswith(".seal")]) >= 2
     disk.kill()
     disk.power_on()
-    return Bench(disk, epoch=2, internal_segment_bytes=str(SEGMENT))
+    return Bench(disk, epoch=2, internal_segment_bytes=str(segment))
 
 
 def everything(bench: Bench, isolation: int = 0) -> list[bytes | None]:
@@ -464,22 +468,61 @@ def test_an_index_entry_that_its_batch_does_not_confirm_is_not_believed() -> Non
     assert bench.bytes_from(0, max_bytes=90_000) == expected
 
 
+def place(view: memoryview) -> int:
+    """Where in memory it begins."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(view))
+
+
 def test_read_buffers_are_taken_again_when_nobody_looks() -> None:
     buffers = ReadBuffers()
     first = buffers.view(1 << 20)
     second = buffers.view(1 << 20)
-    first[0] = 1
-    second[0] = 2
-    assert first.obj is not second.obj
-    known = {id(first.obj), id(second.obj)}
+    known = {place(first), place(second)}
+    assert max(known) - min(known) >= BUFFER_BYTES
     part = first[5:10]
     del first
     third = buffers.view(1 << 20)  # a part of the first is still in use
-    assert id(third.obj) not in known
+    assert place(third) not in known
     del part
     again = [buffers.view(1 << 20)]
-    assert id(again[0].obj) in known
+    assert place(again[0]) in known
     assert len(buffers.view(100)) == 4096, "whole pages, as direct reads need them"
-    for _ in range(20):
-        again.append(buffers.view(1 << 20))
-    assert len({id(view.obj) for view in again}) == len(again)
+    again += [buffers.view(1 << 20) for _ in range(20)]
+    again += [second, third]
+    places = sorted(map(place, again))
+    assert all(behind - before >= 1 << 20 for before, behind in pairwise(places)), "no two of them share a byte"
+    assert all(each % DIRECT_BYTES == 0 for each in places)
+    assert len(again[0].obj) == BUFFER_BYTES, "what a view keeps in memory, for who counts that"
+    for number, view in enumerate(again):
+        view[:] = bytes([number]) * len(view)
+    assert all(set(view) == {number} for number, view in enumerate(again))
+    del view
+    again.clear()
+    assert [place(buffers.view(1 << 20)) in places for _ in range(3)] == [True] * 3
+
+
+@pytest.mark.usefixtures("cold")
+@pytest.mark.parametrize("block", [0, 3, 4, 7, 8, 11])
+def test_damage_is_found_in_whichever_piece_of_a_long_read_it_is(block: int) -> None:
+    """A seal is checked in pieces of 256 KiB: four blocks."""
+    disk = CrashDisk()
+    values = [bytes([number]) * 30_000 for number in range(60)]
+    bench = sealed(disk, values, 800_000)
+    whole = joined(bench.partition.read(0, 1 << 20, 0).parts)
+    assert len(whole) > 12 * BLOCK_BYTES - 40_000
+    at = min(block * BLOCK_BYTES + BLOCK_BYTES // 2, len(whole) - 1000)
+    damage(disk, at)
+    bench = Bench(_restarted(disk), epoch=3, internal_segment_bytes="800000")
+    pending = bench.partition.read(0, 1 << 20, 0).parts[0]
+    assert isinstance(pending, Pending)
+    if block == 0:
+        with pytest.raises(CorruptLogError) as caught:
+            pending.run()
+        met = caught.value
+    else:
+        found = pending.run()
+        assert found.damage is not None
+        assert whole.startswith(found.data)
+        assert block * BLOCK_BYTES - 40_000 < len(found.data) <= block * BLOCK_BYTES
+        met = found.damage
+    assert met.start <= at < met.end
