@@ -138,7 +138,10 @@ class ColdReads:
         else:
             connection.read_cold_at = now
         self._waiting.append(waiting)
-        self._start()
+        if self._is_paced(connection, now):
+            after_others(self._clock, self._start)  # this turn has done enough for old data
+        else:
+            self._start()
 
     def served(self, connection: Connection) -> None:
         """A reply with records from memory leaves: for somebody else, unless it is one of those who read old data.

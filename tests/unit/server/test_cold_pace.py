@@ -23,6 +23,7 @@ from duramen.server.cold_reads import (
     SEND_SECONDS,
     ColdReads,
 )
+from duramen.server.handlers.fetch import FetchCall
 from duramen.server.network import Connection
 from duramen.server.unread import UnreadReplies
 from duramen.sim.disk import CrashDisk, CrashFile
@@ -79,6 +80,11 @@ class Pace:
                     timer.callback()
         self._run()
 
+    def pass_turns(self) -> None:
+        """Of the loop alone."""
+        while self.clock.ready:
+            self.clock.ready.pop(0)()
+
     def _run(self) -> None:
         """What is ready, until nothing is."""
         ready = self.clock.ready
@@ -108,6 +114,8 @@ def test_beside_others_one_reads_at_a_time_when_the_last_is_paid_for() -> None:
     pace.reads.busy_at = 0.0
     for name in "abc":
         pace.ask(name)
+    assert not pace.lanes.waiting, "the turn that was asked has done enough for old data"
+    pace.pass_turns()
     assert len(pace.lanes.waiting) == 1
     pace.pass_seconds(0.5)
     assert pace.names == ["a"]
@@ -385,6 +393,38 @@ def test_a_reader_that_leaves_while_it_waits(served: InProcess) -> None:
     assert found is not None
     assert found[0] == [5]
     assert len(served.broker.cold_reads) == 0
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_beside_others_what_came_from_the_disk_leaves_in_a_turn_of_its_own(
+    served: InProcess, monkeypatch: pytest.MonkeyPatch, closes: bool
+) -> None:
+    reader, producer = served.connect(), served.connect()
+    connection = next(there for there in served.broker.door.connections if there.transport is reader)
+    told: list[str] = []
+    start, leave = ColdReads._start, FetchCall._leave
+
+    def starts(reads: ColdReads) -> None:  # at the end of the turn that has seen what came
+        told.append("start")
+        if closes and told.count("start") == 2:
+            connection.close("test")
+        start(reads)
+
+    def leaves(call: FetchCall, *rest: Any) -> None:
+        told.append("leave")
+        leave(call, *rest)
+
+    monkeypatch.setattr(ColdReads, "_start", starts)
+    monkeypatch.setattr(FetchCall, "_leave", leaves)
+    producer.produce("new", b"a")
+    reader.ask_fetch("old", 0, most=len(VALUE))
+    served.pass_ms(500)
+    assert told == ["start", "start", "leave"]
+    assert answer(reader) == (None if closes else ([0], 0))
+    assert served.broker.door.receiver.unread.held_bytes == 0
+    told.clear()
+    producer.produce("new", b"b")
+    assert len(producer.fetch("new", 1).records) > 0
 
 
 def test_a_connection_that_has_ended_is_let_go(served: InProcess) -> None:

@@ -20,6 +20,7 @@ from duramen.model import TopicPartition
 from duramen.partition.partition import READ_COMMITTED, Partition, Read
 from duramen.partition.positions import epoch_end, is_at_end
 from duramen.ports import Buffer, Part, Timer
+from duramen.server.agenda import after_others
 from duramen.server.fetch_sessions import FetchPlan, Target
 from duramen.server.request import STEP, Steps
 from duramen.storage.read_buffers import SPAN_BYTES
@@ -334,15 +335,23 @@ class FetchCall:
                     self._read_back(answer)
                 else:
                     answer.send_from_file()
-            throttle_ms = 0
+            rate, throttle_ms = 0.0, 0
             if not recent:
                 cold_reads.pay(connection, brought)
                 rate, throttle_ms = cold_reads.leaving(connection, brought)
                 connection.outbox.slow_down(rate)
-            self._send(found, throttle_ms)
-            connection.unmute("cold")
+            leave = partial(self._leave, found, throttle_ms)
+            if rate:
+                after_others(self.request.broker.clock, leave)  # this turn has done enough for old data
+            else:
+                leave()
 
         cold_reads.submit(connection, limit, partial(_read_cold, cold), warmed, recent=recent)
+
+    def _leave(self, found: Found, throttle_ms: int) -> None:
+        """With what was not in memory."""
+        self._send(found, throttle_ms)
+        self.request.connection.unmute("cold")
 
     def _read_back(self, answer: Answer) -> None:
         """The same read again, which finds in memory by now what it waited for."""
