@@ -20,9 +20,9 @@ RESIDENCE_BYTES = 128 * 1024
 DIRECT_BYTES = 4096
 """Direct reads begin at multiples of this, in the file and in memory, and end at them or with the file."""
 PIECE_BYTES = 256 * 1024
-"""What a read past the page cache asks for at once: many kernels give the processor to nobody else meanwhile."""
+"""What a reader whom none should feel asks for at once: many kernels give the processor to nobody else meanwhile."""
 MOST_BYTES = 1 << 30
-"""In one call of any other: the kernel's own bound is twice that."""
+"""The same of any other reader: the kernel's own bound is twice that."""
 HUGE_PAGE_BYTES = 2 << 20
 """Of most machines; where it is another, rooms lie in ordinary pages."""
 Counter = Callable[[int, int, int], int]
@@ -175,9 +175,13 @@ def advise_call(advice: str) -> Callable[[int, int, int], None] | None:
 
 
 class PastCache:
-    """Reads that leave in memory what was there before, and nothing else. None stands for what cannot be done here."""
+    """Reads that leave in memory what was there before, and nothing else. None stands for what cannot be done here.
 
-    def __init__(self) -> None:
+    piece_bytes: most bytes that one of its system calls asks for.
+    """
+
+    def __init__(self, piece_bytes: int = MOST_BYTES) -> None:
+        self.piece_bytes = piece_bytes
         self.drop = advise_call("DONTNEED")
         self.scatter = advise_call("RANDOM")
         self.prefetch = advise_call("WILLNEED")
@@ -240,7 +244,7 @@ class PastCache:
         try:
             done = 0
             while done < len(buffer):
-                count = os.preadv(direct, [buffer[done : done + PIECE_BYTES]], offset + done)
+                count = os.preadv(direct, [buffer[done : done + self.piece_bytes]], offset + done)
                 done += count
                 if count == 0 or done % DIRECT_BYTES:
                     break  # the end of the file
@@ -255,7 +259,7 @@ class PastCache:
         if flag is None:
             return self._read_and_drop(descriptor, buffer, offset)
         try:
-            return _fill(descriptor, buffer, offset, flag, PIECE_BYTES)
+            return _fill(descriptor, buffer, offset, flag, self.piece_bytes)
         except OSError as error:
             if not refused(error):
                 raise
@@ -267,7 +271,7 @@ class PastCache:
         end = min(offset + len(buffer), os.fstat(descriptor).st_size)
         pieces = [(start, min(RESIDENCE_BYTES, end - start)) for start in range(offset, end, RESIDENCE_BYTES)]
         absent = [piece for piece in pieces if self.count is None or not self.resident(descriptor, *piece)]
-        done = _fill(descriptor, buffer, offset)
+        done = _fill(descriptor, buffer, offset, piece=self.piece_bytes)
         for start, length in absent:
             self.drop_pages(descriptor, start, length)
         return done

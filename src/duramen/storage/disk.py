@@ -15,7 +15,7 @@ from contextlib import suppress
 from weakref import WeakSet
 
 from duramen.errors import DirectoryLockedError
-from duramen.page_cache import PastCache, memory_share, refused
+from duramen.page_cache import PIECE_BYTES, PastCache, memory_share, refused
 from duramen.ports import Buffer, DirectoryLock, File, Space
 
 IOV_MAX = 1024
@@ -211,10 +211,13 @@ os.register_at_fork(after_in_child=_leave_locks_to_the_parent)
 class RealDisk(PastCache):
     """Files of this machine."""
 
-    __slots__ = ("count", "direct", "drop", "nowait", "prefetch", "scatter", "sync", "uncached", "unsynced", "write")
+    __slots__ = (
+        "count", "direct", "drop", "nowait", "piece_bytes", "prefetch", "scatter", "sync", "uncached", "unsynced",
+        "write",
+    )  # fmt: skip
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(PIECE_BYTES)
         self.sync = sync_call()
         self.nowait = nowait_flag()
         self.write = write_call()

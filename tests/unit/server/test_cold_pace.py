@@ -422,7 +422,6 @@ def test_beside_others_what_came_from_the_disk_leaves_in_a_turn_of_its_own(
     assert told == ["start", "start", "leave"]
     assert answer(reader) == (None if closes else ([0], 0))
     assert served.broker.door.receiver.unread.held_bytes == 0
-    told.clear()
     producer.produce("new", b"b")
     assert len(producer.fetch("new", 1).records) > 0
 
