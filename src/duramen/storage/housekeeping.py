@@ -106,15 +106,18 @@ class SealSegment:
     def fail(self, error: BaseException) -> None:
         """The segment is damaged (said once, and it stays unsealed), was deleted meanwhile, or the disk failed.
 
-        Where there is no room, and where the log was cut meanwhile, it is tried again.
+        Where there is no room, and where the log was cut meanwhile, it is tried again. A name that is missing though
+        nobody deleted the segment is a disk that fails: its directory may be mounted no longer.
         """
         self.log.writers.pop(self.job, None)
+        place = (self.log, self.job.base_offset)
+        is_kept = place in self.pending and any(self.job.is_of(segment) for segment in self.log.segments[:-1])
         if isinstance(error, NoRoomError) or self.job.overtaken:
-            self.pending.discard((self.log, self.job.base_offset))
+            self.pending.discard(place)
         if isinstance(error, CorruptLogError):
-            if any(self.job.is_of(segment) for segment in self.log.segments[:-1]):  # else it was cut meanwhile
+            if is_kept:  # else it was cut meanwhile
                 self.findings.add(damage_of(error))
-        elif not isinstance(error, (FileNotFoundError, NoRoomError)):
+        elif not isinstance(error, NoRoomError) and (is_kept or not isinstance(error, FileNotFoundError)):
             self.failed(error)
 
 

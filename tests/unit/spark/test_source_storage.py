@@ -33,7 +33,10 @@ from duramen.wire.batch import build_batch
 SCHEMA = StructType().add("offset", "long").add("value", "binary")
 BATCHES = 100
 RECORDS = 20
-TOPICS = ("sealed", "went", "damaged", "unreached", "anew-in-files", "lease", "kept", "released", "expired", "untold")
+TOPICS = (
+    "sealed", "went", "damaged", "unreached", "elsewhere", "anew-in-files", "lease", "kept", "released",
+    "expired", "untold",
+)  # fmt: skip
 """One for each test, all filled at once: what seals looks around once a second."""
 
 
@@ -171,14 +174,29 @@ def test_storage_that_cannot_be_reached_is_an_error_when_it_is_a_must(node: LogN
     fetched.clear()
     assert offsets(reader(node, topic), [elsewhere]) == list(range(BATCHES * RECORDS))
     assert fetched[0] == 0
-    hidden = node.data.with_name("hidden")
-    node.data.rename(hidden)
-    try:
-        with pytest.raises(ConfigError, match="readFrom=storage, but"):
-            reader(node, topic, readFrom="storage").partitions()
-        assert all(not part.pieces for part in reader(node, topic).partitions())
-    finally:
-        hidden.rename(node.data)
+
+
+def test_a_data_directory_that_is_not_there_is_an_error_when_it_is_a_must(
+    node: LogNode, fetched: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on another machine: the node has its directory, only the reader has not."""
+    topic = filled(node, "elsewhere")
+
+    def described(*given: Any, **named: Any) -> Any:
+        plan = describe_segments(*given, **named)
+        for tp, found in plan.partitions.items():
+            assert isinstance(found, DescribedPartition)
+            plan.partitions[tp] = found._replace(log_dir="/nowhere")
+        return plan
+
+    monkeypatch.setattr("duramen.spark.sizes.describe_segments", described)
+    with pytest.raises(ConfigError, match="readFrom=storage, but /nowhere"):
+        reader(node, topic, readFrom="storage").partitions()
+    source = reader(node, topic)
+    parts = source.partitions()
+    assert all(not part.pieces for part in parts)
+    assert offsets(source, parts) == list(range(BATCHES * RECORDS))
+    assert fetched[0] == 0
 
 
 def test_a_node_that_does_not_tell_of_its_segments_is_an_error_when_files_are_a_must(

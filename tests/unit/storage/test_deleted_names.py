@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from duramen.model import TopicPartition
-from duramen.sim.disk import CrashDisk
+from duramen.sim.disk import Call, CrashDisk
+from duramen.storage.housekeeping import SealSegment
+from duramen.storage.segment import SEAL
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 
@@ -48,3 +53,27 @@ def test_a_checkpoint_does_not_let_the_journal_forget_a_deletion_before_the_new_
     disk.power_cut()
     disk.power_on()
     assert list(start(disk).logs) == [(SECOND, 0)]
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_seal_that_finds_no_directory_fails_the_disk_unless_the_log_was_deleted(deleted: bool) -> None:
+    """It was passed for a deletion either way: a volume that was gone for a while went unsaid, the segment unsealed."""
+    disk, directory, log = one_log()
+    fill(directory, log, 3)
+    log.roll()
+    fill(directory, log, 1)
+    checkpoint(directory)
+    (seal,) = (job for job in directory.take_maintenance(0) if isinstance(job, SealSegment))
+
+    def missing(call: Call) -> OSError | None:
+        return FileNotFoundError(errno.ENOENT, "No such file or directory", call.path) if SEAL in call.path else None
+
+    disk.fault = missing
+    with pytest.raises(FileNotFoundError) as failure:
+        seal.run()
+    disk.fault = None
+    if deleted:
+        directory.delete_log(log)
+    seal.fail(failure.value)
+    assert (directory.journal.failed is None) is deleted
+    assert not log.writers
