@@ -211,7 +211,9 @@ class ColdReads:
                 due = min(self._due, waiting.since + PATIENCE_SECONDS)
                 if now < due:
                     if self._timer is None:
-                        self._timer = self._clock.call_later(max(due - now, LEAST_WAIT_SECONDS), self._on_due)
+                        # Looked at again sooner where the payment is a large one: the others may have fallen silent.
+                        wait = min(max(due - now, LEAST_WAIT_SECONDS), BUSY_SECONDS)
+                        self._timer = self._clock.call_later(wait, self._on_due)
                     return
             self._waiting.remove(waiting)
             self.waited_seconds += now - waiting.since
@@ -225,7 +227,8 @@ class ColdReads:
         if not self._waiting or not self._unread.has_room:
             return None
         last = self._waiting[0] if self._unread.short_since is None else None
-        return next((each for each in self._waiting if each.connection.outbox.unread_since is None), last)
+        ready = (each for each in self._waiting if not each.connection.closed)
+        return next((each for each in ready if each.connection.outbox.unread_since is None), last)
 
     def _on_due(self) -> None:
         self._timer = None
@@ -277,7 +280,8 @@ class ColdReads:
             self._metered = now, self._arrived()
             self._arriving = (self._metered[1] - before) / (now - began)
         if self._is_paced(connection, now):
-            self._due = max(self._due, now - CREDIT_SECONDS) + size / self._rate
+            due = max(self._due, now - CREDIT_SECONDS) + size / self._rate
+            self._due = min(due, now + PATIENCE_SECONDS)  # nobody waits longer: the rate may be raised, or tiny
 
     @property
     def _rate(self) -> float:

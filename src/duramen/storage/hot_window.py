@@ -7,6 +7,7 @@ to their sums.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
@@ -42,12 +43,12 @@ class DroppedError(WouldBlockError):
     """The bytes belong in memory (`HotWindow.refuse`), and the machine has taken some of them out all the same."""
 
 
-def nowait(file: File) -> Fetch:
-    """Reads of what is in memory; WouldBlock otherwise."""
+def nowait(file: File, most: int = sys.maxsize) -> Fetch:
+    """Reads of what is in memory; WouldBlock otherwise, and for more than `most` bytes at once."""
 
     def fetch(position: int, length: int) -> memoryview:
         # A read that may not wait still makes the kernel read ahead, so it is not how to find out.
-        if not file.resident(position, length):
+        if length > most or not file.resident(position, length):
             raise WouldBlockError
         buffer = memoryview(bytearray(length))
         if file.pread_nowait(buffer, position) != length:

@@ -28,22 +28,29 @@ class ReadBuffers:
     """Buffers of cold reads, taken again when their last view is gone: a fresh megabyte costs as much as reading it.
 
     They lie in huge pages (`rooms_for`): of 1 MiB, a direct read takes the thread half as long. While all of them are
-    in use, others are made. Any thread: a room is in the queue, or with the one who reads into it.
+    in use, others are made, and as many of those kept: clients may leave their replies unread for hours. Any thread: a
+    room is in one of the queues, or with the one who reads into it.
     """
 
-    __slots__ = ("_rooms",)
+    __slots__ = ("_rooms", "_spare")
 
     def __init__(self) -> None:
         self._rooms = deque(rooms_for(KEPT_BUFFERS, BUFFER_BYTES))
+        self._spare: deque[memoryview] = deque(maxlen=KEPT_BUFFERS)
 
     def view(self, length: int) -> memoryview:
         """At least `length` bytes to read into; see `room_for`."""
         if not SPAN_BYTES < length <= BUFFER_BYTES:
             return room_for(length)
+        home = self._rooms
         try:
-            room = self._rooms.pop()
+            room = home.pop()
         except IndexError:
-            return room_for(length)
+            home = self._spare
+            try:
+                room = home.pop()
+            except IndexError:
+                room = room_for(BUFFER_BYTES)
         lent = _Lent.from_buffer(room)
-        finalize(lent, self._rooms.append, room).atexit = False
+        finalize(lent, home.append, room).atexit = False
         return memoryview(lent).cast("B")[: length + -length % DIRECT_BYTES]

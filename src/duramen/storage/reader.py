@@ -18,7 +18,7 @@ from duramen.storage.index import OffsetIndex, StoredOffsetIndex
 from duramen.storage.latest_writes import MOST_WRITES
 from duramen.storage.open_files import OpenFiles
 from duramen.storage.read_buffers import SPAN_BYTES
-from duramen.storage.reads import ColdRead, LogRead, Pending, ReadPlan, extract
+from duramen.storage.reads import CHECKED_BYTES, ColdRead, LogRead, Pending, ReadPlan, extract
 from duramen.storage.seal import SEALING
 from duramen.storage.segment import INDEX, LOG, SEAL, Segment, dormant_sums
 from duramen.wire.checksum import crc32c
@@ -325,7 +325,8 @@ class Reader:
         if min(room, segment.flushed - max(hint, 0)) > SPAN_BYTES:
             return Piece(pending, pending.size, bound)  # checking so much would hold the loop
         try:
-            found: ColdRead | None = extract(plan, nowait(file), nowait(index_file or file))
+            # The first batch may be any size, and checking a large one would hold the loop, too.
+            found: ColdRead | None = extract(plan, nowait(file, CHECKED_BYTES), nowait(index_file or file))
         except (WouldBlockError, CorruptLogError):
             found = None
         if found is None or found.damage is not None:

@@ -157,7 +157,7 @@ class Pending:
         try:
             found = _extract_surely(plan, fetch)
         except CorruptLogError as error:
-            raise _around(plan, error)[0] from None
+            raise _around(plan, error.with_traceback(None))[0] from None  # its frames know it, too, and the file
         self.found = found if found.damage is None else found._replace(damage=_around(plan, found.damage)[0])
         return self.found
 

@@ -15,7 +15,7 @@ from duramen.page_cache import DIRECT_BYTES
 from duramen.ports import FileSpan
 from duramen.sim.disk import CrashDisk, CrashFile
 from duramen.storage import reads
-from duramen.storage.read_buffers import BUFFER_BYTES, ReadBuffers
+from duramen.storage.read_buffers import BUFFER_BYTES, KEPT_BUFFERS, ReadBuffers
 from duramen.storage.reads import Pending
 from duramen.wire.batch import batches, parse_header
 from duramen.wire.seal import BLOCK_BYTES
@@ -85,6 +85,18 @@ def test_what_is_in_memory_is_answered_at_once_and_verified() -> None:
     first = bench.partition.read(0, 50_000, 0).parts
     assert not any(isinstance(part, Pending | FileSpan) for part in first)
     assert everything(bench) == VALUES
+
+
+def test_a_large_batch_is_not_checked_on_the_loop_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the request: a reply brings its first batch whole."""
+    bench = sealed(CrashDisk(), [bytes([number]) * 600_000 for number in range(4)], 1_000_000)
+    yielded: list[str] = []
+    monkeypatch.setattr(reads.os, "sched_yield", lambda: yielded.append("by a thread"))
+    (part,) = bench.partition.read(0, 1000, 0).parts
+    assert isinstance(part, Pending)
+    assert not yielded
+    assert len(part.run().data) > 600_000
+    assert yielded
 
 
 def damage(disk: CrashDisk, position: int, segment: str = "0" * 20) -> None:
@@ -499,6 +511,22 @@ def test_read_buffers_are_taken_again_when_nobody_looks() -> None:
     del view
     again.clear()
     assert [place(buffers.view(1 << 20)) in places for _ in range(3)] == [True] * 3
+
+
+def test_read_buffers_are_taken_again_where_some_are_never_given_back() -> None:
+    buffers = ReadBuffers()
+    unread = [buffers.view(1 << 20) for _ in range(KEPT_BUFFERS)]
+    one, two = buffers.view(1 << 20), buffers.view(300_000)
+    known = {place(one), place(two)}
+    del one, two
+    again = [buffers.view(1 << 20) for _ in range(2)]
+    assert {place(view) for view in again} == known
+    assert not known & {place(view) for view in unread}
+    more = [buffers.view(1 << 20) for _ in range(3 * KEPT_BUFFERS)]
+    unread.clear()
+    again.clear()
+    more.clear()
+    assert (len(buffers._rooms), len(buffers._spare)) == (KEPT_BUFFERS, KEPT_BUFFERS), "and no more than that"
 
 
 @pytest.mark.usefixtures("cold")

@@ -12,6 +12,7 @@ import pytest
 from tests.unit.partition.partition_world import Lanes
 from tests.unit.server.broker_world import Agenda, InProcess, Line
 
+from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
 from duramen.server.cold_reads import (
     BUSY_SECONDS,
@@ -161,6 +162,50 @@ def test_who_is_gone_is_not_read_for_and_costs_nobody_time() -> None:
     pace.pass_seconds(1.1)
     assert pace.names == ["a", "b"]
     assert len(pace.reads) == 0
+
+
+def test_who_is_gone_gets_no_turn_where_the_first_of_those_who_wait_has_a_reply_unread() -> None:
+    pace = Pace(rate=0)
+    pace.lanes.held = set(LANES)
+    deaf, gone = Client(), Client()
+    deaf.outbox.unread_since = 0.0
+    for name, client in (("under way", None), ("under way, too", None), ("deaf", deaf), ("gone", gone)):
+        pace.ask(name, client)
+    gone.closed = True
+    pace.lanes.held = set()
+    pace.pass_seconds(0.05)
+    assert pace.names == ["under way", "under way, too", "deaf"]
+    assert len(pace.reads) == 0
+
+
+def test_when_the_others_fall_silent_a_large_payment_is_waited_for_no_longer() -> None:
+    pace = Pace()
+    pace.reads.busy_at = 0.0
+    pace.ask("a", size=9 * MIB)
+    pace.ask("b")
+    pace.pass_seconds(3)
+    assert pace.names == ["a"]
+    pace.pass_seconds(2 * BUSY_SECONDS + 0.1, busy=False)
+    assert pace.names == ["a", "b"]
+
+
+@pytest.mark.parametrize("rate", [1, 1000])
+def test_what_is_owed_is_bounded(rate: int) -> None:
+    """At a tiny rate it grew beyond what a reply can tell a client, and outlived a rate that was raised."""
+    pace = Pace(rate)
+    pace.reads.busy_at = 0.0
+    for number in range(30):
+        pace.ask(str(number), size=100 * MIB)
+    pace.pass_seconds(PATIENCE_SECONDS + 0.5)
+    assert len(pace.log) == 30
+    reader: Any = Client()
+    _, throttle_ms = pace.reads.leaving(reader, 0)
+    assert 0 < throttle_ms <= PATIENCE_SECONDS * 1000
+    pace.reads.bytes_per_second = 1 << 40
+    pace.pass_seconds(PATIENCE_SECONDS)
+    pace.ask("at once")
+    pace.pass_seconds(0.1)
+    assert pace.names[-1] == "at once"
 
 
 def test_when_the_others_fall_silent_the_disk_is_free_again() -> None:
@@ -404,6 +449,10 @@ def test_beside_others_what_came_from_the_disk_leaves_in_a_turn_of_its_own(
     told: list[str] = []
     start, leave = ColdReads._start, FetchCall._leave
 
+    def paces(line: Line, bytes_per_second: int) -> bool:
+        told.append("pace")
+        return False
+
     def starts(reads: ColdReads) -> None:  # at the end of the turn that has seen what came
         told.append("start")
         if closes and told.count("start") == 2:
@@ -416,14 +465,54 @@ def test_beside_others_what_came_from_the_disk_leaves_in_a_turn_of_its_own(
 
     monkeypatch.setattr(ColdReads, "_start", starts)
     monkeypatch.setattr(FetchCall, "_leave", leaves)
+    monkeypatch.setattr(Line, "pace", paces)
     producer.produce("new", b"a")
     reader.ask_fetch("old", 0, most=len(VALUE))
     served.pass_ms(500)
-    assert told == ["start", "start", "leave"]
+    assert told == ["start", "start", "leave", "pace"], "no reply in between takes the pace for its own"
     assert answer(reader) == (None if closes else ([0], 0))
     assert served.broker.door.receiver.unread.held_bytes == 0
     producer.produce("new", b"b")
     assert len(producer.fetch("new", 1).records) > 0
+
+
+def test_a_reply_with_damage_in_it_keeps_nothing_that_it_read() -> None:
+    """Its error knew the frame that knew the error, and all that the others had brought."""
+    disk = CrashDisk()
+    line = InProcess(disk).connect()
+    for topic in ("sound", "bad"):
+        line.create_topic(topic)
+        for _ in range(4):
+            line.produce(topic, VALUE)
+    disk.kill()
+    disk.power_on()
+    node = InProcess(disk)
+    log = node.broker.store.partitions[TopicPartition("bad", 0)].log
+    disk.damage(log.active.path, 1000)
+    node.forget_cache()
+    disk.short_reads = None
+    for _, inode in disk.names.walk():
+        inode.drop(0, len(inode.cache))
+    rooms = log._reader._hot.buffers._rooms
+    free = len(rooms)
+    reader = node.connect()
+    request = API[1].request
+    part = request.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=4 * len(VALUE))
+    topics = [request.FetchTopic(topic=topic, partitions=[part]) for topic in ("sound", "bad")]
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            reader.ask(1, 12, max_wait_ms=0, min_bytes=1, max_bytes=50 * MIB, topics=topics)
+            node.run()
+            reply = reader.answer(1, 12)
+            sound, bad = (topic.partitions[0] for topic in reply.responses)
+            assert (sound.error_code, bad.error_code) == (0, ErrorCode.CORRUPT_MESSAGE)
+            assert len(sound.records) > MIB // 2, "so large a reply leaves from where it was read into"
+            del reply, sound, bad
+        assert len(rooms) == free
+    finally:
+        gc.enable()
 
 
 def test_a_connection_that_has_ended_is_let_go(served: InProcess) -> None:

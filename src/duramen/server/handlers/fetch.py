@@ -335,12 +335,12 @@ class FetchCall:
                     self._read_back(answer)
                 else:
                     answer.send_from_file()
-            rate, throttle_ms = 0.0, 0
-            if not recent:
-                cold_reads.pay(connection, brought)
-                rate, throttle_ms = cold_reads.leaving(connection, brought)
-                connection.outbox.slow_down(rate)
-            leave = partial(self._leave, found, throttle_ms)
+            if recent:
+                self._leave(found)
+                return
+            cold_reads.pay(connection, brought)
+            rate, throttle_ms = cold_reads.leaving(connection, brought)
+            leave = partial(self._leave, found, throttle_ms, rate)
             if rate:
                 after_others(self.request.broker.clock, leave)  # this turn has done enough for old data
             else:
@@ -348,8 +348,10 @@ class FetchCall:
 
         cold_reads.submit(connection, limit, partial(_read_cold, cold), warmed, recent=recent)
 
-    def _leave(self, found: Found, throttle_ms: int) -> None:
-        """With what was not in memory."""
+    def _leave(self, found: Found, throttle_ms: int = 0, rate: float | None = None) -> None:
+        """With what was not in memory; None: at the pace that this client's replies have."""
+        if rate is not None:
+            self.request.connection.outbox.slow_down(rate)
         self._send(found, throttle_ms)
         self.request.connection.unmute("cold")
 
@@ -542,7 +544,7 @@ def _read_cold(cold: list[Answer]) -> list[tuple[Answer, BaseException]]:
                     break
                 parts.append(_compact(part.run().data) if isinstance(part, Pending) else part)
         except (CorruptLogError, OSError, StorageError) as error:
-            failures.append((answer, error))
+            failures.append((answer, error.with_traceback(None)))  # which would keep all that was read, and itself
             continue
         answer.data.records = Records(parts, sum(map(part_size, parts)))
     return failures
