@@ -323,9 +323,8 @@ class Reader:
         checked_in = self._checked_in(segment, file, offset)
         pending = Pending(plan, self._hot.buffers, checked_in, recent=recent, follows=start is not None)
         if min(room, segment.flushed - max(hint, 0)) > SPAN_BYTES:
-            return Piece(pending, pending.size, bound)  # checking so much would hold the loop
+            return Piece(pending, pending.size, bound)  # checking so much would hold the loop; so may a first batch
         try:
-            # The first batch may be any size, and checking a large one would hold the loop, too.
             found: ColdRead | None = extract(plan, nowait(file, CHECKED_BYTES), nowait(index_file or file))
         except (WouldBlockError, CorruptLogError):
             found = None
