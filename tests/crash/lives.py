@@ -199,8 +199,8 @@ class Life(Steps):
         """
         if kind_of(path) != PARTITION_METADATA:
             return True
-        made = {f"{DATA}/{promise.tp}" for promise in self.promises.values() if promise.created and not promise.deleted}
-        return posixpath.dirname(path) in made
+        its = [promise for promise in self.promises.values() if posixpath.dirname(path) == f"{DATA}/{promise.tp}"]
+        return all(promise.created for promise in its) and not all(promise.deleted for promise in its)
 
     def _tamper(self) -> str:
         """Mostly one small file of a kind goes, or is what it was at an earlier start; returns what was done.
