@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from duramen.ports import FileSpan
-from duramen.storage.log import Log
+from duramen.storage.log.log import Log
 from duramen.wire.batch import BatchHeader, batches
 
 

@@ -14,10 +14,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Contract → the file that gets a wrong import (created where there is none), and that import.
 WRONG = {
-    "down": ("model.py", "import duramen.storage.disk"),
+    "down": ("model.py", "import duramen.storage.files.os_disk"),
     "pure": ("machines/contract.py", "import time"),
     "embedded": ("embedded/records.py", "import duramen.server.broker"),
-    "synchronous": ("storage/segment.py", "import asyncio"),
+    "synchronous": ("storage/segment/segment.py", "import asyncio"),
     "light": ("server/broker.py", "import rich"),
     "strangers": ("machines/group/__init__.py", "import duramen.machines.metadata"),
     "protocol": ("gateway/topics.py", "import duramen.partition.partition"),

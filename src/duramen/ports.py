@@ -1,7 +1,7 @@
 """The five ports through which Duramen touches the world: Disk, Clock, Network, Executor and Entropy.
 
 Everything below `cli` reaches files, time, sockets, threads and randomness only through these (ENGINE.md §5), so that
-the simulator can run the production server from one seed. Production implementations: `storage/disk.py` and
+the simulator can run the production server from one seed. Production implementations: `storage/files/os_disk.py` and
 `server/world.py`; simulated ones: `sim/`. Nothing here imports a module that does I/O.
 
 Threads: unless said otherwise a port's methods are called on the loop thread. `File` and `Disk` methods may also be

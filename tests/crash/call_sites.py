@@ -19,7 +19,7 @@ import duramen
 
 SOURCES = Path(duramen.__file__).parent
 PACKAGES = ("storage", "partition", "embedded", "cli", "server")
-IMPLEMENTATION = "storage/disk.py"
+IMPLEMENTATION = "storage/files/os_disk.py"
 """The port's own side of the operating system; `tests/unit/storage/test_disk.py` has its errors."""
 
 DISK_METHODS = frozenset(
@@ -44,12 +44,12 @@ PASSED_ON = frozenset({"patched"})
 
 
 HANDING_ON = frozenset({"_Readable.open", "_ReadableFile.pread"})
-"""Of `storage/disk_view.py`: whoever calls them is the site."""
+"""Of `storage/repair/overlay_disk.py`: whoever calls them is the site."""
 
 UNREACHED = {
-    ("storage/segment.py", "Segment.files"): "asked by unit tests only",
-    ("storage/surveying.py", "_Survey._mend"): "reads through Patched, whose own call is a site",
-    ("storage/disk_view.py", "_Readable.open"): "hands it on: whoever calls that is the site",
+    ("storage/segment/segment.py", "Segment.files"): "asked by unit tests only",
+    ("storage/repair/inspect_partition.py", "_Survey._mend"): "reads through Patched, whose own call is a site",
+    ("storage/repair/overlay_disk.py", "_Readable.open"): "hands it on: whoever calls that is the site",
 }
 """Functions whose calls no workload comes by, and why that is right."""
 

@@ -16,9 +16,9 @@ from tests.crash.session import DATA
 from tests.crash.stepping import SteppedDisk
 
 from duramen.errors import StorageError
-from duramen.storage.directory import LogDirectory
-from duramen.storage.no_room import NoRoomError, is_no_room, to_keep
-from duramen.storage.reserve import spend
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.files.ballast import spend
+from duramen.storage.files.disk_full import NoRoomError, is_no_room, to_keep
 
 PLENTY = 1 << 40
 """Bytes of a volume that nobody fills."""

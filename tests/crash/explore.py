@@ -12,9 +12,9 @@ from tests.crash.states import State
 from tests.crash.tape import TapeDisk
 
 from duramen.errors import StorageError
-from duramen.storage.directory import LogDirectory
-from duramen.storage.journal_format import part_name
-from duramen.storage.seal import SEALING
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.journal.format import part_name
+from duramen.storage.segment.seal import SEALING
 from duramen.wire.seal import decode_seal
 
 LEFTOVERS = (".tmp", ".new", ".tail", ".cut", ".deleted", ".cleaned", ".swap", "-delete")

@@ -30,13 +30,13 @@ from duramen.model import TopicPartition
 from duramen.ports import FileSpan
 from duramen.sim.disk import NodeDied
 from duramen.sim.inode import PAGE
-from duramen.storage.cleaner import Cleaning
-from duramen.storage.creation import NewLog
-from duramen.storage.log import Log
-from duramen.storage.no_room import NoRoomError
-from duramen.storage.reads import Pending
-from duramen.storage.scrubbing import FIRST_SCRUB_DELAY_MS, ScrubJob
-from duramen.storage.times import Timestamped
+from duramen.storage.compaction.cleaner import Cleaning
+from duramen.storage.directory.scrubber import FIRST_SCRUB_DELAY_MS, ScrubJob
+from duramen.storage.files.disk_full import NoRoomError
+from duramen.storage.log.create import NewLog
+from duramen.storage.log.log import Log
+from duramen.storage.read.read_plan import Pending
+from duramen.storage.read.timestamp_lookup import Timestamped
 from duramen.wire.batch import batches, parse_header
 
 LANES = ("checkpoint", "cleaner", "cold", "creation", "flush", "housekeeping", "journal", "lookups", "scrub")
@@ -483,8 +483,8 @@ class Interleaved(Stepped):
 def live(seed: int, weights: Mapping[str, int] = WEIGHTS) -> Ending:
     """The life of a seed. weights: how often each step is drawn."""
     random = Random(seed * 6011 + 3)
-    snapshot_bytes = patch("duramen.storage.log.SNAPSHOT_BYTES", random.choice(SNAPSHOT_BYTES))
-    slice_logs = patch("duramen.storage.directory.SLICE_LOGS", random.choice(SLICE_LOGS))
+    snapshot_bytes = patch("duramen.storage.log.log.SNAPSHOT_BYTES", random.choice(SNAPSHOT_BYTES))
+    slice_logs = patch("duramen.storage.directory.log_directory.SLICE_LOGS", random.choice(SLICE_LOGS))
     with stepped(random) as turns, snapshot_bytes, slice_logs:
         life = Interleaved(seed, turns, weights)
         violation = where = ""

@@ -22,8 +22,8 @@ from tests.crash.session import DATA, open_directory
 
 from duramen.errors import StorageError
 from duramen.sim.disk import CrashDisk, NodeDied, PowerCut
-from duramen.storage.checkpoints import CHECKPOINT, LEADER_EPOCHS, PARTITION_METADATA, replace_file
-from duramen.storage.log import Log
+from duramen.storage.checkpoint.kafka_files import CHECKPOINT, LEADER_EPOCHS, PARTITION_METADATA, replace_file
+from duramen.storage.log.log import Log
 from duramen.wire.batch import parse_header
 
 GENERATIONS = 4

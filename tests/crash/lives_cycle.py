@@ -13,14 +13,14 @@ from tests.crash.session import CLEANER, Session, require_not_early
 
 from duramen.errors import DuramenError
 from duramen.sim.disk import CrashDisk
-from duramen.storage.checkpointing import Checkpoint
-from duramen.storage.cleaner import Cleaning
-from duramen.storage.housekeeping import Job
-from duramen.storage.journal import Group
-from duramen.storage.leases import Lease
-from duramen.storage.log import Log
-from duramen.storage.no_room import NoRoomError
-from duramen.storage.syncing import LogSync
+from duramen.storage.compaction.cleaner import Cleaning
+from duramen.storage.directory.checkpointer import Checkpoint
+from duramen.storage.directory.housekeeping import Job
+from duramen.storage.files.disk_full import NoRoomError
+from duramen.storage.journal.journal import Group
+from duramen.storage.log.leases import Lease
+from duramen.storage.log.log import Log
+from duramen.storage.log.sync import LogSync
 
 
 class Cycle(Session):

@@ -13,8 +13,8 @@ from tests.crash.session import NOW, SmallSegments, topic_id
 
 from duramen.errors import CorruptLogError, FencedDirectoryError, KafkaError, StorageError
 from duramen.sim.disk import Call
-from duramen.storage.log import Log
-from duramen.storage.no_room import NoRoomError
+from duramen.storage.files.disk_full import NoRoomError
+from duramen.storage.log.log import Log
 
 TOPICS = 4
 """So many are there at once at most, and 200 in all: their numbers are ids."""

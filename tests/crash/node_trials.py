@@ -24,7 +24,7 @@ from duramen.errors import DuramenError
 from duramen.partition.offline import offline
 from duramen.ports import FileSpan
 from duramen.server.world import SocketTransport, Turns
-from duramen.storage.latest_writes import LARGEST_BYTES
+from duramen.storage.read.tail_cache import LARGEST_BYTES
 
 PATIENCE_MS = 40_000
 """By then every request is answered, whatever its own time-out."""

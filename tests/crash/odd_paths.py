@@ -15,22 +15,23 @@ from tests.crash.session import DATA, KIB, NOW, Session, small, topic_id
 from duramen.errors import CorruptLogError, DuramenError, KafkaError
 from duramen.model import TopicPartition
 from duramen.ports import Disk
-from duramen.storage import cleaning, hot_window
-from duramen.storage import log as log_of_a_partition
-from duramen.storage.checkpoints import (
+from duramen.storage.checkpoint.kafka_files import (
     CHECKPOINT,
     CLEAN_SHUTDOWN,
     LEADER_EPOCHS,
     encode_clean_shutdown,
     replace_file,
 )
-from duramen.storage.creation import Creation, NewLog
-from duramen.storage.directory import DirectorySettings
-from duramen.storage.housekeeping import Job
-from duramen.storage.keeping import KeepProducers
-from duramen.storage.no_room import NoRoomError
-from duramen.storage.outline import Outline
-from duramen.storage.reads import Pending
+from duramen.storage.compaction import segment_rewrite
+from duramen.storage.directory.housekeeping import Job
+from duramen.storage.directory.log_directory import DirectorySettings
+from duramen.storage.files.disk_full import NoRoomError
+from duramen.storage.log import log as log_of_a_partition
+from duramen.storage.log.create import Creation, NewLog
+from duramen.storage.log.producer_retention import KeepProducers
+from duramen.storage.log.segment_layout import Outline
+from duramen.storage.read import verified_window
+from duramen.storage.read.read_plan import Pending
 from duramen.wire.batch import ABORT, build_batch, build_marker, parse_header
 
 BIG = DirectorySettings(
@@ -66,7 +67,7 @@ def reads(run: Session) -> None:
         run.disk.cold = False  # type: ignore[attr-defined]
         _read_all(run)
         run.disk.cold = True  # type: ignore[attr-defined]
-        with patch.object(hot_window, "RECENT_BYTES", recent_bytes):
+        with patch.object(verified_window, "RECENT_BYTES", recent_bytes):
             _read_all(run)
     run.disk.cold = False  # type: ignore[attr-defined]
     run.keep_house(NOW)
@@ -342,7 +343,7 @@ def cold_compaction(run: Session) -> None:
     run.checkpoint()
     run.log(1).config.max_compaction_lag_ms = 1000  # type: ignore[attr-defined]
     run.disk.cold = True  # type: ignore[attr-defined]
-    with patch.object(cleaning, "SYNC_BYTES", 1000):  # a long copy is synced on the way
+    with patch.object(segment_rewrite, "SYNC_BYTES", 1000):  # a long copy is synced on the way
         run.compact(NOW + 100_000)
     run.disk.cold = False  # type: ignore[attr-defined]
 

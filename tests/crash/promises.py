@@ -13,9 +13,9 @@ from typing import NamedTuple
 from tests.reading import stored_batches
 
 from duramen.model import TopicId, TopicPartition
-from duramen.storage.directory import LogDirectory
-from duramen.storage.log import Log
-from duramen.storage.producers import Duplicate
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.log.log import Log
+from duramen.storage.segment.producer_state import Duplicate
 from duramen.wire.batch import parse_header, records
 
 READ_BYTES = 1 << 20

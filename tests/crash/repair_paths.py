@@ -15,13 +15,13 @@ from tests.crash.states import State, final_states
 from tests.crash.tape import Tape, TapeDisk, Tree
 
 from duramen.errors import StorageError
-from duramen.storage import kinds
-from duramen.storage.directory import LogDirectory
-from duramen.storage.forgoing import finish, forgo_journal, read_forgone
-from duramen.storage.journal_format import HEADER_BLOCK
-from duramen.storage.journal_reader import read_journal
-from duramen.storage.journal_salvage import survey_journal
-from duramen.storage.losses import losses
+from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.journal import kinds
+from duramen.storage.journal.format import HEADER_BLOCK
+from duramen.storage.journal.reader import read_journal
+from duramen.storage.repair.journal_reset import finish, forgo_journal, read_forgone
+from duramen.storage.repair.journal_salvage import survey_journal
 from duramen.wire.batch import build_batch, parse_header
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.crash.promises import LogPromise
 
-from duramen.storage.log import Log
+from duramen.storage.log.log import Log
 from duramen.wire.batch import parse_header
 
 

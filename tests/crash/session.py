@@ -13,10 +13,10 @@ from tests.crash.tape import TapeDisk
 from duramen.errors import DuramenError, StorageError
 from duramen.model import TopicId, TopicPartition
 from duramen.ports import Disk
-from duramen.storage.cleaner import CleanerSettings
-from duramen.storage.directory import DirectorySettings, LogDirectory
-from duramen.storage.log import Log
-from duramen.storage.logconfig import PlainLogConfig
+from duramen.storage.compaction.cleaner import CleanerSettings
+from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
+from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.log import Log
 from duramen.wire.batch import build_batch, parse_header
 
 KIB = 1024

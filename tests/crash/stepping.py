@@ -23,7 +23,8 @@ from unittest.mock import patch
 from zlib import crc32
 
 from duramen.sim.disk import CrashDisk, Killed
-from duramen.storage import file_sync, syncing
+from duramen.storage.files import sync_history
+from duramen.storage.log import sync
 
 STRIDES = (1, 1, 1, 2, 3, 5, 8, 50)
 """By how many stops a job goes on in a turn."""
@@ -265,7 +266,7 @@ def stepped(random: Random) -> Iterator[Turns]:
     """The engine's locks are such that one thread at a time can have them; no thread is left behind."""
     turns = Turns(random)
     locks = partial(TurnLock, turns)
-    with patch.object(syncing, "Lock", locks), patch.object(file_sync, "Lock", locks):
+    with patch.object(sync, "Lock", locks), patch.object(sync_history, "Lock", locks):
         try:
             yield turns
         finally:

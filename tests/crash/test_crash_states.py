@@ -13,8 +13,8 @@ from tests.crash.states import crash_states
 from tests.crash.sweep import REPAIR, check_of, explore_task, record, tasks
 from tests.crash.tape import TapeDisk
 
-from duramen.storage.log import Log
-from duramen.storage.segment import Segment
+from duramen.storage.log.log import Log
+from duramen.storage.segment.segment import Segment
 
 ABOUT = 215
 """States of each write path in `make test`, 3,000 distinct ones and more; `make crash-states` opens all of them."""

@@ -21,14 +21,14 @@ from duramen.embedded import Record, open_log
 from duramen.embedded import log as embedded_log
 from duramen.embedded import world as embedded_world
 from duramen.errors import DuramenError, StorageError
-from duramen.storage.checkpoints import CHECKPOINT, CLEANER
-from duramen.storage.cleaner import CleanerSettings
-from duramen.storage.disk import RealDisk
-from duramen.storage.journal_format import PREFIX
-from duramen.storage.keeping import KeepProducers
-from duramen.storage.latest_writes import LARGEST_BYTES
-from duramen.storage.offset_map import SLOT_BYTES
-from duramen.storage.seal import read_growing
+from duramen.storage.checkpoint.kafka_files import CHECKPOINT, CLEANER
+from duramen.storage.compaction.cleaner import CleanerSettings
+from duramen.storage.compaction.key_map import SLOT_BYTES
+from duramen.storage.files.os_disk import RealDisk
+from duramen.storage.journal.format import PREFIX
+from duramen.storage.log.producer_retention import KeepProducers
+from duramen.storage.read.tail_cache import LARGEST_BYTES
+from duramen.storage.segment.seal import read_growing
 
 
 def test_a_start_removes_half_written_checkpoint_files() -> None:

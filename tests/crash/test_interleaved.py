@@ -16,9 +16,10 @@ from tests.crash.lives_sweep import Kind, Lives
 from tests.crash.stepping import DeadlockError, SteppedDisk, TurnLock, stepped
 
 from duramen.sim.disk import Killed, PowerCut
-from duramen.storage import no_room, syncing
-from duramen.storage.reserve import Reserve
-from duramen.storage.segment import PRODUCERS, SNAPSHOT
+from duramen.storage.files import disk_full
+from duramen.storage.files.ballast import Reserve
+from duramen.storage.log import sync
+from duramen.storage.segment.segment import PRODUCERS, SNAPSHOT
 
 LIVES = 12
 """In `make test`; `make crash-lives INTERLEAVED=1` has 4,000."""
@@ -64,7 +65,7 @@ def looking_before_removing() -> Iterator[None]:
         if not path.endswith((SNAPSHOT, PRODUCERS)) or disk.exists(path):
             remove(disk, path)
 
-    with patch.object(SteppedDisk, "remove", careful), patch.object(syncing, "suppress", lambda error: nullcontext()):
+    with patch.object(SteppedDisk, "remove", careful), patch.object(sync, "suppress", lambda error: nullcontext()):
         yield
 
 
@@ -87,7 +88,7 @@ def test_a_reserve_that_does_not_give_way_is_found() -> None:
 
 
 def test_a_full_volume_that_fences_is_found() -> None:
-    with patch.object(no_room, "told", lambda error: error):
+    with patch.object(disk_full, "told", lambda error: error):
         violations = (live(seed, FULL_VOLUMES).violation for seed in range(1, 40))
         assert "on a full disk" in next(filter(None, violations), "")
 

@@ -12,9 +12,9 @@ from tests.crash.lives_steps import STEPS, Steps
 from tests.crash.lives_sweep import Lives
 
 from duramen.sim.disk import CrashDisk, CrashFile
-from duramen.storage import retention
-from duramen.storage.log import Log
-from duramen.storage.recovery_plan import Plan, Point
+from duramen.storage.log import retention
+from duramen.storage.log.log import Log
+from duramen.storage.recovery.plan import Plan, Point
 
 LIVES = 140
 """In `make test`; `make crash-lives` has 4,000."""

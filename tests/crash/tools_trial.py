@@ -22,10 +22,10 @@ from duramen.cli import new_metadata
 from duramen.cli import repair as repair_command
 from duramen.errors import DuramenError
 from duramen.model import METADATA_TOPIC, topic_id_text
-from duramen.storage import kinds
-from duramen.storage.checkpoints import encode_partition_metadata
-from duramen.storage.journal_format import ENTRY_MAGIC, HEADER_BLOCK, decode_entry, decode_part_header
-from duramen.storage.losses import LOST
+from duramen.storage.checkpoint.kafka_files import encode_partition_metadata
+from duramen.storage.checkpoint.loss_record import LOST
+from duramen.storage.journal import kinds
+from duramen.storage.journal.format import ENTRY_MAGIC, HEADER_BLOCK, decode_entry, decode_part_header
 
 OTHER_ID = b"w" * 16
 

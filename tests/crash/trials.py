@@ -20,11 +20,11 @@ from tests.crash.states import State, crash_states, final_states
 from tests.crash.watched import Fault, WatchedDisk
 
 from duramen.errors import CorruptLogError, DuramenError, FencedDirectoryError, KafkaError
-from duramen.storage.journal_reader import JournalPart
-from duramen.storage.recovery import PartitionRecovery
-from duramen.storage.recovery_plan import Plan, Point, Write
-from duramen.storage.seal import CheckedFile, compute_seal
-from duramen.storage.segment import log_name
+from duramen.storage.journal.reader import JournalPart
+from duramen.storage.recovery.plan import Plan, Point, Write
+from duramen.storage.recovery.replay import PartitionRecovery
+from duramen.storage.segment.seal import CheckedFile, compute_seal
+from duramen.storage.segment.segment import log_name
 from duramen.wire.batch import build_batch, parse_header
 
 

@@ -17,7 +17,7 @@ import pytest
 from rawclient import FETCH, Raw
 
 from duramen.page_cache import PAGE_BYTES, count_call
-from duramen.storage.hot_window import RECENT_BYTES
+from duramen.storage.read.verified_window import RECENT_BYTES
 from duramen.wire.batch import batches, records
 from duramen.wire.messages import API
 from serving import Served, only_duramen

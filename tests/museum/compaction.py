@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.unit.storage.test_cleaner import HOUR, TOPIC_ID, Bench
 
-from duramen.storage import offset_map
-from duramen.storage.cleaning import Copy, Rules
+from duramen.storage.compaction import key_map
+from duramen.storage.compaction.segment_rewrite import Copy, Rules
 from duramen.wire.batch import BatchHeader
 from museum.exhibit import Replaced, exhibit, promise
 
@@ -29,7 +29,7 @@ def _short_digests(
     "a-last-value-that-compaction-dropped",
     source="https://github.com/AutoMQ/automq/pull/3055",
     guard="the map of last offsets tells keys apart by a digest of 16 bytes",
-    without=Replaced(offset_map, "digest_function", _short_digests),
+    without=Replaced(key_map, "digest_function", _short_digests),
 )
 def dropped_value() -> None:
     """Compaction that takes one key for another removes values that nothing has replaced."""

@@ -11,10 +11,12 @@ from tests.unit.partition.partition_world import Bench, plain
 from duramen.errors import CorruptLogError, DuramenError
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk
-from duramen.storage import directory_start, journal_reader, kinds, reads, recovery
-from duramen.storage.journal_format import ALIGNMENT, ENTRY_SIZE, MARK_SIZE, Entry, decode_entry
-from duramen.storage.journal_reader import PartScan
-from duramen.storage.reads import ColdRead, ReadPlan
+from duramen.storage.journal import kinds, reader
+from duramen.storage.journal.format import ALIGNMENT, ENTRY_SIZE, MARK_SIZE, Entry, decode_entry
+from duramen.storage.journal.reader import PartScan
+from duramen.storage.read import read_plan
+from duramen.storage.read.read_plan import ColdRead, ReadPlan
+from duramen.storage.recovery import replay, startup
 from duramen.wire.seal import Seal
 from museum.exhibit import Replaced, exhibit, promise
 from museum.power import VALUES, acknowledge, cut, reopened, stored
@@ -68,7 +70,7 @@ def _unchecked(original: Callable[..., None]) -> Callable[..., None]:
     source="https://github.com/nats-io/nats-server/issues/7549",
     guard="bytes from the disk are checked before they leave, against the seal or the batch's CRC",
     without=(
-        Replaced(reads, "check_crc", lambda original: lambda view, header: True),
+        Replaced(read_plan, "check_crc", lambda original: lambda view, header: True),
         Replaced(Seal, "check", _unchecked),
     ),
 )
@@ -99,7 +101,7 @@ def _as_if_it_were_the_end(original: Callable[..., ColdRead]) -> Callable[..., C
     "bookkeeper-no-such-entry",
     source="https://github.com/apache/bookkeeper/issues/2908",
     guard="unreadable bytes are an error of their own type and never an empty answer",
-    without=Replaced(reads, "extract", _as_if_it_were_the_end),
+    without=Replaced(read_plan, "extract", _as_if_it_were_the_end),
 )
 def no_such_entry() -> None:
     """A bookie told a recovering client "no such entry" for one it could not read; the ledger was closed before it."""
@@ -124,7 +126,7 @@ def _undamaged(original: Callable[..., Any]) -> Callable[..., Any]:
     "damage-taken-for-the-end-of-the-journal",
     source="https://github.com/cockroachdb/pebble/issues/864",
     guard="every group records how far the journal was durable before it: a gap below that is damage, not a torn tail",
-    without=Replaced(directory_start, "held_journal", _undamaged),
+    without=Replaced(startup, "held_journal", _undamaged),
 )
 def damage_as_end() -> None:
     """RocksDB and Pebble stopped replaying a log at a bad checksum and carried on without what lay behind it."""
@@ -247,7 +249,7 @@ class _AnyLap:
 
 
 _ANY_LAP = _AnyLap()
-_ENTRIES_OF_ANY_LAP = Replaced(journal_reader, "_scan_group", _ANY_LAP.entries)
+_ENTRIES_OF_ANY_LAP = Replaced(reader, "_scan_group", _ANY_LAP.entries)
 
 
 @exhibit(
@@ -255,7 +257,7 @@ _ENTRIES_OF_ANY_LAP = Replaced(journal_reader, "_scan_group", _ANY_LAP.entries)
     source="https://github.com/cockroachdb/pebble/pull/580",
     guard="each entry carries the lap of its recycled file and its number; a reader stops at a group or an entry of "
     "another lap or number",
-    without=(_ENTRIES_OF_ANY_LAP, Replaced(journal_reader, "decode_entry", _ANY_LAP.marks)),
+    without=(_ENTRIES_OF_ANY_LAP, Replaced(reader, "decode_entry", _ANY_LAP.marks)),
     also=(_ENTRIES_OF_ANY_LAP,),
 )
 def old_lap() -> None:
@@ -286,7 +288,7 @@ def _all_sound(original: Callable[..., Any]) -> Callable[..., Any]:
     "zeros-behind-a-crash",
     source="https://xfs.org/index.php/XFS_FAQ",
     guard="unsynced batches are accepted at a start only if they are intact",
-    without=Replaced(recovery, "scan", _all_sound),
+    without=Replaced(replay, "scan", _all_sound),
 )
 def zeros() -> None:
     """A file system may keep a file's new length and lose its bytes: programs found zeros where their records were."""

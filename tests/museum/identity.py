@@ -13,8 +13,8 @@ from duramen.machines.group.commands import CommittedOffset
 from duramen.machines.group.state import CONSUMER_PROTOCOL_TYPE, Group, GroupState
 from duramen.partition.partition import Appended
 from duramen.partition.positions import delete_records
-from duramen.storage.keeping import KeepProducers
-from duramen.storage.producers import ProducerStates
+from duramen.storage.log.producer_retention import KeepProducers
+from duramen.storage.segment.producer_state import ProducerStates
 from duramen.wire.batch import BatchHeader
 from museum.exhibit import Replaced, exhibit, promise
 from museum.power import cut, reopened

@@ -17,11 +17,11 @@ from duramen.partition.store import Store
 from duramen.server.handlers import delete_records
 from duramen.sim.disk import Call, CrashDisk, CrashFile
 from duramen.sim.guards import GUARDS, Guard
-from duramen.storage.directory import LogDirectory
-from duramen.storage.journal import Group
-from duramen.storage.journal_parts import PartMaker
-from duramen.storage.log import Log
-from duramen.storage.syncing import LogSync
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.journal.journal import Group
+from duramen.storage.journal.parts import PartMaker
+from duramen.storage.log.log import Log
+from duramen.storage.log.sync import LogSync
 from duramen.wire.batch import batches, records
 from duramen.wire.messages import API
 from museum.exhibit import Replaced, during, exhibit, promise

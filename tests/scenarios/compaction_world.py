@@ -16,10 +16,10 @@ from tests.scenarios.storage_workload import SeededEntropy, checkpoint, commit
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk, NodeDied
-from duramen.storage.cleaner import CleanerSettings, Cleaning
-from duramen.storage.directory import DirectorySettings, LogDirectory
-from duramen.storage.log import Log
-from duramen.storage.logconfig import PlainLogConfig
+from duramen.storage.compaction.cleaner import CleanerSettings, Cleaning
+from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
+from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.log import Log
 from duramen.wire.batch import (
     ABORT,
     COMMIT,

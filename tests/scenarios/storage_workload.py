@@ -6,10 +6,10 @@ from random import Random
 
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk
-from duramen.storage.checkpoints import encode_checkpoint, read_checkpoint, replace_file
-from duramen.storage.directory import DirectorySettings, LogDirectory
-from duramen.storage.log import Log
-from duramen.storage.logconfig import PlainLogConfig
+from duramen.storage.checkpoint.kafka_files import encode_checkpoint, read_checkpoint, replace_file
+from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
+from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.log import Log
 from duramen.wire.batch import build_batch, parse_header, records
 from reading import stored_batches
 

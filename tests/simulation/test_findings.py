@@ -22,11 +22,11 @@ from duramen.sim.network import SimNetwork, SimPort
 from duramen.sim.node import WALL_START_MS, Node
 from duramen.sim.simulation import HOST, PORT, configuration
 from duramen.sim.workload import new_topic
-from duramen.storage.directory import DirectorySettings, LogDirectory
-from duramen.storage.journal_format import ENTRY_SIZE
-from duramen.storage.journal_reader import read_journal
-from duramen.storage.log import Log
-from duramen.storage.logconfig import PlainLogConfig
+from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
+from duramen.storage.journal.format import ENTRY_SIZE
+from duramen.storage.journal.reader import read_journal
+from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.log import Log
 from duramen.wire.batch import build_batch, parse_header
 
 TP = TopicPartition("t", 0)

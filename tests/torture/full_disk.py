@@ -21,7 +21,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from duramen.storage.reserve import RESERVE
+from duramen.storage.files.ballast import RESERVE
 from serving import Served
 from torture.ledger import number_of, value_of, verdict
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from duramen.ports import Buffer
-from duramen.storage.disk import RealDisk, RealFile
+from duramen.storage.files.os_disk import RealDisk, RealFile
 
 _DATA, _NAMES, _BEGIN = 1, 2, 3
 _ENTRY = struct.Struct(">IdBQ")  # length of what follows the length field, seconds (monotonic), kind, identity

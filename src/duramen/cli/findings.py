@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError
-from duramen.storage.scrub_progress import Progress
+from duramen.storage.checkpoint.scrub_progress import Progress
 
 
 class Finding(NamedTuple):

@@ -15,7 +15,7 @@ from duramen.cli.unusable import unusable
 from duramen.errors import StorageError
 from duramen.model import NO_TOPIC_ID, TopicPartition
 from duramen.ports import DirectoryLock, Disk
-from duramen.storage.checkpoints import (
+from duramen.storage.checkpoint.kafka_files import (
     CHECKPOINT,
     CLEAN_SHUTDOWN,
     CLEANED,
@@ -35,30 +35,19 @@ from duramen.storage.checkpoints import (
     read_offsets,
     read_topic_id,
 )
-from duramen.storage.directory_start import refuse_earlier_stop
-from duramen.storage.disk_view import Gaps, as_readable, seen_as
-from duramen.storage.foretelling import Foretold
-from duramen.storage.journal_reader import JournalContents
-from duramen.storage.losses import LOSSES, LOST, gap_behind, unreadable_losses
-from duramen.storage.producer_files import decode_kafka, decode_ours
-from duramen.storage.scrub_progress import read_progress
-from duramen.storage.segment import (
-    PRODUCERS,
-    SNAPSHOT,
-    parse_base,
-    parse_name,
-)
-from duramen.storage.snapshot_files import damaged_snapshots
-from duramen.storage.swapping import STRAY, strays
-from duramen.storage.unfinished_swaps import DAMAGED, UnfinishedSwap, as_placed
-from duramen.storage.unreadable import UNREADABLE, merged
-from duramen.storage.vouching import (
-    MISSING,
-    compare_identity,
-    held_journal,
-    is_outdated,
-    to_restore,
-)
+from duramen.storage.checkpoint.loss_record import LOSSES, LOST, gap_behind, unreadable_losses
+from duramen.storage.checkpoint.manifest import MISSING, compare_identity, held_journal, is_outdated, to_restore
+from duramen.storage.checkpoint.metadata_snapshot import damaged_snapshots
+from duramen.storage.checkpoint.scrub_progress import read_progress
+from duramen.storage.files.bad_sectors import UNREADABLE, merged
+from duramen.storage.journal.reader import JournalContents
+from duramen.storage.recovery.startup import refuse_earlier_stop
+from duramen.storage.repair.foretelling import Foretold
+from duramen.storage.repair.interrupted_replacement import DAMAGED, UnfinishedSwap, as_placed
+from duramen.storage.repair.overlay_disk import Gaps, as_readable, seen_as
+from duramen.storage.segment.producer_snapshot import decode_kafka, decode_ours
+from duramen.storage.segment.replacement import STRAY, strays
+from duramen.storage.segment.segment import PRODUCERS, SNAPSHOT, parse_base, parse_name
 
 _UNKNOWN = KnownLog()
 

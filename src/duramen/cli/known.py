@@ -10,7 +10,8 @@ from typing import NamedTuple
 from duramen.errors import StorageError
 from duramen.model import METADATA_TOPIC, TopicId, TopicPartition
 from duramen.ports import Disk
-from duramen.storage.checkpoints import (
+from duramen.storage.checkpoint.expected_segments import NOTHING_WANTED, Wanted, reach
+from duramen.storage.checkpoint.kafka_files import (
     CLEAN_SHUTDOWN,
     LOG_START,
     RECOVERY_POINT,
@@ -20,21 +21,8 @@ from duramen.storage.checkpoints import (
     read_checkpoint,
     read_offsets,
 )
-from duramen.storage.directory_start import refuse_earlier_stop, refuse_half_done
-from duramen.storage.disk_view import seen_as
-from duramen.storage.foretelling import Foretold, Names, foretell, key_of_directory, names_of, synced_ends
-from duramen.storage.forgoing import identity
-from duramen.storage.journal_reader import JournalContents
-from duramen.storage.losses import is_listed
-from duramen.storage.recovery_plan import LogKey
-from duramen.storage.scan import NO_END, NO_LIMIT, Limit
-from duramen.storage.segment import parse_base
-from duramen.storage.segment_lists import NOTHING_WANTED, Wanted, reach
-from duramen.storage.snapshot_files import damaged_snapshots, parse_snapshot_name
-from duramen.storage.swapping import strays
-from duramen.storage.topic_ids import refused_homes
-from duramen.storage.unfinished_swaps import UnfinishedSwap, as_settled
-from duramen.storage.vouching import (
+from duramen.storage.checkpoint.loss_record import is_listed
+from duramen.storage.checkpoint.manifest import (
     checkpoint_of_stop,
     held_journal,
     is_outdated,
@@ -43,6 +31,18 @@ from duramen.storage.vouching import (
     listed_segments,
     missing_segments,
 )
+from duramen.storage.checkpoint.metadata_snapshot import damaged_snapshots, parse_snapshot_name
+from duramen.storage.checkpoint.partition_ids import refused_homes
+from duramen.storage.journal.reader import JournalContents
+from duramen.storage.recovery.plan import LogKey
+from duramen.storage.recovery.startup import refuse_earlier_stop, refuse_half_done
+from duramen.storage.repair.foretelling import Foretold, Names, foretell, key_of_directory, names_of, synced_ends
+from duramen.storage.repair.interrupted_replacement import UnfinishedSwap, as_settled
+from duramen.storage.repair.journal_reset import identity
+from duramen.storage.repair.overlay_disk import seen_as
+from duramen.storage.segment.replacement import strays
+from duramen.storage.segment.scan import NO_END, NO_LIMIT, Limit
+from duramen.storage.segment.segment import parse_base
 
 NO_SNAPSHOT = "no snapshot beside the log holds what came before it"
 

@@ -20,15 +20,15 @@ from duramen.cli.repair import command as repair
 from duramen.cli.segment_check import DECODED_BYTES_MAX, only_zeros
 from duramen.errors import DuramenError
 from duramen.ports import Disk, File
-from duramen.storage.checkpoints import META_PROPERTIES
-from duramen.storage.disk import RealDisk
-from duramen.storage.disk_view import as_readable
-from duramen.storage.losses import gap_behind
-from duramen.storage.salvage import next_batch
-from duramen.storage.scan import scan
-from duramen.storage.scrub_progress import NO_KEY
-from duramen.storage.segment import LOG, log_name, parse_base
-from duramen.storage.vouching import SEALS
+from duramen.storage.checkpoint.kafka_files import META_PROPERTIES
+from duramen.storage.checkpoint.loss_record import gap_behind
+from duramen.storage.checkpoint.manifest import SEALS
+from duramen.storage.checkpoint.scrub_progress import NO_KEY
+from duramen.storage.files.os_disk import RealDisk
+from duramen.storage.repair.overlay_disk import as_readable
+from duramen.storage.repair.salvage import next_batch
+from duramen.storage.segment.scan import scan
+from duramen.storage.segment.segment import LOG, log_name, parse_base
 from duramen.wire.batch import BatchHeader, read_marker, records
 
 EPILOG = """\b

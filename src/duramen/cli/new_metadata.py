@@ -17,7 +17,7 @@ from duramen.cli.topic import confirm
 from duramen.errors import StorageError
 from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, topic_id_text
 from duramen.ports import Disk, Entropy
-from duramen.storage.checkpoints import (
+from duramen.storage.checkpoint.kafka_files import (
     LARGEST_EPOCH,
     LEADER_EPOCHS,
     LOCK,
@@ -29,10 +29,10 @@ from duramen.storage.checkpoints import (
     partition_names,
     replace_file,
 )
-from duramen.storage.forgoing import settle
-from duramen.storage.losses import BEGUN_ANEW, LOST, write_down
-from duramen.storage.repairing import DROPPED
-from duramen.storage.segment import log_name
+from duramen.storage.checkpoint.loss_record import BEGUN_ANEW, LOST, write_down
+from duramen.storage.repair.journal_reset import settle
+from duramen.storage.repair.rewrite_partition import DROPPED
+from duramen.storage.segment.segment import log_name
 
 METADATA_LOG = str(TopicPartition(METADATA_TOPIC, 0))
 

@@ -21,7 +21,7 @@ from duramen.cli.unusable import unusable
 from duramen.errors import CorruptLogError, DuramenError, StorageError
 from duramen.model import TopicId, TopicPartition, topic_id_text
 from duramen.ports import Disk
-from duramen.storage.checkpoints import (
+from duramen.storage.checkpoint.kafka_files import (
     CLEAN_SHUTDOWN,
     LEADER_EPOCHS,
     LOCK,
@@ -35,10 +35,14 @@ from duramen.storage.checkpoints import (
     partition_names,
     replace_file,
 )
-from duramen.storage.disk import RealDisk
-from duramen.storage.disk_view import as_readable, seen_as
-from duramen.storage.foretelling import Foretold
-from duramen.storage.forgoing import (
+from duramen.storage.checkpoint.loss_record import LOST, lacks_losses, losses_path, restore_losses
+from duramen.storage.checkpoint.manifest import held_journal
+from duramen.storage.checkpoint.metadata_snapshot import damaged_snapshots
+from duramen.storage.files.os_disk import RealDisk
+from duramen.storage.repair.foretelling import Foretold
+from duramen.storage.repair.inspect_partition import survey
+from duramen.storage.repair.interrupted_replacement import DAMAGED, UnfinishedSwap, as_placed, damaged_swaps
+from duramen.storage.repair.journal_reset import (
     Forgone,
     finish,
     forgo_journal,
@@ -48,16 +52,12 @@ from duramen.storage.forgoing import (
     settle,
     write_points,
 )
-from duramen.storage.journal_salvage import JournalLoss, survey_journal
-from duramen.storage.losses import LOST, lacks_losses, losses_path, restore_losses
-from duramen.storage.putting_aside import free_path, move_aside, side_path
-from duramen.storage.repairing import DROPPED, MOVED, PLACED, RESTORED, Action, Repair, SegmentRepair
-from duramen.storage.segment import SUFFIXES, file_name, log_name, parse_base
-from duramen.storage.snapshot_files import damaged_snapshots
-from duramen.storage.surveying import survey
-from duramen.storage.swapping import STRAY, strays
-from duramen.storage.unfinished_swaps import DAMAGED, UnfinishedSwap, as_placed, damaged_swaps
-from duramen.storage.vouching import held_journal
+from duramen.storage.repair.journal_salvage import JournalLoss, survey_journal
+from duramen.storage.repair.overlay_disk import as_readable, seen_as
+from duramen.storage.repair.quarantine import free_path, move_aside, side_path
+from duramen.storage.repair.rewrite_partition import DROPPED, MOVED, PLACED, RESTORED, Action, Repair, SegmentRepair
+from duramen.storage.segment.replacement import STRAY, strays
+from duramen.storage.segment.segment import SUFFIXES, file_name, log_name, parse_base
 
 DEFAULT_DIRECTORY = "./duramen-data"
 

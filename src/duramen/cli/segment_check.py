@@ -8,22 +8,13 @@ from collections.abc import Callable
 from duramen.cli.findings import Finding, SegmentReport, damage_told
 from duramen.errors import CorruptLogError, DuramenError, StorageError
 from duramen.ports import Disk, File
-from duramen.storage.checkpoints import (
-    read_file,
-)
-from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
-from duramen.storage.losses import is_left
-from duramen.storage.salvage import next_batch
-from duramen.storage.scan import NO_END, NO_LIMIT, scan
-from duramen.storage.seal import SEALING, read_growing, read_sides
-from duramen.storage.segment import (
-    INDEX,
-    SEAL,
-    TIME_INDEX,
-    TXN_INDEX,
-    file_name,
-    log_name,
-)
+from duramen.storage.checkpoint.kafka_files import read_file
+from duramen.storage.checkpoint.loss_record import is_left
+from duramen.storage.repair.salvage import next_batch
+from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
+from duramen.storage.segment.scan import NO_END, NO_LIMIT, scan
+from duramen.storage.segment.seal import SEALING, read_growing, read_sides
+from duramen.storage.segment.segment import INDEX, SEAL, TIME_INDEX, TXN_INDEX, file_name, log_name
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header, records
 from duramen.wire.seal import BLOCK_BYTES, Seal, decode_seal
 

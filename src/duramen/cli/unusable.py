@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from duramen.ports import Disk
-from duramen.storage.checkpoints import (
+from duramen.storage.checkpoint.kafka_files import (
     CHECKPOINT,
     CLEAN_SHUTDOWN,
     CLEANED,
@@ -26,10 +26,10 @@ from duramen.storage.checkpoints import (
     parse_partition_name,
     read_checkpoint,
 )
-from duramen.storage.segment import LOG, PRODUCERS, SNAPSHOT, SUFFIXES, parse_name
-from duramen.storage.snapshot_files import parse_snapshot_name
-from duramen.storage.unreadable import UNREADABLE
-from duramen.storage.vouching import VOUCHED, kafka_was_here
+from duramen.storage.checkpoint.manifest import VOUCHED, kafka_was_here
+from duramen.storage.checkpoint.metadata_snapshot import parse_snapshot_name
+from duramen.storage.files.bad_sectors import UNREADABLE
+from duramen.storage.segment.segment import LOG, PRODUCERS, SNAPSHOT, SUFFIXES, parse_name
 
 MISPLACED = "it is a directory where a file belongs"
 

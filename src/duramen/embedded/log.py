@@ -49,11 +49,11 @@ from duramen.partition.positions import delete_records, lookup
 from duramen.partition.settings import cleaner_settings, directory_settings
 from duramen.partition.store import Store
 from duramen.ports import Buffer, FileSpan, Part
-from duramen.storage.checkpoints import META_PROPERTIES, decode_meta, read_file
-from duramen.storage.directory import LogDirectory
-from duramen.storage.disk import RealDisk
-from duramen.storage.reads import Pending
-from duramen.storage.times import TimeLookup, look_through
+from duramen.storage.checkpoint.kafka_files import META_PROPERTIES, decode_meta, read_file
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.files.os_disk import RealDisk
+from duramen.storage.read.read_plan import Pending
+from duramen.storage.read.timestamp_lookup import TimeLookup, look_through
 from duramen.wire.batch import batches, records
 
 READ_CHUNK_BYTES = 1024 * 1024

@@ -34,8 +34,8 @@ from duramen.partition.snapshots import Report, Snapshots
 from duramen.partition.store import Store
 from duramen.partition.unmade import Unmade
 from duramen.ports import World
-from duramen.storage.log import Log
-from duramen.storage.recovery_plan import LogKey
+from duramen.storage.log.log import Log
+from duramen.storage.recovery.plan import LogKey
 from duramen.wire.batch import build_batch
 from duramen.wire.records import control
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from duramen.config import TopicConfig
 from duramen.errors import DuramenError, StorageError
 from duramen.model import TopicId, TopicPartition
-from duramen.storage.creation import NewLog
-from duramen.storage.no_room import NoRoomError
-from duramen.storage.recovery_plan import LogKey
+from duramen.storage.files.disk_full import NoRoomError
+from duramen.storage.log.create import NewLog
+from duramen.storage.recovery.plan import LogKey
 
 if TYPE_CHECKING:
     from duramen.partition.store import Store
-    from duramen.storage.directory import LogDirectory
+    from duramen.storage.directory.log_directory import LogDirectory
 
 Wanted = tuple[TopicPartition, TopicId, TopicConfig]
 """A partition to be made."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from duramen.errors import DuramenError, KafkaError
 from duramen.ports import Clock
-from duramen.storage.directory import LogDirectory
-from duramen.storage.log import Log
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.log.log import Log
 
 if TYPE_CHECKING:
     from duramen.partition.store import Store

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.partition.room import RETRY_SECONDS
 from duramen.ports import Clock
-from duramen.storage.directory import LogDirectory
-from duramen.storage.journal import Group
-from duramen.storage.no_room import NoRoomError
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.files.disk_full import NoRoomError
+from duramen.storage.journal.journal import Group
 
 if TYPE_CHECKING:
     from duramen.partition.store import Store

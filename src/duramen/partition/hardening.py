@@ -9,8 +9,8 @@ from duramen.config import TopicConfig
 from duramen.errors import DuramenError
 from duramen.partition.partition import Partition
 from duramen.ports import Clock
-from duramen.storage.directory import LogDirectory
-from duramen.storage.no_room import NoRoomError
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.files.disk_full import NoRoomError
 
 if TYPE_CHECKING:
     from duramen.partition.store import Store

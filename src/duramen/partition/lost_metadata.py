@@ -30,10 +30,10 @@ from duramen.model import (
 from duramen.partition.offline import Absence
 from duramen.partition.replay import ReadableLog, Replay
 from duramen.ports import Disk
-from duramen.storage.checkpoints import LARGEST_EPOCH, latest_epoch
-from duramen.storage.forgoing import JOURNAL
-from duramen.storage.losses import BEGUN_ANEW, LOSSES, LOST, is_listed, losses, whose_loss, write_down
-from duramen.storage.repairing import DROPPED
+from duramen.storage.checkpoint.kafka_files import LARGEST_EPOCH, latest_epoch
+from duramen.storage.checkpoint.loss_record import BEGUN_ANEW, LOSSES, LOST, is_listed, losses, whose_loss, write_down
+from duramen.storage.repair.journal_reset import JOURNAL
+from duramen.storage.repair.rewrite_partition import DROPPED
 
 if TYPE_CHECKING:
     from duramen.partition.host import Host

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from duramen.config import BrokerConfig
 from duramen.errors import StorageError
 from duramen.ports import Clock, Timer
-from duramen.storage.directory import LogDirectory
-from duramen.storage.journal_ring import Growth
-from duramen.storage.no_room import NoRoomError
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.files.disk_full import NoRoomError
+from duramen.storage.journal.ring import Growth
 
 if TYPE_CHECKING:
     from duramen.partition.store import Store

@@ -33,8 +33,8 @@ from duramen.partition.rewriting import (
     rewrite,
 )
 from duramen.ports import Part, Submit
-from duramen.storage.log import COPIED_BYTES, Log
-from duramen.storage.reads import Pending
+from duramen.storage.log.log import COPIED_BYTES, Log
+from duramen.storage.read.read_plan import Pending
 from duramen.wire.batch import TRANSACTIONAL, BatchHeader, check_produced, parse_header, place, stamp_append_time
 
 READ_UNCOMMITTED = 0

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.partition.host import Host, OnReply
 from duramen.ports import Clock
-from duramen.storage.directory import LogDirectory
-from duramen.storage.no_room import NoRoomError, to_keep
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.files.disk_full import NoRoomError, to_keep
 
 if TYPE_CHECKING:
     from duramen.partition.store import Store

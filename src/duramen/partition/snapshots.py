@@ -21,9 +21,15 @@ from duramen.machines.metadata.snapshot import Restoration, content
 from duramen.partition.partition import Partition
 from duramen.partition.store import Store
 from duramen.ports import Timer, World
-from duramen.storage.damage import unreadable
-from duramen.storage.retention import Removal, RemoveFiles
-from duramen.storage.snapshot_files import SnapshotId, WriteSnapshot, find_snapshots, last_timestamp, read_snapshot
+from duramen.storage.checkpoint.metadata_snapshot import (
+    SnapshotId,
+    WriteSnapshot,
+    find_snapshots,
+    last_timestamp,
+    read_snapshot,
+)
+from duramen.storage.log.retention import Removal, RemoveFiles
+from duramen.storage.segment.corruption import unreadable
 from duramen.wire.batch import build_batch
 from duramen.wire.records.control import (
     ControlType,

@@ -17,7 +17,7 @@ from duramen.machines.sink.state import PRODUCER_EPOCH
 from duramen.partition.partition import Appended, Partition, append_staged
 from duramen.partition.rewriting import needs_rewriting, rewrite
 from duramen.ports import FileSpan
-from duramen.storage.reads import Pending
+from duramen.storage.read.read_plan import Pending
 from duramen.wire import batch as batches
 from duramen.wire.batch import MAX_SEQUENCE, TRANSACTIONAL, BatchHeader
 

@@ -27,12 +27,12 @@ from duramen.partition.refusals import Refusals, Unserved
 from duramen.partition.room import Room
 from duramen.partition.synced import Synced, WhenSynced
 from duramen.ports import World
-from duramen.storage.damage import damage_of
-from duramen.storage.directory import DirectorySettings, LogDirectory
-from duramen.storage.journal import Group
-from duramen.storage.log import Log
-from duramen.storage.no_room import NoRoomError, is_no_room
-from duramen.storage.reserve import spend
+from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
+from duramen.storage.files.ballast import spend
+from duramen.storage.files.disk_full import NoRoomError, is_no_room
+from duramen.storage.journal.journal import Group
+from duramen.storage.log.log import Log
+from duramen.storage.segment.corruption import damage_of
 
 
 @dataclass(slots=True)

@@ -15,8 +15,8 @@ from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.metadata.commands import DeleteTopics, Result, TopicCreated, TopicRef
 from duramen.model import SINK_TOPICS, TopicId, TopicPartition
 from duramen.ports import Clock
-from duramen.storage.no_room import NoRoomError
-from duramen.storage.recovery_plan import LogKey
+from duramen.storage.files.disk_full import NoRoomError
+from duramen.storage.recovery.plan import LogKey
 
 if TYPE_CHECKING:
     from duramen.partition.catalog import Catalog

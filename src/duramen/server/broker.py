@@ -36,12 +36,12 @@ from duramen.server.producer_ids import ProducerIdSource
 from duramen.server.relocation import RelocationRules
 from duramen.server.segment_access import SegmentAccess
 from duramen.server.sinks import Sinks
-from duramen.storage.damage import Damage, remedy_of, way_out
-from duramen.storage.directory import LogDirectory
-from duramen.storage.log import Log
-from duramen.storage.losses import losses
-from duramen.storage.no_room import NoRoomError
-from duramen.storage.vouching import known_cluster
+from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.checkpoint.manifest import known_cluster
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.files.disk_full import NoRoomError
+from duramen.storage.log.log import Log
+from duramen.storage.segment.corruption import Damage, remedy_of, way_out
 
 if TYPE_CHECKING:
     from duramen.server.handlers.fetch import FetchCall

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from duramen.ports import Timer, World
 from duramen.server.agenda import after_others
 from duramen.server.unread import UnreadReplies
-from duramen.storage.hot_window import Recall
+from duramen.storage.read.verified_window import Recall
 
 if TYPE_CHECKING:
     from duramen.server.network import Connection

@@ -20,7 +20,7 @@ from duramen.server.broker import Broker
 from duramen.server.eventlog import EventLog
 from duramen.server.pulse import Pulse
 from duramen.server.world import real_world
-from duramen.storage.opening import IN_THE_WAY
+from duramen.storage.recovery.open_partition import IN_THE_WAY
 from duramen.version import VERSION
 
 GC_THRESHOLDS = (50_000, 5, 80)

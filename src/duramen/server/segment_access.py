@@ -8,8 +8,8 @@ from functools import partial
 
 from duramen.config import BrokerConfig
 from duramen.ports import Timer, World
-from duramen.storage.leases import NEVER, Lease
-from duramen.storage.log import Log
+from duramen.storage.log.leases import NEVER, Lease
+from duramen.storage.log.log import Log
 
 MOST_LEASES = 10_000
 """Requests that may hold a lease at a time; a reader beyond them goes without."""

@@ -9,9 +9,9 @@ from random import Random
 from typing import Any
 
 from duramen.sim.plan import Plan
-from duramen.storage import scrubbing
-from duramen.storage.directory import DirectorySettings
-from duramen.storage.journal_ring import JournalLimits
+from duramen.storage.directory import scrubber
+from duramen.storage.directory.log_directory import DirectorySettings
+from duramen.storage.journal.ring import JournalLimits
 
 SHARES = {"scrubber": 0.5, "snapshots": 0.5, "checkpoints": 0.4}
 """Share of the worlds in which each is often at work."""
@@ -69,9 +69,9 @@ def few_entries(seed: int, plan: Plan) -> Iterator[None]:
 @contextlib.contextmanager
 def scrubbing_soon() -> Iterator[None]:
     """Let the scrubber begin early in this block, and write down after every job how far it is."""
-    before = scrubbing.FIRST_SCRUB_DELAY_MS, scrubbing.PROGRESS_INTERVAL_MS
-    scrubbing.FIRST_SCRUB_DELAY_MS, scrubbing.PROGRESS_INTERVAL_MS = FIRST_SCRUB_DELAY_MS, 0
+    before = scrubber.FIRST_SCRUB_DELAY_MS, scrubber.PROGRESS_INTERVAL_MS
+    scrubber.FIRST_SCRUB_DELAY_MS, scrubber.PROGRESS_INTERVAL_MS = FIRST_SCRUB_DELAY_MS, 0
     try:
         yield
     finally:
-        scrubbing.FIRST_SCRUB_DELAY_MS, scrubbing.PROGRESS_INTERVAL_MS = before
+        scrubber.FIRST_SCRUB_DELAY_MS, scrubber.PROGRESS_INTERVAL_MS = before

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from duramen.sim.loop import Loop, Process
-from duramen.storage.together import one_by_one
+from duramen.storage.files.parallel import one_by_one
 
 Work = Callable[[], Any]
 Done = Callable[[Any, BaseException | None], None]

@@ -27,16 +27,19 @@ from duramen.sim.guard import Guard
 from duramen.sim.guards_of_logs import KilledTail, LastOfKey, TombstoneAge, UnstampedAge
 from duramen.sim.network import SimNetwork
 from duramen.sim.plan import Plan
-from duramen.storage import housekeeping, kinds, reads, segment_loading
-from duramen.storage.directory import LogDirectory
-from duramen.storage.journal import Journal
-from duramen.storage.journal_reader import JournalEntry
-from duramen.storage.log import Log
-from duramen.storage.opening import Opening
-from duramen.storage.producers import Duplicate, ProducerStates
-from duramen.storage.recovery import PartitionRecovery
-from duramen.storage.recovery_plan import Plan as RecoveryPlan
-from duramen.storage.retention import RemoveFiles
+from duramen.storage.directory import housekeeping
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.journal import kinds
+from duramen.storage.journal.journal import Journal
+from duramen.storage.journal.reader import JournalEntry
+from duramen.storage.log import open_segment
+from duramen.storage.log.log import Log
+from duramen.storage.log.retention import RemoveFiles
+from duramen.storage.read import read_plan
+from duramen.storage.recovery.open_partition import Opening
+from duramen.storage.recovery.plan import Plan as RecoveryPlan
+from duramen.storage.recovery.replay import PartitionRecovery
+from duramen.storage.segment.producer_state import Duplicate, ProducerStates
 from duramen.wire import batch as wire_batch
 from duramen.wire.batch import BatchHeader
 from duramen.wire.messages.commit_staged import CommitStagedResponse
@@ -85,7 +88,7 @@ class JournalReplay(Guard):
 
     def parts(self) -> list[tuple[Any, str, Any]]:
         """Nor is a log left offline that ends before its rolls say it does, or has a gap: that would notice."""
-        unnoticed = (Opening, "_is_whole"), (segment_loading, "gap_behind")
+        unnoticed = (Opening, "_is_whole"), (open_segment, "gap_behind")
         return [*super().parts(), *((owner, name, lambda *arguments: None) for owner, name in unnoticed)]
 
 
@@ -315,7 +318,7 @@ class GroupOffsets(Guard):
 class ReadChecks(Guard):
     """Bytes that were not in memory are served unchecked."""
 
-    owner = reads
+    owner = read_plan
     method = "check_crc"
     caught_by = "Immutability"
     plan = Plan(faults=("flipped bit",), partitions=1, members=0, page_cache=False, churn=False)

@@ -10,11 +10,12 @@ from typing import Any
 
 from duramen.sim.guard import Guard
 from duramen.sim.plan import Plan
-from duramen.storage import recovery, retention
-from duramen.storage.cleaning import Rules
-from duramen.storage.log import Log
-from duramen.storage.offset_map import OffsetMap
-from duramen.storage.segment import Segment
+from duramen.storage.compaction.key_map import OffsetMap
+from duramen.storage.compaction.segment_rewrite import Rules
+from duramen.storage.log import retention
+from duramen.storage.log.log import Log
+from duramen.storage.recovery import replay
+from duramen.storage.segment.segment import Segment
 
 
 class LastOfKey(Guard):
@@ -68,7 +69,7 @@ class UnstampedAge(Guard):
 class KilledTail(Guard):
     """A start behind a kill leaves out the last unsynced batch in each segment of a page-cache log."""
 
-    owner = recovery
+    owner = replay
     method = "scan"
     caught_by = "AcknowledgedNeverLost"
     also = ("NothingReadVanishes", "OffsetStability")  # whoever looks first

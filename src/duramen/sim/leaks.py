@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from duramen.server.broker import Broker
 from duramen.sim.disk import CrashDisk
 from duramen.sim.invariants import InvariantViolated
-from duramen.storage.journal_format import parse_part_name
-from duramen.storage.segment import INDEX, LOG, SEAL, TIME_INDEX, TXN_INDEX, file_name, parse_name
+from duramen.storage.journal.format import parse_part_name
+from duramen.storage.segment.segment import INDEX, LOG, SEAL, TIME_INDEX, TXN_INDEX, file_name, parse_name
 
 DELETED = ".deleted"
 PASSING = (".tmp", ".new", DELETED, ".cleaned", ".swap", ".tail", "-delete")

@@ -13,8 +13,8 @@ from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk, NodeDied
 from duramen.sim.entropy import SimEntropy
 from duramen.sim.invariants import InvariantViolated
-from duramen.storage.directory import DirectorySettings, LogDirectory
-from duramen.storage.segment import LOG, file_name
+from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
+from duramen.storage.segment.segment import LOG, file_name
 
 
 class Recovered(NamedTuple):

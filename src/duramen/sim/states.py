@@ -17,20 +17,20 @@ from duramen.partition.partition import Partition
 from duramen.partition.snapshots import Snapshots
 from duramen.partition.store import Store
 from duramen.server.relocation import Relocation
-from duramen.storage.cleaner import Cleaner, Cleaning
-from duramen.storage.directory import LogDirectory
-from duramen.storage.hot_window import Recall
-from duramen.storage.housekeeping import Housekeeping
-from duramen.storage.journal import Journal
-from duramen.storage.journal_ring import Growth, PartRing
-from duramen.storage.log import Log
-from duramen.storage.reads import Pending
-from duramen.storage.recovery import PartitionRecovery
-from duramen.storage.scrub_progress import NO_KEY
-from duramen.storage.scrubbing import Scrubber, ScrubJob
-from duramen.storage.seal import SealJob
-from duramen.storage.snapshot_files import PART_SUFFIX, WriteSnapshot
-from duramen.storage.swapping import CLEANED, SWAP
+from duramen.storage.checkpoint.metadata_snapshot import PART_SUFFIX, WriteSnapshot
+from duramen.storage.checkpoint.scrub_progress import NO_KEY
+from duramen.storage.compaction.cleaner import Cleaner, Cleaning
+from duramen.storage.directory.housekeeping import Housekeeping
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.directory.scrubber import Scrubber, ScrubJob
+from duramen.storage.journal.journal import Journal
+from duramen.storage.journal.ring import Growth, PartRing
+from duramen.storage.log.log import Log
+from duramen.storage.read.read_plan import Pending
+from duramen.storage.read.verified_window import Recall
+from duramen.storage.recovery.replay import PartitionRecovery
+from duramen.storage.segment.replacement import CLEANED, SWAP
+from duramen.storage.segment.seal import SealJob
 
 Hit = Callable[[str], None]
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from duramen.errors import DuramenError, KafkaError
 from duramen.sim.disk import Call, CrashDisk, ShortWrite
 from duramen.sim.names import Directory
-from duramen.storage.journal_format import ENTRY_SIZE, parse_part_name
-from duramen.storage.journal_reader import read_journal
+from duramen.storage.journal.format import ENTRY_SIZE, parse_part_name
+from duramen.storage.journal.reader import read_journal
 from duramen.wire.batch import batches
 
 OPERATIONS = (

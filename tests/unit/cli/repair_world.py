@@ -13,9 +13,9 @@ from duramen.cli.inspection import verify_directory
 from duramen.cli.repair import apply, survey_directory
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk, NodeDied
-from duramen.storage.directory import LogDirectory
-from duramen.storage.log import Log
-from duramen.storage.repairing import DROPPED, Action
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.log.log import Log
+from duramen.storage.repair.rewrite_partition import DROPPED, Action
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 

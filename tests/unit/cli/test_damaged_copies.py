@@ -18,8 +18,8 @@ from duramen.cli.inspection import verify_directory
 from duramen.cli.repair import DirectoryRepair, apply, survey_directory
 from duramen.errors import StorageError
 from duramen.sim.disk import CrashDisk
-from duramen.storage.forgoing import settle
-from duramen.storage.repairing import DROPPED
+from duramen.storage.repair.journal_reset import settle
+from duramen.storage.repair.rewrite_partition import DROPPED
 
 SEEDS = 15
 _KEPT = (".lock", ".kafka_cleanshutdown", "meta.properties", "duramen-reserve")

@@ -8,8 +8,8 @@ from storage_workload import checkpoint, commit, forget_lists, housekeep, read_a
 
 from duramen.cli.repair import apply, survey_directory
 from duramen.sim.disk import CrashDisk
-from duramen.storage.losses import losses
-from duramen.storage.repairing import DROPPED
+from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.repair.rewrite_partition import DROPPED
 
 OTHER_TOPIC = bytes(range(50, 66))
 

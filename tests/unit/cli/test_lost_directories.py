@@ -15,9 +15,9 @@ from duramen.cli import repair as repair_command
 from duramen.cli.repair import survey_directory
 from duramen.partition.offline import check_apart
 from duramen.sim.disk import CrashDisk
-from duramen.storage.directory import LogDirectory
-from duramen.storage.logconfig import PlainLogConfig
-from duramen.storage.losses import losses
+from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.log.config import PlainLogConfig
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 

@@ -16,9 +16,9 @@ from repair_world import findings
 from duramen.cli import repair as repair_command
 from duramen.cli.repair import survey_directory
 from duramen.sim.disk import Call, CrashDisk, NodeDied
-from duramen.storage.checkpoints import replace_file
-from duramen.storage.losses import losses
-from duramen.storage.repairing import DROPPED
+from duramen.storage.checkpoint.kafka_files import replace_file
+from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.wire.batch import batches
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
@@ -165,7 +165,7 @@ def test_an_end_that_nobody_knows_is_no_limit(clean: bool) -> None:
     def unreadable(call: Call) -> OSError | None:
         return OSError(errno.EIO, "I/O error", call.path) if (call.operation, call.path) == ("pread", last) else None
 
-    with patch("duramen.storage.directory_start._check_magic"):
+    with patch("duramen.storage.recovery.startup._check_magic"):
         disk.fault = unreadable
         directory = start(disk)
     disk.fault = None

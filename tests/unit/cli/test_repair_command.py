@@ -15,15 +15,22 @@ from duramen.cli.main import main
 from duramen.cli.repair import apply, command, survey_directory
 from duramen.errors import CorruptLogError, StorageError
 from duramen.sim.disk import CrashDisk, NodeDied
-from duramen.storage import forgoing
-from duramen.storage.checkpoints import LOCK, encode_offsets, replace_file
-from duramen.storage.disk import RealDisk
-from duramen.storage.forgoing import Forgone, decode_forgone, encode_forgone, forgo_journal, read_forgone, settle
-from duramen.storage.journal_format import HEADER_BLOCK
-from duramen.storage.journal_reader import read_journal
-from duramen.storage.journal_salvage import survey_journal
-from duramen.storage.losses import LOST, losses
-from duramen.storage.repairing import DROPPED, REMOVED, RESTORED
+from duramen.storage.checkpoint.kafka_files import LOCK, encode_offsets, replace_file
+from duramen.storage.checkpoint.loss_record import LOST, losses
+from duramen.storage.files.os_disk import RealDisk
+from duramen.storage.journal.format import HEADER_BLOCK
+from duramen.storage.journal.reader import read_journal
+from duramen.storage.repair import journal_reset
+from duramen.storage.repair.journal_reset import (
+    Forgone,
+    decode_forgone,
+    encode_forgone,
+    forgo_journal,
+    read_forgone,
+    settle,
+)
+from duramen.storage.repair.journal_salvage import survey_journal
+from duramen.storage.repair.rewrite_partition import DROPPED, REMOVED, RESTORED
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 
@@ -395,7 +402,7 @@ def test_a_repair_without_the_journal_that_was_interrupted_is_finished(capsys: p
         raise NodeDied("between two calls")
 
     with patch.object(repair_command, "RealDisk", lambda: disk):
-        with patch.object(forgoing, "survey", dies), pytest.raises(NodeDied):
+        with patch.object(journal_reset, "survey", dies), pytest.raises(NodeDied):
             command.callback(*arguments)  # type: ignore[misc]
         for refused in (lambda: start(disk), lambda: survey_directory(disk, "/data")):
             with pytest.raises(StorageError, match="run `duramen log repair /data --journal` again"):

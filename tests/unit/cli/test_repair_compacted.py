@@ -9,10 +9,10 @@ from test_repair_ends import END, HARMS, reached
 
 from duramen.cli.repair import apply, survey_directory
 from duramen.sim.disk import CrashDisk
-from duramen.storage.cleaner import CleanerSettings
-from duramen.storage.directory import LogDirectory
-from duramen.storage.log import Log
-from duramen.storage.losses import losses
+from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.compaction.cleaner import CleanerSettings
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.log.log import Log
 from duramen.wire.batch import build_batch, parse_header, records
 from reading import stored_batches
 

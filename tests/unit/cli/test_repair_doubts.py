@@ -13,12 +13,12 @@ from duramen.cli import repair as repair_command
 from duramen.cli.repair import apply, survey_directory
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk
-from duramen.storage.checkpoints import encode_offsets, replace_file
-from duramen.storage.directory import LogDirectory
-from duramen.storage.log import Log
-from duramen.storage.logconfig import PlainLogConfig
-from duramen.storage.losses import losses
-from duramen.storage.repairing import DROPPED
+from duramen.storage.checkpoint.kafka_files import encode_offsets, replace_file
+from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.log import Log
+from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.wire.batch import batches, build_batch, parse_header
 from duramen.wire.seal import BLOCK_BYTES
 

@@ -8,10 +8,10 @@ from storage_workload import append, checkpoint, commit, housekeep, read_all
 
 from duramen.cli.repair import apply, survey_directory
 from duramen.sim.disk import CrashDisk
-from duramen.storage.checkpoints import remove_file
-from duramen.storage.log import Log
-from duramen.storage.losses import losses
-from duramen.storage.repairing import DROPPED
+from duramen.storage.checkpoint.kafka_files import remove_file
+from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.log.log import Log
+from duramen.storage.repair.rewrite_partition import DROPPED
 from reading import stored_batches
 
 END = 60

@@ -11,11 +11,11 @@ from repair_world import TP, filled, findings, opened, scribble
 from duramen.cli.repair import apply, survey_directory
 from duramen.errors import StorageError
 from duramen.sim.disk import CrashDisk
-from duramen.storage.checkpoints import encode_offsets, replace_file
-from duramen.storage.forgoing import settle
-from duramen.storage.logconfig import PlainLogConfig
-from duramen.storage.losses import losses
-from duramen.storage.repairing import DROPPED, Action
+from duramen.storage.checkpoint.kafka_files import encode_offsets, replace_file
+from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.repair.journal_reset import settle
+from duramen.storage.repair.rewrite_partition import DROPPED, Action
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 

@@ -16,11 +16,11 @@ from duramen.cli.repair import apply, command, survey_directory
 from duramen.errors import DirectoryLockedError
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk
-from duramen.storage.checkpoints import encode_offsets, replace_file
-from duramen.storage.directory import LogDirectory
-from duramen.storage.disk import RealDisk
-from duramen.storage.losses import losses
-from duramen.storage.repairing import DROPPED, REPAIRED
+from duramen.storage.checkpoint.kafka_files import encode_offsets, replace_file
+from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.files.os_disk import RealDisk
+from duramen.storage.repair.rewrite_partition import DROPPED, REPAIRED
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 

@@ -12,7 +12,7 @@ from test_lost_directories import repaired
 
 from duramen.cli.repair import survey_directory
 from duramen.sim.disk import CrashDisk
-from duramen.storage.losses import losses
+from duramen.storage.checkpoint.loss_record import losses
 
 
 def put(disk: CrashDisk, path: str, content: bytes) -> None:

@@ -19,7 +19,7 @@ from duramen.errors import CorruptLogError
 from duramen.model import TopicPartition
 from duramen.ports import File
 from duramen.sim.disk import Call, CrashDisk
-from duramen.storage.losses import losses
+from duramen.storage.checkpoint.loss_record import losses
 from duramen.wire.batch import batches
 
 RECORDS = 41

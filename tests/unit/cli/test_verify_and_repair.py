@@ -16,8 +16,8 @@ from duramen.cli.inspection import verify_directory
 from duramen.cli.repair import apply, survey_directory
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk
-from duramen.storage.logconfig import PlainLogConfig
-from duramen.storage.repairing import DROPPED
+from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.wire.batch import ABORT, build_batch, build_marker, parse_header
 
 Ranges = list[tuple[int, int]]

@@ -14,8 +14,8 @@ import pytest
 from duramen.client.sealed import SealedReader, SealedSegment, check_directory
 from duramen.errors import CorruptLogError, SegmentGoneError, StorageError, UnreachableStorageError
 from duramen.page_cache import PAGE_BYTES, PastCache
-from duramen.storage.disk import RealDisk
-from duramen.storage.seal import compute_seal
+from duramen.storage.files.os_disk import RealDisk
+from duramen.storage.segment.seal import compute_seal
 from duramen.wire.batch import batches, build_batch, stamp
 from duramen.wire.seal import BLOCK_BYTES
 

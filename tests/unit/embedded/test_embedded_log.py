@@ -22,8 +22,8 @@ from duramen.machines.metadata.commands import DeleteTopics, TopicRef
 from duramen.partition import partition
 from duramen.partition.catalog import Catalog
 from duramen.partition.partition import Partition
-from duramen.storage.creation import Creation
-from duramen.storage.times import TimeLookup
+from duramen.storage.log.create import Creation
+from duramen.storage.read.timestamp_lookup import TimeLookup
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "kvstore.py"
 

@@ -12,8 +12,8 @@ import pytest
 import duramen
 from duramen.embedded.records import Record
 from duramen.errors import DuramenError, StorageError
-from duramen.storage.disk import RealDisk
-from duramen.storage.syncing import LogSync
+from duramen.storage.files.os_disk import RealDisk
+from duramen.storage.log.sync import LogSync
 
 
 def await_threads_of(names: set[str]) -> None:

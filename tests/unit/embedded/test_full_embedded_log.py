@@ -12,7 +12,7 @@ from duramen.embedded.log import EmbeddedLog
 from duramen.embedded.records import Record
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.sim.disk import CrashDisk
-from duramen.storage.reserve import RESERVE
+from duramen.storage.files.ballast import RESERVE
 
 SETTINGS = {
     "duramen.journal.max.bytes": str(1 << 20),

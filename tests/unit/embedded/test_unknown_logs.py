@@ -11,7 +11,7 @@ import pytest
 import duramen
 from duramen.embedded.records import Record
 from duramen.errors import StorageError
-from duramen.storage.log import Log
+from duramen.storage.log.log import Log
 
 LOG = "00000000000000000000.log"
 

@@ -12,8 +12,8 @@ from duramen.partition.partition import Appended
 from duramen.partition.store import Store
 from duramen.ports import FileSpan, Timer, World
 from duramen.sim.disk import CrashDisk
-from duramen.storage.directory import DirectorySettings
-from duramen.storage.reads import Pending
+from duramen.storage.directory.log_directory import DirectorySettings
+from duramen.storage.read.read_plan import Pending
 from duramen.wire.batch import BatchHeader, batches, build_batch, build_marker, records
 
 NOW = 1_760_000_000_000

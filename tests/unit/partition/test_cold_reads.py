@@ -14,9 +14,9 @@ from duramen.errors import CorruptLogError
 from duramen.page_cache import DIRECT_BYTES
 from duramen.ports import FileSpan
 from duramen.sim.disk import CrashDisk, CrashFile
-from duramen.storage import reads
-from duramen.storage.read_buffers import BUFFER_BYTES, KEPT_BUFFERS, ReadBuffers
-from duramen.storage.reads import Pending
+from duramen.storage.files.read_buffers import BUFFER_BYTES, KEPT_BUFFERS, ReadBuffers
+from duramen.storage.read import read_plan
+from duramen.storage.read.read_plan import Pending
 from duramen.wire.batch import batches, parse_header
 from duramen.wire.seal import BLOCK_BYTES
 
@@ -91,7 +91,7 @@ def test_a_large_batch_is_not_checked_on_the_loop_wherever_it_is(monkeypatch: py
     """Whatever the request: a reply brings its first batch whole."""
     bench = sealed(CrashDisk(), [bytes([number]) * 600_000 for number in range(4)], 1_000_000)
     yielded: list[str] = []
-    monkeypatch.setattr(reads.os, "sched_yield", lambda: yielded.append("by a thread"))
+    monkeypatch.setattr(read_plan.os, "sched_yield", lambda: yielded.append("by a thread"))
     (part,) = bench.partition.read(0, 1000, 0).parts
     assert isinstance(part, Pending)
     assert not yielded
@@ -197,7 +197,9 @@ def evict(bench: Bench) -> None:
 
 
 def test_bytes_that_left_memory_are_never_sent_from_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("duramen.storage.hot_window.RECENT_BYTES", 0)  # what was written last may stay in memory
+    monkeypatch.setattr(
+        "duramen.storage.read.verified_window.RECENT_BYTES", 0
+    )  # what was written last may stay in memory
     bench = big()
     assert [type(part) for part in bench.partition.read(0, 1 << 20, 0).parts] == [FileSpan]
     evict(bench)
@@ -219,7 +221,7 @@ def test_a_hole_in_what_is_in_memory_is_filled_once(
     monkeypatch: pytest.MonkeyPatch, left: float, belongs: bool
 ) -> None:
     """The machine takes a page here and there: what is mostly in memory is read back, and leaves from the file."""
-    monkeypatch.setattr("duramen.storage.hot_window.RECENT_BYTES", 0)
+    monkeypatch.setattr("duramen.storage.read.verified_window.RECENT_BYTES", 0)
     bench = big()
     (segment,) = bench.partition.log.segments
     file = segment.open_file()
@@ -251,7 +253,7 @@ def taken(bench: Bench, offset: int, *, stays: bool) -> tuple[Pending, int]:
 def test_a_batch_larger_than_may_be_read_at_once_is_read_once_where_the_last_one_tells_its_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("duramen.storage.hot_window.RECENT_BYTES", 0)
+    monkeypatch.setattr("duramen.storage.read.verified_window.RECENT_BYTES", 0)
     bench = Bench(CrashDisk())
     for number in range(4):
         bench.produce(plain(Random(number).randbytes(300_000)))
@@ -274,7 +276,7 @@ def test_a_batch_larger_than_may_be_read_at_once_is_read_once_where_the_last_one
 
 
 def test_what_may_stay_is_in_memory_for_the_next_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("duramen.storage.hot_window.RECENT_BYTES", 0)
+    monkeypatch.setattr("duramen.storage.read.verified_window.RECENT_BYTES", 0)
     bench = big()
     evict(bench)
     for _ in range(2):
@@ -298,7 +300,7 @@ def test_what_was_written_is_not_old() -> None:
 
 
 def test_damage_in_what_may_stay_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("duramen.storage.hot_window.RECENT_BYTES", 0)
+    monkeypatch.setattr("duramen.storage.read.verified_window.RECENT_BYTES", 0)
     bench = big()
     evict(bench)
     bench.disk.damage("/data/t-0/" + "0" * 20 + ".log", 300_000)
@@ -406,7 +408,7 @@ def test_who_has_met_a_hole_looks_ahead() -> None:
 
 def test_who_reads_old_data_does_not_make_the_next_megabyte_recent(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of it was written by this process; the machine took it out of memory but for most of the first piece."""
-    monkeypatch.setattr("duramen.storage.hot_window.RECENT_BYTES", 1 << 20)
+    monkeypatch.setattr("duramen.storage.read.verified_window.RECENT_BYTES", 1 << 20)
     bench = big()
     (segment,) = bench.partition.log.segments
     evict(bench)
@@ -457,7 +459,7 @@ def test_a_sealed_segment_is_not_walked_batch_by_batch(monkeypatch: pytest.Monke
     monkeypatch.setattr("test_cold_reads.VALUES", [b"%05d" % number * 40 for number in range(1500)])
     bench = sealed(disk)
     parsed = []
-    monkeypatch.setattr(reads, "parse_header", lambda *given: parsed.append(given[1]) or parse_header(*given))
+    monkeypatch.setattr(read_plan, "parse_header", lambda *given: parsed.append(given[1]) or parse_header(*given))
     (part,) = bench.partition.read(0, 90_000, 0).parts
     assert isinstance(part, Pending)
     data = part.run().data

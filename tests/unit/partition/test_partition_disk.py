@@ -12,7 +12,7 @@ from duramen.model import TopicPartition
 from duramen.partition.partition import Appended, Partition
 from duramen.partition.positions import delete_records
 from duramen.sim.disk import CrashDisk
-from duramen.storage.directory import DirectorySettings
+from duramen.storage.directory.log_directory import DirectorySettings
 
 
 def code(answer: Appended | KafkaError) -> ErrorCode:

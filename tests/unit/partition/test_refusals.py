@@ -14,7 +14,7 @@ from partition_world import Bench, plain
 from duramen.errors import ErrorCode, KafkaError
 from duramen.partition.partition import MAX_QUEUED_BEHIND_REWRITE, Appended
 from duramen.partition.refusals import MAX_PRODUCERS, REMEMBERED_S, Refusals
-from duramen.storage.producers import ProducerStates
+from duramen.storage.segment.producer_state import ProducerStates
 from duramen.wire.batch import MAX_SEQUENCE, parse_header
 
 FULL = ErrorCode.KAFKA_STORAGE_ERROR

@@ -14,7 +14,7 @@ from duramen.cli.repair import apply, survey_directory
 from duramen.machines.contract import LogRecord
 from duramen.machines.metadata import codec
 from duramen.sim.disk import CrashDisk
-from duramen.storage.repairing import DROPPED
+from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.wire.batch import batches, build_batch, records
 from duramen.wire.messages import API
 

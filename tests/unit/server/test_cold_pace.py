@@ -28,7 +28,7 @@ from duramen.server.handlers.fetch import FetchCall
 from duramen.server.network import Connection
 from duramen.server.unread import UnreadReplies
 from duramen.sim.disk import CrashDisk, CrashFile
-from duramen.storage.hot_window import WouldBlockError
+from duramen.storage.read.verified_window import WouldBlockError
 from duramen.wire.batch import batches
 from duramen.wire.messages import API
 

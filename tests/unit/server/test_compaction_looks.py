@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.server.broker_world import InProcess
 
-from duramen.storage.cleaner import Cleaner
+from duramen.storage.compaction.cleaner import Cleaner
 
 BACKOFF_MS = 100_000
 VALUE = b"v" * 600

@@ -11,7 +11,7 @@ from tests.unit.server.broker_world import InProcess, Line
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
 from duramen.server.authorizer import Operation, Resource
-from duramen.storage.producers import AbortedTransaction
+from duramen.storage.segment.producer_state import AbortedTransaction
 from duramen.wire.messages import API
 
 DESCRIBE, EXTEND = 10010, 10011

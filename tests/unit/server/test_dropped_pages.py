@@ -10,8 +10,8 @@ from tests.unit.server.broker_world import InProcess, Line
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk, CrashFile
-from duramen.storage import hot_window
-from duramen.storage.segment import Segment
+from duramen.storage.read import verified_window
+from duramen.storage.segment.segment import Segment
 from duramen.wire.batch import batches
 from duramen.wire.seal import BLOCK_BYTES
 
@@ -121,7 +121,7 @@ def test_a_disk_that_fails_meanwhile_is_told(served: InProcess) -> None:
 
 def test_of_what_is_gone_altogether_the_loop_asks_once(served: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader of old data asks for a megabyte of it at a time: block by block the question would hold the loop."""
-    monkeypatch.setattr(hot_window, "RECENT_BYTES", 0)
+    monkeypatch.setattr(verified_window, "RECENT_BYTES", 0)
     file = segment(served).open_file()
     file.drop_cache(0, file.size())
     asked: list[int] = []

@@ -9,7 +9,7 @@ from tests.unit.server.broker_world import InProcess
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.sim.disk import CrashDisk, CrashFile
-from duramen.storage.damage import remedy_of
+from duramen.storage.segment.corruption import remedy_of
 from duramen.wire.batch import batches
 from duramen.wire.messages import API
 

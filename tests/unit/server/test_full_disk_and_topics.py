@@ -12,10 +12,10 @@ from tests.unit.server.test_made_anew import delete_topic
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import SINK_STATE_TOPIC
 from duramen.sim.disk import Call, CrashDisk
-from duramen.storage import kinds
-from duramen.storage.directory import LogDirectory
-from duramen.storage.journal import Journal
-from duramen.storage.segment import log_name
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.journal import kinds
+from duramen.storage.journal.journal import Journal
+from duramen.storage.segment.segment import log_name
 from duramen.wire.messages import API
 
 LARGE = bytes(1_500_000)

@@ -12,7 +12,7 @@ from tests.unit.server.test_made_anew import delete_topic
 
 from duramen.errors import ErrorCode
 from duramen.sim.disk import CrashDisk, NodeDied
-from duramen.storage.reserve import RESERVE
+from duramen.storage.files.ballast import RESERVE
 from duramen.wire.messages import API
 
 SIZE = 1 << 18
@@ -116,7 +116,7 @@ def test_a_shorter_retention_that_is_set_on_a_full_disk_makes_room() -> None:
 def test_what_gets_too_old_makes_room_on_a_full_disk(producers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     world = FullWorld()
     if producers:
-        monkeypatch.setattr("duramen.storage.producers.ProducerStates.__len__", lambda self: 1)
+        monkeypatch.setattr("duramen.storage.segment.producer_state.ProducerStates.__len__", lambda self: 1)
     world.fill()
     world.server.pass_ms(1_000_000)
     assert world.start_of_big() == BIG
@@ -185,7 +185,7 @@ def test_what_makes_room_may_be_the_first_that_finds_none(
 ) -> None:
     world = FullWorld()
     if producers:
-        monkeypatch.setattr("duramen.storage.producers.ProducerStates.__len__", lambda self: 1)
+        monkeypatch.setattr("duramen.storage.segment.producer_state.ProducerStates.__len__", lambda self: 1)
     world.disk.capacity = world.disk.used
     WAYS[way](world)
     world.server.pass_ms(400_000)

@@ -11,7 +11,7 @@ from tests.unit.server.broker_world import InProcess, Line
 from duramen.errors import ErrorCode, KafkaError
 from duramen.partition.host import Host
 from duramen.sim.disk import CrashDisk, NodeDied
-from duramen.storage.journal import Journal
+from duramen.storage.journal.journal import Journal
 from duramen.wire.messages import API
 
 SETTINGS = {"duramen_journal_max_bytes": str(1 << 18), "duramen_journal_part_bytes": str(1 << 16)}

@@ -12,7 +12,7 @@ from tests.unit.server.test_made_anew import delete_topic
 from duramen.model import TopicPartition
 from duramen.partition import deleting
 from duramen.sim.disk import Call
-from duramen.storage.retention import Removal
+from duramen.storage.log.retention import Removal
 from duramen.wire.messages import API
 
 MANY = 50

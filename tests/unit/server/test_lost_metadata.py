@@ -29,7 +29,7 @@ from duramen.machines.metadata.topics import regain_topics
 from duramen.model import TopicPartition, topic_id_text
 from duramen.partition.lost_metadata import KEPT
 from duramen.sim.disk import Call
-from duramen.storage.losses import losses
+from duramen.storage.checkpoint.loss_record import losses
 from duramen.wire.batch import batches
 from duramen.wire.messages import API
 

@@ -21,9 +21,9 @@ from duramen.machines.metadata.snapshot import content
 from duramen.model import METADATA_TOPIC_ID
 from duramen.partition.snapshots import encode
 from duramen.sim.disk import CrashDisk, PowerCut
-from duramen.storage import kinds
-from duramen.storage.journal_format import ENTRY_START, HEADER_BLOCK, decode_entry, decode_part_header
-from duramen.storage.snapshot_files import SnapshotId, parse_snapshot_name, read_snapshot
+from duramen.storage.checkpoint.metadata_snapshot import SnapshotId, parse_snapshot_name, read_snapshot
+from duramen.storage.journal import kinds
+from duramen.storage.journal.format import ENTRY_START, HEADER_BLOCK, decode_entry, decode_part_header
 from duramen.wire.messages import API
 from duramen.wire.records import metadata as schema
 from duramen.wire.runtime import uvarint

@@ -11,7 +11,7 @@ from tests.unit.server.test_made_anew import delete_topic
 from tests.unit.server.test_metadata_snapshots import restarted
 
 from duramen.sim.disk import Call
-from duramen.storage.reserve import RESERVE
+from duramen.storage.files.ballast import RESERVE
 from duramen.wire.messages import API
 
 OPENS = ("open", "sync_directory", "list_directory")
@@ -23,7 +23,7 @@ class Scarce:
     """A node with a topic that rolls, one that is compacted and one to be deleted; calls to be refused by name."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("duramen.storage.producers.ProducerStates.__len__", lambda self: 1)
+        monkeypatch.setattr("duramen.storage.segment.producer_state.ProducerStates.__len__", lambda self: 1)
         self.server = InProcess(**SETTINGS)
         self.disk = self.server.disk
         self.line = self.server.connect()

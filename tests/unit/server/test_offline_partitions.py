@@ -11,7 +11,7 @@ from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from duramen.model import TopicPartition
 from duramen.partition import catalog
 from duramen.sim.disk import Call, CrashDisk
-from duramen.storage import kinds
+from duramen.storage.journal import kinds
 from duramen.wire.messages import API
 
 KAFKA_STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR

@@ -22,7 +22,7 @@ from duramen.server.world import (
     Turns,
     real_world,
 )
-from duramen.storage.disk import RealDisk
+from duramen.storage.files.os_disk import RealDisk
 
 LONG = bytes(4 * ALONE_TURN_BYTES)
 

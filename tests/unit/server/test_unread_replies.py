@@ -14,7 +14,7 @@ from duramen.server.cold_reads import LANES, ColdReads
 from duramen.server.door import UNREAD_CHECK_SECONDS, UNREAD_SECONDS
 from duramen.server.network import Connection
 from duramen.server.unread import memory_of
-from duramen.storage.read_buffers import BUFFER_BYTES
+from duramen.storage.files.read_buffers import BUFFER_BYTES
 
 CAP = 8 << 20
 BATCHES = 8

@@ -8,10 +8,10 @@ from typing import Any
 
 from duramen.model import TopicPartition
 from duramen.ports import Buffer, FileSpan
-from duramen.storage.disk import RealDisk
-from duramen.storage.log import Log
-from duramen.storage.logconfig import PlainLogConfig
-from duramen.storage.reads import LogRead, Pending
+from duramen.storage.files.os_disk import RealDisk
+from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.log import Log
+from duramen.storage.read.read_plan import LogRead, Pending
 from duramen.wire.batch import NewRecord, batches, build_batch, parse_header, records
 
 TP = TopicPartition("events", 3)

@@ -14,12 +14,12 @@ import pytest
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk, CrashFile
-from duramen.storage import together
-from duramen.storage.checkpoints import read_checkpoint
-from duramen.storage.directory import DirectorySettings, LogDirectory
-from duramen.storage.log import Log
-from duramen.storage.logconfig import PlainLogConfig
-from duramen.storage.together import THREADS, one_by_one, side_by_side
+from duramen.storage.checkpoint.kafka_files import read_checkpoint
+from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
+from duramen.storage.files import parallel
+from duramen.storage.files.parallel import THREADS, one_by_one, side_by_side
+from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.log import Log
 from duramen.wire.batch import build_batch, parse_header
 from duramen.wire.seal import BLOCK_BYTES
 
@@ -324,7 +324,7 @@ def test_as_many_threads_as_the_work_waits(share: float, threads: int, monkeypat
     """share: how much of its time a piece computes."""
     passed = 0.0
     clock = SimpleNamespace(perf_counter=lambda: passed, thread_time=lambda: passed * share)
-    monkeypatch.setattr(together, "time", clock)
+    monkeypatch.setattr(parallel, "time", clock)
     ran: set[int] = set()
     arrived = threading.Barrier(threads)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from duramen.errors import StorageError
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk
-from duramen.storage.checkpoints import (
+from duramen.storage.checkpoint.kafka_files import (
     DirectoryCheckpoint,
     LogPoint,
     MetaProperties,
@@ -25,8 +25,8 @@ from duramen.storage.checkpoints import (
     read_epochs,
     replace_file,
 )
-from duramen.storage.own_files import encode_lines
-from duramen.storage.vouching import Vouched, decode_vouched, encode_vouched
+from duramen.storage.checkpoint.manifest import Vouched, decode_vouched, encode_vouched
+from duramen.storage.files.crc_lines import encode_lines
 
 names = st.text("abcXYZ019._-", min_size=1, max_size=20)
 numbers = st.integers(0, 2**62)

@@ -11,13 +11,13 @@ import pytest
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.model import METADATA_TOPIC, TopicPartition
 from duramen.sim.disk import Call, CrashDisk
-from duramen.storage.checkpoints import decode_offsets
-from duramen.storage.cleanable import groups
-from duramen.storage.cleaner import CleanerSettings, Cleaning
-from duramen.storage.directory import DirectorySettings, LogDirectory
-from duramen.storage.log import Log
-from duramen.storage.logconfig import PlainLogConfig
-from duramen.storage.segment import Segment
+from duramen.storage.checkpoint.kafka_files import decode_offsets
+from duramen.storage.compaction.cleaner import CleanerSettings, Cleaning
+from duramen.storage.compaction.eligibility import groups
+from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
+from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.log import Log
+from duramen.storage.segment.segment import Segment
 from duramen.wire.batch import (
     ABORT,
     COMMIT,

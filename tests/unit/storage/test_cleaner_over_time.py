@@ -12,13 +12,13 @@ from tests.unit.storage.test_cleaner import HOUR, NOW, TOPIC_ID, TP, Bench, Comp
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.model import TopicPartition
 from duramen.sim.disk import Call
-from duramen.storage import cleaning
-from duramen.storage.checkpoints import decode_offsets
-from duramen.storage.housekeeping import SealSegment
-from duramen.storage.log import Log
-from duramen.storage.reads import Pending
-from duramen.storage.retention import clock_set, removable_before
-from duramen.storage.segment import latest_ms
+from duramen.storage.checkpoint.kafka_files import decode_offsets
+from duramen.storage.compaction import segment_rewrite as cleaning
+from duramen.storage.directory.housekeeping import SealSegment
+from duramen.storage.log.log import Log
+from duramen.storage.log.retention import clock_set, removable_before
+from duramen.storage.read.read_plan import Pending
+from duramen.storage.segment.segment import latest_ms
 from duramen.wire.batch import ABORT, DELETE_HORIZON, build_batch, build_marker, parse_header
 from duramen.wire.filtering import delete_horizon
 
@@ -341,7 +341,7 @@ def test_a_batch_that_no_pass_can_look_into_is_named_and_what_lies_before_it_is_
     bench: Bench, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
     """Too large, or with other records than its header says: the topic was not compacted when it was produced."""
-    monkeypatch.setattr("duramen.storage.cleaning.DECODED_BYTES", 10_000)
+    monkeypatch.setattr("duramen.storage.compaction.segment_rewrite.DECODED_BYTES", 10_000)
     told: list[str] = []
     bench.directory.cleaner.on_uncleanable = lambda log, error: told.append(str(error))
     for value in (b"1", b"2"):

@@ -7,9 +7,9 @@ from test_cuts_beside_jobs import put as put_of
 from test_overlaps import NOW, after, begun, checkpoint, commit, put, run_all, sync
 
 from duramen.sim.disk import CrashDisk
-from duramen.storage.directory import LogDirectory
-from duramen.storage.log import Log
-from duramen.storage.logconfig import PlainLogConfig
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.log import Log
 from duramen.wire.batch import ABORT, build_batch, build_marker, parse_header
 
 

@@ -9,14 +9,14 @@ import pytest
 from test_overlaps import NOW, after, begun, checkpoint, commit, run_all, start
 
 from duramen.sim.disk import Call
-from duramen.storage.checkpointing import Checkpoint
-from duramen.storage.directory import LogDirectory
-from duramen.storage.housekeeping import SealSegment
-from duramen.storage.keeping import KeepProducers
-from duramen.storage.log import Log
-from duramen.storage.logconfig import PlainLogConfig
-from duramen.storage.seal import SEALING
-from duramen.storage.segment import PRODUCERS, SEAL
+from duramen.storage.directory.checkpointer import Checkpoint
+from duramen.storage.directory.housekeeping import SealSegment
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.log import Log
+from duramen.storage.log.producer_retention import KeepProducers
+from duramen.storage.segment.seal import SEALING
+from duramen.storage.segment.segment import PRODUCERS, SEAL
 from duramen.wire.batch import build_batch, parse_header
 from reading import stored_batches
 

@@ -11,8 +11,8 @@ import pytest
 
 from duramen.model import TopicPartition
 from duramen.sim.disk import Call, CrashDisk
-from duramen.storage.housekeeping import SealSegment
-from duramen.storage.segment import SEAL
+from duramen.storage.directory.housekeeping import SealSegment
+from duramen.storage.segment.segment import SEAL
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 

@@ -12,9 +12,9 @@ import pytest
 from duramen.errors import CorruptLogError, DirectoryLockedError, FencedDirectoryError, KafkaError, StorageError
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk
-from duramen.storage.directory import DirectorySettings, LogDirectory
-from duramen.storage.disk import RealDisk
-from duramen.storage.log import Log
+from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
+from duramen.storage.files.os_disk import RealDisk
+from duramen.storage.log.log import Log
 from duramen.wire.batch import build_batch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))

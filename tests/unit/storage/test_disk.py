@@ -17,8 +17,8 @@ import pytest
 from duramen import page_cache
 from duramen.errors import DirectoryLockedError
 from duramen.ports import Buffer
-from duramen.storage import disk as disk_module
-from duramen.storage.disk import RealDisk, RealFile
+from duramen.storage.files import os_disk as disk_module
+from duramen.storage.files.os_disk import RealDisk, RealFile
 
 
 @pytest.fixture
@@ -254,7 +254,8 @@ def test_the_lock_keeps_other_processes_out_until_released(disk: RealDisk, tmp_p
     with pytest.raises(DirectoryLockedError, match="another process"):
         RealDisk().lock(path)
     program = (
-        "import sys\nfrom duramen.storage.disk import RealDisk\nfrom duramen.errors import DirectoryLockedError\n"
+        "import sys\nfrom duramen.storage.files.os_disk import RealDisk\n"
+        "from duramen.errors import DirectoryLockedError\n"
         "try:\n    RealDisk().lock(sys.argv[1])\nexcept DirectoryLockedError:\n    sys.exit(3)\n"
     )
     assert subprocess.run([sys.executable, "-c", program, path], timeout=30, check=False).returncode == 3

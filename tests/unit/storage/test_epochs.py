@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duramen.errors import StorageError
-from duramen.storage.epochs import EpochCache
+from duramen.storage.segment.leader_epochs import EpochCache
 
 
 def cache(*pairs: tuple[int, int]) -> EpochCache:

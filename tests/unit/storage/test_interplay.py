@@ -18,15 +18,15 @@ from duramen.partition.replay import Replay
 from duramen.ports import Disk
 from duramen.sim.disk import Call, CrashDisk
 from duramen.sim.inode import Inode
-from duramen.storage.creation import NewLog
-from duramen.storage.directory import LogDirectory
-from duramen.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
-from duramen.storage.keeping import KeepProducers
-from duramen.storage.log import Log
-from duramen.storage.logconfig import PlainLogConfig
-from duramen.storage.reads import LogRead, Pending
-from duramen.storage.scan import scan
-from duramen.storage.segment import INDEX, PRODUCERS, SNAPSHOT, TIME_INDEX, file_name
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.create import NewLog
+from duramen.storage.log.log import Log
+from duramen.storage.log.producer_retention import KeepProducers
+from duramen.storage.read.read_plan import LogRead, Pending
+from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
+from duramen.storage.segment.scan import scan
+from duramen.storage.segment.segment import INDEX, PRODUCERS, SNAPSHOT, TIME_INDEX, file_name
 from duramen.wire.batch import build_batch, parse_header
 
 SWAPPED = "/data/compacted-0/00000000000000000000.log.swap"
@@ -116,7 +116,7 @@ def test_what_is_kept_of_producers_is_not_written_over_by_a_roll_at_the_same_off
 def test_what_is_to_be_kept_of_producers_waits_for_a_checkpoint_that_writes_the_same_files(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("duramen.storage.log.SNAPSHOT_BYTES", 0)
+    monkeypatch.setattr("duramen.storage.log.log.SNAPSHOT_BYTES", 0)
     disk = CrashDisk()
     directory, log = producing(disk)
     round_of = directory.take_checkpoint(force=True)
@@ -133,7 +133,7 @@ def test_a_producer_snapshot_that_a_roll_has_just_removed_is_none_that_a_checkpo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both drop the same older ones, on two threads: the directory was fenced."""
-    monkeypatch.setattr("duramen.storage.log.SNAPSHOT_BYTES", 0)
+    monkeypatch.setattr("duramen.storage.log.log.SNAPSHOT_BYTES", 0)
     disk = CrashDisk()
     directory, log = producing(disk)
     remove, removed = disk.remove, []
@@ -160,7 +160,7 @@ def test_a_producer_snapshot_that_a_roll_has_just_removed_is_none_that_a_checkpo
 
 
 def test_however_much_is_to_be_known_of_producers_the_next_start_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("duramen.storage.checkpoints.MAX_FILE_BYTES", 4096)
+    monkeypatch.setattr("duramen.storage.checkpoint.kafka_files.MAX_FILE_BYTES", 4096)
     disk = CrashDisk()
     directory = start(disk)
     log = directory.create_log(TP, FIRST, PlainLogConfig())

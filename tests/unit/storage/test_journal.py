@@ -11,13 +11,13 @@ import pytest
 from duramen.errors import FencedDirectoryError, KafkaError, StorageError
 from duramen.model import TopicPartition
 from duramen.sim.disk import Call, CrashDisk
-from duramen.storage import kinds
-from duramen.storage.file_sync import SyncHistory
-from duramen.storage.journal import MAX_BUFFERS, Journal
-from duramen.storage.journal_format import ENTRY_SIZE, HEADER_BLOCK, PartHeader, encode_part_header, parse_part_name
-from duramen.storage.journal_parts import PartMaker
-from duramen.storage.journal_reader import JournalContents, read_journal
-from duramen.storage.journal_ring import JournalLimits
+from duramen.storage.files.sync_history import SyncHistory
+from duramen.storage.journal import kinds
+from duramen.storage.journal.format import ENTRY_SIZE, HEADER_BLOCK, PartHeader, encode_part_header, parse_part_name
+from duramen.storage.journal.journal import MAX_BUFFERS, Journal
+from duramen.storage.journal.parts import PartMaker
+from duramen.storage.journal.reader import JournalContents, read_journal
+from duramen.storage.journal.ring import JournalLimits
 
 KIB = 1024
 FEW = JournalLimits(total=128 * KIB, entries=5, part=32 * KIB, first_part=16 * KIB, bypass=8 * KIB)

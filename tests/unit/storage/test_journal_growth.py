@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from duramen.sim.disk import Call, CrashDisk
-from duramen.storage.journal_parts import Part, PartMaker
+from duramen.storage.journal.parts import Part, PartMaker
 
 SIZE = 64 << 10
 

@@ -13,9 +13,9 @@ from duramen.cli.inspection import verify_directory
 from duramen.cli.repair import apply, survey_directory
 from duramen.errors import CorruptLogError
 from duramen.sim.disk import CrashDisk
-from duramen.storage.forgoing import settle
-from duramen.storage.losses import losses
-from duramen.storage.repairing import DROPPED
+from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.repair.journal_reset import settle
+from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.wire.batch import HEADER_SIZE, parse_header
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))

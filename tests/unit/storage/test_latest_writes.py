@@ -9,7 +9,7 @@ from storage_helpers import Bench
 
 from duramen.errors import KafkaError
 from duramen.ports import FileSpan
-from duramen.storage.latest_writes import LARGEST_BYTES, MOST_BYTES, MOST_WRITES
+from duramen.storage.read.tail_cache import LARGEST_BYTES, MOST_BYTES, MOST_WRITES
 from duramen.wire.batch import build_batch
 
 

@@ -12,11 +12,11 @@ from storage_helpers import TOPIC_ID, TP, Bench, NoteJournal, cold, without_nowa
 
 from duramen.errors import CorruptLogError, StorageError
 from duramen.sim.disk import CrashDisk
-from duramen.storage.log import Log
-from duramen.storage.logconfig import PlainLogConfig
-from duramen.storage.producer_files import Home, encode_ours
-from duramen.storage.producers import ProducerStates
-from duramen.storage.seal import read_growing
+from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.log import Log
+from duramen.storage.segment.producer_snapshot import Home, encode_ours
+from duramen.storage.segment.producer_state import ProducerStates
+from duramen.storage.segment.seal import read_growing
 from duramen.wire.batch import ABORT, COMMIT, build_batch, build_marker, parse_header
 
 # ---- damage --------------------------------------------------------------------------------------------------------

@@ -8,11 +8,11 @@ import pytest
 from storage_helpers import TOPIC_ID, TP, Bench, NoteJournal
 
 from duramen.sim.disk import CrashDisk, PowerCut
-from duramen.storage.log import Log
-from duramen.storage.logconfig import PlainLogConfig
-from duramen.storage.scan import scan
-from duramen.storage.segment import log_name, parse_base
-from duramen.storage.written_sums import WrittenSums
+from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.log import Log
+from duramen.storage.segment.scan import scan
+from duramen.storage.segment.segment import log_name, parse_base
+from duramen.storage.segment.write_checksums import WrittenSums
 
 
 class Run:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from duramen.cli.repair import apply, survey_directory
-from duramen.storage.losses import losses, unreadable_losses, write_down
-from duramen.storage.repairing import DROPPED
+from duramen.storage.checkpoint.loss_record import losses, unreadable_losses, write_down
+from duramen.storage.repair.rewrite_partition import DROPPED
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 

@@ -16,14 +16,14 @@ from duramen.cli.repair import survey_directory
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk, NodeDied
-from duramen.storage.checkpoints import replace_file
-from duramen.storage.forgoing import forgo_journal
-from duramen.storage.journal_format import HEADER_BLOCK, MARK_SIZE
-from duramen.storage.journal_parts import PartMaker
-from duramen.storage.journal_reader import read_journal
-from duramen.storage.journal_salvage import survey_journal
-from duramen.storage.losses import losses
-from duramen.storage.vouching import held_journal
+from duramen.storage.checkpoint.kafka_files import replace_file
+from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.checkpoint.manifest import held_journal
+from duramen.storage.journal.format import HEADER_BLOCK, MARK_SIZE
+from duramen.storage.journal.parts import PartMaker
+from duramen.storage.journal.reader import read_journal
+from duramen.storage.repair.journal_reset import forgo_journal
+from duramen.storage.repair.journal_salvage import survey_journal
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 

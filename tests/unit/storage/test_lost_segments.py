@@ -14,13 +14,13 @@ from duramen.cli.findings import Finding
 from duramen.cli.inspection import verify_directory
 from duramen.cli.repair import apply, survey_directory
 from duramen.sim.disk import Call, CrashDisk, NodeDied
-from duramen.storage.checkpoints import encode_offsets, read_checkpoint, replace_file
-from duramen.storage.directory import DirectorySettings, LogDirectory
-from duramen.storage.forgoing import settle
-from duramen.storage.log import Log
-from duramen.storage.losses import losses
-from duramen.storage.repairing import DROPPED, MOVED
-from duramen.storage.segment_lists import Wanted
+from duramen.storage.checkpoint.expected_segments import Wanted
+from duramen.storage.checkpoint.kafka_files import encode_offsets, read_checkpoint, replace_file
+from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
+from duramen.storage.log.log import Log
+from duramen.storage.repair.journal_reset import settle
+from duramen.storage.repair.rewrite_partition import DROPPED, MOVED
 from duramen.wire.batch import batches, records
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))

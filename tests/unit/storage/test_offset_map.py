@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from duramen.storage.offset_map import SLOT_BYTES, OffsetMap
+from duramen.storage.compaction.key_map import SLOT_BYTES, OffsetMap
 
 
 @pytest.mark.parametrize("entries", [1, 50, 5000])

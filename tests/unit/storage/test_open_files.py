@@ -13,11 +13,11 @@ import pytest
 from duramen.model import TopicPartition
 from duramen.ports import Disk, FileSpan
 from duramen.sim.disk import CrashDisk
-from duramen.storage.directory import DirectorySettings, LogDirectory
-from duramen.storage.disk import RealDisk
-from duramen.storage.logconfig import PlainLogConfig
-from duramen.storage.no_room import NoRoomError
-from duramen.storage.open_files import OpenFiles
+from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
+from duramen.storage.files.disk_full import NoRoomError
+from duramen.storage.files.open_files import OpenFiles
+from duramen.storage.files.os_disk import RealDisk
+from duramen.storage.log.config import PlainLogConfig
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 

@@ -11,11 +11,11 @@ import pytest
 from duramen.model import TopicPartition
 from duramen.sim.disk import Call, CrashDisk
 from duramen.sim.entropy import SimEntropy
-from duramen.storage.directory import DirectorySettings, LogDirectory
-from duramen.storage.housekeeping import Job
-from duramen.storage.journal import JournaledLog
-from duramen.storage.log import Log
-from duramen.storage.logconfig import PlainLogConfig
+from duramen.storage.directory.housekeeping import Job
+from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
+from duramen.storage.journal.journal import JournaledLog
+from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.log import Log
 from duramen.wire.batch import build_batch, parse_header
 
 NOW = 1_000_000

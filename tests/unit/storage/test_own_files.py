@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from duramen.model import TopicPartition
-from duramen.storage.checkpoints import (
+from duramen.storage.checkpoint.kafka_files import (
     Cleaned,
     DirectoryCheckpoint,
     LogPoint,
@@ -17,10 +17,10 @@ from duramen.storage.checkpoints import (
     encode_checkpoint,
     encode_cleaned,
 )
-from duramen.storage.forgoing import Forgone, decode_forgone, encode_forgone
-from duramen.storage.own_files import encode_lines
-from duramen.storage.scrub_progress import Progress, decode_progress, encode_progress
-from duramen.storage.vouching import Vouched, decode_vouched, encode_vouched
+from duramen.storage.checkpoint.manifest import Vouched, decode_vouched, encode_vouched
+from duramen.storage.checkpoint.scrub_progress import Progress, decode_progress, encode_progress
+from duramen.storage.files.crc_lines import encode_lines
+from duramen.storage.repair.journal_reset import Forgone, decode_forgone, encode_forgone
 
 KEY = (bytes(15) + b"\x01", 0)
 TP = TopicPartition("first", 0)

@@ -15,12 +15,12 @@ from storage_helpers import TOPIC_ID, TP, Bench, NoteJournal, cold, without_nowa
 from duramen.errors import ErrorCode, FencedDirectoryError, KafkaError
 from duramen.model import topic_id_text
 from duramen.ports import FileSpan
-from duramen.storage import kinds
-from duramen.storage.disk import RealDisk
-from duramen.storage.hot_window import HotWindow
-from duramen.storage.log import Log
-from duramen.storage.logconfig import PlainLogConfig
-from duramen.storage.reads import Pending
+from duramen.storage.files.os_disk import RealDisk
+from duramen.storage.journal import kinds
+from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.log import Log
+from duramen.storage.read.read_plan import Pending
+from duramen.storage.read.verified_window import HotWindow
 from duramen.wire.batch import build_batch
 
 

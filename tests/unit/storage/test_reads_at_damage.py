@@ -12,9 +12,9 @@ import pytest
 from storage_helpers import Bench, cold, without_nowait
 
 from duramen.errors import CorruptLogError
-from duramen.storage.disk import RealFile
-from duramen.storage.reads import Pending
-from duramen.storage.segment import Segment
+from duramen.storage.files.os_disk import RealFile
+from duramen.storage.read.read_plan import Pending
+from duramen.storage.segment.segment import Segment
 from duramen.wire.batch import batches
 from duramen.wire.seal import BLOCK_BYTES
 

@@ -11,9 +11,9 @@ import pytest
 from storage_helpers import Bench, cold
 
 from duramen.errors import CorruptLogError
-from duramen.storage import damage
-from duramen.storage.index import decode_offset_index
-from duramen.storage.segment import INDEX, Segment
+from duramen.storage.segment import corruption
+from duramen.storage.segment.index import decode_offset_index
+from duramen.storage.segment.segment import INDEX, Segment
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, batches, build_batch
 from duramen.wire.seal import BLOCK_BYTES
 
@@ -134,7 +134,7 @@ def test_all_behind_a_damaged_batch_is_read_that_is_larger_than_what_is_walked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interval: int, sealed: bool
 ) -> None:
     """It was told damaged up to the segment's end, and nothing behind it was read."""
-    monkeypatch.setattr(damage, "MOST_WALKED", 200_000)
+    monkeypatch.setattr(corruption, "MOST_WALKED", 200_000)
     bench = make(tmp_path, interval, count=40, values=lambda number: b"x" * (400_000 if number == 17 else 1300))
     if sealed:
         bench.seal()

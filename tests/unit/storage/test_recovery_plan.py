@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from duramen.model import TopicPartition
-from duramen.storage import kinds
-from duramen.storage.checkpoints import LogPoint
-from duramen.storage.journal_format import Extent
-from duramen.storage.journal_reader import JournalEntry
-from duramen.storage.recovery import fold_epochs
-from duramen.storage.recovery_plan import Plan, Point, make_plans
+from duramen.storage.checkpoint.kafka_files import LogPoint
+from duramen.storage.journal import kinds
+from duramen.storage.journal.format import Extent
+from duramen.storage.journal.reader import JournalEntry
+from duramen.storage.recovery.plan import Plan, Point, make_plans
+from duramen.storage.recovery.replay import fold_epochs
 
 ID = bytes(16)
 KEY = (ID, 0)

@@ -11,9 +11,9 @@ import pytest
 from duramen.errors import CorruptLogError
 from duramen.model import TopicPartition
 from duramen.sim.disk import Call, CrashDisk
-from duramen.storage.directory import LogDirectory
-from duramen.storage.log import Log
-from duramen.storage.retention import active_expired, removable_before
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.log.log import Log
+from duramen.storage.log.retention import active_expired, removable_before
 from duramen.wire.batch import build_batch, parse_header
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))

@@ -10,8 +10,8 @@ import pytest
 
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk
-from duramen.storage.directory import LogDirectory
-from duramen.storage.log import Log
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.log.log import Log
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 

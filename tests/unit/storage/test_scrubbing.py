@@ -10,11 +10,7 @@ import pytest
 
 from duramen.model import TopicPartition
 from duramen.sim.disk import Call, CrashDisk
-from duramen.storage.damage import Damage
-from duramen.storage.directory import LogDirectory
-from duramen.storage.log import Log
-from duramen.storage.logconfig import PlainLogConfig
-from duramen.storage.scrub_progress import (
+from duramen.storage.checkpoint.scrub_progress import (
     NO_KEY,
     Progress,
     decode_progress,
@@ -22,7 +18,11 @@ from duramen.storage.scrub_progress import (
     read_progress,
     write_progress,
 )
-from duramen.storage.scrubbing import FIRST_SCRUB_DELAY_MS
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.directory.scrubber import FIRST_SCRUB_DELAY_MS
+from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.log import Log
+from duramen.storage.segment.corruption import Damage
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 

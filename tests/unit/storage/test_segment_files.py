@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duramen.errors import CorruptLogError, StorageError
-from duramen.storage.disk import RealDisk
-from duramen.storage.hot_window import GRAIN_BYTES, RECENT_BYTES, HotWindow
-from duramen.storage.index import (
+from duramen.storage.files.os_disk import RealDisk
+from duramen.storage.read.verified_window import GRAIN_BYTES, RECENT_BYTES, HotWindow
+from duramen.storage.repair.salvage import flipped_bit
+from duramen.storage.segment.index import (
     OffsetIndex,
     StoredOffsetIndex,
     StoredTimeIndex,
@@ -22,10 +23,9 @@ from duramen.storage.index import (
     decode_offset_index,
     decode_time_index,
 )
-from duramen.storage.salvage import flipped_bit
-from duramen.storage.scan import CHUNK_BYTES, scan
-from duramen.storage.seal import compute_seal
-from duramen.storage.segment import Segment, file_name, parse_base, parse_name
+from duramen.storage.segment.scan import CHUNK_BYTES, scan
+from duramen.storage.segment.seal import compute_seal
+from duramen.storage.segment.segment import Segment, file_name, parse_base, parse_name
 from duramen.wire.batch import build_batch
 from duramen.wire.checksum import crc32c
 from duramen.wire.seal import BLOCK_BYTES, Seal, decode_seal, joined

@@ -14,8 +14,8 @@ from duramen.cli.repair import survey_directory
 from duramen.errors import StorageError
 from duramen.model import TopicPartition
 from duramen.sim.disk import CrashDisk, NodeDied
-from duramen.storage.checkpoints import encode_clean_shutdown, replace_file
-from duramen.storage.vouching import kafka_was_here
+from duramen.storage.checkpoint.kafka_files import encode_clean_shutdown, replace_file
+from duramen.storage.checkpoint.manifest import kafka_was_here
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 

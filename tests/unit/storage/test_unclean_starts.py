@@ -11,11 +11,11 @@ from test_bounded_start import CONFIG, FIRST, SETTINGS, TP, SeededEntropy, check
 
 from duramen.errors import KafkaError
 from duramen.sim.disk import Call, CrashDisk, NodeDied
-from duramen.storage.creation import NewLog
-from duramen.storage.directory import LogDirectory
-from duramen.storage.log import Log
-from duramen.storage.logconfig import PlainLogConfig
-from duramen.storage.producers import Duplicate
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.create import NewLog
+from duramen.storage.log.log import Log
+from duramen.storage.segment.producer_state import Duplicate
 from duramen.wire.batch import build_batch, parse_header
 from reading import stored_batches
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from duramen.errors import CorruptLogError
 from duramen.ports import File
-from duramen.storage.seal import grow, read_growing
-from duramen.storage.written_sums import WrittenSums
+from duramen.storage.segment.seal import grow, read_growing
+from duramen.storage.segment.write_checksums import WrittenSums
 from duramen.wire.checksum import crc32c
 from duramen.wire.seal import BLOCK_BYTES, Seal
 

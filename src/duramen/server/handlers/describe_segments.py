@@ -15,8 +15,8 @@ from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.model import topic_id_from_text
 from duramen.partition.partition import READ_COMMITTED, Partition
 from duramen.server.request import STEP, Steps
-from duramen.storage.leases import Lease
-from duramen.storage.outline import Outline
+from duramen.storage.log.leases import Lease
+from duramen.storage.log.segment_layout import Outline
 from duramen.wire.messages.describe_segments import DescribeSegmentsResponse
 from duramen.wire.messages.extend_segment_lease import ExtendSegmentLeaseResponse
 

@@ -23,8 +23,8 @@ from duramen.ports import Buffer, Part, Timer
 from duramen.server.agenda import after_others
 from duramen.server.fetch_sessions import FetchPlan, Target
 from duramen.server.request import STEP, Steps
-from duramen.storage.read_buffers import SPAN_BYTES
-from duramen.storage.reads import Pending
+from duramen.storage.files.read_buffers import SPAN_BYTES
+from duramen.storage.read.read_plan import Pending
 from duramen.wire.frame import part_size
 from duramen.wire.messages.fetch import FetchResponse
 from duramen.wire.runtime import blob_size

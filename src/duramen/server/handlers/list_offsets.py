@@ -25,7 +25,7 @@ from duramen.partition.positions import (
     lookup,
 )
 from duramen.server.request import STEP, Steps
-from duramen.storage.times import TimeLookup, Timestamped
+from duramen.storage.read.timestamp_lookup import TimeLookup, Timestamped
 from duramen.wire.messages.list_offsets import ListOffsetsResponse
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from duramen.partition.staging import check_staged
 from duramen.server.authorizer import Operation, Resource
 from duramen.server.handlers.sinks import sink_error
 from duramen.server.sinks import Coordinator
-from duramen.storage.log import COPIED_BYTES
+from duramen.storage.log.log import COPIED_BYTES
 from duramen.wire.messages.stage_batch import StageBatchResponse
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""A log directory in use: its logs, checkpoints, housekeeping and scrubber."""

@@ -1,0 +1,389 @@
+"""A log directory in use: its lock, identity, journal, logs, checkpoints and what is to be deleted.
+
+One directory is one unit of failure: a failed write or sync fences it, all of it, until a restart has recovered it
+from what is on stable storage. A write that only lacked room is made again; until that works no others are taken.
+Everything here runs on the loop thread, but for the jobs it hands out.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from duramen.ports import Disk, Entropy
+from duramen.storage.checkpoint.kafka_files import (
+    CLEAN_SHUTDOWN,
+    LOCK,
+    encode_clean_shutdown,
+    remove_file,
+    replace_file,
+)
+from duramen.storage.compaction.cleaner import Cleaner
+from duramen.storage.directory.checkpointer import SLICE_LOGS, Checkpoint, Checkpointer, key_of, point_of
+from duramen.storage.directory.directory_logs import DirectoryLogs
+from duramen.storage.directory.housekeeping import Housekeeping, Job
+from duramen.storage.directory.scrubber import Scrubber
+from duramen.storage.files.ballast import Reserve
+from duramen.storage.files.disk_full import NoRoomError
+from duramen.storage.files.open_files import MOST_FILES
+from duramen.storage.files.parallel import Together, one_by_one
+from duramen.storage.journal.format import HEADER_BLOCK
+from duramen.storage.journal.journal import Group, Journal
+from duramen.storage.journal.parts import PartMaker, remove_parts
+from duramen.storage.journal.ring import JournalLimits
+from duramen.storage.log.config import LogConfig, PlainLogConfig
+from duramen.storage.log.flush_queue import FlushQueue
+from duramen.storage.log.log import Log
+from duramen.storage.log.truncation import Truncations
+from duramen.storage.read.verified_window import HotWindow
+from duramen.storage.recovery.open_partition import Offline, Opening, left_absent
+from duramen.storage.recovery.plan import LogKey
+from duramen.storage.recovery.replay import RecoveryReport
+from duramen.storage.recovery.startup import StartState, drop_leftover_directories, prepare
+from duramen.storage.segment.corruption import Findings
+
+SET_MS = 1000
+"""A wall clock that is so far from where it should be was set; less is its own inaccuracy."""
+
+
+class DirectorySettings(NamedTuple):
+    """How a log directory is run. Sizes are bytes, times milliseconds.
+
+    cluster_id: None takes the directory's, or a new one. default_config: for logs whose topic is not configured yet.
+    hot_window_bytes: see HotWindow; -1 leaves it to the disk. open_files: see OpenFiles; -1: half of what the process
+    may open, at most MOST_FILES. checkpoint_fill: the journal's fill from which a
+    checkpoint begins, 0 to 1.
+    """
+
+    node_id: int = 0
+    cluster_id: str | None = None
+    journal_max_bytes: int = 256 << 20
+    journal_max_entries: int = 250_000
+    journal_part_bytes: int = 16 << 20
+    journal_first_part_bytes: int = 4 << 20
+    bypass_bytes: int = 1 << 20
+    dirty_max_bytes: int = 64 << 20
+    checkpoint_fill: float = 0.5
+    checkpoint_interval_ms: int = 60_000
+    hot_window_bytes: int = -1
+    open_files: int = -1
+    retention_check_interval_ms: int = 300_000
+    producer_id_expiration_ms: int = 86_400_000
+    reserve_bytes: int = 0
+    scrub_bytes_per_second: int = 8 << 20
+    scrub_interval_ms: int = 604_800_000
+    default_config: LogConfig = PlainLogConfig()
+
+    @property
+    def journal_limits(self) -> JournalLimits:
+        """The journal's share."""
+        return JournalLimits(
+            self.journal_max_bytes,
+            self.journal_max_entries,
+            self.journal_part_bytes,
+            min(self.journal_first_part_bytes, self.journal_part_bytes),
+            self.bypass_bytes,
+        )
+
+
+def hot_window(disk: Disk, settings: DirectorySettings) -> HotWindow:
+    """A window of the size that the settings ask for."""
+    size = settings.hot_window_bytes
+    files = settings.open_files
+    if files < 0:
+        files = min(disk.descriptor_limit() // 2, MOST_FILES)
+    return HotWindow(disk.cache_bytes() if size < 0 else size, files)
+
+
+class LogDirectory(DirectoryLogs):
+    """See the module. `open` is the constructor.
+
+    path, directory_id, cluster_id; clean_start: the last stop was clean; recovery: what the start did.
+    logs: by topic id and partition. offline: those that are too damaged to be served. undeleted: paths of logs that are
+    to be deleted when there is room for that. findings: damage that was met since. high_watermark: asked before
+    anything is deleted and for Kafka's checkpoint.
+    """
+
+    def __init__(
+        self, disk: Disk, path: str, settings: DirectorySettings, entropy: Entropy, hot: HotWindow | None = None
+    ) -> None:
+        self.disk = disk
+        self.path = path
+        self.settings = settings
+        self.entropy = entropy
+        self.hot = hot_window(disk, settings) if hot is None else hot
+        self.cluster_id = ""
+        self.directory_id = ""
+        self.clean_start = True
+        self.recovery = RecoveryReport()
+        self.findings = Findings()
+        self.undeleted: set[str] = set()
+        self.logs: dict[LogKey, Log] = {}
+        self.offline: dict[LogKey, Offline] = {}
+        self.high_watermark: Callable[[Log], int] = lambda log: log.durable_end
+        self.journal: Journal
+        self.reserve = Reserve(disk, path, settings.reserve_bytes)
+        self._queue = FlushQueue(settings.reserve_bytes // 2 or sys.maxsize, self._relieve)
+        self._dirty = 0
+        self._half_made: set[str] = set()
+        self._together: Together = one_by_one
+        self._lock = disk.lock(posixpath.join(path, LOCK))
+        self._checkpointer: Checkpointer
+        self._housekeeping: Housekeeping
+        self.cleaner: Cleaner
+        self._last_checkpoint_ms = 0
+        self._now_ms = 0
+        self._monotonic: float | None = None
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        path: str,
+        settings: DirectorySettings,
+        *,
+        now_ms: int,
+        entropy: Entropy,
+        hot: HotWindow | None = None,
+        together: Together = one_by_one,
+        forgo: bool = False,
+    ) -> LogDirectory:
+        """Create or recover the directory, and take it into use; `hot` is shared by the directories of a process.
+
+        together: see ports.Executor. forgo: what a damaged journal held behind the damage. A partition whose bytes on
+        stable storage are damaged is left in `offline`.
+        DirectoryLockedError when another process has it; StorageError when it belongs to another node or cluster, or
+        Kafka left it unclean; CorruptLogError when the journal is damaged.
+        """
+        path = path.rstrip("/") or "/"
+        disk.make_directories(path)
+        disk.sync_directory(posixpath.dirname(path) or ".")
+        self = cls(disk, path, settings, entropy, hot)
+        self._together = together
+        try:
+            self.reserve.find()
+            self._start(now_ms, forgo=forgo)
+        except BaseException:
+            self._release()
+            raise
+        return self
+
+    def _start(self, now_ms: int, *, forgo: bool) -> None:
+        settings = self.settings
+        state = prepare(
+            self.disk, self.path, settings.node_id, settings.cluster_id, self.entropy, self._together, forgo=forgo
+        )
+        self.cluster_id, self.directory_id = state.meta.cluster_id, state.meta.directory_id
+        self.clean_start = state.clean
+        self.recovery = state.report
+        self._now_ms = self._last_checkpoint_ms = now_ms
+        contents = state.contents
+        maker = PartMaker(
+            self.disk, self.path, contents.generation + 1, int.from_bytes(self.entropy.random_bytes(4), "big")
+        )
+        limits = settings.journal_limits
+        self.journal = journal = Journal(self.disk, maker, limits, contents.next_lsn, contents.laps)
+        journal.give_way = self.reserve.give_up
+        try:
+            drop_leftover_directories(self.disk, self.path, state, self.entropy)
+            self._open_logs(state)
+        finally:
+            contents.close()
+        points = {key: point_of(log) for key, log in self.logs.items()}
+        self._checkpointer = Checkpointer(
+            self.disk, self.path, maker.generation, journal, self.logs, self._mark_of, points, self.offline
+        )
+        self._checkpointer.identity = state.meta
+        files = self._checkpointer.files({})
+        files.write()
+        self._checkpointer.wrote(files)
+        # What was recovered is in synced files and checkpoints; the new first part's rename retires the old journal.
+        journal.start(maker.make(limits.first_part))
+        remove_parts(self.disk, self.path, keep=maker.generation)
+        remove_file(self.disk, posixpath.join(self.path, CLEAN_SHUTDOWN))
+        self.disk.sync_directory(self.path)
+        self._truncations = Truncations(journal, self._checkpointer, self.logs)
+        journal.on_truncate = self._truncations.journaled
+        self.cleaner = Cleaner(
+            self.disk, self.path, journal, self.logs, lambda: self._checkpointer.persisted, self._mark_of, self.findings
+        )
+        self.cleaner.load()
+        self._checkpointer.leaving = self.cleaner.leaving
+        self._housekeeping = Housekeeping(
+            self.disk, self.path, journal, self._mark_of, state.leftovers, self.findings, self.cleaner,
+            settings.producer_id_expiration_ms,
+        )  # fmt: skip
+        self.scrubber = Scrubber(
+            self.disk, self.path, self.findings, settings.scrub_bytes_per_second, settings.scrub_interval_ms
+        )
+
+    def _open_logs(self, state: StartState) -> None:
+        """Recover and open every partition; those that are damaged are left offline."""
+        make = partial(
+            Log.open,
+            disk=self.disk,
+            config=self.settings.default_config,
+            journal=self.journal,
+            flush_queue=self._queue,
+            hot=self.hot,
+        )
+        for opening in self._together([Opening(self.disk, ready, state.clean, make).run for ready in state.ready]):
+            log, ready = opening.log, opening.ready
+            if ready.recovery is not None:
+                self.recovery.add(ready.recovery.report)
+            if log is None:
+                self.offline[opening.offline.key] = opening.offline
+                continue
+            self.logs[key_of(log)] = log
+        for key, absent in state.absent.items():
+            self.offline[key] = left_absent(self.path, key[0], absent)
+
+    def _mark_of(self, log: Log) -> int:
+        return self.high_watermark(log)
+
+    # -- the commit cycle
+
+    def take_group(self) -> Group | None:
+        """`flush`, then the journal's next group; when there is nothing to commit, once, a mark that says so."""
+        self._truncations.carry_out()
+        self.flush()
+        group = self.journal.take_group()
+        if group is None:
+            return self.journal.take_idle_mark()
+        self._dirty -= sum(extent.length for extent in group.extents)  # the group itself syncs these
+        return group
+
+    # -- checkpoints
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether the journal's fill or the bytes waiting for a sync call for a checkpoint now.
+
+        Or a disk that was full and has room for the reserve again: a checkpoint writes every kind of file that grows,
+        and so shows whether there is more.
+        """
+        if self._checkpointer.under_way or self.journal.fill >= self.settings.checkpoint_fill:
+            return True
+        if self.crowded or self.cleaner.waits or self._housekeeping.waits:
+            return True
+        if self.journal.no_room is not None and not self.reserve.lacking:
+            return True
+        waited_ms = self._now_ms - self._last_checkpoint_ms
+        if waited_ms >= self.settings.checkpoint_interval_ms and (self.journal.entries or self._checkpointer.changed):
+            return True
+        return self._dirty > self.settings.dirty_max_bytes // 2
+
+    @property
+    def crowded(self) -> bool:
+        """Whether more files than there should be are open until a checkpoint has synced them."""
+        return self.hot.files.crowded and bool(self._checkpointer.changed or self._checkpointer.under_way)
+
+    @property
+    def dirty_share(self) -> float:
+        """Bytes that wait in segments for a sync, as a share of `dirty_max_bytes`."""
+        return self._dirty / self.settings.dirty_max_bytes
+
+    def take_checkpoint(self, force: bool = False) -> Checkpoint | None:
+        """The next job of a checkpoint, or None when none is due or one is running. `force` begins one anyway.
+
+        Call it about once a second: a checkpoint is spread over several calls unless the journal is nearly full.
+        """
+        if self.journal.failed is not None or not (force or self.checkpoint_due):
+            return None
+        self._truncations.carry_out()
+        if self._truncations.waiting or self._housekeeping.moving:
+            # A round that covered its entry would have to have synced the cut, or the new name.
+            return self._checkpointer.take_written(self.journal.no_room)
+        try:
+            self.flush()
+        except NoRoomError as error:
+            if (job := self._checkpointer.take_written(error)) is None:
+                raise
+            return job
+        if not self._checkpointer.under_way:
+            self._last_checkpoint_ms = self._now_ms
+            self.cleaner.waits = self._housekeeping.waits = False
+            self._checkpointer.begin()
+        return self._checkpointer.take(len(self.logs) if force else SLICE_LOGS)
+
+    def complete_checkpoint(self, job: Checkpoint) -> None:
+        """The job has run; at the end of a round a disk that was full has room. OSError: the directory is fenced."""
+        try:
+            self._checkpointer.complete(job)
+            self.hot.files.trim(again=True)
+        except OSError as error:
+            self.fail_checkpoint(job, error)
+            raise
+        if job.files is not None or self._dirty > self.settings.dirty_max_bytes // 4:
+            self._dirty = self._checkpointer.dirty_bytes  # of all logs: that is not asked after each job for nothing
+        if job.files is not None and not self.reserve.lacking:
+            self.journal.no_room = None
+
+    def fail_checkpoint(self, job: Checkpoint, error: BaseException) -> None:
+        """The job failed: a failed sync is never retried, the directory is fenced; not so where it only lacked room."""
+        if isinstance(error, NoRoomError):
+            self._checkpointer.give_up(job)
+            self._found_none(error)
+        else:
+            self._checkpointer.fail(job)
+            self.journal.fail(None, error)
+
+    # -- housekeeping and the end
+
+    def take_maintenance(self, now_ms: int, monotonic: float | None = None) -> list[Job]:
+        """Jobs for the housekeeping lane: sealing, retention, removals, the journal's next part.
+
+        monotonic: seconds; by them it is found out that the wall clock was set since the last call.
+        """
+        if monotonic is not None:
+            if self._monotonic is not None:
+                by_ms = now_ms - self._now_ms - int(1000 * (monotonic - self._monotonic))
+                if abs(by_ms) >= SET_MS:
+                    self._housekeeping.clock_set(self.logs, now_ms, by_ms)
+            self._monotonic = monotonic
+        self._now_ms = now_ms
+        self._last_checkpoint_ms = min(self._last_checkpoint_ms, now_ms)  # the wall clock may have been set back
+        if self.journal.failed is not None or self._closed:
+            return []
+        return self._housekeeping.take(self.logs, now_ms, self.settings.retention_check_interval_ms)
+
+    def close(self, clean: bool) -> None:
+        """Stop using the directory. clean: sync everything, drain the journal and say so, so that nothing is replayed.
+
+        No group, checkpoint or other job may be running. A fenced directory is never closed cleanly.
+        """
+        if self._closed:
+            return
+        try:
+            if clean and self.journal.failed is None and not self.journal.in_flight:
+                self._stop_cleanly()
+        finally:
+            self._closed = True
+            self._release()
+
+    def _stop_cleanly(self) -> None:
+        try:
+            if self.journal.no_room is not None or not self.reserve.fits():
+                self.reserve.give_up()
+            self._truncations.nobody_writes()
+            while (group := self.take_group()) is not None:
+                group.run()
+                self.journal.complete(group)
+            self.drop_half_made()
+            self.cleaner.finish()
+            self._housekeeping.finish()
+            self._checkpointer.sync_and_close(self._together)
+            self._checkpointer.files({}).write()
+            self.cleaner.take_checkpoint()()
+            maker = self.journal.maker
+            bare = PartMaker(self.disk, self.path, maker.generation + 1, maker.seed)
+            bare.make(HEADER_BLOCK).file.close()
+            remove_parts(self.disk, self.path, keep=bare.generation)
+            replace_file(self.disk, posixpath.join(self.path, CLEAN_SHUTDOWN), encode_clean_shutdown())
+        except OSError as error:
+            self.journal.fail(None, error)
+            raise

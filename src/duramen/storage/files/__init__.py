@@ -1,0 +1,1 @@
+"""Files below any format: the Disk port, atomic replacement, syncs, disk-full errors, the ballast."""

@@ -1,0 +1,1 @@
+"""The log of one partition: append, roll, open, truncate, sync, retain."""

@@ -1,0 +1,109 @@
+"""New logs: the job that makes their directories and files durable, off the loop and many at a time."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from duramen.errors import StorageError
+from duramen.model import TopicId, TopicPartition
+from duramen.ports import Disk
+from duramen.storage.files.disk_full import NoRoomError, opening, writing
+from duramen.storage.log.config import LogConfig
+from duramen.storage.log.flush_queue import FlushQueue
+from duramen.storage.log.log import Log
+from duramen.storage.log.log_state import LogJournal
+from duramen.storage.read.verified_window import HotWindow
+from duramen.storage.recovery.plan import LogKey
+
+
+class NewLog(NamedTuple):
+    """A log to be made."""
+
+    tp: TopicPartition
+    topic_id: TopicId
+    config: LogConfig
+
+    @property
+    def key(self) -> LogKey:
+        return self.topic_id, self.tp.partition
+
+
+class Creation:
+    """Makes logs in one log directory. Touches files and the new logs alone; `logs` are the finished ones.
+
+    refused: logs that were asked for and are not made, and why. half_made: paths of logs that could not be made, nor
+    removed again; nothing is in them, and they are removed before there is one. follows: on deleted logs of the same
+    names, whose new names are made durable first.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        journal: LogJournal,
+        flush_queue: FlushQueue,
+        hot: HotWindow,
+        new: list[NewLog],
+        refused: Mapping[LogKey, StorageError | NoRoomError],
+        half_made: set[str],
+        follows: bool = False,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._journal = journal
+        self._flush_queue = flush_queue
+        self._hot = hot
+        self.new = new
+        self.refused = refused
+        self._half_made = half_made
+        self._follows = follows
+        self.logs: list[Log] = []
+
+    def run(self) -> None:
+        """Any thread. NoRoomError: nothing of them is left but half made. Any other OSError: some may be there, none is
+        to be used.
+
+        A sync that finds no room is no worse here than a write: only these new files depend on it, and all of them go.
+        """
+        try:
+            if self._follows:
+                with opening():
+                    self._disk.sync_directory(self._directory)
+            with writing():
+                for new in self.new:
+                    self._drop(self._path(new.tp))
+                    self._make(*new)
+            with opening():
+                self._disk.sync_directory(self._directory)
+        except NoRoomError:
+            self._half_made.update(self._path(new.tp) for new in self.new)
+            with opening():
+                self._remove()
+            raise
+
+    def _make(self, tp: TopicPartition, topic_id: TopicId, config: LogConfig) -> None:
+        path = self._path(tp)
+        log = Log.create(
+            self._disk, path, tp, topic_id, config, self._journal, flush_queue=self._flush_queue, hot=self._hot
+        )
+        log.active.release_files()  # many are made at once, and it is synced
+        self.logs.append(log)
+
+    def _remove(self) -> None:
+        for log in self.logs:
+            log.active.forget()
+        self.logs.clear()
+        for new in self.new:
+            self._drop(self._path(new.tp))
+        self._disk.sync_directory(self._directory)
+
+    def _drop(self, path: str) -> None:
+        if path in self._half_made:
+            if self._disk.exists(path):
+                self._disk.remove(path)
+            self._half_made.discard(path)
+
+    def _path(self, tp: TopicPartition) -> str:
+        return posixpath.join(self._directory, str(tp))
