@@ -20,7 +20,7 @@ WRONG = {
     "synchronous": ("storage/segment/segment.py", "import asyncio"),
     "light": ("server/broker.py", "import rich"),
     "strangers": ("machines/group/__init__.py", "import duramen.machines.metadata"),
-    "protocol": ("gateway/topics.py", "import duramen.partition.partition"),
+    "protocol": ("gateway/topics.py", "import duramen.partition.replica.partition"),
 }
 
 

@@ -12,7 +12,7 @@ from tests.reading import stored_batches
 from tests.unit.server.broker_world import InProcess
 
 from duramen.model import OFFSETS_TOPIC
-from duramen.partition.catalog import METADATA_PARTITION
+from duramen.partition.metadata.controller import METADATA_PARTITION
 from duramen.sim.names import Directory
 from duramen.wire.batch import records
 from duramen.wire.messages import API

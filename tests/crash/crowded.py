@@ -1,7 +1,8 @@
 """Lives on a volume that others fill, too, with a reserve for what makes room (decision 0013).
 
-As the engine does it (`partition/room.py`, `partition/maintenance.py`), but for its clock: the reserve is made by the
-lane of maintenance, and given up for what makes room. Nobody resets anything by hand when there is room again.
+As the engine does it (`partition/store/disk_full.py`, `partition/store/maintenance.py`), but for its clock: the reserve
+is made by the lane of maintenance, and given up for what makes room. Nobody resets anything by hand when there is room
+again.
 """
 
 from __future__ import annotations

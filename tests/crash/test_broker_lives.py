@@ -12,8 +12,8 @@ from tests.crash.broker_lives import Life, live
 from tests.crash.lives_sweep import DIRECTORIES, Lives
 from tests.crash.test_lives import without_syncs_of_names
 
-from duramen.partition.deleting import Deleting
-from duramen.partition.offline import Absence
+from duramen.partition.metadata.offline import Absence
+from duramen.partition.store.delete_partitions import Deleting
 
 LIVES = 60
 """In `make test`; `make crash-lives DIRECTORIES=1` has 4,000."""

@@ -12,8 +12,8 @@ from tests.unit.server.broker_world import InProcess
 
 from duramen.errors import DuramenError
 from duramen.model import TopicPartition
-from duramen.partition.partition import Appended
-from duramen.partition.store import Store
+from duramen.partition.replica.partition import Appended
+from duramen.partition.store.store import Store
 from duramen.server.handlers import delete_records
 from duramen.sim.disk import Call, CrashDisk, CrashFile
 from duramen.sim.guards import GUARDS, Guard

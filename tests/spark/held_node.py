@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from fault_points import FaultPoints
 
 from duramen.cli.main import main
-from duramen.partition.materialising import Materialiser
+from duramen.partition.sinks.commit_applier import Materialiser
 from serving import Served
 
 COMMITTED: Final = "node-committed"

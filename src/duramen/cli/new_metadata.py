@@ -2,7 +2,8 @@
 
 The start refuses a node without one: no topic would be known. Where it is a directory that a checkpoint names, an
 ordinary repair makes it again. Where a whole disk is gone, nothing that is left names it, and it may as well be on one
-that is not mounted: so somebody has to say that it is lost. What the node does then, `partition/lost_metadata.py` says.
+that is not mounted: so somebody has to say that it is lost. What the node does then,
+`partition/metadata/metadata_repair.py` says.
 """
 
 from __future__ import annotations

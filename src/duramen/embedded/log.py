@@ -42,12 +42,12 @@ from duramen.machines.metadata.commands import (
 )
 from duramen.machines.metadata.image import TopicImage
 from duramen.model import INTERNAL_TOPICS, NO_TIMESTAMP, TopicPartition
-from duramen.partition.catalog import Catalog, silent
-from duramen.partition.offline import offline
-from duramen.partition.partition import READ_COMMITTED, Partition
-from duramen.partition.positions import delete_records, lookup
-from duramen.partition.settings import cleaner_settings, directory_settings
-from duramen.partition.store import Store
+from duramen.partition.metadata.controller import Catalog, silent
+from duramen.partition.metadata.offline import offline
+from duramen.partition.replica.offset_lookup import delete_records, lookup
+from duramen.partition.replica.partition import READ_COMMITTED, Partition
+from duramen.partition.store.settings import cleaner_settings, directory_settings
+from duramen.partition.store.store import Store
 from duramen.ports import Buffer, FileSpan, Part
 from duramen.storage.checkpoint.kafka_files import META_PROPERTIES, decode_meta, read_file
 from duramen.storage.directory.log_directory import LogDirectory

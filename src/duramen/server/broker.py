@@ -16,12 +16,12 @@ from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.machines.metadata.commands import BrokerStopping, RegisterBroker, Registered
 from duramen.machines.metadata.image import Endpoint, MetadataImage, PartitionImage
 from duramen.model import UNREADABLE_TOPICS, TopicId, TopicPartition, topic_id_from_text
-from duramen.partition.catalog import METADATA_PARTITION, Catalog
-from duramen.partition.offline import check_apart
-from duramen.partition.partition import Partition
-from duramen.partition.settings import cleaner_settings, directory_settings
-from duramen.partition.store import Store
-from duramen.partition.turns import Turns
+from duramen.partition.host.load_turns import Turns
+from duramen.partition.metadata.controller import METADATA_PARTITION, Catalog
+from duramen.partition.metadata.offline import check_apart
+from duramen.partition.replica.partition import Partition
+from duramen.partition.store.settings import cleaner_settings, directory_settings
+from duramen.partition.store.store import Store
 from duramen.ports import World
 from duramen.server.authorizer import AllowAll, Authorizer, Operation, Resource
 from duramen.server.cold_reads import ColdReads

@@ -20,7 +20,7 @@ from duramen.machines.group.commands import TopicsDeleted
 from duramen.machines.group.machine import GroupMachine
 from duramen.machines.group.settings import GroupSettings
 from duramen.model import NO_TOPIC_ID, OFFSETS_TOPIC, TopicId, TopicPartition
-from duramen.partition.host import Host
+from duramen.partition.host.host import Host
 
 if TYPE_CHECKING:
     from duramen.server.broker import Broker

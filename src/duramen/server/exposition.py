@@ -26,7 +26,7 @@ from duramen.version import VERSION
 from duramen.wire.messages import API
 
 if TYPE_CHECKING:
-    from duramen.partition.partition import Partition
+    from duramen.partition.replica.partition import Partition
     from duramen.server.broker import Broker
 
 IDLE_SECONDS = 15.0

@@ -8,7 +8,7 @@ from typing import Any
 
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.metadata.commands import AllocateProducerIds, ProducerIds
-from duramen.partition.host import Host
+from duramen.partition.host.host import Host
 
 
 class ProducerIdSource:

@@ -17,8 +17,8 @@ from duramen.machines.sink.commands import MoveStaged
 from duramen.machines.sink.footprint import needed_bytes, oldest_staged
 from duramen.machines.sink.pieces import Piece, Pieces
 from duramen.machines.sink.state import Staged
-from duramen.partition.catalog import SINK_SEGMENT_BYTES
-from duramen.partition.staging import Chunk, ShareReader
+from duramen.partition.metadata.controller import SINK_SEGMENT_BYTES
+from duramen.partition.sinks.staging import Chunk, ShareReader
 
 if TYPE_CHECKING:
     from duramen.ports import Clock, Submit

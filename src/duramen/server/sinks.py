@@ -20,11 +20,11 @@ from duramen.machines.sink.footprint import topics
 from duramen.machines.sink.pieces import Piece
 from duramen.machines.sink.state import Commit
 from duramen.model import FIRST_SINK_PRODUCER_ID, SINK_STATE_TOPIC, STAGING_TOPIC, TopicId, TopicPartition
-from duramen.partition.host import Host
-from duramen.partition.materialising import BatchKey, Materialiser
-from duramen.partition.partition import Partition
-from duramen.partition.staging import Storing
-from duramen.partition.targets import LocalTargets
+from duramen.partition.host.host import Host
+from duramen.partition.replica.partition import Partition
+from duramen.partition.sinks.commit_applier import BatchKey, Materialiser
+from duramen.partition.sinks.destinations import LocalTargets
+from duramen.partition.sinks.staging import Storing
 from duramen.server.coordinators import MAX_BATCH_BYTES, partition_for
 from duramen.server.relocation import Relocation
 from duramen.wire.records import sinks as schema

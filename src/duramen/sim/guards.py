@@ -17,10 +17,10 @@ from duramen.machines.group.offsets import OffsetTable
 from duramen.machines.metadata.image import BrokerImage, MetadataImage, TopicImage
 from duramen.machines.sink.state import Sink
 from duramen.model import METADATA_TOPIC_ID, TopicId
-from duramen.partition import refusals, rewriting
-from duramen.partition.catalog import Catalog
-from duramen.partition.host import Host
-from duramen.partition.partition import Partition, Read
+from duramen.partition.host.host import Host
+from duramen.partition.metadata.controller import Catalog
+from duramen.partition.replica import batch_rules, retry_gate
+from duramen.partition.replica.partition import Partition, Read
 from duramen.server.handlers.commit_staged import CommitCall
 from duramen.server.handlers.fetch import FetchCall
 from duramen.sim.guard import Guard
@@ -197,7 +197,7 @@ class Sequences(Guard):
 class Refusals(Guard):
     """What is behind a batch that found no room is answered OUT_OF_ORDER_SEQUENCE_NUMBER, or taken as the first."""
 
-    owner = refusals.Refusals
+    owner = retry_gate.Refusals
     method = "remember"
     caught_by = "ExactlyOnce"
     plan = Plan(faults=("full disk",), records=150, readers=0, members=0)
@@ -287,7 +287,7 @@ class Routing(Guard):
 class HeaderTime(Guard):
     """A header that denies the timestamps of its records is believed."""
 
-    owner = rewriting
+    owner = batch_rules
     method = "stamp_max_timestamp"
     caught_by = "FoundByTime"
     plan = Plan(calm=True, churn=False, features=("odd times",), readers=0, members=0)

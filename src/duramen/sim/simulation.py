@@ -11,7 +11,7 @@ from typing import Any
 
 from duramen.config import BrokerConfig, load_broker_config
 from duramen.model import INTERNAL_TOPICS, TopicPartition
-from duramen.partition.settings import directory_settings
+from duramen.partition.store.settings import directory_settings
 from duramen.ports import World
 from duramen.server.broker import Broker
 from duramen.server.relocation import RelocationRules

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from duramen.errors import KafkaError
-from duramen.partition import snapshots
-from duramen.partition.partition import Partition
-from duramen.partition.snapshots import Snapshots
-from duramen.partition.store import Store
+from duramen.partition.metadata import snapshots
+from duramen.partition.metadata.snapshots import Snapshots
+from duramen.partition.replica.partition import Partition
+from duramen.partition.store.store import Store
 from duramen.server.relocation import Relocation
 from duramen.storage.checkpoint.metadata_snapshot import PART_SUFFIX, WriteSnapshot
 from duramen.storage.checkpoint.scrub_progress import NO_KEY

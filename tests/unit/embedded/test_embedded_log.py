@@ -19,9 +19,9 @@ import duramen
 from duramen.embedded import EmbeddedLog
 from duramen.embedded.records import murmur2, partition_for
 from duramen.machines.metadata.commands import DeleteTopics, TopicRef
-from duramen.partition import partition
-from duramen.partition.catalog import Catalog
-from duramen.partition.partition import Partition
+from duramen.partition.metadata.controller import Catalog
+from duramen.partition.replica import partition
+from duramen.partition.replica.partition import Partition
 from duramen.storage.log.create import Creation
 from duramen.storage.read.timestamp_lookup import TimeLookup
 

@@ -21,7 +21,7 @@ from duramen.machines.group import (
     Synced,
     SyncGroup,
 )
-from duramen.partition.host import Host
+from duramen.partition.host.host import Host
 
 SESSION = 10_000
 REBALANCE = 60_000

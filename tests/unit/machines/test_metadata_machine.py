@@ -39,7 +39,7 @@ from duramen.machines.metadata import (
     name_problem,
 )
 from duramen.model import FIRST_SINK_PRODUCER_ID, OFFSETS_TOPIC, TopicPartition
-from duramen.partition.host import Host
+from duramen.partition.host.host import Host
 from duramen.wire.records import metadata as schema
 
 

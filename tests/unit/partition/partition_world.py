@@ -8,8 +8,8 @@ from typing import Any
 from duramen.config import TopicConfig, load_broker_config
 from duramen.errors import DuramenError, KafkaError
 from duramen.model import TopicPartition
-from duramen.partition.partition import Appended
-from duramen.partition.store import Store
+from duramen.partition.replica.partition import Appended
+from duramen.partition.store.store import Store
 from duramen.ports import FileSpan, Timer, World
 from duramen.sim.disk import CrashDisk
 from duramen.storage.directory.log_directory import DirectorySettings

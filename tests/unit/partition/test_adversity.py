@@ -9,8 +9,8 @@ import pytest
 from partition_world import NOW, TOPIC_ID, TP, Bench, NoTimer
 
 from duramen.errors import ErrorCode, KafkaError, StorageError
-from duramen.partition.catalog import Catalog
-from duramen.partition.partition import Appended
+from duramen.partition.metadata.controller import Catalog
+from duramen.partition.replica.partition import Appended
 from duramen.sim.disk import Call, CrashDisk
 from duramen.wire.batch import build_batch
 

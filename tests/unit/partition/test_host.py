@@ -11,9 +11,9 @@ from tests.unit.machines.fakes import FakeClock, FakePartition
 
 from duramen.errors import BugError, ClosedError, DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.machines.contract import LogRecord, Outcome, TimerFired, TransactionMarks
-from duramen.partition.host import Host
-from duramen.partition.replay import STEP_RECORDS
-from duramen.partition.turns import Turns
+from duramen.partition.host.host import Host
+from duramen.partition.host.load_turns import Turns
+from duramen.partition.host.replay import STEP_RECORDS
 from duramen.wire.batch import build_batch
 
 

@@ -9,8 +9,8 @@ from partition_world import NOW, Bench, plain
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import TopicPartition
-from duramen.partition.partition import Appended, Partition
-from duramen.partition.positions import delete_records
+from duramen.partition.replica.offset_lookup import delete_records
+from duramen.partition.replica.partition import Appended, Partition
 from duramen.sim.disk import CrashDisk
 from duramen.storage.directory.log_directory import DirectorySettings
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from partition_world import Bench, plain
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.partition.partition import MAX_QUEUED_BEHIND_REWRITE, Appended
-from duramen.partition.refusals import MAX_PRODUCERS, REMEMBERED_S, Refusals
+from duramen.partition.replica.partition import MAX_QUEUED_BEHIND_REWRITE, Appended
+from duramen.partition.replica.retry_gate import MAX_PRODUCERS, REMEMBERED_S, Refusals
 from duramen.storage.segment.producer_state import ProducerStates
 from duramen.wire.batch import MAX_SEQUENCE, parse_header
 

@@ -14,7 +14,7 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.metadata import MetadataImage, NewTopic, Result, TopicCreated, TopicImage
 from duramen.machines.metadata.image import PartitionImage
 from duramen.model import TopicPartition
-from duramen.partition.turns import Turns
+from duramen.partition.host.load_turns import Turns
 from duramen.server.authorizer import Resource
 from duramen.server.coordinators import Coordinators
 from duramen.server.dispatch import TABLE

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.server.broker_world import InProcess, Line
 
 from duramen.errors import ErrorCode
-from duramen.partition.maintenance import CONGESTED_DIRTY
+from duramen.partition.store.maintenance import CONGESTED_DIRTY
 
 BOUND = 1 << 20
 VALUE = b"v" * 200_000

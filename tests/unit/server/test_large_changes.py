@@ -9,7 +9,7 @@ import pytest
 from tests.unit.server.broker_world import InProcess, Line
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.partition.host import Host
+from duramen.partition.host.host import Host
 from duramen.sim.disk import CrashDisk, NodeDied
 from duramen.storage.journal.journal import Journal
 from duramen.wire.messages import API

@@ -10,7 +10,7 @@ from tests.unit.server.test_full_disk import create, events
 from tests.unit.server.test_made_anew import delete_topic
 
 from duramen.model import TopicPartition
-from duramen.partition import deleting
+from duramen.partition.store import delete_partitions
 from duramen.sim.disk import Call
 from duramen.storage.log.retention import Removal
 from duramen.wire.messages import API
@@ -53,8 +53,8 @@ def test_no_turn_of_the_loop_deletes_more_than_a_few_partitions_and_none_syncs()
             synced += len([call for call in new if call.operation == "sync_directory"])
         else:
             assert server.lanes.step() or server.clock.ready
-    assert most <= deleting.LOGS_A_TURN
-    assert turns >= MANY // deleting.LOGS_A_TURN
+    assert most <= delete_partitions.LOGS_A_TURN
+    assert turns >= MANY // delete_partitions.LOGS_A_TURN
     server.run()
     syncs = [call for call in server.disk.record if (call.operation, call.path) == ("sync_directory", "/data")]
     assert synced == 0
@@ -116,7 +116,7 @@ def test_a_stop_waits_for_what_is_still_to_be_deleted() -> None:
 
 
 def test_a_store_is_not_idle_before_all_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deleting, "LOGS_A_TURN", 1)
+    monkeypatch.setattr(delete_partitions, "LOGS_A_TURN", 1)
     server = InProcess()
     assert create(server.connect(), "big", 2) == 0
     store = server.broker.store
@@ -140,7 +140,7 @@ def test_a_store_is_not_idle_before_all_is_deleted(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("again", [False, True])
 def test_power_fails_in_each_call_of_a_deletion_in_several_turns(again: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deleting, "LOGS_A_TURN", 1)
+    monkeypatch.setattr(delete_partitions, "LOGS_A_TURN", 1)
     server = InProcess()
     line = server.connect()
     assert create(line, "big", 3) == 0

@@ -18,7 +18,7 @@ from tests.unit.server.lost_metadata_world import (
 )
 
 from duramen.model import FIRST_SINK_PRODUCER_ID, TopicPartition
-from duramen.partition.lost_metadata import least_producer_id
+from duramen.partition.metadata.metadata_repair import least_producer_id
 
 
 def test_a_producer_id_that_logs_know_is_given_to_nobody_else() -> None:

@@ -19,7 +19,7 @@ from duramen.machines.metadata.application import Application
 from duramen.machines.metadata.codec import decode
 from duramen.machines.metadata.snapshot import content
 from duramen.model import METADATA_TOPIC_ID
-from duramen.partition.snapshots import encode
+from duramen.partition.metadata.snapshots import encode
 from duramen.sim.disk import CrashDisk, PowerCut
 from duramen.storage.checkpoint.metadata_snapshot import SnapshotId, parse_snapshot_name, read_snapshot
 from duramen.storage.journal import kinds

@@ -7,7 +7,7 @@ from tests.unit.server.broker_world import InProcess, after_power_cut
 from tests.unit.server.sink_client import Sink, batch, values
 
 from duramen.model import STAGING_TOPIC, TopicPartition
-from duramen.partition import catalog
+from duramen.partition.metadata import controller
 from duramen.server.relocation import RelocationRules
 
 MIB = 1 << 20
@@ -61,7 +61,7 @@ class World:
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(catalog, "SINK_SEGMENT_BYTES", MIB)
+    monkeypatch.setattr(controller, "SINK_SEGMENT_BYTES", MIB)
     return World()
 
 

@@ -23,7 +23,7 @@ from tests.unit.server.sink_client import (
 )
 
 from duramen.model import FIRST_SINK_PRODUCER_ID, SINK_STATE_TOPIC, STAGING_TOPIC, TopicPartition
-from duramen.partition import catalog
+from duramen.partition.metadata import controller
 from duramen.server.authorizer import Operation, Resource
 from duramen.wire.batch import batches
 from duramen.wire.messages import API
@@ -447,7 +447,7 @@ def test_a_partition_that_lost_its_end_takes_the_next_batch(server: InProcess) -
 
 
 def test_staging_that_is_not_needed_leaves_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "SINK_SEGMENT_BYTES", 1 << 20)
+    monkeypatch.setattr(controller, "SINK_SEGMENT_BYTES", 1 << 20)
     server = InProcess(duramen_sink_topic_num_partitions="1", log_segment_delete_delay_ms="0")
     server.connect().create_topic("t")
     sink = Sink(server)

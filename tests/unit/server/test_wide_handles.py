@@ -9,7 +9,7 @@ from tests.unit.server.broker_world import InProcess, after_power_cut
 from tests.unit.server.sink_client import Sink, batch, code, offsets, values
 
 from duramen.machines.sink import machine as rules
-from duramen.partition import staging
+from duramen.partition.sinks import staging
 from duramen.server import sinks
 from duramen.wire.messages import API
 

@@ -14,7 +14,7 @@ from test_cleaner import Bench as Compaction
 from duramen.errors import CorruptLogError
 from duramen.machines.contract import LogRecord
 from duramen.model import TopicPartition
-from duramen.partition.replay import Replay
+from duramen.partition.host.replay import Replay
 from duramen.ports import Disk
 from duramen.sim.disk import Call, CrashDisk
 from duramen.sim.inode import Inode

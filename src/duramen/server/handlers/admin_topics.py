@@ -21,7 +21,7 @@ from duramen.machines.metadata.commands import (
     TopicRef,
 )
 from duramen.model import NO_TOPIC_ID, OFFSETS_TOPIC, SINK_TOPICS
-from duramen.partition.catalog import Catalog
+from duramen.partition.metadata.controller import Catalog
 from duramen.wire.messages.create_partitions import CreatePartitionsResponse
 from duramen.wire.messages.create_topics import CreateTopicsResponse
 from duramen.wire.messages.delete_topics import DeleteTopicsResponse

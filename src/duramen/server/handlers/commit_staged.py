@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.sink.commands import COMMITTED, FINISHED, CommitStaged, Committed, ShareDone
 from duramen.machines.sink.state import Commit
-from duramen.partition.materialising import batch_key
+from duramen.partition.sinks.commit_applier import batch_key
 from duramen.server.handlers.sinks import is_denied, sink_error
 from duramen.wire.messages.commit_staged import CommitStagedResponse
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import INTERNAL_TOPICS
-from duramen.partition.positions import delete_records
+from duramen.partition.replica.offset_lookup import delete_records
 from duramen.server.request import STEP, Steps
 from duramen.wire.messages.delete_records import DeleteRecordsResponse
 

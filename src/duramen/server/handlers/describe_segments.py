@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.model import topic_id_from_text
-from duramen.partition.partition import READ_COMMITTED, Partition
+from duramen.partition.replica.partition import READ_COMMITTED, Partition
 from duramen.server.request import STEP, Steps
 from duramen.storage.log.leases import Lease
 from duramen.storage.log.segment_layout import Outline

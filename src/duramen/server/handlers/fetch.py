@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from duramen.model import TopicPartition
-from duramen.partition.partition import READ_COMMITTED, Partition, Read
-from duramen.partition.positions import epoch_end, is_at_end
+from duramen.partition.replica.offset_lookup import epoch_end, is_at_end
+from duramen.partition.replica.partition import READ_COMMITTED, Partition, Read
 from duramen.ports import Buffer, Part, Timer
 from duramen.server.agenda import after_others
 from duramen.server.fetch_sessions import FetchPlan, Target

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from duramen.errors import CorruptLogError, DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.model import TopicPartition
-from duramen.partition.positions import (
+from duramen.partition.replica.offset_lookup import (
     EARLIEST,
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,
@@ -29,7 +29,7 @@ from duramen.storage.read.timestamp_lookup import TimeLookup, Timestamped
 from duramen.wire.messages.list_offsets import ListOffsetsResponse
 
 if TYPE_CHECKING:
-    from duramen.partition.partition import Partition
+    from duramen.partition.replica.partition import Partition
     from duramen.server.request import Request
 
 LOOKUPS_AT_ONCE = 16

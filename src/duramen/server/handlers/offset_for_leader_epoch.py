@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.partition.positions import epoch_end
+from duramen.partition.replica.offset_lookup import epoch_end
 from duramen.server.request import STEP, Steps
 from duramen.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 

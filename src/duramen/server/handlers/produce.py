@@ -13,8 +13,8 @@ from typing import Any
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import INTERNAL_TOPICS
-from duramen.partition.partition import Appended, Partition
-from duramen.partition.rewriting import RecordsRefusedError
+from duramen.partition.replica.batch_rules import RecordsRefusedError
+from duramen.partition.replica.partition import Appended, Partition
 from duramen.server.handlers.produce_reply import Template
 from duramen.server.request import STEP, Request, Steps
 from duramen.wire.batch import codec_of

@@ -16,8 +16,8 @@ from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.sink.commands import AdmitStage, NewHandle, RecordStaged
 from duramen.machines.sink.pieces import Part, Piece
 from duramen.model import INTERNAL_TOPICS, NO_TOPIC_ID, TopicId
-from duramen.partition.partition import Partition
-from duramen.partition.staging import check_staged
+from duramen.partition.replica.partition import Partition
+from duramen.partition.sinks.staging import check_staged
 from duramen.server.authorizer import Operation, Resource
 from duramen.server.handlers.sinks import sink_error
 from duramen.server.sinks import Coordinator

@@ -27,8 +27,8 @@ from duramen.model import (
     TopicPartition,
     topic_id_text,
 )
-from duramen.partition.offline import Absence
-from duramen.partition.replay import ReadableLog, Replay
+from duramen.partition.host.replay import ReadableLog, Replay
+from duramen.partition.metadata.offline import Absence
 from duramen.ports import Disk
 from duramen.storage.checkpoint.kafka_files import LARGEST_EPOCH, latest_epoch
 from duramen.storage.checkpoint.loss_record import BEGUN_ANEW, LOSSES, LOST, is_listed, losses, whose_loss, write_down
@@ -36,9 +36,9 @@ from duramen.storage.repair.journal_reset import JOURNAL
 from duramen.storage.repair.rewrite_partition import DROPPED
 
 if TYPE_CHECKING:
-    from duramen.partition.host import Host
-    from duramen.partition.partition import Partition
-    from duramen.partition.store import Store
+    from duramen.partition.host.host import Host
+    from duramen.partition.replica.partition import Partition
+    from duramen.partition.store.store import Store
 
 Settings = tuple[tuple[str, str | None], ...]
 

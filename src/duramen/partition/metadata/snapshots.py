@@ -18,8 +18,8 @@ from duramen.machines.contract import LogRecord
 from duramen.machines.metadata.image import MetadataImage
 from duramen.machines.metadata.machine import MetadataMachine
 from duramen.machines.metadata.snapshot import Restoration, content
-from duramen.partition.partition import Partition
-from duramen.partition.store import Store
+from duramen.partition.replica.partition import Partition
+from duramen.partition.store.store import Store
 from duramen.ports import Timer, World
 from duramen.storage.checkpoint.metadata_snapshot import (
     SnapshotId,

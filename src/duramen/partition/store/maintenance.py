@@ -16,7 +16,7 @@ from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.journal.ring import Growth
 
 if TYPE_CHECKING:
-    from duramen.partition.store import Store
+    from duramen.partition.store.store import Store
 
 MAINTENANCE_SECONDS = 1.0
 PROMPT_FILL = 0.5

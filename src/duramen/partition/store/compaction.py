@@ -16,7 +16,7 @@ from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.files.disk_full import NoRoomError, told
 
 if TYPE_CHECKING:
-    from duramen.partition.store import Store
+    from duramen.partition.store.store import Store
 
 PAUSES = 3.0
 """Pause after a piece, in times of how long it took, while there are writes: compaction gets a quarter of the time."""

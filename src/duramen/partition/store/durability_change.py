@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.config import TopicConfig
 from duramen.errors import DuramenError
-from duramen.partition.partition import Partition
+from duramen.partition.replica.partition import Partition
 from duramen.ports import Clock
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.files.disk_full import NoRoomError
 
 if TYPE_CHECKING:
-    from duramen.partition.store import Store
+    from duramen.partition.store.store import Store
 
 ROUNDS = 3
 """Syncs off the loop by which a page-cache log catches up with its appends before it becomes stable."""

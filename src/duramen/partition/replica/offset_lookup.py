@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from duramen.errors import ErrorCode, FencedDirectoryError, KafkaError
 from duramen.model import NO_EPOCH, NO_TIMESTAMP
-from duramen.partition.partition import Partition
+from duramen.partition.replica.partition import Partition
 from duramen.storage.read.timestamp_lookup import TimeLookup, look_through
 
 LATEST = -1

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from duramen.partition.host import Host, OnReply
+from duramen.partition.host.host import Host, OnReply
 from duramen.ports import Clock
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.files.disk_full import NoRoomError, to_keep
 
 if TYPE_CHECKING:
-    from duramen.partition.store import Store
+    from duramen.partition.store.store import Store
 
 QUIET_SECONDS = 10.0
 """A small write may fit where the next large one does not: a disk is full until nothing lacked room for so long."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from duramen.partition.partition import Partition
+from duramen.partition.replica.partition import Partition
 from duramen.ports import Clock, Timer
 from duramen.storage.files.disk_full import NoRoomError
 
 if TYPE_CHECKING:
-    from duramen.partition.store import Store
+    from duramen.partition.store.store import Store
 
 NEVER_MS = 1 << 41
 """Seventy years: a `flush.ms` of this or more (Kafka's default) asks for nothing."""

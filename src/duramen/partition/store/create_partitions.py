@@ -14,7 +14,7 @@ from duramen.storage.log.create import NewLog
 from duramen.storage.recovery.plan import LogKey
 
 if TYPE_CHECKING:
-    from duramen.partition.store import Store
+    from duramen.partition.store.store import Store
     from duramen.storage.directory.log_directory import LogDirectory
 
 Wanted = tuple[TopicPartition, TopicId, TopicConfig]

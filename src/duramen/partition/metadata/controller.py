@@ -26,13 +26,13 @@ from duramen.model import (
     TopicPartition,
     topic_id_text,
 )
-from duramen.partition.creating import Wanted, create_partitions
-from duramen.partition.host import Host
-from duramen.partition.lost_metadata import LostMetadata, told
-from duramen.partition.offline import Absence, OfflineDeletions, check_metadata, delete_offline, offline
-from duramen.partition.snapshots import Report, Snapshots
-from duramen.partition.store import Store
-from duramen.partition.unmade import Unmade
+from duramen.partition.host.host import Host
+from duramen.partition.metadata.metadata_repair import LostMetadata, told
+from duramen.partition.metadata.offline import Absence, OfflineDeletions, check_metadata, delete_offline, offline
+from duramen.partition.metadata.snapshots import Report, Snapshots
+from duramen.partition.metadata.unmade import Unmade
+from duramen.partition.store.create_partitions import Wanted, create_partitions
+from duramen.partition.store.store import Store
 from duramen.ports import World
 from duramen.storage.log.log import Log
 from duramen.storage.recovery.plan import LogKey

@@ -24,14 +24,14 @@ from duramen.config import TopicConfig
 from duramen.errors import ErrorCode, KafkaError, StorageError
 from duramen.machines.replication import Replication
 from duramen.model import NO_TIMESTAMP, TopicPartition
-from duramen.partition.refusals import Refusals
-from duramen.partition.rewriting import (
+from duramen.partition.replica.batch_rules import (
     claims_too_late,
     lacks_max_timestamp,
     may_need_rewriting,
     needs_rewriting,
     rewrite,
 )
+from duramen.partition.replica.retry_gate import Refusals
 from duramen.ports import Part, Submit
 from duramen.storage.log.log import COPIED_BYTES, Log
 from duramen.storage.read.read_plan import Pending

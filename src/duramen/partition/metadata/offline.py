@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from duramen.errors import DuramenError, KafkaError, StorageError
 from duramen.machines.metadata.image import LOST_DIRECTORY, MetadataImage, TopicImage
 from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicId, topic_id_from_text, topic_id_text
-from duramen.partition.deleting import RETRY_SECONDS
+from duramen.partition.store.delete_partitions import RETRY_SECONDS
 from duramen.ports import Clock
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.recovery.open_partition import Offline
 
 if TYPE_CHECKING:
-    from duramen.partition.store import Store
+    from duramen.partition.store.store import Store
 
 UNKNOWN_HOME = (
     "its log is in no directory of log.dirs, and what the metadata log knew of it is lost: name the directory that has "

@@ -17,9 +17,9 @@ from duramen.errors import CorruptLogError, DuramenError, ErrorCode, KafkaError
 from duramen.machines.sink.commands import ShareDone
 from duramen.machines.sink.pieces import Target
 from duramen.machines.sink.state import Commit, Share
-from duramen.partition.partition import Appended, Partition
-from duramen.partition.staging import Chunk, ShareReader
-from duramen.partition.targets import Standing, Targets
+from duramen.partition.replica.partition import Appended, Partition
+from duramen.partition.sinks.destinations import Standing, Targets
+from duramen.partition.sinks.staging import Chunk, ShareReader
 from duramen.ports import Clock, Submit
 
 MOST_MOVES: Final = 4

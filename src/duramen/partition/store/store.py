@@ -2,7 +2,7 @@
 
 Here is the commit cycle: whatever was appended during one turn of the loop is written with one call per log, handed to
 the journal as one group, and when the group's sync has returned the partitions learn their new durable end. What can
-wait is in `maintenance.py`.
+wait is in `store/maintenance.py`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 from duramen.config import TopicConfig
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError, check
 from duramen.model import TopicId, TopicPartition
-from duramen.partition.compaction import Compaction
-from duramen.partition.deleting import Deleting
-from duramen.partition.flushing import Flushing
-from duramen.partition.group_commits import GroupCommits
-from duramen.partition.hardening import Hardening
-from duramen.partition.maintenance import Maintenance
-from duramen.partition.offline import offline
-from duramen.partition.partition import MAX_QUEUED_BEHIND_REWRITE, Partition
-from duramen.partition.refusals import Refusals, Unserved
-from duramen.partition.room import Room
-from duramen.partition.synced import Synced, WhenSynced
+from duramen.partition.metadata.offline import offline
+from duramen.partition.replica.partition import MAX_QUEUED_BEHIND_REWRITE, Partition
+from duramen.partition.replica.retry_gate import Refusals, Unserved
+from duramen.partition.store.commit_cycle import GroupCommits
+from duramen.partition.store.compaction import Compaction
+from duramen.partition.store.delete_partitions import Deleting
+from duramen.partition.store.disk_full import Room
+from duramen.partition.store.durability_change import Hardening
+from duramen.partition.store.flush_policy import Flushing
+from duramen.partition.store.maintenance import Maintenance
+from duramen.partition.store.sync_waiters import Synced, WhenSynced
 from duramen.ports import World
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.files.ballast import spend

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from duramen.errors import ClosedError, DuramenError, ErrorCode, KafkaError, check
 from duramen.machines.contract import NO_TICKET, LogRecord, Machine, Outcome, TimerFired
-from duramen.partition.record_writer import HostedLog, RecordWriter
-from duramen.partition.replay import Replay
-from duramen.partition.turns import Turns
+from duramen.partition.host.load_turns import Turns
+from duramen.partition.host.record_writer import HostedLog, RecordWriter
+from duramen.partition.host.replay import Replay
 from duramen.ports import Clock, Timer
 
 DEFAULT_BATCH_BYTES: Final = 1 << 20

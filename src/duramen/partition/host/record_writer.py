@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from duramen.errors import ErrorCode, KafkaError, StorageError
 from duramen.machines.contract import LogRecord, Machine, TransactionMarks
-from duramen.partition.replay import ReadableLog
+from duramen.partition.host.replay import ReadableLog
 from duramen.wire import batch as batches
 
 RECORD_OVERHEAD_BYTES: Final = 32

@@ -12,7 +12,7 @@ from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from duramen.partition.store import Store
+    from duramen.partition.store.store import Store
 
 RETRY_SECONDS = 1.0
 """After which a log is tried again for whose deletion there was no room, on the disk or in the journal."""

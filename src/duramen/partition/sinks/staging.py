@@ -14,8 +14,8 @@ from duramen.config import TopicConfig
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.machines.sink.pieces import Piece, Pieces
 from duramen.machines.sink.state import PRODUCER_EPOCH
-from duramen.partition.partition import Appended, Partition, append_staged
-from duramen.partition.rewriting import needs_rewriting, rewrite
+from duramen.partition.replica.batch_rules import needs_rewriting, rewrite
+from duramen.partition.replica.partition import Appended, Partition, append_staged
 from duramen.ports import FileSpan
 from duramen.storage.read.read_plan import Pending
 from duramen.wire import batch as batches

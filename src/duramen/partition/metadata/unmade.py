@@ -19,7 +19,7 @@ from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.recovery.plan import LogKey
 
 if TYPE_CHECKING:
-    from duramen.partition.catalog import Catalog
+    from duramen.partition.metadata.controller import Catalog
 
 RETRY_SECONDS = 1.0
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from duramen.partition.room import RETRY_SECONDS
+from duramen.partition.store.disk_full import RETRY_SECONDS
 from duramen.ports import Clock
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.journal.journal import Group
 
 if TYPE_CHECKING:
-    from duramen.partition.store import Store
+    from duramen.partition.store.store import Store
 
 Done = Callable[[LogDirectory, Group, BaseException | None], None]
 
