@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from duramen.client import Cluster
-from duramen.client.segments import DescribedPartition, describe_segments
+from duramen.client.blocking.segments import DescribedPartition, describe_segments
 from duramen.model import TopicPartition
 from duramen.spark.planning import Split
 from duramen.spark.source_batch import DuramenReader

@@ -15,7 +15,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPython
 
 from duramen.client import Cluster
-from duramen.client.versions import OWN_KEYS
+from duramen.client.protocol.versions import OWN_KEYS
 from duramen.wire.messages import API
 from serving import Served, only_duramen
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from duramen.client import CONTROLLER, Cluster
-from duramen.client.sealed import SealedReader, sealed_segment
-from duramen.client.segments import (
+from duramen.client.blocking.sealed_segments import SealedReader, sealed_segment
+from duramen.client.blocking.segments import (
     DescribedPartition,
     SegmentPlan,
     describe_segments,

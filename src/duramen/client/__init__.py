@@ -4,13 +4,13 @@ Synchronous and blocking, without threads of its own; one `Cluster` belongs to o
 wants rows or columns decodes the batches. It talks to Duramen and to Apache Kafka alike.
 """
 
-from duramen.client.cluster import Cluster
-from duramen.client.fetching import FetchedBytes
-from duramen.client.listing import EARLIEST, LATEST, MAX_TIMESTAMP, ListedOffset
-from duramen.client.metadata import ClusterMetadata, Node, PartitionMetadata, TopicMetadata
-from duramen.client.producing import Produced
-from duramen.client.routes import ANY, CONTROLLER, GROUP, SINK, TRANSACTION, Coordinator, Route
-from duramen.client.versions import ApiVersions
+from duramen.client.blocking.cluster import Cluster
+from duramen.client.protocol.fetch import FetchedBytes
+from duramen.client.protocol.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP, ListedOffset
+from duramen.client.protocol.metadata import ClusterMetadata, Node, PartitionMetadata, TopicMetadata
+from duramen.client.protocol.produce import Produced
+from duramen.client.protocol.routes import ANY, CONTROLLER, GROUP, SINK, TRANSACTION, Coordinator, Route
+from duramen.client.protocol.versions import ApiVersions
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1

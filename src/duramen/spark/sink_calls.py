@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from duramen.client.deadline import Deadline
-from duramen.client.links import may_help
-from duramen.client.routes import SINK, Coordinator, Route
+from duramen.client.blocking.connection_pool import may_help
+from duramen.client.blocking.deadline import Deadline
+from duramen.client.protocol.routes import SINK, Coordinator, Route
 from duramen.errors import DeadlineError, ErrorCode, KafkaError
 from duramen.model import NO_TOPIC_ID
 from duramen.wire.messages import API

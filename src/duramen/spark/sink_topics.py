@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple, Protocol
 
-from duramen.client.routes import ANY, Route
+from duramen.client.protocol.routes import ANY, Route
 from duramen.errors import ErrorCode
 from duramen.wire.batch import HEADER_SIZE
 from duramen.wire.messages import API

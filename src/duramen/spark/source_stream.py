@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from duramen.client import LATEST, Cluster
-from duramen.client.segments import HeldLease, release_leases
+from duramen.client.blocking.segments import HeldLease, release_leases
 from duramen.errors import ConfigError, DeadlineError, KafkaError, NetworkError, TopicReplacedError
 from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
 from duramen.spark.admission import by_bytes, by_offsets, byte_shares

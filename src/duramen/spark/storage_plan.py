@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from duramen.client.sealed import SealedSegment, check_directory, sealed_segment
-from duramen.client.segments import DescribedPartition, DescribedSegment, HeldLease
+from duramen.client.blocking.sealed_segments import SealedSegment, check_directory, sealed_segment
+from duramen.client.blocking.segments import DescribedPartition, DescribedSegment, HeldLease
 from duramen.errors import ConfigError, UnreachableStorageError
 from duramen.model import TopicPartition
 from duramen.spark.planning import Split

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from duramen.client import READ_COMMITTED, Cluster
-from duramen.client.sealed import SealedReader
-from duramen.client.segments import extend_leases
+from duramen.client.blocking.sealed_segments import SealedReader
+from duramen.client.blocking.segments import extend_leases
 from duramen.errors import CorruptLogError, DuramenError, SegmentGoneError, StorageError, UnreachableStorageError
 from duramen.spark.decode import Decoder
 from duramen.spark.decode.batches import read_headers

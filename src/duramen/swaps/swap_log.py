@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from duramen.client import CONTROLLER, EARLIEST, Cluster, TopicMetadata
-from duramen.client.metadata import error_code, only
+from duramen.client.protocol.metadata import error_code, only
 from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.model import TopicPartition
 from duramen.swaps.cuts import Cut

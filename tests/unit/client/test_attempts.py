@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from duramen.client.attempts import UNKNOWN_PATIENCE_S, Attempts
-from duramen.client.links import Links
-from duramen.client.routes import ANY
+from duramen.client.blocking.connection_pool import Links
+from duramen.client.blocking.retries import UNKNOWN_PATIENCE_S, Attempts
+from duramen.client.protocol.routes import ANY
 from duramen.errors import ErrorCode, KafkaError, NetworkError
 
 

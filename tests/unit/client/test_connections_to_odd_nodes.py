@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from duramen.client import Cluster, Coordinator
-from duramen.client.connection import RECEIVE_BYTES, Connection
-from duramen.client.fetching import whole_batches
-from duramen.client.links import parse_bootstrap
-from duramen.client.segments import HeldLease, release_leases
-from duramen.client.versions import ApiVersions
+from duramen.client.blocking.connection import RECEIVE_BYTES, Connection
+from duramen.client.blocking.connection_pool import parse_bootstrap
+from duramen.client.blocking.segments import HeldLease, release_leases
+from duramen.client.protocol.fetch import whole_batches
+from duramen.client.protocol.versions import ApiVersions
 from duramen.errors import ConfigError, CorruptLogError, DeadlineError, ErrorCode, KafkaError, NetworkError
 from duramen.model import TopicPartition
 from duramen.wire.batch import build_batch, stamp

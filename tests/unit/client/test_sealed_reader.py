@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from duramen.client.sealed import SealedReader, SealedSegment, check_directory
+from duramen.client.blocking.sealed_segments import SealedReader, SealedSegment, check_directory
 from duramen.errors import CorruptLogError, SegmentGoneError, StorageError, UnreachableStorageError
 from duramen.page_cache import PAGE_BYTES, PastCache
 from duramen.storage.files.os_disk import RealDisk

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from duramen.client.connection import Connection
+from duramen.client.blocking.connection import Connection
 from duramen.errors import DuramenError
 from duramen.server.loop import Loop
 from duramen.server.world import SocketNetwork, SocketTransport

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from duramen.client.producing import Produced
-from duramen.client.routes import SINK, Coordinator, Route
-from duramen.client.versions import ApiVersions
+from duramen.client.protocol.produce import Produced
+from duramen.client.protocol.routes import SINK, Coordinator, Route
+from duramen.client.protocol.versions import ApiVersions
 from duramen.errors import DeadlineError, ErrorCode, KafkaError
 from duramen.model import TopicPartition
 from duramen.spark.sink_topics import DESCRIBE_CONFIGS

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duramen.client import EARLIEST, LATEST
-from duramen.client.listing import ListedOffset
+from duramen.client.protocol.list_offsets import ListedOffset
 from duramen.errors import ConfigError
 from duramen.model import TopicPartition
 from duramen.spark.admission import by_bytes, by_offsets, byte_shares

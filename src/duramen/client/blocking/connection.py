@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from duramen.client.metadata import error_code
-from duramen.client.versions import API_VERSIONS, ApiVersions, parsed
+from duramen.client.protocol.metadata import error_code
+from duramen.client.protocol.versions import API_VERSIONS, ApiVersions, parsed
 from duramen.errors import ErrorCode, KafkaError, NetworkError
 from duramen.ports import FileSpan, Part
 from duramen.version import VERSION

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from duramen.client.metadata import error_code
+from duramen.client.protocol.metadata import error_code
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError, TopicReplacedError
 from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
 from duramen.wire.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC

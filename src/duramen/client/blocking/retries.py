@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from duramen.client import fetching
-from duramen.client.connection import Connection
-from duramen.client.deadline import Deadline
-from duramen.client.links import Links, may_help
-from duramen.client.routes import Route
+from duramen.client.blocking.connection import Connection
+from duramen.client.blocking.connection_pool import Links, may_help
+from duramen.client.blocking.deadline import Deadline
+from duramen.client.protocol import fetch
+from duramen.client.protocol.routes import Route
 from duramen.errors import ClosedError, DuramenError, ErrorCode, KafkaError, NetworkError, OutcomeUnknownError
 from duramen.model import TopicPartition
 
@@ -91,7 +91,7 @@ class Attempts:
                     except DuramenError as raised:
                         error = raised
                     for tp in tps:
-                        answer = error or answers.get(tp) or fetching.missing(tp)
+                        answer = error or answers.get(tp) or fetch.missing(tp)
                         if isinstance(answer, DuramenError) and (
                             may_help(answer) or not isinstance(answer, KafkaError)
                         ):

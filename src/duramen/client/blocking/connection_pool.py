@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from duramen.client import metadata
-from duramen.client.connection import Connection
-from duramen.client.metadata import METADATA, NO_LEADER, ClusterMetadata, Node, TopicMetadata, error_code
-from duramen.client.routes import CONTROLLER, Anywhere, Coordinator, Route
+from duramen.client.blocking.connection import Connection
+from duramen.client.protocol import metadata
+from duramen.client.protocol.metadata import METADATA, NO_LEADER, ClusterMetadata, Node, TopicMetadata, error_code
+from duramen.client.protocol.routes import CONTROLLER, Anywhere, Coordinator, Route
 from duramen.errors import ConfigError, DuramenError, ErrorCode, KafkaError, NetworkError
 from duramen.model import TopicPartition
 from duramen.wire.messages import API

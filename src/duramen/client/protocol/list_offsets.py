@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from duramen.client.metadata import error_code
+from duramen.client.protocol.metadata import error_code
 from duramen.errors import KafkaError
 from duramen.model import TopicPartition
 from duramen.wire.messages import API

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from duramen.client.metadata import error_code, only
+from duramen.client.protocol.metadata import error_code, only
 from duramen.errors import KafkaError
 from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
 from duramen.ports import Buffer

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from duramen.client.cluster import Cluster
-from duramen.client.metadata import error_code, only
+from duramen.client.blocking.cluster import Cluster
+from duramen.client.protocol.metadata import error_code, only
 from duramen.errors import ErrorCode, KafkaError, LeaseLostError
 from duramen.model import TopicId, TopicPartition, topic_id_text
 from duramen.wire.messages import API

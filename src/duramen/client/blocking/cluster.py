@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from duramen.client import fetching, listing, producing
-from duramen.client.attempts import Asked, Attempts
-from duramen.client.connection import MAX_FRAME_BYTES, Connection
-from duramen.client.fetching import DEFAULT_MAX_BYTES, FETCH, FetchedBytes, FetchOptions
-from duramen.client.links import Links, may_help
-from duramen.client.listing import LIST_OFFSETS, ListedOffset
-from duramen.client.metadata import ClusterMetadata, error_code
-from duramen.client.producing import NOT_ASKED, PRODUCE, Produced
-from duramen.client.routes import ANY, TRANSACTION, Coordinator, Route
-from duramen.client.versions import ApiVersions
+from duramen.client.blocking.connection import MAX_FRAME_BYTES, Connection
+from duramen.client.blocking.connection_pool import Links, may_help
+from duramen.client.blocking.retries import Asked, Attempts
+from duramen.client.protocol import fetch as fetching
+from duramen.client.protocol import list_offsets as listing
+from duramen.client.protocol import produce as producing
+from duramen.client.protocol.fetch import DEFAULT_MAX_BYTES, FETCH, FetchedBytes, FetchOptions
+from duramen.client.protocol.list_offsets import LIST_OFFSETS, ListedOffset
+from duramen.client.protocol.metadata import ClusterMetadata, error_code
+from duramen.client.protocol.produce import NOT_ASKED, PRODUCE, Produced
+from duramen.client.protocol.routes import ANY, TRANSACTION, Coordinator, Route
+from duramen.client.protocol.versions import ApiVersions
 from duramen.errors import ErrorCode, KafkaError, NetworkError, OutcomeUnknownError
 from duramen.model import TopicId, TopicPartition
 from duramen.ports import Buffer

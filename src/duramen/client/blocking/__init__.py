@@ -1,0 +1,1 @@
+"""Blocking connections for the command line, Spark and swaps."""

@@ -1,0 +1,1 @@
+"""Requests and parsed responses of the client side: pure, without sockets."""
