@@ -2,7 +2,7 @@
 
 Everything below `cli` reaches files, time, sockets, threads and randomness only through these (ENGINE.md §5), so that
 the simulator can run the production server from one seed. Production implementations: `storage/files/os_disk.py` and
-`server/world.py`; simulated ones: `sim/`. Nothing here imports a module that does I/O.
+`server/net/os_ports.py`; simulated ones: `sim/`. Nothing here imports a module that does I/O.
 
 Threads: unless said otherwise a port's methods are called on the loop thread. `File` and `Disk` methods may also be
 called from work handed to the Executor, never for the same file offset range at once.

@@ -23,7 +23,7 @@ from duramen.embedded import world as embedded_world
 from duramen.errors import DuramenError
 from duramen.partition.metadata.offline import offline
 from duramen.ports import FileSpan
-from duramen.server.world import SocketTransport, Turns
+from duramen.server.net.os_ports import SocketTransport, Turns
 from duramen.storage.read.tail_cache import LARGEST_BYTES
 
 PATIENCE_MS = 40_000

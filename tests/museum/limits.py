@@ -11,7 +11,7 @@ import cramjam
 from tests.unit.server.broker_world import InProcess
 
 from duramen.errors import KafkaError
-from duramen.server import network
+from duramen.server.net import connection
 from duramen.wire import compression
 from museum.exhibit import Replaced, exhibit, promise
 
@@ -32,7 +32,7 @@ def peak_of(work: Callable[[], Any]) -> int:
     "a-web-request-for-a-gigabyte",
     source="https://issues.apache.org/jira/browse/KAFKA-4090",
     guard="a frame's size is compared with socket.request.max.bytes when its four bytes have arrived",
-    without=Replaced(network, "_refuse_size", lambda original: lambda size, receiver: None),
+    without=Replaced(connection, "_refuse_size", lambda original: lambda size, receiver: None),
 )
 def web_request() -> None:
     """Bytes of another protocol (TLS, HTTP) read as a length made clients and brokers allocate gigabytes."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import duramen.server.world as world
+import duramen.server.net.os_ports as world
 from duramen.cli.main import main
 from torture.shadow import Notebook, RecordingDisk
 

@@ -23,19 +23,19 @@ from duramen.partition.replica.partition import Partition
 from duramen.partition.store.settings import cleaner_settings, directory_settings
 from duramen.partition.store.store import Store
 from duramen.ports import World
-from duramen.server.authorizer import AllowAll, Authorizer, Operation, Resource
-from duramen.server.cold_reads import ColdReads
-from duramen.server.coordinators import Coordinators
+from duramen.server.api.acceptor import Door
+from duramen.server.api.authorizer import AllowAll, Authorizer, Operation, Resource
+from duramen.server.api.sliced_work import LargeWork
+from duramen.server.coordinators.groups import Coordinators
+from duramen.server.coordinators.producer_ids import ProducerIdSource
+from duramen.server.coordinators.sinks import Sinks
+from duramen.server.coordinators.staging_relocation import RelocationRules
 from duramen.server.dispatch import advertised
-from duramen.server.door import Door
-from duramen.server.fetch_sessions import FetchSessions
 from duramen.server.handlers.produce_reply import ProduceReplies
-from duramen.server.large_work import LargeWork
-from duramen.server.metrics import Metrics
-from duramen.server.producer_ids import ProducerIdSource
-from duramen.server.relocation import RelocationRules
-from duramen.server.segment_access import SegmentAccess
-from duramen.server.sinks import Sinks
+from duramen.server.metrics.metrics import Metrics
+from duramen.server.reads.cold_read_scheduler import ColdReads
+from duramen.server.reads.fetch_sessions import FetchSessions
+from duramen.server.reads.segment_leases import SegmentAccess
 from duramen.storage.checkpoint.loss_record import losses
 from duramen.storage.checkpoint.manifest import known_cluster
 from duramen.storage.directory.log_directory import LogDirectory
@@ -44,9 +44,9 @@ from duramen.storage.log.log import Log
 from duramen.storage.segment.corruption import Damage, remedy_of, way_out
 
 if TYPE_CHECKING:
+    from duramen.server.api.request import Request
     from duramen.server.handlers.fetch import FetchCall
     from duramen.server.handlers.produce import ProduceCall, ProduceRequest
-    from duramen.server.request import Request
 
 METADATA_FEATURE = ("metadata.version", 7, 30)
 """Record formats that are read here: from 3.3-IV3 on, the first that Kafka 4 reads, to 4.3-IV0, which is written."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from duramen.server.authorizer import CLUSTER_NAME, Operation, Resource
+from duramen.server.api.authorizer import CLUSTER_NAME, Operation, Resource
+from duramen.server.api.request import LargeRequest, Request
 from duramen.server.handlers import (
     acls,
     admin_configs,
@@ -43,12 +44,11 @@ from duramen.server.handlers import (
     offset_for_leader_epoch,
     produce,
     reassignments,
-    sinks,
+    sink_admin,
     stage_batch,
     sync_group,
     update_features,
 )
-from duramen.server.request import LargeRequest, Request
 from duramen.wire.messages import API, ApiMessage
 from duramen.wire.schema import Message
 
@@ -188,13 +188,13 @@ _TABLE: list[tuple[int, Callable[[Request], None], Operation, Resource, Callable
     (68, consumer_group_heartbeat.handle, Operation.READ, Resource.GROUP, _nothing),
     (74, admin_configs.handle_list, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
     (75, metadata.handle_describe_partitions, Operation.DESCRIBE, Resource.TOPIC, _topics),
-    (10000, sinks.handle_claim, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),
+    (10000, sink_admin.handle_claim, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),
     (10001, stage_batch.handle, Operation.WRITE, Resource.TOPIC, _nothing),
     (10002, commit_staged.handle, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),
-    (10003, sinks.handle_describe, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, _sink),
-    (10004, sinks.handle_abort, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),
-    (10005, sinks.handle_release, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),
-    (10006, sinks.handle_list, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, _nothing),
+    (10003, sink_admin.handle_describe, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, _sink),
+    (10004, sink_admin.handle_abort, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),
+    (10005, sink_admin.handle_release, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),
+    (10006, sink_admin.handle_list, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, _nothing),
     (10010, describe_segments.handle, Operation.READ, Resource.TOPIC, _topics),
     (10011, describe_segments.handle_lease, Operation.ANY, Resource.NONE, _nothing),
     (10020, describe_damage.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),

@@ -17,9 +17,9 @@ from typing import Any
 from duramen.config import BrokerConfig
 from duramen.errors import CorruptLogError, DirectoryLockedError, DuramenError
 from duramen.server.broker import Broker
-from duramen.server.eventlog import EventLog
-from duramen.server.pulse import Pulse
-from duramen.server.world import real_world
+from duramen.server.metrics.process_sampler import Pulse
+from duramen.server.net.event_log import EventLog
+from duramen.server.net.os_ports import real_world
 from duramen.storage.recovery.open_partition import IN_THE_WAY
 from duramen.version import VERSION
 
@@ -73,7 +73,7 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
     try:
         if config.metrics_listener is not None:
             # Loaded on demand: the exposition library doubles the time to start.
-            exposition = import_module("duramen.server.exposition")
+            exposition = import_module("duramen.server.metrics.exposition")
             metrics = exposition.MetricsServer(broker, loop, *config.metrics_listener)
         broker.start(ready)
         pulse.start()

@@ -14,7 +14,7 @@ from duramen.model import INTERNAL_TOPICS, TopicPartition
 from duramen.partition.store.settings import directory_settings
 from duramen.ports import World
 from duramen.server.broker import Broker
-from duramen.server.relocation import RelocationRules
+from duramen.server.coordinators.staging_relocation import RelocationRules
 from duramen.sim.background import background, few_entries, scrubbing_soon
 from duramen.sim.churn import Configurer, Grower, Hardener, Recreator, trim
 from duramen.sim.client import Actor, Client, Script

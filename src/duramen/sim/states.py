@@ -16,7 +16,7 @@ from duramen.partition.metadata import snapshots
 from duramen.partition.metadata.snapshots import Snapshots
 from duramen.partition.replica.partition import Partition
 from duramen.partition.store.store import Store
-from duramen.server.relocation import Relocation
+from duramen.server.coordinators.staging_relocation import Relocation
 from duramen.storage.checkpoint.metadata_snapshot import PART_SUFFIX, WriteSnapshot
 from duramen.storage.checkpoint.scrub_progress import NO_KEY
 from duramen.storage.compaction.cleaner import Cleaner, Cleaning

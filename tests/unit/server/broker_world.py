@@ -12,7 +12,7 @@ from tests.unit.partition.partition_world import Lanes, Numbers, joined
 from duramen.config import load_broker_config
 from duramen.ports import Part, World
 from duramen.server.broker import Broker
-from duramen.server.outbox import first_bytes
+from duramen.server.net.send_queue import first_bytes
 from duramen.sim.disk import CrashDisk
 from duramen.wire.batch import CRC_START, HEADER, build_batch
 from duramen.wire.checksum import crc32c

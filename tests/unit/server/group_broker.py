@@ -15,11 +15,11 @@ from duramen.machines.metadata import MetadataImage, NewTopic, Result, TopicCrea
 from duramen.machines.metadata.image import PartitionImage
 from duramen.model import TopicPartition
 from duramen.partition.host.load_turns import Turns
-from duramen.server.authorizer import Resource
-from duramen.server.coordinators import Coordinators
+from duramen.server.api.authorizer import Resource
+from duramen.server.api.request import Request
+from duramen.server.api.sliced_work import LargeWork
+from duramen.server.coordinators.groups import Coordinators
 from duramen.server.dispatch import TABLE
-from duramen.server.large_work import LargeWork
-from duramen.server.request import Request
 from duramen.wire.messages import API
 
 COMMIT, FETCH, FIND, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST, DELETE, OFFSET_DELETE = (

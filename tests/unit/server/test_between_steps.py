@@ -10,8 +10,8 @@ from tests.unit.server.broker_world import InProcess, Line
 
 from duramen.model import TopicPartition
 from duramen.ports import Part
-from duramen.server.authorizer import AllowAll, Operation, Resource
-from duramen.server.large_work import LargeWork, Work
+from duramen.server.api.authorizer import AllowAll, Operation, Resource
+from duramen.server.api.sliced_work import LargeWork, Work
 from duramen.wire.batch import build_batch
 from duramen.wire.messages import API
 

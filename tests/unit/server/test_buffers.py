@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duramen.server.buffers import SMALLEST, BufferPool
+from duramen.server.net.receive_buffers import SMALLEST, BufferPool
 
 
 def test_a_buffer_is_reused_only_when_no_view_is_left() -> None:

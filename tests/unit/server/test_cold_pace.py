@@ -14,7 +14,10 @@ from tests.unit.server.broker_world import Agenda, InProcess, Line
 
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
-from duramen.server.cold_reads import (
+from duramen.server.handlers.fetch import FetchCall
+from duramen.server.net.connection import Connection
+from duramen.server.net.reply_memory import UnreadReplies
+from duramen.server.reads.cold_read_scheduler import (
     BUSY_SECONDS,
     LANES,
     LEAST_REPLY_BYTES,
@@ -24,9 +27,6 @@ from duramen.server.cold_reads import (
     SEND_SECONDS,
     ColdReads,
 )
-from duramen.server.handlers.fetch import FetchCall
-from duramen.server.network import Connection
-from duramen.server.unread import UnreadReplies
 from duramen.sim.disk import CrashDisk, CrashFile
 from duramen.storage.read.verified_window import WouldBlockError
 from duramen.wire.batch import batches

@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from duramen.ports import Part
-from duramen.server.buffers import BufferPool
-from duramen.server.network import (
+from duramen.server.net.connection import (
     KEPT_BY_REFERENCE_BYTES,
     MAX_PENDING_REQUESTS,
     SCRATCH_BYTES,
     Connection,
     Receiver,
 )
-from duramen.server.outbox import PACED_PIECE_BYTES, SLOW_PIECE_BYTES
-from duramen.server.unread import MOST_UNSENT_BYTES
+from duramen.server.net.receive_buffers import BufferPool
+from duramen.server.net.reply_memory import MOST_UNSENT_BYTES
+from duramen.server.net.send_queue import PACED_PIECE_BYTES, SLOW_PIECE_BYTES
 
 
 class Wire:

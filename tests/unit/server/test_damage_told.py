@@ -7,7 +7,7 @@ from tests.unit.server.broker_world import NOW, InProcess
 
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
-from duramen.server.exposition import BrokerCollector
+from duramen.server.metrics.exposition import BrokerCollector
 from duramen.sim.disk import CrashDisk
 from duramen.wire.batch import batches
 from duramen.wire.messages import API

@@ -10,7 +10,7 @@ from tests.unit.server.broker_world import InProcess, Line
 
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
-from duramen.server.authorizer import Operation, Resource
+from duramen.server.api.authorizer import Operation, Resource
 from duramen.storage.segment.producer_state import AbortedTransaction
 from duramen.wire.messages import API
 
@@ -137,7 +137,7 @@ def test_a_lease_is_no_longer_than_the_broker_allows() -> None:
 
 
 def test_leases_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("duramen.server.segment_access.MOST_LEASES", 3)
+    monkeypatch.setattr("duramen.server.reads.segment_leases.MOST_LEASES", 3)
     server, line = a_server()
     leases = [describe(line, lease_ms=5000).lease_id for _ in range(4)]
     assert [lease >= 0 for lease in leases] == [True, True, True, False]

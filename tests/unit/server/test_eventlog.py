@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from duramen.server.eventlog import EventLog
+from duramen.server.net.event_log import EventLog
 
 NASTY = [
     "a\rforged",

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.server import fetch_sessions
-from duramen.server.fetch_sessions import MIN_EVICTION_SECONDS, FetchSessions
+from duramen.server.reads import fetch_sessions
+from duramen.server.reads.fetch_sessions import MIN_EVICTION_SECONDS, FetchSessions
 from duramen.wire.messages.fetch import FetchRequest
 
 

@@ -27,8 +27,8 @@ from tests.unit.server.group_broker import (
 from duramen.config import load_broker_config
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import OFFSETS_TOPIC
-from duramen.server.authorizer import Resource
-from duramen.server.coordinators import RELOAD_SECONDS, Coordinators, _kept, java_hash, partition_for
+from duramen.server.api.authorizer import Resource
+from duramen.server.coordinators.groups import RELOAD_SECONDS, Coordinators, _kept, java_hash, partition_for
 from duramen.wire.messages import API
 
 

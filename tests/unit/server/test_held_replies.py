@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.server.broker_world import InProcess, Line
 
-from duramen.server.unread import MOST_UNSENT_BYTES
+from duramen.server.net.reply_memory import MOST_UNSENT_BYTES
 from duramen.wire.frame import part_size
 from duramen.wire.messages import API
 

@@ -8,8 +8,8 @@ import pytest
 
 from duramen.client.blocking.connection import Connection
 from duramen.errors import DuramenError
-from duramen.server.loop import Loop
-from duramen.server.world import SocketNetwork, SocketTransport
+from duramen.server.net.loop import Loop
+from duramen.server.net.os_ports import SocketNetwork, SocketTransport
 
 
 def _asks(sock: socket.socket) -> bool:

@@ -12,11 +12,11 @@ from tests.unit.server.broker_world import InProcess, Line
 from tests.wide_requests import wide_requests
 
 from duramen.errors import ErrorCode
-from duramen.server.coordinators import MAX_BATCH_BYTES
+from duramen.server.api.request import STEP
+from duramen.server.coordinators.groups import MAX_BATCH_BYTES
 from duramen.server.dispatch import MAX_ELEMENTS_OF_ONE_DECISION, TABLE
-from duramen.server.handlers import excessive, metadata
+from duramen.server.handlers import metadata, too_many_elements
 from duramen.server.handlers.offset_delete import MAX_AT_ONCE
-from duramen.server.request import STEP
 from duramen.wire.messages import API
 
 ELEMENTS = 12_000
@@ -92,13 +92,13 @@ def test_no_turn_of_the_loop_grows_with_a_request(server: InProcess, path: str) 
     is_bounded = row.most == MAX_ELEMENTS_OF_ONE_DECISION
     line._arrived += next(wide_requests(row.most + 1 if is_bounded else ELEMENTS, path)).frame
     run(server, lines)
-    assert line.closed if is_bounded and row.api.key not in excessive.ANSWERED else line._received
+    assert line.closed if is_bounded and row.api.key not in too_many_elements.ANSWERED else line._received
     line.close()
     server.lines.remove(line)
     assert lines.most <= MOST_LINES, lines.where
 
 
-@pytest.mark.parametrize("key", sorted(excessive.ANSWERED))
+@pytest.mark.parametrize("key", sorted(too_many_elements.ANSWERED))
 @pytest.mark.parametrize("which", ["first", "last"])
 def test_a_change_of_too_much_at_once_is_refused_by_name(server: InProcess, key: int, which: str) -> None:
     api = API[key]

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from duramen.server.agenda import after_others
-from duramen.server.loop import MANY_CANCELLED, Loop
-from duramen.server.world import LoopClock, ThreadExecutor
+from duramen.server.net.agenda import after_others
+from duramen.server.net.loop import MANY_CANCELLED, Loop
+from duramen.server.net.os_ports import LoopClock, ThreadExecutor
 
 LONG = 20.0
 

@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.server.broker_world import InProcess
 
-from duramen.server.exposition import BrokerCollector
-from duramen.server.metrics import SECONDS_BUCKETS
+from duramen.server.metrics.exposition import BrokerCollector
+from duramen.server.metrics.metrics import SECONDS_BUCKETS
 
 
 def _samples(server: InProcess) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from duramen.server import exposition
-from duramen.server.loop import Loop
+from duramen.server.metrics import exposition
+from duramen.server.net.loop import Loop
 
 
 def test_a_connection_that_says_nothing_does_not_keep_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:

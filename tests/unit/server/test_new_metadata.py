@@ -18,7 +18,7 @@ from duramen.cli.repair import CannotError
 from duramen.errors import DuramenError
 from duramen.model import OFFSETS_TOPIC, TopicPartition
 from duramen.partition.metadata.controller import METADATA_PARTITION
-from duramen.server.coordinators import partition_for
+from duramen.server.coordinators.groups import partition_for
 from duramen.sim.disk import CrashDisk
 from duramen.wire.messages import API
 

@@ -8,7 +8,7 @@ from tests.unit.server.sink_client import Sink, batch, values
 
 from duramen.model import STAGING_TOPIC, TopicPartition
 from duramen.partition.metadata import controller
-from duramen.server.relocation import RelocationRules
+from duramen.server.coordinators.staging_relocation import RelocationRules
 
 MIB = 1 << 20
 SETTLED_MS = 60_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.server.broker_world import NOW, InProcess
 
-from duramen.server.coordinators import Coordinators
+from duramen.server.coordinators.groups import Coordinators
 from duramen.wire.batch import build_batch
 from duramen.wire.messages import API
 

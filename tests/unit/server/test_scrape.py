@@ -10,9 +10,9 @@ from prometheus_client import generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from tests.unit.server.group_broker import COMMIT, Broker
 
-from duramen.server import scrape
-from duramen.server.exposition import BrokerCollector
-from duramen.server.scrape import PIECE_SAMPLES, Scrape, pieces_of, text_of
+from duramen.server.metrics import scrape
+from duramen.server.metrics.exposition import BrokerCollector
+from duramen.server.metrics.scrape import PIECE_SAMPLES, Scrape, pieces_of, text_of
 from duramen.wire.messages import API
 
 

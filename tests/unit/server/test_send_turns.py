@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from duramen.ports import FileSpan
-from duramen.server.world import (
+from duramen.server.net.os_ports import (
     ALONE_SECONDS,
     ALONE_TURN_BYTES,
     SEND_TURN_BYTES,

@@ -24,7 +24,7 @@ from tests.unit.server.sink_client import (
 
 from duramen.model import FIRST_SINK_PRODUCER_ID, SINK_STATE_TOPIC, STAGING_TOPIC, TopicPartition
 from duramen.partition.metadata import controller
-from duramen.server.authorizer import Operation, Resource
+from duramen.server.api.authorizer import Operation, Resource
 from duramen.wire.batch import batches
 from duramen.wire.messages import API
 

@@ -10,10 +10,10 @@ from tests.unit.server.broker_world import InProcess, SlowLine
 from tests.unit.server.test_connections import Server, Wire, frames, payload
 
 from duramen.ports import Part
-from duramen.server.cold_reads import LANES, ColdReads
-from duramen.server.door import UNREAD_CHECK_SECONDS, UNREAD_SECONDS
-from duramen.server.network import Connection
-from duramen.server.unread import memory_of
+from duramen.server.api.acceptor import UNREAD_CHECK_SECONDS, UNREAD_SECONDS
+from duramen.server.net.connection import Connection
+from duramen.server.net.reply_memory import memory_of
+from duramen.server.reads.cold_read_scheduler import LANES, ColdReads
 from duramen.storage.files.read_buffers import BUFFER_BYTES
 
 CAP = 8 << 20

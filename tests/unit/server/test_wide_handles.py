@@ -10,7 +10,7 @@ from tests.unit.server.sink_client import Sink, batch, code, offsets, values
 
 from duramen.machines.sink import machine as rules
 from duramen.partition.sinks import staging
-from duramen.server import sinks
+from duramen.server.coordinators import sinks
 from duramen.wire.messages import API
 
 WIDE = 40

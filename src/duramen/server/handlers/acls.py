@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from duramen.errors import ErrorCode
-from duramen.server.authorizer import CLUSTER_NAME
+from duramen.server.api.authorizer import CLUSTER_NAME
 from duramen.wire.messages.create_acls import CreateAclsResponse
 from duramen.wire.messages.delete_acls import DeleteAclsResponse
 from duramen.wire.messages.describe_acls import DescribeAclsResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 
 def _refusal(request: Request, told: str) -> tuple[int, str | None]:

@@ -14,15 +14,15 @@ from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.metadata.commands import ConfigChange, ConfigOperation, Operation, SetConfigs
 from duramen.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from duramen.machines.metadata.topics import name_problem
-from duramen.server.authorizer import CLUSTER_NAME
-from duramen.server.request import STEP, Steps
+from duramen.server.api.authorizer import CLUSTER_NAME
+from duramen.server.api.request import STEP, Steps
 from duramen.wire.messages.alter_configs import AlterConfigsResponse
 from duramen.wire.messages.describe_configs import DescribeConfigsResponse
 from duramen.wire.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
 from duramen.wire.messages.list_config_resources import ListConfigResourcesResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 BROKER_LOGGER_RESOURCE = 8
 CLIENT_METRICS_RESOURCE = 16

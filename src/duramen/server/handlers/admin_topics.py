@@ -27,7 +27,7 @@ from duramen.wire.messages.create_topics import CreateTopicsResponse
 from duramen.wire.messages.delete_topics import DeleteTopicsResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 Described = dict[frozenset[tuple[str, str]], list[Any]]
 """What a topic with these settings is told of all its settings: most of one request have the same."""

@@ -12,11 +12,11 @@ from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.sink.commands import COMMITTED, FINISHED, CommitStaged, Committed, ShareDone
 from duramen.machines.sink.state import Commit
 from duramen.partition.sinks.commit_applier import batch_key
-from duramen.server.handlers.sinks import is_denied, sink_error
+from duramen.server.handlers.sink_admin import is_denied, sink_error
 from duramen.wire.messages.commit_staged import CommitStagedResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 UNKNOWN = 0
 READABLE = 2

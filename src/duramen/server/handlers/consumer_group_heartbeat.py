@@ -13,7 +13,7 @@ from duramen.errors import ErrorCode
 from duramen.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 TOLD = "Groups of the consumer protocol are not served; set group.protocol=classic."
 

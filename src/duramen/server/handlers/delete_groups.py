@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.group.commands import DeleteGroups
-from duramen.server.coordinators import group_error
-from duramen.server.request import STEP, Steps
+from duramen.server.api.request import STEP, Steps
+from duramen.server.coordinators.groups import group_error
 from duramen.wire.messages.delete_groups import DeleteGroupsResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 
 def handle(request: Request) -> None:

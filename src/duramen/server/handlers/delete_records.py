@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import INTERNAL_TOPICS
 from duramen.partition.replica.offset_lookup import delete_records
-from duramen.server.request import STEP, Steps
+from duramen.server.api.request import STEP, Steps
 from duramen.wire.messages.delete_records import DeleteRecordsResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 
 class _Call:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from duramen.errors import ErrorCode
-from duramen.server.authorizer import Resource
+from duramen.server.api.authorizer import Resource
 from duramen.server.handlers.metadata import operations_bits
 from duramen.wire.messages.describe_cluster import DescribeClusterResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 BROKERS = 1
 

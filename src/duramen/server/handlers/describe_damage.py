@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode
-from duramen.server.authorizer import CLUSTER_NAME
+from duramen.server.api.authorizer import CLUSTER_NAME
 from duramen.storage.segment.corruption import remedy_of
 from duramen.wire.messages.describe_damage import DescribeDamageResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
     from duramen.storage.directory.log_directory import LogDirectory
 
 MOST_RANGES = 200

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.group.commands import DescribeGroups, GroupDescription
-from duramen.server.authorizer import Operation, Resource
-from duramen.server.coordinators import group_error
-from duramen.server.request import STEP, Steps
+from duramen.server.api.authorizer import Operation, Resource
+from duramen.server.api.request import STEP, Steps
+from duramen.server.coordinators.groups import group_error
 from duramen.wire.messages.describe_groups import DescribeGroupsResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 GROUP_OPERATIONS = (
     Operation.READ,

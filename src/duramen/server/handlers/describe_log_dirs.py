@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode
 from duramen.model import METADATA_TOPIC
-from duramen.server.authorizer import CLUSTER_NAME
-from duramen.server.request import STEP, Steps
+from duramen.server.api.authorizer import CLUSTER_NAME
+from duramen.server.api.request import STEP, Steps
 from duramen.wire.messages.describe_log_dirs import DescribeLogDirsResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
     from duramen.storage.directory.log_directory import LogDirectory
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode
-from duramen.server.request import STEP, Steps
+from duramen.server.api.request import STEP, Steps
 from duramen.wire.messages.describe_producers import DescribeProducersResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 
 def handle(request: Request) -> None:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.model import topic_id_from_text
 from duramen.partition.replica.partition import READ_COMMITTED, Partition
-from duramen.server.request import STEP, Steps
+from duramen.server.api.request import STEP, Steps
 from duramen.storage.log.leases import Lease
 from duramen.storage.log.segment_layout import Outline
 from duramen.wire.messages.describe_segments import DescribeSegmentsResponse
 from duramen.wire.messages.extend_segment_lease import ExtendSegmentLeaseResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 MOST_ENTRIES = 50_000
 """Segments and batch boundaries in one reply; each is less than 64 bytes."""

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.metadata.commands import ElectLeaders
-from duramen.server.authorizer import CLUSTER_NAME
+from duramen.server.api.authorizer import CLUSTER_NAME
 from duramen.wire.messages.elect_leaders import ElectLeadersResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 
 def handle(request: Request) -> None:

@@ -20,9 +20,9 @@ from duramen.model import TopicPartition
 from duramen.partition.replica.offset_lookup import epoch_end, is_at_end
 from duramen.partition.replica.partition import READ_COMMITTED, Partition, Read
 from duramen.ports import Buffer, Part, Timer
-from duramen.server.agenda import after_others
-from duramen.server.fetch_sessions import FetchPlan, Target
-from duramen.server.request import STEP, Steps
+from duramen.server.api.request import STEP, Steps
+from duramen.server.net.agenda import after_others
+from duramen.server.reads.fetch_sessions import FetchPlan, Target
 from duramen.storage.files.read_buffers import SPAN_BYTES
 from duramen.storage.read.read_plan import Pending
 from duramen.wire.frame import part_size
@@ -30,7 +30,7 @@ from duramen.wire.messages.fetch import FetchResponse
 from duramen.wire.runtime import blob_size
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 _PartitionData = FetchResponse.PartitionData
 _Topic = FetchResponse.FetchableTopicResponse

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode
-from duramen.server.authorizer import Operation, Resource
-from duramen.server.request import STEP, Steps
+from duramen.server.api.authorizer import Operation, Resource
+from duramen.server.api.request import STEP, Steps
 from duramen.wire.messages.find_coordinator import FindCoordinatorResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 GROUP = 0
 TRANSACTION = 1

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.group.commands import Heartbeat
-from duramen.server.coordinators import group_error
+from duramen.server.coordinators.groups import group_error
 from duramen.wire.messages.heartbeat import HeartbeatResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 
 def handle(request: Request) -> None:

@@ -13,7 +13,7 @@ from duramen.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from duramen.wire.messages.init_producer_id import InitProducerIdResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 
 def handle(request: Request) -> None:

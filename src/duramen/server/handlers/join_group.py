@@ -11,11 +11,11 @@ from uuid import UUID
 
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.group.commands import Joined, JoinGroup
-from duramen.server.coordinators import MAX_BATCH_BYTES, group_error
+from duramen.server.coordinators.groups import MAX_BATCH_BYTES, group_error
 from duramen.wire.messages.join_group import JoinGroupResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 
 def handle(request: Request) -> None:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.group.commands import ListGroups
-from duramen.server.authorizer import CLUSTER_NAME, Operation, Resource
-from duramen.server.coordinators import group_error
+from duramen.server.api.authorizer import CLUSTER_NAME, Operation, Resource
+from duramen.server.coordinators.groups import group_error
 from duramen.wire.messages.list_groups import ListGroupsResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 
 def handle(request: Request) -> None:

@@ -24,13 +24,13 @@ from duramen.partition.replica.offset_lookup import (
     list_offset,
     lookup,
 )
-from duramen.server.request import STEP, Steps
+from duramen.server.api.request import STEP, Steps
 from duramen.storage.read.timestamp_lookup import TimeLookup, Timestamped
 from duramen.wire.messages.list_offsets import ListOffsetsResponse
 
 if TYPE_CHECKING:
     from duramen.partition.replica.partition import Partition
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 LOOKUPS_AT_ONCE = 16
 """Of one request: each has some files open until it has run."""

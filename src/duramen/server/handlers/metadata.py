@@ -16,13 +16,13 @@ from duramen.machines.metadata.commands import TopicCreated
 from duramen.machines.metadata.image import PartitionImage, TopicImage
 from duramen.machines.metadata.topics import name_problem
 from duramen.model import INTERNAL_TOPICS, NO_TOPIC_ID
-from duramen.server.authorizer import Operation, Resource
-from duramen.server.request import STEP, Steps
+from duramen.server.api.authorizer import Operation, Resource
+from duramen.server.api.request import STEP, Steps
 from duramen.wire.messages.describe_topic_partitions import DescribeTopicPartitionsResponse
 from duramen.wire.messages.metadata import MetadataResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 TOPIC_OPERATIONS = (3, 4, 5, 6, 7, 8, 10, 11)
 CLUSTER_OPERATIONS = (5, 7, 8, 9, 10, 11, 12)

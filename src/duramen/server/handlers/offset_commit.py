@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.group.commands import CommitOffsets, NewOffset
 from duramen.model import NO_TOPIC_ID, TopicId
-from duramen.server.authorizer import Operation, Resource
-from duramen.server.coordinators import group_error
-from duramen.server.request import STEP, Steps
+from duramen.server.api.authorizer import Operation, Resource
+from duramen.server.api.request import STEP, Steps
+from duramen.server.coordinators.groups import group_error
 from duramen.wire.messages.offset_commit import OffsetCommitResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 FIRST_VERSION_WITH_GROUP_NOT_FOUND = 9
 FIRST_VERSION_WITH_TOPIC_IDS = 10

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.group.commands import DeleteOffsets
-from duramen.server.authorizer import Operation, Resource
-from duramen.server.coordinators import group_error
-from duramen.server.request import STEP, Steps
+from duramen.server.api.authorizer import Operation, Resource
+from duramen.server.api.request import STEP, Steps
+from duramen.server.coordinators.groups import group_error
 from duramen.wire.messages.offset_delete import OffsetDeleteResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 MAX_AT_ONCE = 1_000
 """Positions that are deleted together, as for OffsetCommit: of more each thousand is a batch of its own."""

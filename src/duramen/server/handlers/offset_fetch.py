@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.group.commands import CommittedOffset, FetchOffsets
 from duramen.model import NO_TOPIC_ID
-from duramen.server.authorizer import Operation, Resource
-from duramen.server.coordinators import group_error
-from duramen.server.request import STEP, Steps
+from duramen.server.api.authorizer import Operation, Resource
+from duramen.server.api.request import STEP, Steps
+from duramen.server.coordinators.groups import group_error
 from duramen.wire.messages.offset_fetch import OffsetFetchResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 FIRST_BATCHED_VERSION = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10

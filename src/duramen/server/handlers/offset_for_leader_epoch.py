@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.partition.replica.offset_lookup import epoch_end
-from duramen.server.request import STEP, Steps
+from duramen.server.api.request import STEP, Steps
 from duramen.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 
 def handle(request: Request) -> None:

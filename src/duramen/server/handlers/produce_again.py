@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from duramen.server.authorizer import AllowAll
+from duramen.server.api.authorizer import AllowAll
 from duramen.server.handlers.produce import FIRST_VERSION_WITH_TOPIC_IDS, Destination, ProduceRequest
 from duramen.wire.frame import SIZE_BYTES, encode_request
 
 if TYPE_CHECKING:
     from duramen.server.broker import Broker
-    from duramen.server.network import Connection
+    from duramen.server.net.connection import Connection
 
 FIRST_VERSION = 9
 """Older ones have other length fields, and are rare."""

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.metadata.topics import check_replicas
 from duramen.model import TopicPartition
-from duramen.server.authorizer import CLUSTER_NAME
-from duramen.server.request import STEP, Steps
+from duramen.server.api.authorizer import CLUSTER_NAME
+from duramen.server.api.request import STEP, Steps
 from duramen.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
 from duramen.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsResponse
 from duramen.wire.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 
 def handle_list(request: Request) -> None:

@@ -18,14 +18,14 @@ from duramen.machines.sink.pieces import Part, Piece
 from duramen.model import INTERNAL_TOPICS, NO_TOPIC_ID, TopicId
 from duramen.partition.replica.partition import Partition
 from duramen.partition.sinks.staging import check_staged
-from duramen.server.authorizer import Operation, Resource
-from duramen.server.handlers.sinks import sink_error
-from duramen.server.sinks import Coordinator
+from duramen.server.api.authorizer import Operation, Resource
+from duramen.server.coordinators.sinks import Coordinator
+from duramen.server.handlers.sink_admin import sink_error
 from duramen.storage.log.log import COPIED_BYTES
 from duramen.wire.messages.stage_batch import StageBatchResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 MAX_TASK_BYTES = 249
 LANE = "staging-checks"

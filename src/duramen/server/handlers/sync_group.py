@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.group.commands import Synced, SyncGroup
-from duramen.server.coordinators import group_error
+from duramen.server.coordinators.groups import group_error
 from duramen.wire.messages.sync_group import SyncGroupResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 
 def handle(request: Request) -> None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.metadata import FeatureUpdate, Result, UpdateFeatures
-from duramen.server.authorizer import CLUSTER_NAME
+from duramen.server.api.authorizer import CLUSTER_NAME
 from duramen.wire.messages.update_features import UpdateFeaturesResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 UPGRADE = 1
 FIRST_VERSION_WITH_TYPES = 1

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from duramen.errors import DuramenError
 from duramen.ports import Part
-from duramen.server.authorizer import NOBODY
+from duramen.server.api.authorizer import NOBODY
 from duramen.wire.frame import frame_response
 
 if TYPE_CHECKING:
+    from duramen.server.api.sliced_work import Work
     from duramen.server.broker import Broker
     from duramen.server.dispatch import Row
-    from duramen.server.large_work import Work
-    from duramen.server.network import Connection
+    from duramen.server.net.connection import Connection
 
 NO_REPLY: tuple[Part, ...] = ()
 

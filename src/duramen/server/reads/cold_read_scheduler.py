@@ -23,12 +23,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from duramen.ports import Timer, World
-from duramen.server.agenda import after_others
-from duramen.server.unread import UnreadReplies
+from duramen.server.net.agenda import after_others
+from duramen.server.net.reply_memory import UnreadReplies
 from duramen.storage.read.verified_window import Recall
 
 if TYPE_CHECKING:
-    from duramen.server.network import Connection
+    from duramen.server.net.connection import Connection
 
 RECENT_LANE = "recent"
 LANES = ("cold-0", "cold-1")

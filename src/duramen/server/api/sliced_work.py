@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from duramen.ports import Clock, Executor
-from duramen.server.network import Connection
+from duramen.server.net.connection import Connection
 
 Job = Callable[[], Any]
 Work = Generator[Job | None, Any, None]

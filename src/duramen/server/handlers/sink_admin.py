@@ -22,7 +22,7 @@ from duramen.wire.messages.list_sinks import ListSinksResponse
 from duramen.wire.messages.release_sink import ReleaseSinkResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 _CODES = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,

@@ -22,7 +22,7 @@ from duramen.partition.sinks.staging import Chunk, ShareReader
 
 if TYPE_CHECKING:
     from duramen.ports import Clock, Submit
-    from duramen.server.sinks import Coordinator
+    from duramen.server.coordinators.sinks import Coordinator
 
 
 class RelocationRules(NamedTuple):

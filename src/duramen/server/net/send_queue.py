@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from duramen.ports import FileSpan, Part, Transport
-from duramen.server.agenda import after_others
-from duramen.server.unread import memory_of
+from duramen.server.net.agenda import after_others
+from duramen.server.net.reply_memory import memory_of
 from duramen.wire.frame import part_size
 
 if TYPE_CHECKING:
-    from duramen.server.network import Receiver
+    from duramen.server.net.connection import Receiver
 
 SLOW_PIECE_BYTES = 64 * 1024
 """What a connection that is held back sends at a time."""

@@ -1,7 +1,7 @@
 """The door: accepts connections, turns frames into requests, and hands each to its handler.
 
-The only place (with the reply path in `request.py`) where any exception is caught: whatever one client provokes ends
-at worst that client's connection.
+The only place (with the reply path in `api/request.py`) where any exception is caught: whatever one client provokes
+ends at worst that client's connection.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from duramen.config import ListenerAddress
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.ports import Listener, Transport
-from duramen.server.authorizer import NOBODY, AllowAll, Resource
-from duramen.server.buffers import BufferPool
+from duramen.server.api.authorizer import NOBODY, AllowAll, Resource
+from duramen.server.api.request import Request
+from duramen.server.api.sliced_work import Work
 from duramen.server.dispatch import MAX_ELEMENTS, TABLE, Row
-from duramen.server.handlers import api_versions, excessive
+from duramen.server.handlers import api_versions, too_many_elements
 from duramen.server.handlers.produce import ProduceRequest
 from duramen.server.handlers.produce_again import KnownProduces
-from duramen.server.large_work import Work
-from duramen.server.metrics import NO_API
-from duramen.server.network import Connection, Receiver
-from duramen.server.request import Request
+from duramen.server.metrics.metrics import NO_API
+from duramen.server.net.connection import Connection, Receiver
+from duramen.server.net.receive_buffers import BufferPool
 from duramen.wire.errors import TooManyElementsError
 from duramen.wire.frame import API_VERSIONS
 from duramen.wire.messages import API
@@ -266,10 +266,10 @@ class Door:
             try:
                 request.body, _ = yield partial(decode, view, position, row.most)
             except TooManyElementsError:
-                if row.api.key not in excessive.ANSWERED:
+                if row.api.key not in too_many_elements.ANSWERED:
                     raise
                 request.body, _ = yield partial(decode, view, position, MAX_ELEMENTS)
-                handle = excessive.refuse
+                handle = too_many_elements.refuse
             del view
             if type(self._broker.authorizer) is not AllowAll:
                 request.denied = self._denied(request, row)

@@ -10,7 +10,7 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.metadata.topics import MAX_NAME_LENGTH
 from duramen.model import NO_TOPIC_ID, TopicId
 from duramen.ports import Entropy
-from duramen.server.request import STEP, Steps
+from duramen.server.api.request import STEP, Steps
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from duramen.errors import DuramenError
 from duramen.ports import FileSpan, Transport
-from duramen.server.buffers import BufferPool
-from duramen.server.outbox import Outbox
-from duramen.server.unread import UnreadReplies
+from duramen.server.net.receive_buffers import BufferPool
+from duramen.server.net.reply_memory import UnreadReplies
+from duramen.server.net.send_queue import Outbox
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 SCRATCH_BYTES = 128 * 1024
 FIRST_GROWTH_BYTES = 1024 * 1024

@@ -1,6 +1,6 @@
 """What the server counts: plain integers and fixed-bucket histograms, cheap enough for every request.
 
-Nothing here knows Prometheus; `exposition.py` renders these numbers when somebody asks.
+Nothing here knows Prometheus; `metrics/exposition.py` renders these numbers when somebody asks.
 """
 
 from __future__ import annotations

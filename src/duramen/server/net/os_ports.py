@@ -19,7 +19,7 @@ from threading import Thread
 from typing import Any
 
 from duramen.ports import Clock, Entropy, Executor, FileSpan, Listener, Network, Part, Timer, Transport, World
-from duramen.server.loop import Loop
+from duramen.server.net.loop import Loop
 from duramen.storage.files.entropy import SystemEntropy
 from duramen.storage.files.os_disk import RealDisk
 from duramen.storage.files.parallel import side_by_side

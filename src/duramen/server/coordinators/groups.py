@@ -23,8 +23,8 @@ from duramen.model import NO_TOPIC_ID, OFFSETS_TOPIC, TopicId, TopicPartition
 from duramen.partition.host.host import Host
 
 if TYPE_CHECKING:
+    from duramen.server.api.request import Request
     from duramen.server.broker import Broker
-    from duramen.server.request import Request
 
 MAX_BATCH_BYTES = 8 << 20
 """Largest batch of coordinator records: the generation of a large group must fit in one."""

@@ -1,7 +1,7 @@
 """Serves the broker's numbers over HTTP: /metrics as Prometheus text, /healthz and /readyz.
 
 Loaded only when `metrics.listener` is set. Requests are answered by a thread, but every number is read on the loop
-thread, a little in each turn (`scrape.py`): a loop that does not turn makes /healthz fail, as it should.
+thread, a little in each turn (`metrics/scrape.py`): a loop that does not turn makes /healthz fail, as it should.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from duramen.model import TopicPartition
-from duramen.server.loop import Loop
-from duramen.server.metrics import SECONDS_BUCKETS, Histogram
-from duramen.server.scrape import Scrape, pieces_of, text_of
+from duramen.server.metrics.metrics import SECONDS_BUCKETS, Histogram
+from duramen.server.metrics.scrape import Scrape, pieces_of, text_of
+from duramen.server.net.loop import Loop
 from duramen.version import VERSION
 from duramen.wire.messages import API
 

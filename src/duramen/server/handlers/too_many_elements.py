@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode
-from duramen.server.request import STEP, Steps
+from duramen.server.api.request import STEP, Steps
 from duramen.wire.messages.alter_configs import AlterConfigsResponse
 from duramen.wire.messages.create_partitions import CreatePartitionsResponse
 from duramen.wire.messages.create_topics import CreateTopicsResponse
@@ -17,7 +17,7 @@ from duramen.wire.messages.delete_topics import DeleteTopicsResponse
 from duramen.wire.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
 
 if TYPE_CHECKING:
-    from duramen.server.request import Request
+    from duramen.server.api.request import Request
 
 _ERROR = {
     "error_code": int(ErrorCode.POLICY_VIOLATION),

@@ -25,8 +25,8 @@ from duramen.partition.replica.partition import Partition
 from duramen.partition.sinks.commit_applier import BatchKey, Materialiser
 from duramen.partition.sinks.destinations import LocalTargets
 from duramen.partition.sinks.staging import Storing
-from duramen.server.coordinators import MAX_BATCH_BYTES, partition_for
-from duramen.server.relocation import Relocation
+from duramen.server.coordinators.groups import MAX_BATCH_BYTES, partition_for
+from duramen.server.coordinators.staging_relocation import Relocation
 from duramen.wire.records import sinks as schema
 from duramen.wire.records.versioned import read_version
 

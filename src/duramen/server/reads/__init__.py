@@ -1,0 +1,1 @@
+"""What readers hold and wait for: cold reads, leases on segments, fetch sessions."""
