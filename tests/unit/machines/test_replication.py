@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duramen.errors import BugError, ErrorCode
-from duramen.machines.replication import Replication
+from duramen.machines.replication.leader import Replication
 
 
 def leader(isr: tuple[int, ...] = (1,), durable: int = 0) -> Replication:

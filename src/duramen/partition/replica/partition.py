@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from duramen.config import TopicConfig
 from duramen.errors import ErrorCode, KafkaError, StorageError
-from duramen.machines.replication import Replication
+from duramen.machines.replication.leader import Replication
 from duramen.model import NO_TIMESTAMP, TopicPartition
 from duramen.partition.replica.batch_rules import (
     claims_too_late,
