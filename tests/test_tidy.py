@@ -35,8 +35,8 @@ BROAD_EXCEPT_ALLOWED = {
     "src/duramen/server/net/os_ports.py",
     "src/duramen/embedded/threads.py",
     "src/duramen/embedded/world.py",
-    "src/duramen/sim/executor.py",
-    "src/duramen/sim/loop.py",
+    "src/duramen/sim/world/executor.py",
+    "src/duramen/sim/world/loop.py",
     "src/duramen/cli/main.py",
 }
 

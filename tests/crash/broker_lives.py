@@ -24,7 +24,7 @@ from tests.unit.server.broker_world import InProcess
 
 from duramen.errors import DuramenError
 from duramen.model import METADATA_TOPIC
-from duramen.sim.disk import Call, CrashDisk, NodeDied
+from duramen.sim.world.disk import Call, CrashDisk, NodeDied
 
 DIRECTORIES = ("/a", "/b", "/c")
 GENERATIONS = 4

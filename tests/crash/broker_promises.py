@@ -13,7 +13,7 @@ from tests.unit.server.broker_world import InProcess
 
 from duramen.model import OFFSETS_TOPIC
 from duramen.partition.metadata.controller import METADATA_PARTITION
-from duramen.sim.names import Directory
+from duramen.sim.world.directory_tree import Directory
 from duramen.wire.batch import records
 from duramen.wire.messages import API
 

@@ -28,8 +28,8 @@ from tests.crash.stepping import STRIDES, Job, SteppedDisk, Turns, stepped
 from duramen.errors import CorruptLogError, DuramenError, KafkaError
 from duramen.model import TopicPartition
 from duramen.ports import FileSpan
-from duramen.sim.disk import NodeDied
-from duramen.sim.inode import PAGE
+from duramen.sim.world.disk import NodeDied
+from duramen.sim.world.inode import PAGE
 from duramen.storage.compaction.cleaner import Cleaning
 from duramen.storage.directory.scrubber import FIRST_SCRUB_DELAY_MS, ScrubJob
 from duramen.storage.files.disk_full import NoRoomError

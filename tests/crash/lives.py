@@ -21,7 +21,7 @@ from tests.crash.promises import LogPromise, LogView, check_directory, require
 from tests.crash.session import DATA, open_directory
 
 from duramen.errors import StorageError
-from duramen.sim.disk import CrashDisk, NodeDied, PowerCut
+from duramen.sim.world.disk import CrashDisk, NodeDied, PowerCut
 from duramen.storage.checkpoint.kafka_files import CHECKPOINT, LEADER_EPOCHS, PARTITION_METADATA, replace_file
 from duramen.storage.log.log import Log
 from duramen.wire.batch import parse_header

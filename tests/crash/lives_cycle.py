@@ -12,7 +12,7 @@ from random import Random
 from tests.crash.session import CLEANER, Session, require_not_early
 
 from duramen.errors import DuramenError
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.compaction.cleaner import Cleaning
 from duramen.storage.directory.checkpointer import Checkpoint
 from duramen.storage.directory.housekeeping import Job

@@ -12,7 +12,7 @@ from tests.crash.promises import LogPromise, require, view_of
 from tests.crash.session import NOW, SmallSegments, topic_id
 
 from duramen.errors import CorruptLogError, FencedDirectoryError, KafkaError, StorageError
-from duramen.sim.disk import Call
+from duramen.sim.world.disk import Call
 from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.log.log import Log
 

@@ -22,7 +22,7 @@ from types import TracebackType
 from unittest.mock import patch
 from zlib import crc32
 
-from duramen.sim.disk import CrashDisk, Killed
+from duramen.sim.world.disk import CrashDisk, Killed
 from duramen.storage.files import sync_history
 from duramen.storage.log import sync
 

@@ -15,7 +15,7 @@ from tests.crash.interleaved import live
 from tests.crash.lives_sweep import Kind, Lives
 from tests.crash.stepping import DeadlockError, SteppedDisk, TurnLock, stepped
 
-from duramen.sim.disk import Killed, PowerCut
+from duramen.sim.world.disk import Killed, PowerCut
 from duramen.storage.files import disk_full
 from duramen.storage.files.ballast import Reserve
 from duramen.storage.log import sync

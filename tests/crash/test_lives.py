@@ -11,7 +11,7 @@ from tests.crash.lives import live
 from tests.crash.lives_steps import STEPS, Steps
 from tests.crash.lives_sweep import Lives
 
-from duramen.sim.disk import CrashDisk, CrashFile
+from duramen.sim.world.disk import CrashDisk, CrashFile
 from duramen.storage.log import retention
 from duramen.storage.log.log import Log
 from duramen.storage.recovery.plan import Plan, Point

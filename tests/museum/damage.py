@@ -10,7 +10,7 @@ from tests.unit.partition.partition_world import Bench, plain
 
 from duramen.errors import CorruptLogError, DuramenError
 from duramen.model import TopicPartition
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.journal import kinds, reader
 from duramen.storage.journal.format import ALIGNMENT, ENTRY_SIZE, MARK_SIZE, Entry, decode_entry
 from duramen.storage.journal.reader import PartScan

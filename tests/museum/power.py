@@ -15,8 +15,8 @@ from duramen.model import TopicPartition
 from duramen.partition.replica.partition import Appended
 from duramen.partition.store.store import Store
 from duramen.server.handlers import delete_records
-from duramen.sim.disk import Call, CrashDisk, CrashFile
-from duramen.sim.guards import GUARDS, Guard
+from duramen.sim.mutations.mutations import GUARDS, Guard
+from duramen.sim.world.disk import Call, CrashDisk, CrashFile
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.journal.journal import Group
 from duramen.storage.journal.parts import PartMaker

@@ -15,7 +15,7 @@ from tests.scenarios.storage_workload import SeededEntropy, checkpoint, commit
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import TopicPartition
-from duramen.sim.disk import CrashDisk, NodeDied
+from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.compaction.cleaner import CleanerSettings, Cleaning
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.log.config import PlainLogConfig

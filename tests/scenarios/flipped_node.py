@@ -16,13 +16,13 @@ from duramen.config import load_broker_config
 from duramen.errors import ErrorCode
 from duramen.ports import World
 from duramen.server.broker import Broker
-from duramen.sim.client import Call, Client, call
-from duramen.sim.disk import CrashDisk
-from duramen.sim.entropy import SimEntropy
-from duramen.sim.executor import SimExecutor
-from duramen.sim.inode import PAGE, Inode
-from duramen.sim.loop import Loop, Process, SimClock
-from duramen.sim.network import Conditions, SimNetwork, SimPort
+from duramen.sim.workload.client import Call, Client, call
+from duramen.sim.world.disk import CrashDisk
+from duramen.sim.world.entropy import SimEntropy
+from duramen.sim.world.executor import SimExecutor
+from duramen.sim.world.inode import PAGE, Inode
+from duramen.sim.world.loop import Loop, Process, SimClock
+from duramen.sim.world.network import Conditions, SimNetwork, SimPort
 from duramen.wire.batch import batches, build_batch
 
 HOST, PORT = "127.0.0.1", 9092

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from duramen.model import TopicPartition
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.kafka_files import encode_checkpoint, read_checkpoint, replace_file
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.log.config import PlainLogConfig

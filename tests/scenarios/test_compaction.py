@@ -7,7 +7,7 @@ import os
 import pytest
 from compaction_world import History
 
-from duramen.sim.disk import NodeDied
+from duramen.sim.world.disk import NodeDied
 
 HISTORIES = int(os.environ.get("COMPACTION_HISTORIES", "240"))
 """2,000 and more with `make compaction-histories`."""

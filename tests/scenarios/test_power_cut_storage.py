@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from storage_workload import FIRST, Life, append, commit, read_all, start
 
-from duramen.sim.disk import CrashDisk, NodeDied
+from duramen.sim.world.disk import CrashDisk, NodeDied
 
 
 def crash_at(call: int, *, torn: bool, kill: bool = False) -> tuple[CrashDisk, Life, bool]:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from duramen.sim.__main__ import BROKEN, HELD, SEARCHED_SEEDS, USAGE, main
-from duramen.sim.campaign import Book, Tally, Violation, jobs_for, run_all, run_one
-from duramen.sim.cuts import cut_everywhere
-from duramen.sim.guards import GUARDS, removed
-from duramen.sim.invariants import INVARIANTS
-from duramen.sim.plan import Plan
-from duramen.sim.simulation import simulate
+from duramen.sim.check.invariants import INVARIANTS
+from duramen.sim.mutations.mutations import GUARDS, removed
+from duramen.sim.run.campaign import Book, Tally, Violation, jobs_for, run_all, run_one
+from duramen.sim.run.power_cuts import cut_everywhere
+from duramen.sim.run.simulation import simulate
+from duramen.sim.world.plan import Plan
 
 SEEDS = range(1, 16)
 OTHER_INVARIANTS = {
@@ -32,7 +32,7 @@ OTHER_INVARIANTS = {
     "SameSeedSameHistory",
 }
 """Checked by scripts and by the simulation itself."""
-HASH_SEEDED = "import sys; from duramen.sim.simulation import simulate; print(simulate(int(sys.argv[1])).digest)"
+HASH_SEEDED = "import sys; from duramen.sim.run.simulation import simulate; print(simulate(int(sys.argv[1])).digest)"
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -11,13 +11,13 @@ import pytest
 from duramen.errors import ErrorCode
 from duramen.ports import World
 from duramen.server.broker import Broker
-from duramen.sim.client import Actor, Client, Script, call
-from duramen.sim.disk import CrashDisk
-from duramen.sim.loop import Loop, Process, SimClock
-from duramen.sim.network import SimNetwork, SimPort
-from duramen.sim.node import WALL_START_MS, Node
-from duramen.sim.simulation import HOST, PORT, configuration
-from duramen.sim.workload import new_topic
+from duramen.sim.run.simulation import HOST, PORT, configuration
+from duramen.sim.workload.client import Actor, Client, Script, call
+from duramen.sim.workload.workload import new_topic
+from duramen.sim.world.disk import CrashDisk
+from duramen.sim.world.loop import Loop, Process, SimClock
+from duramen.sim.world.network import SimNetwork, SimPort
+from duramen.sim.world.node import WALL_START_MS, Node
 from duramen.wire.batch import batches, build_batch
 
 CONFIGS = {"internal.segment.bytes": "20000", "file.delete.delay.ms": "0"}

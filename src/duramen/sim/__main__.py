@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from duramen.sim.campaign import Book, Job, Tally, Violation, jobs_for, run_all, run_one
-from duramen.sim.cuts import cut_everywhere
-from duramen.sim.guards import GUARDS
-from duramen.sim.invariants import InvariantViolated
+from duramen.sim.check.invariants import InvariantViolated
+from duramen.sim.mutations.mutations import GUARDS
+from duramen.sim.run.campaign import Book, Job, Tally, Violation, jobs_for, run_all, run_one
+from duramen.sim.run.power_cuts import cut_everywhere
 
 HELD, BROKEN, USAGE = 0, 1, 2
 SEARCHED_SEEDS = 200

@@ -12,7 +12,7 @@ from duramen.cli.findings import Finding
 from duramen.cli.inspection import verify_directory
 from duramen.cli.repair import apply, survey_directory
 from duramen.model import TopicPartition
-from duramen.sim.disk import CrashDisk, NodeDied
+from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.log import Log
 from duramen.storage.repair.rewrite_partition import DROPPED, Action

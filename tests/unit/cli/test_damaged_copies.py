@@ -17,7 +17,7 @@ from duramen.cli.findings import DirectoryReport
 from duramen.cli.inspection import verify_directory
 from duramen.cli.repair import DirectoryRepair, apply, survey_directory
 from duramen.errors import StorageError
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.repair.journal_reset import settle
 from duramen.storage.repair.rewrite_partition import DROPPED
 

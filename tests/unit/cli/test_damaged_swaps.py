@@ -20,7 +20,7 @@ from test_cleaner import Bench, Compacted
 
 from duramen.cli import repair as repair_command
 from duramen.cli.repair import survey_directory
-from duramen.sim.disk import CrashDisk, NodeDied
+from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.checkpoint.kafka_files import replace_file
 from duramen.storage.checkpoint.loss_record import losses
 from duramen.storage.log.log import Log

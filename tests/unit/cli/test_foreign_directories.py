@@ -12,7 +12,7 @@ from repair_world import TP, findings
 from duramen.cli.repair import survey_directory
 from duramen.errors import StorageError
 from duramen.model import TopicId, TopicPartition, topic_id_text
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.kafka_files import encode_partition_metadata, is_damaged_id, replace_file
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))

@@ -14,7 +14,7 @@ from test_repair_doubts import OTHER, put, settled
 from duramen.cli import repair as repair_command
 from duramen.cli.repair import survey_directory
 from duramen.partition.metadata.offline import check_apart
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import losses
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.config import PlainLogConfig

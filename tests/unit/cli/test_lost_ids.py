@@ -11,7 +11,7 @@ from repair_world import TP, filled, findings, opened
 
 from duramen.cli.repair import survey_directory
 from duramen.errors import StorageError
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 

@@ -15,7 +15,7 @@ from repair_world import findings
 
 from duramen.cli import repair as repair_command
 from duramen.cli.repair import survey_directory
-from duramen.sim.disk import Call, CrashDisk, NodeDied
+from duramen.sim.world.disk import Call, CrashDisk, NodeDied
 from duramen.storage.checkpoint.kafka_files import replace_file
 from duramen.storage.checkpoint.loss_record import losses
 from duramen.storage.repair.rewrite_partition import DROPPED

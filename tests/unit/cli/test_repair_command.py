@@ -14,7 +14,7 @@ from duramen.cli import repair as repair_command
 from duramen.cli.main import main
 from duramen.cli.repair import apply, command, survey_directory
 from duramen.errors import CorruptLogError, StorageError
-from duramen.sim.disk import CrashDisk, NodeDied
+from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.checkpoint.kafka_files import LOCK, encode_offsets, replace_file
 from duramen.storage.checkpoint.loss_record import LOST, losses
 from duramen.storage.files.os_disk import RealDisk

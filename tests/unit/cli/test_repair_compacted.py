@@ -8,7 +8,7 @@ from storage_workload import SmallSegments, checkpoint, commit, housekeep
 from test_repair_ends import END, HARMS, reached
 
 from duramen.cli.repair import apply, survey_directory
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import losses
 from duramen.storage.compaction.cleaner import CleanerSettings
 from duramen.storage.directory.log_directory import LogDirectory

@@ -16,7 +16,7 @@ from repair_world import CHANGES, TP, findings, scribble
 from duramen.cli import repair as repair_command
 from duramen.cli.repair import survey_directory
 from duramen.model import TopicPartition
-from duramen.sim.disk import CrashDisk, NodeDied
+from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.checkpoint.loss_record import losses
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))

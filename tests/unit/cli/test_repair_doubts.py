@@ -12,7 +12,7 @@ from repair_world import TP, findings, opened, scribble
 from duramen.cli import repair as repair_command
 from duramen.cli.repair import apply, survey_directory
 from duramen.model import TopicPartition
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.kafka_files import encode_offsets, replace_file
 from duramen.storage.checkpoint.loss_record import losses
 from duramen.storage.directory.log_directory import LogDirectory

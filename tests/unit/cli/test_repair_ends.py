@@ -7,7 +7,7 @@ from repair_world import TP, Harm, Segments, filled, findings, interrupted, open
 from storage_workload import append, checkpoint, commit, housekeep, read_all
 
 from duramen.cli.repair import apply, survey_directory
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.kafka_files import remove_file
 from duramen.storage.checkpoint.loss_record import losses
 from duramen.storage.log.log import Log

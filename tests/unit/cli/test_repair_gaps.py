@@ -10,7 +10,7 @@ from repair_world import TP, filled, findings, opened, scribble
 
 from duramen.cli.repair import apply, survey_directory
 from duramen.errors import StorageError
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.kafka_files import encode_offsets, replace_file
 from duramen.storage.checkpoint.loss_record import losses
 from duramen.storage.log.config import PlainLogConfig

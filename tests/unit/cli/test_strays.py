@@ -11,7 +11,7 @@ from storage_workload import FIRST, read_all, start
 from test_lost_directories import repaired
 
 from duramen.cli.repair import survey_directory
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import losses
 
 

@@ -18,7 +18,7 @@ from duramen.cli.repair import CannotError
 from duramen.errors import CorruptLogError
 from duramen.model import TopicPartition
 from duramen.ports import File
-from duramen.sim.disk import Call, CrashDisk
+from duramen.sim.world.disk import Call, CrashDisk
 from duramen.storage.checkpoint.loss_record import losses
 from duramen.wire.batch import batches
 

@@ -15,7 +15,7 @@ from duramen.cli.findings import PartitionReport
 from duramen.cli.inspection import verify_directory
 from duramen.cli.repair import apply, survey_directory
 from duramen.model import TopicPartition
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.wire.batch import ABORT, build_batch, build_marker, parse_header

@@ -11,7 +11,7 @@ import duramen
 from duramen.embedded.log import EmbeddedLog
 from duramen.embedded.records import Record
 from duramen.errors import DuramenError, ErrorCode, KafkaError
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.files.ballast import RESERVE
 
 SETTINGS = {

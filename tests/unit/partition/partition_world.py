@@ -11,7 +11,7 @@ from duramen.model import TopicPartition
 from duramen.partition.replica.partition import Appended
 from duramen.partition.store.store import Store
 from duramen.ports import FileSpan, Timer, World
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.directory.log_directory import DirectorySettings
 from duramen.storage.read.read_plan import Pending
 from duramen.wire.batch import BatchHeader, batches, build_batch, build_marker, records

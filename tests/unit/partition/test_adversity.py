@@ -11,7 +11,7 @@ from partition_world import NOW, TOPIC_ID, TP, Bench, NoTimer
 from duramen.errors import ErrorCode, KafkaError, StorageError
 from duramen.partition.metadata.controller import Catalog
 from duramen.partition.replica.partition import Appended
-from duramen.sim.disk import Call, CrashDisk
+from duramen.sim.world.disk import Call, CrashDisk
 from duramen.wire.batch import build_batch
 
 MINUTE = 60_000

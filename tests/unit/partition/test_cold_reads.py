@@ -13,7 +13,7 @@ from partition_world import Bench, joined, plain
 from duramen.errors import CorruptLogError
 from duramen.page_cache import DIRECT_BYTES
 from duramen.ports import FileSpan
-from duramen.sim.disk import CrashDisk, CrashFile
+from duramen.sim.world.disk import CrashDisk, CrashFile
 from duramen.storage.files.read_buffers import BUFFER_BYTES, KEPT_BUFFERS, ReadBuffers
 from duramen.storage.read import read_plan
 from duramen.storage.read.read_plan import Pending

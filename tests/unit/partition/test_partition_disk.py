@@ -11,7 +11,7 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.model import TopicPartition
 from duramen.partition.replica.offset_lookup import delete_records
 from duramen.partition.replica.partition import Appended, Partition
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.directory.log_directory import DirectorySettings
 
 

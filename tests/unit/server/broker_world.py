@@ -13,7 +13,7 @@ from duramen.config import load_broker_config
 from duramen.ports import Part, World
 from duramen.server.broker import Broker
 from duramen.server.net.send_queue import first_bytes
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.wire.batch import CRC_START, HEADER, build_batch
 from duramen.wire.checksum import crc32c
 from duramen.wire.frame import encode_request, parse_response

@@ -13,7 +13,7 @@ from duramen.cli.inspection import verify_directory
 from duramen.cli.repair import apply, survey_directory
 from duramen.machines.contract import LogRecord
 from duramen.machines.metadata import codec
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.wire.batch import batches, build_batch, records
 from duramen.wire.messages import API

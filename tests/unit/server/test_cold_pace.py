@@ -27,7 +27,7 @@ from duramen.server.reads.cold_read_scheduler import (
     SEND_SECONDS,
     ColdReads,
 )
-from duramen.sim.disk import CrashDisk, CrashFile
+from duramen.sim.world.disk import CrashDisk, CrashFile
 from duramen.storage.read.verified_window import WouldBlockError
 from duramen.wire.batch import batches
 from duramen.wire.messages import API

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.server.broker_world import InProcess, Line
 
 from duramen.errors import ErrorCode
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.wire.messages import API
 
 TOPIC, BROKER = 2, 4

@@ -8,7 +8,7 @@ from tests.unit.server.broker_world import NOW, InProcess
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
 from duramen.server.metrics.exposition import BrokerCollector
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.wire.batch import batches
 from duramen.wire.messages import API
 from duramen.wire.seal import BLOCK_BYTES

@@ -9,7 +9,7 @@ from tests.unit.server.broker_world import InProcess, Line
 
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
-from duramen.sim.disk import CrashDisk, CrashFile
+from duramen.sim.world.disk import CrashDisk, CrashFile
 from duramen.storage.read import verified_window
 from duramen.storage.segment.segment import Segment
 from duramen.wire.batch import batches

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.server.broker_world import InProcess
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.sim.disk import CrashDisk, CrashFile
+from duramen.sim.world.disk import CrashDisk, CrashFile
 from duramen.storage.segment.corruption import remedy_of
 from duramen.wire.batch import batches
 from duramen.wire.messages import API

@@ -11,7 +11,7 @@ from tests.unit.server.broker_world import NOW, InProcess
 
 from duramen.errors import ErrorCode
 from duramen.server.metrics.exposition import BrokerCollector
-from duramen.sim.disk import Call, CrashDisk
+from duramen.sim.world.disk import Call, CrashDisk
 from duramen.wire.batch import batches, build_batch
 from duramen.wire.messages import API
 

@@ -11,7 +11,7 @@ from tests.unit.server.test_made_anew import delete_topic
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import SINK_STATE_TOPIC
-from duramen.sim.disk import Call, CrashDisk
+from duramen.sim.world.disk import Call, CrashDisk
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.journal import kinds
 from duramen.storage.journal.journal import Journal

@@ -11,7 +11,7 @@ from tests.unit.server.test_full_disk import KAFKA_STORAGE_ERROR, all_offsets, c
 from tests.unit.server.test_made_anew import delete_topic
 
 from duramen.errors import ErrorCode
-from duramen.sim.disk import CrashDisk, NodeDied
+from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.files.ballast import RESERVE
 from duramen.wire.messages import API
 

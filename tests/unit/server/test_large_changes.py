@@ -10,7 +10,7 @@ from tests.unit.server.broker_world import InProcess, Line
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.partition.host.host import Host
-from duramen.sim.disk import CrashDisk, NodeDied
+from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.journal.journal import Journal
 from duramen.wire.messages import API
 

@@ -11,7 +11,7 @@ from tests.unit.server.test_made_anew import delete_topic
 
 from duramen.model import TopicPartition
 from duramen.partition.store import delete_partitions
-from duramen.sim.disk import Call
+from duramen.sim.world.disk import Call
 from duramen.storage.log.retention import Removal
 from duramen.wire.messages import API
 

@@ -28,7 +28,7 @@ from duramen.machines.metadata.image import MetadataImage, TopicImage
 from duramen.machines.metadata.topics import regain_topics
 from duramen.model import TopicPartition, topic_id_text
 from duramen.partition.metadata.metadata_repair import KEPT
-from duramen.sim.disk import Call
+from duramen.sim.world.disk import Call
 from duramen.storage.checkpoint.loss_record import losses
 from duramen.wire.batch import batches
 from duramen.wire.messages import API

@@ -6,7 +6,7 @@ from tests.unit.server.broker_world import InProcess, Line
 
 from duramen.errors import ErrorCode
 from duramen.server.handlers.fetch import FetchCall
-from duramen.sim.disk import Call
+from duramen.sim.world.disk import Call
 from duramen.wire.messages import API
 
 LOG = "/data/t-0/00000000000000000000.log"

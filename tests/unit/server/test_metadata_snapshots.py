@@ -20,7 +20,7 @@ from duramen.machines.metadata.codec import decode
 from duramen.machines.metadata.snapshot import content
 from duramen.model import METADATA_TOPIC_ID
 from duramen.partition.metadata.snapshots import encode
-from duramen.sim.disk import CrashDisk, PowerCut
+from duramen.sim.world.disk import CrashDisk, PowerCut
 from duramen.storage.checkpoint.metadata_snapshot import SnapshotId, parse_snapshot_name, read_snapshot
 from duramen.storage.journal import kinds
 from duramen.storage.journal.format import ENTRY_START, HEADER_BLOCK, decode_entry, decode_part_header

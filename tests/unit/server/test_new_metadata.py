@@ -19,7 +19,7 @@ from duramen.errors import DuramenError
 from duramen.model import OFFSETS_TOPIC, TopicPartition
 from duramen.partition.metadata.controller import METADATA_PARTITION
 from duramen.server.coordinators.groups import partition_for
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.wire.messages import API
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))

@@ -10,7 +10,7 @@ from tests.unit.server.test_full_disk import KAFKA_STORAGE_ERROR, all_offsets, c
 from tests.unit.server.test_made_anew import delete_topic
 from tests.unit.server.test_metadata_snapshots import restarted
 
-from duramen.sim.disk import Call
+from duramen.sim.world.disk import Call
 from duramen.storage.files.ballast import RESERVE
 from duramen.wire.messages import API
 

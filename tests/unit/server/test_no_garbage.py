@@ -7,7 +7,7 @@ import gc
 import pytest
 from tests.unit.server.broker_world import InProcess
 
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 
 
 @pytest.mark.parametrize("durability", ["stable", "page-cache"])

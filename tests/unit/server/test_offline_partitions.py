@@ -10,7 +10,7 @@ from tests.unit.server.broker_world import NOW, InProcess, after_power_cut
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from duramen.model import TopicPartition
 from duramen.partition.metadata import controller
-from duramen.sim.disk import Call, CrashDisk
+from duramen.sim.world.disk import Call, CrashDisk
 from duramen.storage.journal import kinds
 from duramen.wire.messages import API
 

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.server.broker_world import InProcess
 
 from duramen.errors import ErrorCode, StorageError
-from duramen.sim.disk import Call, CrashDisk
+from duramen.sim.world.disk import Call, CrashDisk
 from duramen.wire.batch import build_batch
 from duramen.wire.messages import API
 

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.server.broker_world import InProcess
 
 from duramen.errors import ErrorCode
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.wire.messages import API
 
 COMMIT, FETCH, FIND = 8, 9, 10

@@ -6,9 +6,9 @@ from random import Random
 from typing import Any
 
 from duramen.ports import Transport
-from duramen.sim.client import CALL_TIMEOUT_S, Actor, Client, Script, call
-from duramen.sim.loop import Loop, Process, SimClock
-from duramen.sim.network import SimNetwork, SimPort
+from duramen.sim.workload.client import CALL_TIMEOUT_S, Actor, Client, Script, call
+from duramen.sim.world.loop import Loop, Process, SimClock
+from duramen.sim.world.network import SimNetwork, SimPort
 from duramen.wire.frame import encode_response, parse_request, parse_request_header
 from duramen.wire.messages import API
 

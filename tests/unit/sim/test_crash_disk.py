@@ -10,8 +10,8 @@ import pytest
 
 from duramen.errors import DirectoryLockedError
 from duramen.ports import Disk, File
-from duramen.sim.disk import Call, CrashDisk, Killed, PowerCut
-from duramen.sim.inode import Inode
+from duramen.sim.world.disk import Call, CrashDisk, Killed, PowerCut
+from duramen.sim.world.inode import Inode
 
 
 def durable_file(disk: CrashDisk, path: str, content: bytes) -> File:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duramen.model import TopicPartition
-from duramen.sim.invariants import HighestKnown, InvariantViolated, Keyed, KeyedRecord, Ledger, Retention
+from duramen.sim.check.invariants import HighestKnown, InvariantViolated, Keyed, KeyedRecord, Ledger, Retention
 
 STABLE = TopicPartition("stable", 0)
 LOOSE = TopicPartition("loose", 0)

@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from duramen.ports import FileSpan, Transport, World
-from duramen.sim.disk import CrashDisk
-from duramen.sim.executor import SimExecutor
-from duramen.sim.loop import Loop, Process, SimClock
-from duramen.sim.network import Conditions, SimNetwork, SimPort
-from duramen.sim.node import Node
+from duramen.sim.world.disk import CrashDisk
+from duramen.sim.world.executor import SimExecutor
+from duramen.sim.world.loop import Loop, Process, SimClock
+from duramen.sim.world.network import Conditions, SimNetwork, SimPort
+from duramen.sim.world.node import Node
 
 
 def drain(loop: Loop, seconds: float = 1000.0) -> None:

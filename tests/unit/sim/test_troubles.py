@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from duramen.ports import Disk, File
-from duramen.sim.disk import Call, CrashDisk
-from duramen.sim.troubles import HINTS, OPERATIONS, Errors
+from duramen.sim.world.disk import Call, CrashDisk
+from duramen.sim.world.disk_faults import HINTS, OPERATIONS, Errors
 
 NO_CALLS_OF_THEIR_OWN = {"fileno", "resident", "nonresident", "read_cold", "read_back", "close"}
 """Methods that ask nothing of a simulated disk, or read as `pread` does."""

@@ -13,7 +13,7 @@ import pytest
 
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import TopicPartition
-from duramen.sim.disk import CrashDisk, CrashFile
+from duramen.sim.world.disk import CrashDisk, CrashFile
 from duramen.storage.checkpoint.kafka_files import read_checkpoint
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.files import parallel

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from duramen.errors import StorageError
 from duramen.model import TopicPartition
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.kafka_files import (
     DirectoryCheckpoint,
     LogPoint,

@@ -10,7 +10,7 @@ import pytest
 
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.model import METADATA_TOPIC, TopicPartition
-from duramen.sim.disk import Call, CrashDisk
+from duramen.sim.world.disk import Call, CrashDisk
 from duramen.storage.checkpoint.kafka_files import decode_offsets
 from duramen.storage.compaction.cleaner import CleanerSettings, Cleaning
 from duramen.storage.compaction.eligibility import groups

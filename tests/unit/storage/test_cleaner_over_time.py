@@ -11,7 +11,7 @@ from tests.unit.storage.test_cleaner import HOUR, NOW, TOPIC_ID, TP, Bench, Comp
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.model import TopicPartition
-from duramen.sim.disk import Call
+from duramen.sim.world.disk import Call
 from duramen.storage.checkpoint.kafka_files import decode_offsets
 from duramen.storage.compaction import segment_rewrite as cleaning
 from duramen.storage.directory.housekeeping import SealSegment

@@ -6,7 +6,7 @@ import pytest
 from test_cuts_beside_jobs import put as put_of
 from test_overlaps import NOW, after, begun, checkpoint, commit, put, run_all, sync
 
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.log import Log

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from test_overlaps import NOW, after, begun, checkpoint, commit, run_all, start
 
-from duramen.sim.disk import Call
+from duramen.sim.world.disk import Call
 from duramen.storage.directory.checkpointer import Checkpoint
 from duramen.storage.directory.housekeeping import SealSegment
 from duramen.storage.directory.log_directory import LogDirectory

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from duramen.model import TopicPartition
-from duramen.sim.disk import Call, CrashDisk
+from duramen.sim.world.disk import Call, CrashDisk
 from duramen.storage.directory.housekeeping import SealSegment
 from duramen.storage.segment.segment import SEAL
 

@@ -11,7 +11,7 @@ import pytest
 
 from duramen.errors import CorruptLogError, DirectoryLockedError, FencedDirectoryError, KafkaError, StorageError
 from duramen.model import TopicPartition
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.files.os_disk import RealDisk
 from duramen.storage.log.log import Log

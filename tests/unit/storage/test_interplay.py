@@ -16,8 +16,8 @@ from duramen.machines.contract import LogRecord
 from duramen.model import TopicPartition
 from duramen.partition.host.replay import Replay
 from duramen.ports import Disk
-from duramen.sim.disk import Call, CrashDisk
-from duramen.sim.inode import Inode
+from duramen.sim.world.disk import Call, CrashDisk
+from duramen.sim.world.inode import Inode
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.create import NewLog

@@ -10,7 +10,7 @@ import pytest
 
 from duramen.errors import FencedDirectoryError, KafkaError, StorageError
 from duramen.model import TopicPartition
-from duramen.sim.disk import Call, CrashDisk
+from duramen.sim.world.disk import Call, CrashDisk
 from duramen.storage.files.sync_history import SyncHistory
 from duramen.storage.journal import kinds
 from duramen.storage.journal.format import ENTRY_SIZE, HEADER_BLOCK, PartHeader, encode_part_header, parse_part_name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duramen.sim.disk import Call, CrashDisk
+from duramen.sim.world.disk import Call, CrashDisk
 from duramen.storage.journal.parts import Part, PartMaker
 
 SIZE = 64 << 10

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from duramen.errors import StorageError
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint import kafka_files
 from duramen.wire.batch import build_batch, parse_header, place
 

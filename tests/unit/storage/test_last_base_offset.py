@@ -12,7 +12,7 @@ from duramen.cli.findings import Finding
 from duramen.cli.inspection import verify_directory
 from duramen.cli.repair import apply, survey_directory
 from duramen.errors import CorruptLogError
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import losses
 from duramen.storage.repair.journal_reset import settle
 from duramen.storage.repair.rewrite_partition import DROPPED

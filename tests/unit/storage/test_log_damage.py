@@ -11,7 +11,7 @@ import pytest
 from storage_helpers import TOPIC_ID, TP, Bench, NoteJournal, cold, without_nowait
 
 from duramen.errors import CorruptLogError, StorageError
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.log import Log
 from duramen.storage.segment.producer_snapshot import Home, encode_ours

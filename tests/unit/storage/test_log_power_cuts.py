@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from storage_helpers import TOPIC_ID, TP, Bench, NoteJournal
 
-from duramen.sim.disk import CrashDisk, PowerCut
+from duramen.sim.world.disk import CrashDisk, PowerCut
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.log import Log
 from duramen.storage.segment.scan import scan

@@ -15,7 +15,7 @@ from duramen.cli.inspection import verify_directory
 from duramen.cli.repair import survey_directory
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import TopicPartition
-from duramen.sim.disk import CrashDisk, NodeDied
+from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.checkpoint.kafka_files import replace_file
 from duramen.storage.checkpoint.loss_record import losses
 from duramen.storage.checkpoint.manifest import held_journal

@@ -12,7 +12,7 @@ import pytest
 
 from duramen.model import TopicPartition
 from duramen.ports import Disk, FileSpan
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.files.open_files import OpenFiles

@@ -9,8 +9,8 @@ from threading import Thread
 import pytest
 
 from duramen.model import TopicPartition
-from duramen.sim.disk import Call, CrashDisk
-from duramen.sim.entropy import SimEntropy
+from duramen.sim.world.disk import Call, CrashDisk
+from duramen.sim.world.entropy import SimEntropy
 from duramen.storage.directory.housekeeping import Job
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.journal.journal import JournaledLog

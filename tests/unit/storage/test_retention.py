@@ -10,7 +10,7 @@ import pytest
 
 from duramen.errors import CorruptLogError
 from duramen.model import TopicPartition
-from duramen.sim.disk import Call, CrashDisk
+from duramen.sim.world.disk import Call, CrashDisk
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.log import Log
 from duramen.storage.log.retention import active_expired, removable_before

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from duramen.model import TopicPartition
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.log import Log
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from duramen.model import TopicPartition
-from duramen.sim.disk import Call, CrashDisk
+from duramen.sim.world.disk import Call, CrashDisk
 from duramen.storage.checkpoint.scrub_progress import (
     NO_KEY,
     Progress,

@@ -13,7 +13,7 @@ from duramen.cli.inspection import verify_directory
 from duramen.cli.repair import survey_directory
 from duramen.errors import StorageError
 from duramen.model import TopicPartition
-from duramen.sim.disk import CrashDisk, NodeDied
+from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.checkpoint.kafka_files import encode_clean_shutdown, replace_file
 from duramen.storage.checkpoint.manifest import kafka_was_here
 

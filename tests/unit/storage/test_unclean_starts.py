@@ -10,7 +10,7 @@ import pytest
 from test_bounded_start import CONFIG, FIRST, SETTINGS, TP, SeededEntropy, checkpoint, commit, filled, more, start
 
 from duramen.errors import KafkaError
-from duramen.sim.disk import Call, CrashDisk, NodeDied
+from duramen.sim.world.disk import Call, CrashDisk, NodeDied
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.create import NewLog

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from duramen.model import TopicPartition
-from duramen.sim.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.kafka_files import CHECKPOINT, read_checkpoint, replace_file
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.log import Log

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 from test_bounded_start import LOG0, again, filled, more, start, whole
 
-from duramen.sim.disk import Call, CrashDisk, NodeDied
+from duramen.sim.world.disk import Call, CrashDisk, NodeDied
 from duramen.wire.batch import build_batch
 
 COUNT, MORE = 300, 50

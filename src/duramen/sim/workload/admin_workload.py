@@ -11,9 +11,9 @@ from typing import Any
 
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
-from duramen.sim.client import Call, Script, Steps, call
-from duramen.sim.invariants import InvariantViolated
-from duramen.sim.workload import RETRY_S, Scene, create_topic, delete_records, read_records, unexpected
+from duramen.sim.check.invariants import InvariantViolated
+from duramen.sim.workload.client import Call, Script, Steps, call
+from duramen.sim.workload.workload import RETRY_S, Scene, create_topic, delete_records, read_records, unexpected
 from duramen.wire.batch import build_batch
 
 FLEETING, HARDENING, GROWING = "fleeting", "hardening", "growing"

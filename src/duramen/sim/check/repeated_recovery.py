@@ -10,9 +10,9 @@ from random import Random
 from typing import NamedTuple
 
 from duramen.model import TopicPartition
-from duramen.sim.disk import CrashDisk, NodeDied
-from duramen.sim.entropy import SimEntropy
-from duramen.sim.invariants import InvariantViolated
+from duramen.sim.check.invariants import InvariantViolated
+from duramen.sim.world.disk import CrashDisk, NodeDied
+from duramen.sim.world.entropy import SimEntropy
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.segment.segment import LOG, file_name
 

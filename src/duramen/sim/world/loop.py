@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable
 from random import Random
 
-from duramen.sim.disk import NodeDied
+from duramen.sim.world.disk import NodeDied
 
 
 class Process:

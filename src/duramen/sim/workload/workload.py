@@ -14,10 +14,10 @@ from typing import Any
 from duramen.errors import ErrorCode
 from duramen.model import NO_TIMESTAMP, TopicPartition
 from duramen.ports import Clock
-from duramen.sim.client import Call, Script, Steps, call
-from duramen.sim.invariants import InvariantViolated, Ledger
-from duramen.sim.stamps import Stamps
-from duramen.sim.states import Coverage
+from duramen.sim.check.coverage import Coverage
+from duramen.sim.check.invariants import InvariantViolated, Ledger
+from duramen.sim.workload.client import Call, Script, Steps, call
+from duramen.sim.workload.timestamp_faults import Stamps
 from duramen.wire.batch import (
     HEADER_SIZE,
     BatchHeader,

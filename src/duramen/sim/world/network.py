@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 
 from duramen.ports import FileSpan, Part, Transport
-from duramen.sim.loop import Loop, Process
+from duramen.sim.world.loop import Loop, Process
 
 LEVEL_TRIGGER_S = 0.00001
 """Virtual seconds between two callbacks for the same lasting condition."""

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 
-from duramen.sim.client import Client, Script
-from duramen.sim.invariants import InvariantViolated
-from duramen.sim.node import Node
-from duramen.sim.troubles import Errors, Latency, ShortReads, flip_a_bit, restore, take_pages
+from duramen.sim.check.invariants import InvariantViolated
+from duramen.sim.workload.client import Client, Script
+from duramen.sim.world.disk_faults import Errors, Latency, ShortReads, flip_a_bit, restore, take_pages
+from duramen.sim.world.node import Node
 
 POLL_S = 0.005
 START_DEADLINE_S = 60.0

@@ -15,27 +15,19 @@ from duramen.partition.store.settings import directory_settings
 from duramen.ports import World
 from duramen.server.broker import Broker
 from duramen.server.coordinators.staging_relocation import RelocationRules
-from duramen.sim.background import background, few_entries, scrubbing_soon
-from duramen.sim.churn import Configurer, Grower, Hardener, Recreator, trim
-from duramen.sim.client import Actor, Client, Script
-from duramen.sim.compacting import COMPACTED, Folder, KeyedProducer
-from duramen.sim.disk import CrashDisk
-from duramen.sim.faults import DATA, SECOND, DiskLiedError, Faults
-from duramen.sim.group import Member
-from duramen.sim.history import History
-from duramen.sim.invariants import InvariantViolated, OnlyWhatWasProduced, Order
-from duramen.sim.leaks import check_idle, check_stopped, removing
-from duramen.sim.loop import Loop, Process, SimClock
-from duramen.sim.network import SimNetwork, SimPort
-from duramen.sim.node import WALL_START_MS, Node, Server
-from duramen.sim.plan import Plan
-from duramen.sim.replaying import check_replay
-from duramen.sim.sinking import LATE, Driver, Latecomer, Sunk, check_event, read_sunk, watch_sink
-from duramen.sim.states import Coverage, probed
-from duramen.sim.times import check_times
-from duramen.sim.topics import EXPIRING, STABLE, draw_scene
-from duramen.sim.troubles import Latency
-from duramen.sim.workload import (
+from duramen.sim.check.coverage import Coverage, probed
+from duramen.sim.check.invariants import InvariantViolated, OnlyWhatWasProduced, Order
+from duramen.sim.check.leaks import check_idle, check_stopped, removing
+from duramen.sim.check.repeated_recovery import check_replay
+from duramen.sim.faults.faults import DATA, SECOND, DiskLiedError, Faults
+from duramen.sim.workload.admin_workload import Configurer, Grower, Hardener, Recreator, trim
+from duramen.sim.workload.client import Actor, Client, Script
+from duramen.sim.workload.compacted_workload import COMPACTED, Folder, KeyedProducer
+from duramen.sim.workload.group_workload import Member
+from duramen.sim.workload.sink_workload import LATE, Driver, Latecomer, Sunk, check_event, read_sunk, watch_sink
+from duramen.sim.workload.time_lookups import check_times
+from duramen.sim.workload.topics import EXPIRING, STABLE, draw_scene
+from duramen.sim.workload.workload import (
     EARLIEST,
     LATEST,
     Producer,
@@ -47,6 +39,14 @@ from duramen.sim.workload import (
     read_back,
     survey,
 )
+from duramen.sim.world.background import background, few_entries, scrubbing_soon
+from duramen.sim.world.disk import CrashDisk
+from duramen.sim.world.disk_faults import Latency
+from duramen.sim.world.history import History
+from duramen.sim.world.loop import Loop, Process, SimClock
+from duramen.sim.world.network import SimNetwork, SimPort
+from duramen.sim.world.node import WALL_START_MS, Node, Server
+from duramen.sim.world.plan import Plan
 
 HOST, PORT = "127.0.0.1", 9092
 REST_S = 5.0

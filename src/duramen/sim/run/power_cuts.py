@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from duramen.errors import check
-from duramen.sim.invariants import InvariantViolated
-from duramen.sim.plan import Plan
-from duramen.sim.simulation import simulate
+from duramen.sim.check.invariants import InvariantViolated
+from duramen.sim.run.simulation import simulate
+from duramen.sim.world.plan import Plan
 
 THOUSAND = Plan(records=500, members=1, page_cache=False, partitions=2, churn=False, calm=True, segment_bytes=20000)
 """A thousand records into one topic, and nothing goes wrong but the one cut."""

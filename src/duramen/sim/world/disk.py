@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from duramen.errors import DirectoryLockedError
 from duramen.ports import Buffer, File, Space
-from duramen.sim.inode import Inode
-from duramen.sim.names import Directory, Names
+from duramen.sim.world.directory_tree import Directory, Names
+from duramen.sim.world.inode import Inode
 
 CACHE_BYTES = 64 << 20
 DESCRIPTORS = 1024

@@ -11,9 +11,18 @@ from collections.abc import Sequence
 
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
-from duramen.sim.client import Script, Steps, call
-from duramen.sim.invariants import InvariantViolated, Keyed, KeyedRecord
-from duramen.sim.workload import LATEST, MAX_INFLATED_BYTES, RETRY_S, Producer, Scene, fetch, list_offset, unexpected
+from duramen.sim.check.invariants import InvariantViolated, Keyed, KeyedRecord
+from duramen.sim.workload.client import Script, Steps, call
+from duramen.sim.workload.workload import (
+    LATEST,
+    MAX_INFLATED_BYTES,
+    RETRY_S,
+    Producer,
+    Scene,
+    fetch,
+    list_offset,
+    unexpected,
+)
 from duramen.wire.batch import NewRecord, batches, check_crc, records
 
 COMPACTED = "compacted"

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from random import Random
 
 from duramen.ports import Clock
-from duramen.sim.compacting import COMPACTED
-from duramen.sim.invariants import Ledger, Retention
-from duramen.sim.plan import Plan
-from duramen.sim.stamps import Stamps
-from duramen.sim.workload import Scene
+from duramen.sim.check.invariants import Ledger, Retention
+from duramen.sim.workload.compacted_workload import COMPACTED
+from duramen.sim.workload.timestamp_faults import Stamps
+from duramen.sim.workload.workload import Scene
+from duramen.sim.world.plan import Plan
 
 STABLE, PAGE_CACHE, EXPIRING = "stable", "page-cache", "expiring"
 COMPACTED_TOO = 0.4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from duramen.sim.plan import Plan
+from duramen.sim.world.plan import Plan
 
 
 class Guard(ABC):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from duramen.sim.loop import Loop, Process
+from duramen.sim.world.loop import Loop, Process
 from duramen.storage.files.parallel import one_by_one
 
 Work = Callable[[], Any]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 
 from duramen.model import TopicPartition
-from duramen.sim.client import Script
-from duramen.sim.invariants import InvariantViolated
-from duramen.sim.workload import EARLIEST, LATEST, Scene, list_offset, read_records
+from duramen.sim.check.invariants import InvariantViolated
+from duramen.sim.workload.client import Script
+from duramen.sim.workload.workload import EARLIEST, LATEST, Scene, list_offset, read_records
 
 LOOK_UPS = 3
 """Timestamps that are looked for in each partition, beside the least, the greatest and one behind that."""

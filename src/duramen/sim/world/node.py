@@ -12,11 +12,11 @@ from typing import Protocol
 
 from duramen.errors import BugError, CorruptLogError, DuramenError
 from duramen.ports import World
-from duramen.sim.disk import CrashDisk, NodeDied, PowerCut
-from duramen.sim.entropy import SimEntropy
-from duramen.sim.executor import SimExecutor
-from duramen.sim.loop import Loop, Process, SimClock
-from duramen.sim.network import SimNetwork, SimPort
+from duramen.sim.world.disk import CrashDisk, NodeDied, PowerCut
+from duramen.sim.world.entropy import SimEntropy
+from duramen.sim.world.executor import SimExecutor
+from duramen.sim.world.loop import Loop, Process, SimClock
+from duramen.sim.world.network import SimNetwork, SimPort
 
 WALL_START_MS = 1_767_225_600_000
 """2026-01-01T00:00Z: when every simulation begins."""

@@ -6,9 +6,9 @@ from typing import Any
 
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
-from duramen.sim.client import Call, Script, Steps, call
-from duramen.sim.invariants import InvariantViolated
-from duramen.sim.workload import EARLIEST, RETRY_S, Scene, decoded, fetch, list_offset, unexpected
+from duramen.sim.check.invariants import InvariantViolated
+from duramen.sim.workload.client import Call, Script, Steps, call
+from duramen.sim.workload.workload import EARLIEST, RETRY_S, Scene, decoded, fetch, list_offset, unexpected
 
 REJOIN = (
     ErrorCode.REBALANCE_IN_PROGRESS,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 
-from duramen.sim.inode import Inode
+from duramen.sim.world.inode import Inode
 
 
 @dataclass(eq=False, slots=True)

@@ -23,10 +23,10 @@ from duramen.partition.replica import batch_rules, retry_gate
 from duramen.partition.replica.partition import Partition, Read
 from duramen.server.handlers.commit_staged import CommitCall
 from duramen.server.handlers.fetch import FetchCall
-from duramen.sim.guard import Guard
-from duramen.sim.guards_of_logs import KilledTail, LastOfKey, TombstoneAge, UnstampedAge
-from duramen.sim.network import SimNetwork
-from duramen.sim.plan import Plan
+from duramen.sim.mutations.log_mutations import KilledTail, LastOfKey, TombstoneAge, UnstampedAge
+from duramen.sim.mutations.mutation import Guard
+from duramen.sim.world.network import SimNetwork
+from duramen.sim.world.plan import Plan
 from duramen.storage.directory import housekeeping
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.journal import kinds

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from duramen.sim.guards import GUARDS, removed
-from duramen.sim.invariants import InvariantViolated
-from duramen.sim.plan import Plan
-from duramen.sim.simulation import Result, simulate
-from duramen.sim.states import STATES
+from duramen.sim.check.coverage import STATES
+from duramen.sim.check.invariants import InvariantViolated
+from duramen.sim.mutations.mutations import GUARDS, removed
+from duramen.sim.run.simulation import Result, simulate
+from duramen.sim.world.plan import Plan
 
 
 class Violation(NamedTuple):

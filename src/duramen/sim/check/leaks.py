@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from duramen.server.broker import Broker
-from duramen.sim.disk import CrashDisk
-from duramen.sim.invariants import InvariantViolated
+from duramen.sim.check.invariants import InvariantViolated
+from duramen.sim.world.disk import CrashDisk
 from duramen.storage.journal.format import parse_part_name
 from duramen.storage.segment.segment import INDEX, LOG, SEAL, TIME_INDEX, TXN_INDEX, file_name, parse_name
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from duramen.sim.plan import Plan
+from duramen.sim.world.plan import Plan
 from duramen.storage.directory import scrubber
 from duramen.storage.directory.log_directory import DirectorySettings
 from duramen.storage.journal.ring import JournalLimits

@@ -1,6 +1,6 @@
 """Guards that keep what a log holds where something may be taken out of it: by compaction, retention, and recovery.
 
-`guards.py` says what guards are for.
+`mutations/mutations.py` says what guards are for.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from duramen.sim.guard import Guard
-from duramen.sim.plan import Plan
+from duramen.sim.mutations.mutation import Guard
+from duramen.sim.world.plan import Plan
 from duramen.storage.compaction.key_map import OffsetMap
 from duramen.storage.compaction.segment_rewrite import Rules
 from duramen.storage.log import retention

@@ -13,8 +13,8 @@ from random import Random
 from typing import NamedTuple
 
 from duramen.errors import DuramenError, KafkaError
-from duramen.sim.disk import Call, CrashDisk, ShortWrite
-from duramen.sim.names import Directory
+from duramen.sim.world.directory_tree import Directory
+from duramen.sim.world.disk import Call, CrashDisk, ShortWrite
 from duramen.storage.journal.format import ENTRY_SIZE, parse_part_name
 from duramen.storage.journal.reader import read_journal
 from duramen.wire.batch import batches

@@ -1,0 +1,1 @@
+"""What a simulation checks: invariants, leaks, recovery that is repeated, and which states were reached."""

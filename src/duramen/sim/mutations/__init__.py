@@ -1,0 +1,1 @@
+"""Guards of the engine that a simulation takes out, to show that its invariants notice."""

@@ -1,0 +1,1 @@
+"""What the simulated clients do: produce, consume, administer, compact, stage and commit."""

@@ -1,0 +1,1 @@
+"""A simulated machine room: disks, network, virtual time, executors and nodes."""
