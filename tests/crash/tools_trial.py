@@ -17,9 +17,9 @@ from tests.crash.promises import read_raw, require
 from tests.crash.session import DATA, NOW, Session
 from tests.crash.watched import Fault, WatchedDisk
 
-from duramen.cli import log as log_commands
-from duramen.cli import new_metadata
-from duramen.cli import repair as repair_command
+from duramen.cli.log import log as log_commands
+from duramen.cli.log import new_metadata
+from duramen.cli.log import repair as repair_command
 from duramen.errors import DuramenError
 from duramen.model import METADATA_TOPIC, topic_id_text
 from duramen.storage.checkpoint.kafka_files import encode_partition_metadata

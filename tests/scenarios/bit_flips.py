@@ -20,8 +20,8 @@ if __name__ == "__main__":
 
 from flipped_node import Answers, Event, Image, Life, Machine, NoStartError, Questions, disk_of
 
-from duramen.cli.findings import Finding
-from duramen.cli.inspection import verify_directory
+from duramen.cli.log.findings import Finding
+from duramen.cli.log.inspection import verify_directory
 from duramen.errors import DuramenError
 
 STARTED_S = 300.0

@@ -12,7 +12,7 @@ import pytest
 from tests.spark.log_node import log_node
 
 from duramen import pipelines
-from duramen.cli.spark_pipeline import load
+from duramen.cli.spark.pipeline import load
 from serving import DURAMEN
 
 pytestmark = [

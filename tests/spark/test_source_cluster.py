@@ -17,7 +17,7 @@ from tests.spark.clusters import LOCAL_CLUSTER, standalone
 from tests.spark.log_node import LogNode, log_node
 
 from duramen import pipelines
-from duramen.cli.spark_pipeline import load
+from duramen.cli.spark.pipeline import load
 
 PIPELINE = """
 from pyspark.sql import DataFrame

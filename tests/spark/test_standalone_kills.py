@@ -21,7 +21,7 @@ from tests.spark.clusters import BRIEF, Standalone, standalone
 from tests.spark.log_node import LogNode, log_node
 
 from duramen import pipelines
-from duramen.cli.spark_pipeline import load
+from duramen.cli.spark.pipeline import load
 from serving import DURAMEN
 
 pytestmark = [

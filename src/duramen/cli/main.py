@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from duramen.cli.output import printable, reason
+from duramen.cli.shared.output import printable, reason
 from duramen.errors import ConfigError, DuramenError
 from duramen.version import VERSION
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "serve": ("duramen.cli.serve", "Run a node."),
-    "status": ("duramen.cli.status", "Show the node, its topics and its groups, live."),
-    "topic": ("duramen.cli.topic", "Create, list, describe, alter and delete topics."),
-    "produce": ("duramen.cli.produce", "Write records from stdin or files."),
-    "consume": ("duramen.cli.consume", "Read records."),
-    "group": ("duramen.cli.group", "List, describe, reset and delete consumer groups."),
-    "truncate": ("duramen.cli.truncate", "Delete the records before an offset."),
-    "config": ("duramen.cli.config", "Describe and alter the settings of topics and nodes."),
-    "spark": ("duramen.cli.spark", "Run pipelines on Spark: streams and tables that follow topics."),
-    "log": ("duramen.cli.log", "Look into a data directory, check and repair it, offline."),
-    "completion": ("duramen.cli.completion", "Print the shell's completion script."),
+    "serve": ("duramen.cli.commands.serve", "Run a node."),
+    "status": ("duramen.cli.commands.status", "Show the node, its topics and its groups, live."),
+    "topic": ("duramen.cli.commands.topic", "Create, list, describe, alter and delete topics."),
+    "produce": ("duramen.cli.commands.produce", "Write records from stdin or files."),
+    "consume": ("duramen.cli.commands.consume", "Read records."),
+    "group": ("duramen.cli.commands.group", "List, describe, reset and delete consumer groups."),
+    "truncate": ("duramen.cli.commands.truncate", "Delete the records before an offset."),
+    "config": ("duramen.cli.commands.config", "Describe and alter the settings of topics and nodes."),
+    "spark": ("duramen.cli.spark.spark", "Run pipelines on Spark: streams and tables that follow topics."),
+    "log": ("duramen.cli.log.log", "Look into a data directory, check and repair it, offline."),
+    "completion": ("duramen.cli.commands.completion", "Print the shell's completion script."),
 }
 """Every command: the module that holds it, under the attribute `command`, and its line in the list."""
 

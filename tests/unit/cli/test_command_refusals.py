@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from duramen.cli.main import main
-from duramen.cli.reach import find_node
+from duramen.cli.shared.preflight import find_node
 from serving import Served
 
 Refused = Callable[..., str]

@@ -418,7 +418,7 @@ def test_a_bad_line_says_what_was_written_before_it(run: Run, topic: str, lines:
 
 
 def test_input_without_a_line_end_is_bounded(run: Run, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("duramen.cli.produce.MAX_RECORD_BYTES", 1024 * 1024)
+    monkeypatch.setattr("duramen.cli.commands.produce.MAX_RECORD_BYTES", 1024 * 1024)
     run("topic", "create", topic)
     assert "line 1: it is longer than 1.0 MiB" in run("produce", topic, "/dev/zero", code=1)
     assert "/dev/zero: it is longer than 1.0 MiB" in run("produce", topic, "/dev/zero", "--format", "file", code=1)

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 from tests.unit.swaps.test_group_reader import FakeCluster, Node, Taken
 
-from duramen.cli import consume
-from duramen.cli.consume import Ends, Meant
+from duramen.cli.commands import consume
+from duramen.cli.commands.consume import Ends, Meant
 
 
 class Line:

@@ -13,9 +13,9 @@ import pytest
 from repair_world import filled, opened
 from storage_workload import SeededEntropy, read_all
 
-from duramen.cli.findings import DirectoryReport
-from duramen.cli.inspection import verify_directory
-from duramen.cli.repair import DirectoryRepair, apply, survey_directory
+from duramen.cli.log.findings import DirectoryReport
+from duramen.cli.log.inspection import verify_directory
+from duramen.cli.log.repair import DirectoryRepair, apply, survey_directory
 from duramen.errors import StorageError
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.repair.journal_reset import settle

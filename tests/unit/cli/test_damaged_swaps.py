@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 
 from test_cleaner import Bench, Compacted
 
-from duramen.cli import repair as repair_command
-from duramen.cli.repair import survey_directory
+from duramen.cli.log import repair as repair_command
+from duramen.cli.log.repair import survey_directory
 from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.checkpoint.kafka_files import replace_file
 from duramen.storage.checkpoint.loss_record import losses

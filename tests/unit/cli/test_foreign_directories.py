@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from repair_world import TP, findings
 
-from duramen.cli.repair import survey_directory
+from duramen.cli.log.repair import survey_directory
 from duramen.errors import StorageError
 from duramen.model import TopicId, TopicPartition, topic_id_text
 from duramen.sim.world.disk import CrashDisk

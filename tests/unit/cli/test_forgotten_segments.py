@@ -6,7 +6,7 @@ import pytest
 from repair_world import TP, Segments, fill, filled, findings, opened, scribble
 from storage_workload import checkpoint, commit, forget_lists, housekeep, read_all, start
 
-from duramen.cli.repair import apply, survey_directory
+from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import losses
 from duramen.storage.repair.rewrite_partition import DROPPED

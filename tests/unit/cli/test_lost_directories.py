@@ -11,8 +11,8 @@ import pytest
 from repair_world import TP, cut_short, findings
 from test_repair_doubts import OTHER, put, settled
 
-from duramen.cli import repair as repair_command
-from duramen.cli.repair import survey_directory
+from duramen.cli.log import repair as repair_command
+from duramen.cli.log.repair import survey_directory
 from duramen.partition.metadata.offline import check_apart
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import losses

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from repair_world import TP, filled, findings, opened
 
-from duramen.cli.repair import survey_directory
+from duramen.cli.log.repair import survey_directory
 from duramen.errors import StorageError
 from duramen.sim.world.disk import CrashDisk
 

@@ -13,8 +13,8 @@ import pytest
 from repair_world import fill as filled
 from repair_world import findings
 
-from duramen.cli import repair as repair_command
-from duramen.cli.repair import survey_directory
+from duramen.cli.log import repair as repair_command
+from duramen.cli.log.repair import survey_directory
 from duramen.sim.world.disk import Call, CrashDisk, NodeDied
 from duramen.storage.checkpoint.kafka_files import replace_file
 from duramen.storage.checkpoint.loss_record import losses

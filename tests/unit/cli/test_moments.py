@@ -2,7 +2,7 @@
 
 import pytest
 
-from duramen.cli.moments import Position, iso, parse_position, parse_time
+from duramen.cli.shared.position import Position, iso, parse_position, parse_time
 
 NOW = 1_767_225_600_000
 

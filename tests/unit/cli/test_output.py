@@ -6,8 +6,17 @@ import json
 import click
 import pytest
 
-from duramen.cli import output
-from duramen.cli.output import Progress, human_bytes, pairs, plain_table, plural, print_json, print_table, rich_table
+from duramen.cli.shared import output
+from duramen.cli.shared.output import (
+    Progress,
+    human_bytes,
+    pairs,
+    plain_table,
+    plural,
+    print_json,
+    print_table,
+    rich_table,
+)
 
 
 class Terminal(io.StringIO):
@@ -74,7 +83,7 @@ def test_pairs() -> None:
 def test_progress_starts_after_a_second_and_cleans_up(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     screen = Terminal()
-    monkeypatch.setattr("duramen.cli.output.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("duramen.cli.shared.output.time.monotonic", lambda: now[0])
     monkeypatch.setattr("sys.stderr", screen)
     with Progress("writing") as progress:
         now[0] += 0.9

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from duramen.cli import patience
-from duramen.cli.patience import Patience
+from duramen.cli.shared import retry
+from duramen.cli.shared.retry import Patience
 from duramen.errors import DeadlineError, NetworkError
 
 
@@ -18,7 +18,7 @@ from duramen.errors import DeadlineError, NetworkError
 def passed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that were slept, on a clock of its own: other threads of the process keep theirs."""
     slept: list[float] = []
-    monkeypatch.setattr(patience, "time", SimpleNamespace(sleep=slept.append, monotonic=lambda: sum(slept)))
+    monkeypatch.setattr(retry, "time", SimpleNamespace(sleep=slept.append, monotonic=lambda: sum(slept)))
     return slept
 
 

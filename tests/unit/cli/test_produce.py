@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from duramen.cli import produce
-from duramen.cli.produce import Delivery
-from duramen.cli.records import Outgoing
+from duramen.cli.commands import produce
+from duramen.cli.commands.produce import Delivery
+from duramen.cli.shared.records import Outgoing
 
 TOPIC = "late"
 

@@ -16,7 +16,7 @@ import click
 import pytest
 
 from duramen.cli.main import main
-from duramen.cli.reach import find_node
+from duramen.cli.shared.preflight import find_node
 from duramen.errors import DeadlineError, NetworkError
 from duramen.swaps.losses import Losses
 from serving import Served
@@ -113,8 +113,8 @@ import duramen.cli.consume
 import duramen.cli.patience
 from duramen.cli.main import main
 
-duramen.cli.consume.LOOK_SECONDS = 0.3
-duramen.cli.patience.TELL_SECONDS = float(sys.argv[1])
+duramen.cli.commands.consume.LOOK_SECONDS = 0.3
+duramen.cli.shared.retry.TELL_SECONDS = float(sys.argv[1])
 sys.exit(main(sys.argv[2:]))
 """
 
@@ -183,7 +183,7 @@ import duramen.cli.consume
 from confluent_kafka import TopicPartition
 from duramen.cli.main import main
 
-duramen.cli.consume._start = lambda *_: [TopicPartition("t", 0, 0)]
+duramen.cli.commands.consume._start = lambda *_: [TopicPartition("t", 0, 0)]
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duramen.cli.records import (
+from duramen.cli.shared.records import (
     Incoming,
     Outgoing,
     from_json,

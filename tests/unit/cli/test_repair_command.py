@@ -10,9 +10,9 @@ from unittest.mock import patch
 
 import pytest
 
-from duramen.cli import repair as repair_command
+from duramen.cli.log import repair as repair_command
+from duramen.cli.log.repair import apply, command, survey_directory
 from duramen.cli.main import main
-from duramen.cli.repair import apply, command, survey_directory
 from duramen.errors import CorruptLogError, StorageError
 from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.checkpoint.kafka_files import LOCK, encode_offsets, replace_file

@@ -7,7 +7,7 @@ from repair_world import Harm, filled, findings, opened
 from storage_workload import SmallSegments, checkpoint, commit, housekeep
 from test_repair_ends import END, HARMS, reached
 
-from duramen.cli.repair import apply, survey_directory
+from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import losses
 from duramen.storage.compaction.cleaner import CleanerSettings

@@ -13,8 +13,8 @@ from unittest.mock import patch
 import pytest
 from repair_world import CHANGES, TP, findings, scribble
 
-from duramen.cli import repair as repair_command
-from duramen.cli.repair import survey_directory
+from duramen.cli.log import repair as repair_command
+from duramen.cli.log.repair import survey_directory
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.checkpoint.loss_record import losses

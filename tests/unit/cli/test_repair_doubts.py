@@ -9,8 +9,8 @@ from unittest.mock import patch
 import pytest
 from repair_world import TP, findings, opened, scribble
 
-from duramen.cli import repair as repair_command
-from duramen.cli.repair import apply, survey_directory
+from duramen.cli.log import repair as repair_command
+from duramen.cli.log.repair import apply, survey_directory
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.kafka_files import encode_offsets, replace_file

@@ -6,7 +6,7 @@ import pytest
 from repair_world import TP, Harm, Segments, filled, findings, interrupted, opened, scribble
 from storage_workload import append, checkpoint, commit, housekeep, read_all
 
-from duramen.cli.repair import apply, survey_directory
+from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.kafka_files import remove_file
 from duramen.storage.checkpoint.loss_record import losses

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from repair_world import TP, filled, findings, opened, scribble
 
-from duramen.cli.repair import apply, survey_directory
+from duramen.cli.log.repair import apply, survey_directory
 from duramen.errors import StorageError
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.kafka_files import encode_offsets, replace_file

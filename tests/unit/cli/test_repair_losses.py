@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 from repair_world import TP, Harm, Segments, filled, findings, interrupted, opened, scribble
 
-from duramen.cli import repair as repair_command
-from duramen.cli.repair import apply, command, survey_directory
+from duramen.cli.log import repair as repair_command
+from duramen.cli.log.repair import apply, command, survey_directory
 from duramen.errors import DirectoryLockedError
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk

@@ -13,10 +13,10 @@ import pytest
 from py4j import java_gateway
 
 from duramen import pipelines
-from duramen.cli import spark_run, spark_status
 from duramen.cli.main import main
-from duramen.cli.spark_pipeline import load
-from duramen.cli.spark_run import DryRunner, tell_if_away
+from duramen.cli.spark import progress, run
+from duramen.cli.spark.pipeline import load
+from duramen.cli.spark.run import DryRunner, tell_if_away
 from duramen.errors import DeadlineError
 from duramen.pipelines.connector import DuramenConnector
 from duramen.pipelines.declaration import TableStep
@@ -53,7 +53,7 @@ def test_the_lag_behind_a_topic_that_is_not_there_is_no_empty_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.path", sys.path.copy())
-    monkeypatch.setattr(spark_status, "Node", Empty)
+    monkeypatch.setattr(progress, "Node", Empty)
     monkeypatch.setattr(DuramenConnector, "cuts", lambda *_: ())
     file = tmp_path / "typo.py"
     file.write_text(PIPELINE)
@@ -65,7 +65,7 @@ def test_who_asks_in_another_folder_is_told_and_leaves_nothing_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.path", sys.path.copy())
-    monkeypatch.setattr(spark_status, "Node", Grown)
+    monkeypatch.setattr(progress, "Node", Grown)
     monkeypatch.setattr(DuramenConnector, "cuts", lambda *_: ())
     file, folder = tmp_path / "typo.py", tmp_path / "elsewhere"
     file.write_text(PIPELINE)
@@ -99,7 +99,7 @@ def test_a_master_or_a_trigger_that_spark_does_not_know_is_told_before_it_starts
 ) -> None:
     """Some of them ended with a page of Java's, and all with 1."""
     monkeypatch.setattr("sys.path", sys.path.copy())
-    monkeypatch.setattr(spark_run, "borrowed", None)
+    monkeypatch.setattr(run, "borrowed", None)
     file = tmp_path / "typo.py"
     file.write_text(PIPELINE)
     assert main(["spark", "run", str(file), option, given]) == 2
@@ -110,9 +110,9 @@ def test_a_master_or_a_trigger_that_spark_does_not_know_is_told_before_it_starts
 
 def test_masters_and_triggers_of_spark_are_taken() -> None:
     for master in ("local", "local[*]", "local[4]", "local[2, 3]", "local-cluster[2,1,1024]", "spark://a:7077,b:7077"):
-        assert spark_run.taken_master(master), master
+        assert run.taken_master(master), master
     for master in ("yarn", "k8s://https://host:443"):
-        assert spark_run.taken_master(master), master
+        assert run.taken_master(master), master
     for trigger in (
         "1 second",
         "10 seconds",
@@ -121,7 +121,7 @@ def test_masters_and_triggers_of_spark_are_taken() -> None:
         "0 seconds",
         "500 MILLISECONDS",
     ):
-        assert spark_run.taken_trigger(trigger), trigger
+        assert run.taken_trigger(trigger), trigger
 
 
 class Grown(Empty):
@@ -139,7 +139,7 @@ def test_the_lag_is_counted_up_to_a_cut_and_behind_it(
 ) -> None:
     chain = [Cut("flihgts", {0: 5, 1: 4}, "flihgts.v2", {0: 2, 1: 6})]
     monkeypatch.setattr("sys.path", sys.path.copy())
-    monkeypatch.setattr(spark_status, "Node", Grown)
+    monkeypatch.setattr(progress, "Node", Grown)
     monkeypatch.setattr(DuramenConnector, "cuts", lambda *_: chain)
     file, version = tmp_path / "typo.py", StepFolder(tmp_path, "aircraft").version("v1")
     file.write_text(PIPELINE)

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from duramen import pipelines
-from duramen.cli import spark_trace
 from duramen.cli.main import main
-from duramen.cli.spark_reprocess import lines
-from duramen.cli.spark_status import _ago
+from duramen.cli.spark import trace as spark_trace
+from duramen.cli.spark.progress import _ago
+from duramen.cli.spark.reprocess import lines
 from duramen.errors import ConfigError
 from duramen.model import topic_id_text
 from duramen.pipelines.difference import Difference

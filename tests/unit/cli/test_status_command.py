@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import click
 import pytest
 
-from duramen.cli import status
+from duramen.cli.commands import status
 
 
 def test_groups_that_cannot_be_listed_hide_nothing_else(

@@ -10,7 +10,7 @@ from repair_world import Segments, cut_short, filled, findings, opened
 from storage_workload import FIRST, read_all, start
 from test_lost_directories import repaired
 
-from duramen.cli.repair import survey_directory
+from duramen.cli.log.repair import survey_directory
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import losses
 

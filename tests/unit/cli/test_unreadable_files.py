@@ -12,9 +12,9 @@ import pytest
 from tests.unit.server.broker_world import InProcess
 from tests.unit.server.lost_metadata_world import delete, repaired, stopped
 
-from duramen.cli import repair as repair_command
-from duramen.cli.inspection import verify_directory
-from duramen.cli.repair import CannotError
+from duramen.cli.log import repair as repair_command
+from duramen.cli.log.inspection import verify_directory
+from duramen.cli.log.repair import CannotError
 from duramen.errors import CorruptLogError
 from duramen.model import TopicPartition
 from duramen.ports import File

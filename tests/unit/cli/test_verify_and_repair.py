@@ -11,9 +11,9 @@ import pytest
 from repair_world import TP, Harm, Segments, filled, findings, opened, scribble
 from storage_workload import FIRST, append, checkpoint, commit, housekeep, read_all, small, start
 
-from duramen.cli.findings import PartitionReport
-from duramen.cli.inspection import verify_directory
-from duramen.cli.repair import apply, survey_directory
+from duramen.cli.log.findings import PartitionReport
+from duramen.cli.log.inspection import verify_directory
+from duramen.cli.log.repair import apply, survey_directory
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.log.config import PlainLogConfig

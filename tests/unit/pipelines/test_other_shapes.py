@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from duramen import pipelines
-from duramen.cli.spark_reprocess import lines
+from duramen.cli.spark.reprocess import lines
 from duramen.errors import ConfigError
 from duramen.model import topic_id_text
 from duramen.pipelines.chain import Reading

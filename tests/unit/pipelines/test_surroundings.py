@@ -15,7 +15,7 @@ from unittest.mock import MagicMock
 import pytest
 from pyspark.find_spark_home import _find_spark_home as home
 
-from duramen.cli.spark_pipeline import load
+from duramen.cli.spark.pipeline import load
 from duramen.errors import ConfigError
 from duramen.pipelines import doctor, java, spark_home
 from duramen.pipelines.layout import BusyError, Current, StepFolder, batch_end, committed, unfinished

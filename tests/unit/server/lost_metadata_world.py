@@ -8,9 +8,9 @@ from unittest.mock import patch
 
 from tests.unit.server.broker_world import NOW, InProcess, Line
 
-from duramen.cli import repair as repair_command
-from duramen.cli.inspection import verify_directory
-from duramen.cli.repair import apply, survey_directory
+from duramen.cli.log import repair as repair_command
+from duramen.cli.log.inspection import verify_directory
+from duramen.cli.log.repair import apply, survey_directory
 from duramen.machines.contract import LogRecord
 from duramen.machines.metadata import codec
 from duramen.sim.world.disk import CrashDisk

@@ -9,9 +9,9 @@ from unittest.mock import patch
 import pytest
 from tests.unit.server.broker_world import InProcess
 
-from duramen.cli import repair as repair_command
-from duramen.cli.inspection import verify_partition
-from duramen.cli.repair import apply, survey_directory
+from duramen.cli.log import repair as repair_command
+from duramen.cli.log.inspection import verify_partition
+from duramen.cli.log.repair import apply, survey_directory
 from duramen.errors import CorruptLogError, StorageError
 from duramen.machines.contract import LogRecord
 from duramen.machines.metadata import MetadataImage

@@ -11,10 +11,10 @@ import pytest
 from tests.unit.server.broker_world import NOW, InProcess, Line
 from tests.unit.server.lost_metadata_world import producer_id, stopped
 
-from duramen.cli import repair as repair_command
-from duramen.cli.inspection import verify_directory
-from duramen.cli.new_metadata import begin_anew
-from duramen.cli.repair import CannotError
+from duramen.cli.log import repair as repair_command
+from duramen.cli.log.inspection import verify_directory
+from duramen.cli.log.new_metadata import begin_anew
+from duramen.cli.log.repair import CannotError
 from duramen.errors import DuramenError
 from duramen.model import OFFSETS_TOPIC, TopicPartition
 from duramen.partition.metadata.controller import METADATA_PARTITION

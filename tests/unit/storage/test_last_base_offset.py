@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from duramen.cli.findings import Finding
-from duramen.cli.inspection import verify_directory
-from duramen.cli.repair import apply, survey_directory
+from duramen.cli.log.findings import Finding
+from duramen.cli.log.inspection import verify_directory
+from duramen.cli.log.repair import apply, survey_directory
 from duramen.errors import CorruptLogError
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import losses

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from duramen.cli.repair import apply, survey_directory
+from duramen.cli.log.repair import apply, survey_directory
 from duramen.storage.checkpoint.loss_record import losses, unreadable_losses, write_down
 from duramen.storage.repair.rewrite_partition import DROPPED
 

@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
-from duramen.cli.findings import Finding
-from duramen.cli.inspection import verify_directory
-from duramen.cli.repair import survey_directory
+from duramen.cli.log.findings import Finding
+from duramen.cli.log.inspection import verify_directory
+from duramen.cli.log.repair import survey_directory
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk, NodeDied

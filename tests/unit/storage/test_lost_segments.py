@@ -10,9 +10,9 @@ from random import Random
 import pytest
 from test_cleaner import NOW, TOPIC_ID, TP, Bench, Entropy
 
-from duramen.cli.findings import Finding
-from duramen.cli.inspection import verify_directory
-from duramen.cli.repair import apply, survey_directory
+from duramen.cli.log.findings import Finding
+from duramen.cli.log.inspection import verify_directory
+from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import Call, CrashDisk, NodeDied
 from duramen.storage.checkpoint.expected_segments import Wanted
 from duramen.storage.checkpoint.kafka_files import encode_offsets, read_checkpoint, replace_file

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from duramen.cli.inspection import verify_directory
-from duramen.cli.repair import apply, survey_directory
+from duramen.cli.log.inspection import verify_directory
+from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.checkpoint.kafka_files import encode_clean_shutdown, replace_file
 from duramen.storage.directory.log_directory import LogDirectory

@@ -6,7 +6,7 @@ import gc
 
 import click
 
-from duramen.cli.output import pairs
+from duramen.cli.shared.output import pairs
 from duramen.config import load_broker_config
 from duramen.errors import ConfigError
 

@@ -13,7 +13,7 @@ import click
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import ClusterMetadata
 
-from duramen.cli.connection import (
+from duramen.cli.shared.connection import (
     NAME,
     Cluster,
     call,
@@ -26,10 +26,10 @@ from duramen.cli.connection import (
     refuse_offline,
     sentence,
 )
-from duramen.cli.output import Progress, human_bytes, note, pairs, plural, print_json
-from duramen.cli.records import Headers, Outgoing, from_json, from_line, from_object, unescape
-from duramen.cli.settings import topic_resource
-from duramen.cli.termination import Terminated, quiet_end
+from duramen.cli.shared.output import Progress, human_bytes, note, pairs, plural, print_json
+from duramen.cli.shared.records import Headers, Outgoing, from_json, from_line, from_object, unescape
+from duramen.cli.shared.settings import topic_resource
+from duramen.cli.shared.signals import Terminated, quiet_end
 
 EPILOG = """\b
 Examples:

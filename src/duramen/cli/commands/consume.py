@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 import click
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from duramen.cli.connection import (
+from duramen.cli.shared.connection import (
     EARLIEST,
     LATEST,
     NAME,
@@ -29,11 +29,11 @@ from duramen.cli.connection import (
     partitions_of,
     refuse_offline,
 )
-from duramen.cli.moments import Position, position_option
-from duramen.cli.output import note
-from duramen.cli.patience import Patience
-from duramen.cli.records import Headers, Incoming, to_full, to_json, to_key_value, to_value, unescape
-from duramen.cli.termination import ended_in_order
+from duramen.cli.shared.output import note
+from duramen.cli.shared.position import Position, position_option
+from duramen.cli.shared.records import Headers, Incoming, to_full, to_json, to_key_value, to_value, unescape
+from duramen.cli.shared.retry import Patience
+from duramen.cli.shared.signals import ended_in_order
 from duramen.client import Cluster as Client
 from duramen.errors import DuramenError
 from duramen.swaps import GroupReader

@@ -6,7 +6,8 @@ import click
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import DeletedRecords
 
-from duramen.cli.connection import (
+from duramen.cli.commands.topic import confirm
+from duramen.cli.shared.connection import (
     EARLIEST,
     LATEST,
     NAME,
@@ -19,9 +20,8 @@ from duramen.cli.connection import (
     partitions_of,
     wait_for_each,
 )
-from duramen.cli.moments import Position, position_option
-from duramen.cli.output import note, print_json
-from duramen.cli.topic import confirm
+from duramen.cli.shared.output import note, print_json
+from duramen.cli.shared.position import Position, position_option
 
 EPILOG = """\b
 Examples:

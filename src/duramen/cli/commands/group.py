@@ -10,7 +10,8 @@ import click
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
-from duramen.cli.connection import (
+from duramen.cli.commands.topic import confirm
+from duramen.cli.shared.connection import (
     EARLIEST,
     LATEST,
     NAME,
@@ -27,9 +28,8 @@ from duramen.cli.connection import (
     wait,
     wait_for_each,
 )
-from duramen.cli.moments import time_option
-from duramen.cli.output import note, plural, print_json, print_table, printable
-from duramen.cli.topic import confirm
+from duramen.cli.shared.output import note, plural, print_json, print_table, printable
+from duramen.cli.shared.position import time_option
 from duramen.client import Cluster as Client
 from duramen.swaps import Cut, SwapLog
 from duramen.swaps.cuts import Committed, Where, topics_of

@@ -7,11 +7,11 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 
-from duramen.cli.findings import DirectoryReport, Finding, PartitionReport, damage_told
-from duramen.cli.known import NO_SNAPSHOT, KnownLog, KnownLogs, believed_checkpoint, known_logs, lost_beginning
-from duramen.cli.repair import needed_swaps, readable, survey_log
-from duramen.cli.segment_check import NO_OFFSET, Replaced, SegmentCheck, Tick
-from duramen.cli.unusable import unusable
+from duramen.cli.log.findings import DirectoryReport, Finding, PartitionReport, damage_told
+from duramen.cli.log.known import NO_SNAPSHOT, KnownLog, KnownLogs, believed_checkpoint, known_logs, lost_beginning
+from duramen.cli.log.repair import needed_swaps, readable, survey_log
+from duramen.cli.log.segment_check import NO_OFFSET, Replaced, SegmentCheck, Tick
+from duramen.cli.log.unusable import unusable
 from duramen.errors import StorageError
 from duramen.model import NO_TOPIC_ID, TopicPartition
 from duramen.ports import DirectoryLock, Disk

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import click
 from confluent_kafka.admin import AdminClient
 
-from duramen.cli import damage
-from duramen.cli.connection import Cluster, Seconds, call, cluster_options, ends_of, json_option, wait
-from duramen.cli.group import group_rows
-from duramen.cli.output import cell, plural, print_json, print_table, rich_table
+from duramen.cli.commands import damage
+from duramen.cli.commands.group import group_rows
+from duramen.cli.shared.connection import Cluster, Seconds, call, cluster_options, ends_of, json_option, wait
+from duramen.cli.shared.output import cell, plural, print_json, print_table, rich_table
 
 EPILOG = """\b
 Examples:

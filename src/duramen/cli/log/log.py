@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import click
 
-from duramen.cli.findings import DirectoryReport, Finding, PartitionReport
-from duramen.cli.inspection import segments_of, verify_directory
-from duramen.cli.moments import iso
-from duramen.cli.output import Progress, human_bytes, plural, print_json, print_table
-from duramen.cli.records import Incoming, to_full, to_json
-from duramen.cli.repair import DEFAULT_DIRECTORY, CannotError, ends_with_2, ranges
-from duramen.cli.repair import command as repair
-from duramen.cli.segment_check import DECODED_BYTES_MAX, only_zeros
+from duramen.cli.log.findings import DirectoryReport, Finding, PartitionReport
+from duramen.cli.log.inspection import segments_of, verify_directory
+from duramen.cli.log.repair import DEFAULT_DIRECTORY, CannotError, ends_with_2, ranges
+from duramen.cli.log.repair import command as repair
+from duramen.cli.log.segment_check import DECODED_BYTES_MAX, only_zeros
+from duramen.cli.shared.output import Progress, human_bytes, plural, print_json, print_table
+from duramen.cli.shared.position import iso
+from duramen.cli.shared.records import Incoming, to_full, to_json
 from duramen.errors import DuramenError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoint.kafka_files import META_PROPERTIES

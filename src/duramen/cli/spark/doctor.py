@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from duramen.cli.connection import DEFAULT_BOOTSTRAP, json_option
-from duramen.cli.output import print_json
-from duramen.cli.spark_run import session_options
+from duramen.cli.shared.connection import DEFAULT_BOOTSTRAP, json_option
+from duramen.cli.shared.output import print_json
+from duramen.cli.spark.run import session_options
 from duramen.pipelines.doctor import examine
 
 

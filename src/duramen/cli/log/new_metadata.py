@@ -12,9 +12,9 @@ import posixpath
 
 import click
 
-from duramen.cli.known import repairable
-from duramen.cli.output import print_json
-from duramen.cli.topic import confirm
+from duramen.cli.commands.topic import confirm
+from duramen.cli.log.known import repairable
+from duramen.cli.shared.output import print_json
 from duramen.errors import StorageError
 from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, topic_id_text
 from duramen.ports import Disk, Entropy

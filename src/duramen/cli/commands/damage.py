@@ -6,9 +6,9 @@ import socket
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from duramen.cli.connection import Cluster
-from duramen.cli.moments import iso
-from duramen.cli.output import human_bytes, plural
+from duramen.cli.shared.connection import Cluster
+from duramen.cli.shared.output import human_bytes, plural
+from duramen.cli.shared.position import iso
 from duramen.errors import DuramenError, ErrorCode
 from duramen.ports import FileSpan
 from duramen.wire.frame import encode_request, parse_response

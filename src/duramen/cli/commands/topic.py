@@ -10,7 +10,7 @@ import click
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigSource, NewPartitions, NewTopic
 
-from duramen.cli.connection import (
+from duramen.cli.shared.connection import (
     NAME,
     Cluster,
     call,
@@ -23,8 +23,8 @@ from duramen.cli.connection import (
     wait,
     wait_for_each,
 )
-from duramen.cli.output import note, pairs, plural, print_json, print_table
-from duramen.cli.settings import alter_settings, described, topic_resource
+from duramen.cli.shared.output import note, pairs, plural, print_json, print_table
+from duramen.cli.shared.settings import alter_settings, described, topic_resource
 
 EPILOG = """\b
 Examples:

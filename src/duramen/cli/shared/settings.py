@@ -13,7 +13,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from duramen.cli.connection import Cluster, call, only, wait
+from duramen.cli.shared.connection import Cluster, call, only, wait
 
 
 def topic_resource(name: str) -> ConfigResource:

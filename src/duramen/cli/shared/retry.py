@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from duramen.cli.output import note
+from duramen.cli.shared.output import note
 from duramen.errors import DeadlineError, NetworkError
 from duramen.swaps.group_reader import GROUP_WENT_ON
 

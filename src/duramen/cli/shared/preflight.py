@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from duramen.cli.output import Progress
+from duramen.cli.shared.output import Progress
 
 LOOK_SECONDS: Final = 0.2
 """Between two looks at whether there is an answer."""

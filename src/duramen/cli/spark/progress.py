@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from duramen.cli.connection import json_option
-from duramen.cli.output import human_bytes, note, print_json, print_table
-from duramen.cli.spark_pipeline import pipeline_argument, steps_of, tell_if_elsewhere
+from duramen.cli.shared.connection import json_option
+from duramen.cli.shared.output import human_bytes, note, print_json, print_table
+from duramen.cli.spark.pipeline import pipeline_argument, steps_of, tell_if_elsewhere
 from duramen.pipelines.chain import readings
 from duramen.pipelines.cluster import Node
 from duramen.pipelines.connector import DuramenConnector, chooses_topics, cuts_of

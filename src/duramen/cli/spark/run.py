@@ -14,9 +14,9 @@ import click
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from duramen.cli.connection import json_option
-from duramen.cli.output import note, pairs, print_field, print_json, shorter
-from duramen.cli.spark_pipeline import pipeline_argument, read_again, steps_of
+from duramen.cli.shared.connection import json_option
+from duramen.cli.shared.output import note, pairs, print_field, print_json, shorter
+from duramen.cli.spark.pipeline import pipeline_argument, read_again, steps_of
 from duramen.errors import DeadlineError, NetworkError
 from duramen.pipelines.chain import Reading
 from duramen.pipelines.connector import DuramenConnector

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import click
 from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, ConfigSource
 
-from duramen.cli.connection import NAME, Cluster, call, cluster_options, json_option
-from duramen.cli.output import note, pairs, plural, print_json
-from duramen.cli.settings import alter_settings, described, label, node_resource, refuse_unknown, topic_resource
+from duramen.cli.shared.connection import NAME, Cluster, call, cluster_options, json_option
+from duramen.cli.shared.output import note, pairs, plural, print_json
+from duramen.cli.shared.settings import alter_settings, described, label, node_resource, refuse_unknown, topic_resource
 
 EPILOG = """\b
 Examples:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from duramen.cli.moments import iso
+from duramen.cli.shared.position import iso
 
 Headers = list[tuple[str, bytes | None]]
 JSON_FIELDS = frozenset(

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 from pyspark.cloudpickle import register_pickle_by_value
 
-from duramen.cli.output import note
+from duramen.cli.shared.output import note
 from duramen.errors import ConfigError
 from duramen.pipelines.declaration import Pipeline
 

@@ -10,9 +10,9 @@ import click
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from duramen.cli.connection import json_option
-from duramen.cli.output import note, pairs, print_json
-from duramen.cli.spark_pipeline import pipeline_argument
+from duramen.cli.shared.connection import json_option
+from duramen.cli.shared.output import note, pairs, print_json
+from duramen.cli.spark.pipeline import pipeline_argument
 from duramen.errors import ConfigError
 from duramen.model import topic_id_text
 from duramen.pipelines.changelog import cause_of

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from duramen.cli.connection import json_option
-from duramen.cli.output import note, print_json
-from duramen.cli.spark_pipeline import pipeline_argument, repeated
-from duramen.cli.spark_run import session_options, tell_if_away
+from duramen.cli.shared.connection import json_option
+from duramen.cli.shared.output import note, print_json
+from duramen.cli.spark.pipeline import pipeline_argument, repeated
+from duramen.cli.spark.run import session_options, tell_if_away
 from duramen.pipelines.connector import DuramenConnector
 from duramen.pipelines.declaration import Pipeline, StreamStep
 from duramen.pipelines.progress import Progress

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable
 
-from duramen.cli.findings import Finding, SegmentReport, damage_told
+from duramen.cli.log.findings import Finding, SegmentReport, damage_told
 from duramen.errors import CorruptLogError, DuramenError, StorageError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoint.kafka_files import read_file

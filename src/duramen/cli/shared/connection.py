@@ -16,8 +16,8 @@ import click
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 
-from duramen.cli.output import Progress, pairs
-from duramen.cli.reach import LOOK_SECONDS, find_node
+from duramen.cli.shared.output import Progress, pairs
+from duramen.cli.shared.preflight import LOOK_SECONDS, find_node
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 SILENT = logging.getLogger("duramen.cli.librdkafka")

@@ -12,12 +12,12 @@ from typing import Any
 
 import click
 
-from duramen.cli.connection import sentence
-from duramen.cli.known import NO_SNAPSHOT, KnownLog, lost_beginning, repairable
-from duramen.cli.new_metadata import METADATA_LOG, begin_anew
-from duramen.cli.output import human_bytes, plural, print_json, reason
-from duramen.cli.topic import confirm
-from duramen.cli.unusable import unusable
+from duramen.cli.commands.topic import confirm
+from duramen.cli.log.known import NO_SNAPSHOT, KnownLog, lost_beginning, repairable
+from duramen.cli.log.new_metadata import METADATA_LOG, begin_anew
+from duramen.cli.log.unusable import unusable
+from duramen.cli.shared.connection import sentence
+from duramen.cli.shared.output import human_bytes, plural, print_json, reason
 from duramen.errors import CorruptLogError, DuramenError, StorageError
 from duramen.model import TopicId, TopicPartition, topic_id_text
 from duramen.ports import Disk

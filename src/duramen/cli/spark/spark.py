@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from duramen.cli.lazy import LazyCommands
+from duramen.cli.shared.lazy_group import LazyCommands
 
 EPILOG = """\b
 Examples:
@@ -24,16 +24,16 @@ Needs `pip install 'duramen[spark]'`. The tutorial is docs/spark.md.
 """
 
 COMMANDS = {
-    "init": ("duramen.cli.spark_init", "Write a pipeline to start from."),
-    "doctor": ("duramen.cli.spark_doctor", "Check Java, packages, workers and storage; say what to do."),
-    "dry-run": ("duramen.cli.spark_run", "Analyse a pipeline without running it."),
-    "run": ("duramen.cli.spark_run", "Run a pipeline's steps."),
-    "status": ("duramen.cli.spark_status", "Show every step, its version and its last batch."),
-    "lag": ("duramen.cli.spark_status", "Show how far each step is behind its topic."),
-    "reprocess": ("duramen.cli.spark_reprocess", "Build a new version of a step by replay, and compare."),
-    "swap": ("duramen.cli.spark_reprocess", "Make a built version the current one."),
-    "rollback": ("duramen.cli.spark_reprocess", "Go back to the previous version."),
-    "trace": ("duramen.cli.spark_trace", "From a row to its record, from a record to its rows."),
+    "init": ("duramen.cli.spark.init", "Write a pipeline to start from."),
+    "doctor": ("duramen.cli.spark.doctor", "Check Java, packages, workers and storage; say what to do."),
+    "dry-run": ("duramen.cli.spark.run", "Analyse a pipeline without running it."),
+    "run": ("duramen.cli.spark.run", "Run a pipeline's steps."),
+    "status": ("duramen.cli.spark.progress", "Show every step, its version and its last batch."),
+    "lag": ("duramen.cli.spark.progress", "Show how far each step is behind its topic."),
+    "reprocess": ("duramen.cli.spark.reprocess", "Build a new version of a step by replay, and compare."),
+    "swap": ("duramen.cli.spark.reprocess", "Make a built version the current one."),
+    "rollback": ("duramen.cli.spark.reprocess", "Go back to the previous version."),
+    "trace": ("duramen.cli.spark.trace", "From a row to its record, from a record to its rows."),
 }
 """Every command: the module that holds it, under its name with an underscore for the dash, and its line in the list."""
 

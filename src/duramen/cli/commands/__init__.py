@@ -1,0 +1,1 @@
+"""One module per command that talks to a node, and `serve`."""

@@ -1,0 +1,1 @@
+"""What commands share: options and clients, output, positions, retries."""

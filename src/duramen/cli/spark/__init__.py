@@ -1,0 +1,1 @@
+"""`duramen spark`: run, watch and rebuild pipelines."""
