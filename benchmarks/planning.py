@@ -26,8 +26,8 @@ from benchmarks.topics import KEEPS_OLD_RECORDS, create_topic
 from duramen.client import LATEST, Cluster
 from duramen.client.blocking.segments import describe_segments, release_leases
 from duramen.model import TopicPartition
-from duramen.spark.source_batch import DuramenReader
-from duramen.spark.source_stream import DuramenStreamReader
+from duramen.spark.source.batch_reader import DuramenReader
+from duramen.spark.source.stream_reader import DuramenStreamReader
 from duramen.wire.batch import build_batch
 
 TOPIC = "planned"

@@ -31,7 +31,7 @@ from benchmarks.duramen_broker import DuramenBroker
 from benchmarks.topics import KEEPS_OLD_RECORDS, create_topic
 from duramen.client import Cluster
 from duramen.model import TopicPartition
-from duramen.spark.decode import Decoder, Wanted
+from duramen.spark.codec.decode import Decoder, Wanted
 from duramen.wire.batch import NewRecord, build_batch, stamp
 
 PARTITIONS = 4

@@ -31,9 +31,9 @@ from benchmarks.duramen_broker import DuramenBroker
 from benchmarks.report import RESULTS
 from benchmarks.topics import create_topic
 from duramen.client import Cluster
-from duramen.spark.encode.columns import binary_column
-from duramen.spark.encode.records import Rows, encode
-from duramen.spark.partitioner import StickyPartitions, assign
+from duramen.spark.codec.encode.arrow_buffers import binary_column
+from duramen.spark.codec.encode.records import Rows, encode
+from duramen.spark.codec.partitioner import StickyPartitions, assign
 from duramen.wire.compression import NAMES
 
 KEY_BYTES = 8

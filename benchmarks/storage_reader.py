@@ -20,8 +20,8 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from duramen.client import Cluster
 from duramen.client.blocking.segments import DescribedPartition, describe_segments
 from duramen.model import TopicPartition
-from duramen.spark.planning import Split
-from duramen.spark.source_batch import DuramenReader
+from duramen.spark.source.batch_reader import DuramenReader
+from duramen.spark.source.plan import Split
 
 SCHEMA = StructType(
     [

@@ -22,11 +22,11 @@ from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.types import BinaryType, StructType
 
 from duramen.errors import DuramenError
-from duramen.spark import sink
-from duramen.spark.sink import stream_writer
-from duramen.spark.sink_calls import SupersededError
-from duramen.spark.sink_identity import TaskIdentity
-from duramen.spark.sink_points import Points
+from duramen.spark.sink import sink
+from duramen.spark.sink.sink import stream_writer
+from duramen.spark.sink.sink_calls import SupersededError
+from duramen.spark.sink.sink_identity import TaskIdentity
+from duramen.spark.sink.sink_points import Points
 
 SCHEMA = StructType().add("key", BinaryType()).add("value", BinaryType())
 ATTEMPTS = 4

@@ -13,9 +13,9 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql.types import StructType
 
-from duramen.spark.data_loss import DataLossError
-from duramen.spark.source_batch import DuramenReader
-from duramen.spark.source_stream import DuramenStreamReader
+from duramen.spark.source.batch_reader import DuramenReader
+from duramen.spark.source.data_loss import DataLossError
+from duramen.spark.source.stream_reader import DuramenStreamReader
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 SCHEMA = StructType().add("offset", "long").add("value", "binary")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from duramen.errors import DuramenError
-from duramen.spark.sink_points import Points
+from duramen.spark.sink.sink_points import Points
 
 HELD_SECONDS_MAX = 900.0
 """Longer than anything takes that a test does meanwhile, on a loaded machine, too."""

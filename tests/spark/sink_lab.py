@@ -16,9 +16,9 @@ from pyspark.sql.types import StructType
 from duramen.client import EARLIEST, LATEST, Cluster
 from duramen.model import TopicPartition
 from duramen.spark.datasource import DuramenDataSource
-from duramen.spark.sink import batch_writer, stream_writer
-from duramen.spark.sink_points import Points
-from duramen.spark.source_stream import DuramenStreamReader
+from duramen.spark.sink.sink import batch_writer, stream_writer
+from duramen.spark.sink.sink_points import Points
+from duramen.spark.source.stream_reader import DuramenStreamReader
 from duramen.wire.batch import Record, batches, records
 
 # Spark's workers cannot import these modules: their classes travel whole.

@@ -18,8 +18,8 @@ from spark_processes import alive
 from tests.spark.clusters import LOOPBACK, standalone
 
 from duramen.client import Cluster
-from duramen.spark.sink_calls import SinkCalls
-from duramen.spark.sink_points import AFTER_STAGE, BEFORE_COMMIT
+from duramen.spark.sink.sink_calls import SinkCalls
+from duramen.spark.sink.sink_points import AFTER_STAGE, BEFORE_COMMIT
 from serving import Served
 
 pytestmark = pytest.mark.timeout(1500)

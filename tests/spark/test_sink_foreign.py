@@ -11,9 +11,9 @@ from kafka.partitioner.default import murmur2
 from sink_lab import create_topic, read_all
 
 from duramen.errors import ConfigError
-from duramen.spark import sink
-from duramen.spark.sink import batch_writer
-from duramen.spark.sink_identity import TaskIdentity
+from duramen.spark.sink import sink
+from duramen.spark.sink.sink import batch_writer
+from duramen.spark.sink.sink_identity import TaskIdentity
 from sink_histories import SCHEMA
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

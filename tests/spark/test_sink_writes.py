@@ -17,8 +17,8 @@ from pyspark.sql.streaming import StreamingQuery
 from sink_lab import SOURCE, create_topic, read_all, register, values
 
 from duramen.client import ANY, Cluster
-from duramen.spark.sink_calls import SinkCalls
-from duramen.spark.sink_points import AFTER_COMMIT, AFTER_STAGE, BEFORE_COMMIT, TASK_DONE
+from duramen.spark.sink.sink_calls import SinkCalls
+from duramen.spark.sink.sink_points import AFTER_COMMIT, AFTER_STAGE, BEFORE_COMMIT, TASK_DONE
 from duramen.wire.messages import API
 from serving import Served
 

@@ -15,7 +15,7 @@ from driver_process import SinkDriver, until
 from sink_driver import ROWS, TOPIC
 from sink_lab import create_topic, values
 
-from duramen.spark.sink_points import AFTER_COMMIT, BEFORE_COMMIT
+from duramen.spark.sink.sink_points import AFTER_COMMIT, BEFORE_COMMIT
 from serving import Served
 
 pytestmark = pytest.mark.timeout(1500)

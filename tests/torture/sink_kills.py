@@ -24,7 +24,7 @@ from pathlib import Path
 
 from duramen.client import CONTROLLER, EARLIEST, LATEST, Cluster
 from duramen.model import TopicPartition
-from duramen.spark.sink_points import ALL, BEFORE_COMMIT
+from duramen.spark.sink.sink_points import ALL, BEFORE_COMMIT
 from duramen.wire.batch import batches, records
 from duramen.wire.messages import API
 from serving import Served

@@ -13,7 +13,7 @@ from duramen.errors import DuramenError, ErrorCode
 from duramen.errors import KafkaError as ClientError
 from duramen.model import NO_TOPIC_ID, topic_id_text
 from duramen.pipelines.offsets import Cause, Offsets
-from duramen.spark.sink_calls import COMMITTED, DESCRIBE, SinkCalls
+from duramen.spark.sink.sink_calls import COMMITTED, DESCRIBE, SinkCalls
 
 SECONDS_MAX = 15.0
 

@@ -15,11 +15,11 @@ from duramen.pipelines.cluster import Node, UnreachableError
 from duramen.pipelines.declaration import Pipeline, Topic
 from duramen.pipelines.layout import StepFolder
 from duramen.pipelines.offsets import Offsets
-from duramen.spark.offset_ranges import OffsetRanges
-from duramen.spark.options import STREAM, parse
-from duramen.spark.positions import TOPIC_ID, Positions
-from duramen.spark.source_batch import only_of_key
-from duramen.spark.source_settings import settings
+from duramen.spark.options.options import STREAM, parse
+from duramen.spark.options.positions import TOPIC_ID, Positions
+from duramen.spark.source.batch_reader import only_of_key
+from duramen.spark.source.offset_ranges import OffsetRanges
+from duramen.spark.source.settings import settings
 from duramen.swaps import Cut, SwapLog
 
 CHOOSES_TOPICS = {"assign", "subscribe", "subscribepattern"}

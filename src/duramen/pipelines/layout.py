@@ -25,7 +25,7 @@ from duramen.errors import ConfigError, DuramenError
 from duramen.model import TopicId, topic_id_from_text, topic_id_text
 from duramen.pipelines.durable import make_folder, read_json, write_json
 from duramen.pipelines.offsets import Offsets
-from duramen.spark.positions import first_from_json, from_json, ids_from_json
+from duramen.spark.options.positions import first_from_json, from_json, ids_from_json
 from duramen.swaps import Cut
 
 FIRST_VERSION = "v1"

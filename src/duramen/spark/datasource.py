@@ -11,9 +11,9 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
-    from duramen.spark.sink import BatchSink, StreamSink
-    from duramen.spark.source_batch import DuramenReader
-    from duramen.spark.source_stream import DuramenStreamReader
+    from duramen.spark.sink.sink import BatchSink, StreamSink
+    from duramen.spark.source.batch_reader import DuramenReader
+    from duramen.spark.source.stream_reader import DuramenStreamReader
 
 
 class DuramenDataSource(DataSource):
@@ -26,31 +26,31 @@ class DuramenDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns as DDL, for a query that brings no schema. Raises ConfigError for options that cannot be."""
-        from duramen.spark.options import any_query
-        from duramen.spark.source_schema import ddl
+        from duramen.spark.codec.schema import ddl
+        from duramen.spark.options.options import any_query
 
         return ddl(any_query(self.options))
 
     def reader(self, schema: StructType) -> DuramenReader:
         """Of `spark.read`."""
-        from duramen.spark.source_batch import DuramenReader
+        from duramen.spark.source.batch_reader import DuramenReader
 
         return DuramenReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DuramenStreamReader:  # noqa: N802
         """Of `spark.readStream`."""
-        from duramen.spark.source_stream import DuramenStreamReader
+        from duramen.spark.source.stream_reader import DuramenStreamReader
 
         return DuramenStreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         """Of `df.write`."""
-        from duramen.spark.sink import batch_writer
+        from duramen.spark.sink.sink import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802
         """Of `df.writeStream`; `overwrite` is output mode complete, in which every batch is appended as it is."""
-        from duramen.spark.sink import stream_writer
+        from duramen.spark.sink.sink import stream_writer
 
         return stream_writer(self.options, schema)

@@ -14,7 +14,7 @@ from tests.spark.log_node import LogNode, log_node
 
 from duramen.cli.main import main
 from duramen.pipelines.layout import StepFolder
-from duramen.spark.source_stream import DuramenStreamReader
+from duramen.spark.source.stream_reader import DuramenStreamReader
 
 PIPELINE = """
 from duramen import pipelines

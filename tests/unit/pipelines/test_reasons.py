@@ -33,7 +33,7 @@ def test_an_error_of_java_is_told_by_its_cause(said: str, told: str) -> None:
 
 
 def test_an_error_of_ours_is_told_by_its_words() -> None:
-    ours = "duramen.spark.data_loss.DataLossError: offsets 0 to 3 of t-0 are lost"
+    ours = "duramen.spark.source.data_loss.DataLossError: offsets 0 to 3 of t-0 are lost"
     assert reason(RuntimeError(JAVA % f"Lost task\n{ours}")) == "offsets 0 to 3 of t-0 are lost"
     assert reason(RuntimeError(JAVA % "Lost task\nValueError: no number (3)")) == "ValueError: no number (3)"
 

@@ -12,7 +12,7 @@ from duramen.client.protocol.routes import SINK, Coordinator, Route
 from duramen.client.protocol.versions import ApiVersions
 from duramen.errors import DeadlineError, ErrorCode, KafkaError
 from duramen.model import TopicPartition
-from duramen.spark.sink_topics import DESCRIBE_CONFIGS
+from duramen.spark.sink.sink_topics import DESCRIBE_CONFIGS
 from duramen.wire.batch import check_produced, parse_header
 from duramen.wire.batch import records as records_of
 from duramen.wire.messages import API

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.spark.batch_strategies import LIMIT, Partition, expected, partitions
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.spark.decode import Decoder, Wanted
+from duramen.spark.codec.decode import Decoder, Wanted
 from duramen.wire.batch import (
     CRC_START,
     HEADER_SIZE,

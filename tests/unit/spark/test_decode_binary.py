@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duramen.spark.decode import binary
-from duramen.spark.decode.binary import binary_column
+from duramen.spark.codec.decode import binary
+from duramen.spark.codec.decode.binary import binary_column
 
 
 @pytest.mark.parametrize("views", [True, False])

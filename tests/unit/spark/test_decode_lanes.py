@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.unit.spark.batch_strategies import LIMIT, thinned
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.spark.decode import Decoder, Wanted, lanes
-from duramen.spark.decode.arena import Arena, Chunk
-from duramen.spark.decode.batches import read_headers
+from duramen.spark.codec.decode import Decoder, Wanted, lanes
+from duramen.spark.codec.decode.arena import Arena, Chunk
+from duramen.spark.codec.decode.batches import read_headers
 from duramen.wire.batch import CRC_START, HEADER_SIZE, NewRecord, build_batch, parse_header, records
 from duramen.wire.checksum import crc32c
 from duramen.wire.compression import LZ4, NONE

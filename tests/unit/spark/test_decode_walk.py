@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.spark.decode import Decoder, Wanted
-from duramen.spark.decode.varints import varint, varints_in_a_row
+from duramen.spark.codec.decode import Decoder, Wanted
+from duramen.spark.codec.decode.varints import varint, varints_in_a_row
 from duramen.wire.batch import CRC_START, build_batch, replace_payload
 from duramen.wire.checksum import crc32c
 from duramen.wire.compression import LZ4, NONE

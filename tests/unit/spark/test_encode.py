@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.spark.encode.columns import varints, zigzag
-from duramen.spark.encode.records import Encoded, Rows, encode
+from duramen.spark.codec.encode.arrow_buffers import varints, zigzag
+from duramen.spark.codec.encode.records import Encoded, Rows, encode
 from duramen.wire.batch import check_produced, records
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

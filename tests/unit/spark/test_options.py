@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from duramen.errors import ConfigError
-from duramen.spark import sink_options
-from duramen.spark.kafka_settings import KAFKA_SETTINGS
-from duramen.spark.option_table import lines
-from duramen.spark.options import BATCH, OPTIONS, STREAM, parse
-from duramen.spark.source_settings import settings
+from duramen.spark.options import sink_options
+from duramen.spark.options.kafka_settings import KAFKA_SETTINGS
+from duramen.spark.options.option_table import lines
+from duramen.spark.options.options import BATCH, OPTIONS, STREAM, parse
+from duramen.spark.source.settings import settings
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 PAGE = Path(__file__).parents[3] / "docs" / "spark.md"
@@ -245,7 +245,7 @@ def test_the_tables_in_the_docs_are_what_is_declared() -> None:
         assert f"| `{name}` |" in table
     for name in sink_options.REFUSED:
         assert f"| `{name}` | refused | " in table
-    assert table in PAGE.read_text(encoding="utf-8"), "print them anew: python -m duramen.spark.option_table"
+    assert table in PAGE.read_text(encoding="utf-8"), "print them anew: python -m duramen.spark.options.option_table"
 
 
 HUGE = str(10**30)

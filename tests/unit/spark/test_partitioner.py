@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
-from duramen.spark.partitioner import (
+from duramen.spark.codec.partitioner import (
     STICKY_BYTES,
     StickyPartitions,
     assign,

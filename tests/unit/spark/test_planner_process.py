@@ -15,7 +15,7 @@ from pyspark.sql.streaming.python_streaming_source_runner import INITIAL_OFFSET_
 from pyspark.sql.types import StructType
 
 from duramen.spark.datasource import DuramenDataSource
-from duramen.spark.planner_process import RUNNER
+from duramen.spark.source.planner_process import RUNNER
 
 SECRET = "secret"
 SCHEMA = StructType().add("offset", "long")

@@ -12,12 +12,12 @@ from duramen.client import EARLIEST, LATEST
 from duramen.client.protocol.list_offsets import ListedOffset
 from duramen.errors import ConfigError
 from duramen.model import TopicPartition
-from duramen.spark.admission import by_bytes, by_offsets, byte_shares
-from duramen.spark.byte_curve import ByteCurve
-from duramen.spark.offset_ranges import OffsetRanges
-from duramen.spark.options import BATCH, parse
-from duramen.spark.planning import Cutting, splits
-from duramen.spark.positions import from_json, to_json
+from duramen.spark.options.options import BATCH, parse
+from duramen.spark.options.positions import from_json, to_json
+from duramen.spark.source.admission import by_bytes, by_offsets, byte_shares
+from duramen.spark.source.byte_curve import ByteCurve
+from duramen.spark.source.offset_ranges import OffsetRanges
+from duramen.spark.source.plan import Cutting, splits
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 3)
 BOUNDS = st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)).map(sorted)

@@ -17,11 +17,11 @@ from tests.spark.log_node import log_node
 from duramen.client import Cluster
 from duramen.errors import ConfigError, DeadlineError, ErrorCode, KafkaError
 from duramen.model import TopicPartition
-from duramen.spark import sink, sink_delivery, sink_identity, sink_task
-from duramen.spark.sink import TaskDone, batch_writer, stream_writer
-from duramen.spark.sink_calls import SupersededError
-from duramen.spark.sink_identity import TaskIdentity, checkpoint_query_id, driver_run_id
-from duramen.spark.sink_options import NAMES, parse
+from duramen.spark.options.sink_options import NAMES, parse
+from duramen.spark.sink import sink, sink_delivery, sink_identity, sink_task
+from duramen.spark.sink.sink import TaskDone, batch_writer, stream_writer
+from duramen.spark.sink.sink_calls import SupersededError
+from duramen.spark.sink.sink_identity import TaskIdentity, checkpoint_query_id, driver_run_id
 from duramen.wire.batch import parse_header, records
 
 SCHEMA = StructType().add("key", BinaryType()).add("value", BinaryType())

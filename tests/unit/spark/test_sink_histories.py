@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from fake_sinks import Broker
 
-from duramen.spark import sink
-from duramen.spark.sink_points import ALL
+from duramen.spark.sink import sink
+from duramen.spark.sink.sink_points import ALL
 from sink_histories import Faults, History
 
 

@@ -12,9 +12,9 @@ from pyspark.sql.types import StructType
 from tests.spark.log_node import LogNode, log_node
 
 from duramen.errors import ConfigError, TopicReplacedError
-from duramen.spark.positions import ids_from_json, to_json
-from duramen.spark.source_batch import DuramenReader
-from duramen.spark.source_stream import DuramenStreamReader
+from duramen.spark.options.positions import ids_from_json, to_json
+from duramen.spark.source.batch_reader import DuramenReader
+from duramen.spark.source.stream_reader import DuramenStreamReader
 
 SCHEMA = StructType().add("offset", "long").add("value", "binary")
 MESSAGE = "was deleted and made anew"

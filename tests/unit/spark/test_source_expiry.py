@@ -18,9 +18,9 @@ from tests.spark.log_node import LogNode, log_node
 
 from duramen.client import CONTROLLER, Cluster
 from duramen.model import TopicPartition
-from duramen.spark.data_loss import DataLossError
-from duramen.spark.source_batch import DuramenReader
-from duramen.spark.source_stream import DuramenStreamReader
+from duramen.spark.source.batch_reader import DuramenReader
+from duramen.spark.source.data_loss import DataLossError
+from duramen.spark.source.stream_reader import DuramenStreamReader
 from duramen.wire.batch import build_batch
 from duramen.wire.messages import API
 

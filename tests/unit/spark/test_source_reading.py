@@ -15,13 +15,13 @@ from duramen.client import EARLIEST, LATEST, Cluster
 from duramen.client.blocking.segments import DescribedPartition, SegmentPlan, describe_segments
 from duramen.errors import ConfigError, KafkaError, TopicReplacedError
 from duramen.model import TopicPartition
-from duramen.spark.data_loss import DataLossError
-from duramen.spark.partitioner import murmur2
-from duramen.spark.planning import Split
-from duramen.spark.positions import from_json, to_json
-from duramen.spark.sizes import UNTOLD, layout
-from duramen.spark.source_batch import DuramenReader
-from duramen.spark.source_stream import DuramenStreamReader
+from duramen.spark.codec.partitioner import murmur2
+from duramen.spark.options.positions import from_json, to_json
+from duramen.spark.source.batch_reader import DuramenReader
+from duramen.spark.source.data_loss import DataLossError
+from duramen.spark.source.plan import Split
+from duramen.spark.source.sizes import UNTOLD, layout
+from duramen.spark.source.stream_reader import DuramenStreamReader
 from duramen.wire.batch import NewRecord
 
 TRAVEL = CloudPickleSerializer()
@@ -88,13 +88,13 @@ def test_where_logs_start_is_told_with_their_segments_or_asked(node: LogNode, mo
     span: tuple[Any, Any] = {topic: {"0": 0, "1": 0}}, {topic: {"0": 60, "1": 60}}
     assert [(split.start, split.end) for split in source.partitions(*span)] == [(10, 60), (11, 60)]
     assert not asked
-    monkeypatch.setattr("duramen.spark.source_stream.layout", lambda *_: UNTOLD)
+    monkeypatch.setattr("duramen.spark.source.stream_reader.layout", lambda *_: UNTOLD)
     assert [(split.start, split.end) for split in source.partitions(*span)] == [(10, 60), (11, 60)]
     assert asked == [{EARLIEST}]
     source.stop()
     for told, expected in ((layout, [{LATEST}]), (lambda *_: UNTOLD, [{LATEST}, {EARLIEST}])):
         asked.clear()
-        monkeypatch.setattr("duramen.spark.source_batch.layout", told)
+        monkeypatch.setattr("duramen.spark.source.batch_reader.layout", told)
         assert [(split.start, split.end) for split in reader(node, topic).partitions()] == [(10, 60), (11, 60)]
         assert asked == expected
 
@@ -145,7 +145,7 @@ def test_records_that_come_while_a_batch_is_planned_by_time_are_not_missed_in_it
 
     for topic in ("until-now", "since-now"):
         node.append(node.create(topic), 0, records(10))
-    monkeypatch.setattr("duramen.spark.source_settings.Cluster", Busy)
+    monkeypatch.setattr("duramen.spark.source.settings.Cluster", Busy)
     until_now = reader(node, "until-now", endingTimestamp=2000)
     assert [offset for offset, _ in rows(until_now, until_now.partitions())] == list(range(10))
     since_now = reader(node, "since-now", startingTimestamp=2000)
@@ -293,7 +293,7 @@ def test_a_place_in_an_open_transaction_is_no_loss(node: LogNode, monkeypatch: p
             found = super().list_offsets(wanted, isolation, **named)
             return {tp: at._replace(offset=min(at.offset, stable)) if isolation else at for tp, at in found.items()}
 
-    monkeypatch.setattr("duramen.spark.source_settings.Cluster", Undecided)
+    monkeypatch.setattr("duramen.spark.source.settings.Cluster", Undecided)
     place = {"undecided": {"0": 8}}
     query = stream(node, topic, failOnDataLoss="false")
     assert query.latestOffset(place, ReadAllAvailable()) == place
@@ -461,7 +461,7 @@ def test_a_limit_of_bytes_looks_no_further_than_the_batch(node: LogNode, monkeyp
         told.append(sum(len(segment.boundaries) for each in found for segment in each.segments))
         return plan
 
-    monkeypatch.setattr("duramen.spark.sizes.describe_segments", lambda *given, **named: counted(*given, named))
+    monkeypatch.setattr("duramen.spark.source.sizes.describe_segments", lambda *given, **named: counted(*given, named))
     query = stream(node, topic, maxBytesPerTrigger="1m")
     at = query.initialOffset()
     for number in range(1, 4):

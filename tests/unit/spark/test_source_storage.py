@@ -23,11 +23,11 @@ from duramen.errors import (
     UnreachableStorageError,
 )
 from duramen.model import TopicPartition
-from duramen.spark.data_loss import DataLossError
-from duramen.spark.planning import Split
-from duramen.spark.sizes import Layout, layout
-from duramen.spark.source_batch import DuramenReader
-from duramen.spark.source_stream import DuramenStreamReader
+from duramen.spark.source.batch_reader import DuramenReader
+from duramen.spark.source.data_loss import DataLossError
+from duramen.spark.source.plan import Split
+from duramen.spark.source.sizes import Layout, layout
+from duramen.spark.source.stream_reader import DuramenStreamReader
 from duramen.wire.batch import build_batch
 
 SCHEMA = StructType().add("offset", "long").add("value", "binary")
@@ -102,7 +102,7 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             seen.append(offset)
             return super().fetch(tp, offset, *rest, **named)
 
-    monkeypatch.setattr("duramen.spark.source_settings.Cluster", Watched)
+    monkeypatch.setattr("duramen.spark.source.settings.Cluster", Watched)
     return seen
 
 
@@ -189,7 +189,7 @@ def test_a_data_directory_that_is_not_there_is_an_error_when_it_is_a_must(
             plan.partitions[tp] = found._replace(log_dir="/nowhere")
         return plan
 
-    monkeypatch.setattr("duramen.spark.sizes.describe_segments", described)
+    monkeypatch.setattr("duramen.spark.source.sizes.describe_segments", described)
     with pytest.raises(ConfigError, match="readFrom=storage, but /nowhere"):
         reader(node, topic, readFrom="storage").partitions()
     source = reader(node, topic)
@@ -207,7 +207,7 @@ def test_a_node_that_does_not_tell_of_its_segments_is_an_error_when_files_are_a_
     def refused(*_: Any, **__: Any) -> None:
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
-    monkeypatch.setattr("duramen.spark.sizes.describe_segments", refused)
+    monkeypatch.setattr("duramen.spark.source.sizes.describe_segments", refused)
     with pytest.raises(KafkaError, match="CLUSTER_AUTHORIZATION_FAILED"):
         reader(node, topic, readFrom="storage").partitions()
     source = reader(node, topic)
@@ -258,7 +258,7 @@ def test_what_expires_while_a_batch_is_planned_is_a_loss_and_no_silent_gap(
         node.delete_before(topic, 0, second)  # behind the question where the log starts
         return layout(*given)
 
-    monkeypatch.setattr("duramen.spark.source_batch.layout", described_late)
+    monkeypatch.setattr("duramen.spark.source.batch_reader.layout", described_late)
     source = reader(node, topic, startingOffsets='{"expired":{"0":0}}')
     with pytest.raises(DataLossError, match=f"offsets 0 to {second - 1} of expired-0"):
         offsets(source, source.partitions())

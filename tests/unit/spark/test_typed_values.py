@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pyspark.sql.types import CharType, DateType, StructType
 
 from duramen.errors import ConfigError
-from duramen.spark.options import BATCH, parse
-from duramen.spark.source_schema import arrow_schema, ddl
-from duramen.spark.typed_values import TypedValues, json_values, texts
+from duramen.spark.codec.schema import arrow_schema, ddl
+from duramen.spark.codec.typed_values import TypedValues, json_values, texts
+from duramen.spark.options.options import BATCH, parse
 
 KIND = pa.struct([("a", pa.int64()), ("b", pa.string())])
 DOCUMENTS = st.fixed_dictionaries(

@@ -62,11 +62,11 @@ def check(*unwanted):
 given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
 source = DefaultSource(given)
 assert source.schema().startswith("`key` binary")
-check("pyarrow.compute", "duramen.client", "duramen.spark.decode", "duramen.spark.sink_delivery")
+check("pyarrow.compute", "duramen.client", "duramen.spark.codec.decode", "duramen.spark.sink.sink_delivery")
 schema = StructType([StructField("value", BinaryType())])
 source.reader(schema)
 source.streamReader(schema)
-check("pyarrow.compute", "duramen.spark.decode", "duramen.spark.encode", "duramen.spark.sink_delivery")
+check("pyarrow.compute", "duramen.spark.codec.decode", "duramen.spark.codec.encode", "duramen.spark.sink.sink_delivery")
 """
 
 

@@ -1,0 +1,1 @@
+"""Record batches to Arrow columns and back: decode, encode, typed values, schema, partitioner."""

@@ -1,8 +1,0 @@
-"""Record batches to Arrow columns with numpy: headers, CRCs, inflating, records, columns, each step for many batches.
-
-`Decoder` is all that others need: stored bytes in, Arrow record batches out.
-"""
-
-from duramen.spark.decode.decoder import Decoder, Wanted
-
-__all__ = ["Decoder", "Wanted"]

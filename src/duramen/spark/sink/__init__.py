@@ -1,0 +1,1 @@
+"""Writing: who writes, what a task stages, and what the driver commits."""
