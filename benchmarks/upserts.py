@@ -34,10 +34,10 @@ from benchmarks.topics import create_topic
 from duramen import pipelines
 from duramen.client import Cluster
 from duramen.model import TopicPartition
-from duramen.pipelines.connector import DuramenConnector
-from duramen.pipelines.progress import Progress
-from duramen.pipelines.runner import Runner
-from duramen.pipelines.session import session
+from duramen.pipelines.jvm.session import session
+from duramen.pipelines.model.progress import Progress
+from duramen.pipelines.run.connector import DuramenConnector
+from duramen.pipelines.run.runner import Runner
 from duramen.wire.batch import NewRecord, build_batch
 
 PARTITIONS = 4

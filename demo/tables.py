@@ -19,9 +19,9 @@ from demo.flights import Flight
 from demo.node import Node
 from demo.proof import Finding, finding
 from demo.writer import Writer
-from duramen.pipelines.delta_store import DeltaStore
-from duramen.pipelines.layout import StepFolder
-from duramen.pipelines.store import Shape, Store
+from duramen.pipelines.model.folders import StepFolder
+from duramen.pipelines.tables.delta_store import DeltaStore
+from duramen.pipelines.tables.store import Shape, Store
 
 SOUND = '    landed = flights.where("arr_delay IS NOT NULL")\n'
 BUG = '    landed = flights.fillna(0, ["arr_delay"])  # a flight that never landed was on time\n'

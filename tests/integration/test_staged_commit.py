@@ -10,8 +10,8 @@ from typing import Any
 
 from duramen.client import CONTROLLER, Cluster, Coordinator
 from duramen.model import TopicPartition
-from duramen.pipelines.cluster import Node
-from duramen.pipelines.offsets import Offsets
+from duramen.pipelines.model.offsets import Offsets
+from duramen.pipelines.run.cluster import Node
 from duramen.wire.batch import batches, build_batch, records
 from duramen.wire.messages import API
 from serving import Served

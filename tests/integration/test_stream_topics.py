@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from duramen.pipelines.cluster import Node
+from duramen.pipelines.run.cluster import Node
 from serving import Served
 
 GIVEN = {"cleanup.policy": "compact", "retention.ms": "1234567890", "max.message.bytes": "2000000"}

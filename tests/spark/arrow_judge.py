@@ -16,8 +16,8 @@ from duramen.client import LATEST, Cluster
 from duramen.errors import ConfigError
 from duramen.model import TopicPartition
 from duramen.pipelines import open_table
-from duramen.pipelines.layout import batch_end, committed
-from duramen.pipelines.offsets import Offsets
+from duramen.pipelines.model.folders import batch_end, committed
+from duramen.pipelines.model.offsets import Offsets
 from duramen.wire.batch import batches, build_batch, records
 
 PARTITIONS: Final = 2

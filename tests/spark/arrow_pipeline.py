@@ -24,11 +24,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from sink_lab import SOURCE, register
 
 from duramen.pipelines import Pipeline, Topic
-from duramen.pipelines.cluster import Node
-from duramen.pipelines.connector import DuramenConnector
-from duramen.pipelines.offsets import Offsets
-from duramen.pipelines.runner import Runner
-from duramen.pipelines.session import session
+from duramen.pipelines.jvm.session import session
+from duramen.pipelines.model.offsets import Offsets
+from duramen.pipelines.run.cluster import Node
+from duramen.pipelines.run.connector import DuramenConnector
+from duramen.pipelines.run.runner import Runner
 
 NUMBERS, COPIED = "numbers", "copied"
 """The topics; the steps are called `copy` and `kept`."""

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from tests.spark.clusters import BRIEF
 
 from duramen.cli.main import main
-from duramen.pipelines.session import session
+from duramen.pipelines.jvm.session import session
 
 
 def command(*words: str) -> None:

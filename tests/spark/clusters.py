@@ -12,7 +12,7 @@ from pathlib import Path
 
 from driver_process import SHORT_LIVED_JAVA, home
 
-from duramen.pipelines import java
+from duramen.pipelines.jvm import java
 
 READY_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 20.0

@@ -14,7 +14,7 @@ os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executa
 from driver_process import SHORT_LIVED_JAVA, home
 from pyspark.sql import SparkSession
 
-from duramen.pipelines import java
+from duramen.pipelines.jvm import java
 
 java.prepare(os.environ)
 os.environ.setdefault("SPARK_HOME", home())

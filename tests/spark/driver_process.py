@@ -15,7 +15,7 @@ import pyspark
 from fault_points import FaultPoints
 from spark_processes import descendants, kill_9
 
-from duramen.pipelines import spark_home
+from duramen.pipelines.jvm import spark_home
 
 PATIENCE_S = 400.0
 HERE = Path(__file__).parent

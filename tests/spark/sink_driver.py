@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from sink_lab import SOURCE, register
 
-from duramen.pipelines.session import session
+from duramen.pipelines.jvm.session import session
 
 ROWS = 40
 """In a batch of the query."""

@@ -18,9 +18,9 @@ from spark_torture import FAILURES_MIN, PLAYED, SPARK, Figures
 
 from duramen.client import Cluster
 from duramen.model import TopicPartition
-from duramen.pipelines.connector import DuramenConnector
-from duramen.pipelines.declaration import STORES
-from duramen.pipelines.offsets import Offsets
+from duramen.pipelines.model.declaration import STORES
+from duramen.pipelines.model.offsets import Offsets
+from duramen.pipelines.run.connector import DuramenConnector
 from duramen.wire.batch import build_batch
 from serving import Served, only_duramen
 

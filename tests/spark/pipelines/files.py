@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
-from duramen.pipelines.declaration import Topic
-from duramen.pipelines.offsets import Offsets
+from duramen.pipelines.model.declaration import Topic
+from duramen.pipelines.model.offsets import Offsets
 from duramen.swaps import Cut
 
 RECORDS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from duramen import pipelines
 from duramen.errors import ConfigError
-from duramen.pipelines.columns import decode, encode, traced
+from duramen.pipelines.run.columns import decode, encode, traced
 
 pytestmark = pytest.mark.timeout(600)
 SCHEMA = "tail string, delay int"

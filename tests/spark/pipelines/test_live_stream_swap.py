@@ -20,10 +20,10 @@ from pyspark.sql import DataFrame, SparkSession
 from test_live_swap import Background, quiet
 
 from duramen import pipelines
-from duramen.pipelines.connector import DuramenConnector
-from duramen.pipelines.layout import StepFolder
-from duramen.pipelines.reprocess import Reprocessing
-from duramen.pipelines.runner import Runner
+from duramen.pipelines.model.folders import StepFolder
+from duramen.pipelines.run.connector import DuramenConnector
+from duramen.pipelines.run.reprocess import Reprocessing
+from duramen.pipelines.run.runner import Runner
 from duramen.swaps import GroupReader
 from serving import Served
 
@@ -134,7 +134,7 @@ def test_readers_of_a_live_stream_have_each_record_once(
     spark: SparkSession, node: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A busy machine does not start a worker in the ten seconds that Spark gives it, however often that is tried.
-    monkeypatch.setattr("duramen.pipelines.runner.RESTARTS_MAX", 1000)
+    monkeypatch.setattr("duramen.pipelines.run.runner.RESTARTS_MAX", 1000)
     admin = AdminClient({"bootstrap.servers": node.bootstrap})
     topics = [NewTopic(name, num_partitions=PARTITIONS, replication_factor=1) for name in ("flights", "late")]
     for created in admin.create_topics(topics, operation_timeout=20).values():

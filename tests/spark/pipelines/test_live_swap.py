@@ -12,9 +12,9 @@ from files import FileTopics
 from pyspark.sql import DataFrame, SparkSession
 
 from duramen import pipelines
-from duramen.pipelines.layout import BusyError, StepFolder
-from duramen.pipelines.reprocess import Reprocessing
-from duramen.pipelines.runner import Runner
+from duramen.pipelines.model.folders import BusyError, StepFolder
+from duramen.pipelines.run.reprocess import Reprocessing
+from duramen.pipelines.run.runner import Runner
 
 pytestmark = pytest.mark.timeout(600)
 SECONDS_MAX = 300.0

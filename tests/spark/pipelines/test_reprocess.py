@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from duramen import pipelines
 from duramen.errors import ConfigError
-from duramen.pipelines.reprocess import NotReadyError, Reprocessing
-from duramen.pipelines.runner import QueryFailedError, Runner
+from duramen.pipelines.run.reprocess import NotReadyError, Reprocessing
+from duramen.pipelines.run.runner import QueryFailedError, Runner
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from duramen import pipelines
 from duramen.errors import ConfigError
-from duramen.pipelines.progress import Progress
-from duramen.pipelines.runner import QueryFailedError, Runner
+from duramen.pipelines.model.progress import Progress
+from duramen.pipelines.run.runner import QueryFailedError, Runner
 
 pytestmark = pytest.mark.timeout(600)
 

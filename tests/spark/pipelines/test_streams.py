@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from duramen import pipelines
 from duramen.client import Cluster
-from duramen.pipelines.connector import DuramenConnector
-from duramen.pipelines.layout import StepFolder
-from duramen.pipelines.reprocess import NotReadyError, Reprocessing
-from duramen.pipelines.runner import Runner
+from duramen.pipelines.model.folders import StepFolder
+from duramen.pipelines.run.connector import DuramenConnector
+from duramen.pipelines.run.reprocess import NotReadyError, Reprocessing
+from duramen.pipelines.run.runner import Runner
 from duramen.swaps import Cut, SwapLog
 from serving import Served
 

@@ -18,11 +18,11 @@ from duramen.cli.spark import progress, run
 from duramen.cli.spark.pipeline import load
 from duramen.cli.spark.run import DryRunner, tell_if_away
 from duramen.errors import DeadlineError
-from duramen.pipelines.connector import DuramenConnector
-from duramen.pipelines.declaration import TableStep
-from duramen.pipelines.layout import Current, StepFolder
-from duramen.pipelines.logic import noted
-from duramen.pipelines.offsets import Offsets
+from duramen.pipelines.model.declaration import TableStep
+from duramen.pipelines.model.folders import Current, StepFolder
+from duramen.pipelines.model.function_fingerprint import noted
+from duramen.pipelines.model.offsets import Offsets
+from duramen.pipelines.run.connector import DuramenConnector
 from duramen.swaps import Cut
 
 PIPELINE = """

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from tests.spark.log_node import LogNode, log_node
 
 from duramen.cli.main import main
-from duramen.pipelines.layout import StepFolder
+from duramen.pipelines.model.folders import StepFolder
 from duramen.spark.source.stream_reader import DuramenStreamReader
 
 PIPELINE = """

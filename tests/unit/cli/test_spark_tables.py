@@ -17,12 +17,12 @@ from duramen.cli.spark.progress import _ago
 from duramen.cli.spark.reprocess import lines
 from duramen.errors import ConfigError
 from duramen.model import topic_id_text
-from duramen.pipelines.difference import Difference
-from duramen.pipelines.layout import StepFolder
-from duramen.pipelines.offsets import Cause, Offsets
-from duramen.pipelines.parquet_store import ParquetStore
-from duramen.pipelines.reprocess import Report
-from duramen.pipelines.store import Shape
+from duramen.pipelines.model.folders import StepFolder
+from duramen.pipelines.model.offsets import Cause, Offsets
+from duramen.pipelines.run.reprocess import Report
+from duramen.pipelines.tables.difference import Difference
+from duramen.pipelines.tables.parquet_store import ParquetStore
+from duramen.pipelines.tables.store import Shape
 
 PIPELINE = """
 from duramen import pipelines

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from duramen.pipelines.offsets import Offsets
-from duramen.pipelines.store import Shape, Store
+from duramen.pipelines.model.offsets import Offsets
+from duramen.pipelines.tables.store import Shape, Store
 
 SCHEMA = pa.schema([("tail", pa.string()), ("leg", pa.int32()), ("miles", pa.int64()), ("seen", pa.int64())])
 ROWS = pa.schema(

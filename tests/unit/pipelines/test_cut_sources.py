@@ -13,13 +13,13 @@ import pytest
 
 from duramen import pipelines
 from duramen.errors import ConfigError, DeadlineError, ErrorCode, KafkaError, NetworkError
-from duramen.pipelines.chain import readings
-from duramen.pipelines.connector import CHOOSES_TOPICS, DuramenConnector
-from duramen.pipelines.layout import BusyError, Current, StepFolder
-from duramen.pipelines.offsets import Offsets
-from duramen.pipelines.queries import Plan, Queries, QueryFailedError, Told
-from duramen.pipelines.reprocess import Reprocessing
-from duramen.pipelines.runner import Runner, Terms, _Loop
+from duramen.pipelines.model.folders import BusyError, Current, StepFolder
+from duramen.pipelines.model.offsets import Offsets
+from duramen.pipelines.model.swap_chain import readings
+from duramen.pipelines.run.connector import CHOOSES_TOPICS, DuramenConnector
+from duramen.pipelines.run.queries import Plan, Queries, QueryFailedError, Told
+from duramen.pipelines.run.reprocess import Reprocessing
+from duramen.pipelines.run.runner import Runner, Terms, _Loop
 from duramen.swaps import Cut
 
 CUT = Cut("flights", {0: 7, 1: 3}, "flights.v2", {0: 5, 1: 2})
@@ -316,7 +316,7 @@ def test_a_table_that_is_built_anew_from_behind_a_cut_contains_what_lies_before_
 
 def test_the_source_is_told_where_to_begin_behind_a_cut_and_where_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "duramen.pipelines.connector.Node", lambda _: MagicMock(ends=lambda t: Offsets({(t, 0): 9, (t, 1): 9}))
+        "duramen.pipelines.run.connector.Node", lambda _: MagicMock(ends=lambda t: Offsets({(t, 0): 9, (t, 1): 9}))
     )
     spark, start = MagicMock(), Offsets({("flights.v2", 0): 5})
     topic = pipelines.Topic("flights.v2", options={"StartingOffsets": "latest", "maxOffsetsPerTrigger": "10"})
@@ -348,7 +348,7 @@ def test_options_may_say_which_topics_are_read(option: str) -> None:
 
 
 def test_nothing_is_written_before_the_node_knows_the_cuts(runner: StepRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("duramen.pipelines.queries.RESTART_SECONDS", (0.0,))
+    monkeypatch.setattr("duramen.pipelines.run.queries.RESTART_SECONDS", (0.0,))
     folder = runner.folder("late")
     folder.version("v2").describe({"fingerprint": runner.pipeline.step("late").fingerprint})
     folder.point(Current("v2", "v1", (CUT,)))

@@ -14,10 +14,10 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
 from duramen.errors import ConfigError, StorageError
-from duramen.pipelines import delta_rewrite, delta_store
-from duramen.pipelines.delta_store import DeltaStore
-from duramen.pipelines.offsets import Offsets
-from duramen.pipelines.store import Commit, Shape
+from duramen.pipelines.model.offsets import Offsets
+from duramen.pipelines.tables import delta_rewrite, delta_store
+from duramen.pipelines.tables.delta_store import DeltaStore
+from duramen.pipelines.tables.store import Commit, Shape
 
 PLAIN = pa.schema([("k", pa.string()), ("n", pa.int64())])
 

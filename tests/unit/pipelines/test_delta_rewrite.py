@@ -18,10 +18,10 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 from histories import SCHEMA, History, by_key, replayed
 
-from duramen.pipelines import delta_rewrite
-from duramen.pipelines.delta_store import DeltaStore
-from duramen.pipelines.offsets import Offsets
-from duramen.pipelines.store import Commit, Shape
+from duramen.pipelines.model.offsets import Offsets
+from duramen.pipelines.tables import delta_rewrite
+from duramen.pipelines.tables.delta_store import DeltaStore
+from duramen.pipelines.tables.store import Commit, Shape
 
 PLAIN = pa.schema([("k", pa.string()), ("n", pa.int64())])
 

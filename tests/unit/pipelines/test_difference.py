@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from duramen.pipelines.difference import compare, compare_histories, difference
+from duramen.pipelines.tables.difference import compare, compare_histories, difference
 
 
 def table(**rows: int | None) -> pa.Table:

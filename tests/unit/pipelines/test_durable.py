@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from duramen.pipelines import durable
+from duramen.pipelines.model import atomic_files
 
 
 def test_the_names_of_new_folders_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr(durable, "sync", synced.append)
-    durable.make_folder(tmp_path / "tables" / "delays" / "archive")
+    monkeypatch.setattr(atomic_files, "sync", synced.append)
+    atomic_files.make_folder(tmp_path / "tables" / "delays" / "archive")
     assert (tmp_path / "tables" / "delays" / "archive").is_dir()
     assert synced == [tmp_path, tmp_path / "tables", tmp_path / "tables" / "delays"]
-    durable.make_folder(tmp_path / "tables" / "delays")
+    atomic_files.make_folder(tmp_path / "tables" / "delays")
     assert len(synced) == 3
 
 
@@ -24,7 +24,7 @@ def test_what_a_full_disk_broke_off_is_not_left_there(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its part kept the disk full. What was there before stays."""
-    durable.write_json(tmp_path / "current.json", {"version": "v1"})
+    atomic_files.write_json(tmp_path / "current.json", {"version": "v1"})
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -35,11 +35,11 @@ def test_what_a_full_disk_broke_off_is_not_left_there(
 
     where = {
         "write": (Path, "write_text", part),
-        "sync": (durable, "sync", full),
-        "rename": (durable.os, "replace", full),
+        "sync": (atomic_files, "sync", full),
+        "rename": (atomic_files.os, "replace", full),
     }
     monkeypatch.setattr(*where[step])
     with pytest.raises(OSError, match="No space left"):
-        durable.write_json(tmp_path / "current.json", {"version": "v2"})
+        atomic_files.write_json(tmp_path / "current.json", {"version": "v2"})
     assert [path.name for path in tmp_path.iterdir()] == ["current.json"]
-    assert durable.read_json(tmp_path / "current.json") == {"version": "v1"}
+    assert atomic_files.read_json(tmp_path / "current.json") == {"version": "v1"}

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from histories import ROWS, SCHEMA, History, by_key, replayed
 
-from duramen.pipelines.changelog import ChangelogError, alive, conform, fold
-from duramen.pipelines.delta_store import DeltaStore
-from duramen.pipelines.offsets import Cause, Offsets
-from duramen.pipelines.parquet_store import ParquetStore
-from duramen.pipelines.store import Store
+from duramen.pipelines.model.offsets import Cause, Offsets
+from duramen.pipelines.tables.changelog import ChangelogError, alive, conform, fold
+from duramen.pipelines.tables.delta_store import DeltaStore
+from duramen.pipelines.tables.parquet_store import ParquetStore
+from duramen.pipelines.tables.store import Store
 
 PURE = int(os.environ.get("DURAMEN_FOLD_HISTORIES", "200"))
 STORED = int(os.environ.get("DURAMEN_FOLD_STORED", "4"))

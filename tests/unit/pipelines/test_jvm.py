@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from duramen.pipelines import java
-from duramen.pipelines.jvm import NOTICE, Noise, pass_on
+from duramen.pipelines.jvm import java
+from duramen.pipelines.jvm.jvm import NOTICE, Noise, pass_on
 
 PATIENCE_S = 60.0
 
@@ -109,10 +109,10 @@ def test_who_does_not_listen_does_not_stop_the_jvm() -> None:
 @pytest.mark.skipif(java.prepare(dict(os.environ)) is None, reason="there is no Java")
 def test_why_java_does_not_start_is_heard_before_what_follows_from_it() -> None:
     """That a JVM which does start says nothing, tests/spark/test_source_cluster.py holds."""
-    begin = (
-        "from duramen.pipelines.session import session; session('words', 'local[1]', {'spark.driver.memory': 'much'})"
-    )
+    begin = "from duramen.pipelines.jvm.session import session; session('words', 'local[1]', {'spark.driver.memory': 'much'})"
     ran = subprocess.run([sys.executable, "-c", begin], capture_output=True, text=True, timeout=200, check=False)
     assert ran.returncode != 0
     assert ran.stderr.index("Invalid maximum heap size: -Xmxmuch") < ran.stderr.index("JAVA_GATEWAY_EXITED")
-    assert ran.stderr.splitlines()[-1].startswith("duramen.pipelines.jvm.NoJvmError: Spark's Java ended at its start")
+    assert ran.stderr.splitlines()[-1].startswith(
+        "duramen.pipelines.jvm.jvm.NoJvmError: Spark's Java ended at its start"
+    )

@@ -14,11 +14,11 @@ from confluent_kafka import KafkaError
 from duramen import pipelines
 from duramen.errors import ErrorCode
 from duramen.errors import KafkaError as ClientError
-from duramen.pipelines import cluster, connector
-from duramen.pipelines.chain import readings
-from duramen.pipelines.cluster import Node, UnreachableError
-from duramen.pipelines.connector import DuramenConnector
-from duramen.pipelines.offsets import Cause, Offsets
+from duramen.pipelines.model.offsets import Cause, Offsets
+from duramen.pipelines.model.swap_chain import readings
+from duramen.pipelines.run import cluster, connector
+from duramen.pipelines.run.cluster import Node, UnreachableError
+from duramen.pipelines.run.connector import DuramenConnector
 from duramen.swaps import Cut
 
 PLACE = Cause("flights", 0, 7)

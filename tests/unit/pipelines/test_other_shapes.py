@@ -14,13 +14,13 @@ from duramen import pipelines
 from duramen.cli.spark.reprocess import lines
 from duramen.errors import ConfigError
 from duramen.model import topic_id_text
-from duramen.pipelines.chain import Reading
-from duramen.pipelines.declaration import STORES, TableStep
-from duramen.pipelines.layout import Current, StepFolder
-from duramen.pipelines.logic import other_logic
-from duramen.pipelines.offsets import Offsets
-from duramen.pipelines.queries import Plan, Queries
-from duramen.pipelines.reprocess import Reprocessing
+from duramen.pipelines.model.declaration import STORES, TableStep
+from duramen.pipelines.model.folders import Current, StepFolder
+from duramen.pipelines.model.function_fingerprint import other_logic
+from duramen.pipelines.model.offsets import Offsets
+from duramen.pipelines.model.swap_chain import Reading
+from duramen.pipelines.run.queries import Plan, Queries
+from duramen.pipelines.run.reprocess import Reprocessing
 
 FLIGHTS = pipelines.Topic("flights")
 BEFORE = pa.schema([("tail", pa.string()), ("miles", pa.int64())])

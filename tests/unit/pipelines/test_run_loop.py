@@ -11,13 +11,13 @@ import pytest
 
 from duramen import pipelines
 from duramen.errors import DeadlineError
-from duramen.pipelines.chain import Reading
-from duramen.pipelines.layout import BusyError, Current, StepFolder
-from duramen.pipelines.offsets import Offsets
-from duramen.pipelines.progress import Written
-from duramen.pipelines.queries import QueryFailedError, Told, patiently
-from duramen.pipelines.queries import Running as RealRunning
-from duramen.pipelines.runner import RESTARTS_MAX, Runner, Terms, _Loop
+from duramen.pipelines.model.folders import BusyError, Current, StepFolder
+from duramen.pipelines.model.offsets import Offsets
+from duramen.pipelines.model.progress import Written
+from duramen.pipelines.model.swap_chain import Reading
+from duramen.pipelines.run.queries import QueryFailedError, Told, patiently
+from duramen.pipelines.run.queries import Running as RealRunning
+from duramen.pipelines.run.runner import RESTARTS_MAX, Runner, Terms, _Loop
 from duramen.swaps import Cut, SwapConflictError
 
 
@@ -199,7 +199,7 @@ def test_a_run_goes_back_where_its_swap_never_came_about(
     def refused(topic: str, cuts: Sequence[Cut]) -> None:
         raise SwapConflictError("another pipeline's came first")
 
-    monkeypatch.setattr("duramen.pipelines.unpublished.Node", Asked)
+    monkeypatch.setattr("duramen.pipelines.run.unpublished.Node", Asked)
     monkeypatch.setattr(runner, "publish", refused)
     with _Loop(runner, Terms(None, False, "1 second", False, None), lambda _: None, said.append) as loop:
         if end == 3:
@@ -278,7 +278,7 @@ def test_a_node_that_is_away_does_not_keep_a_run_from_ending(runner: StepRunner)
 def test_a_query_that_dies_without_a_reason_is_begun_again(
     runner: StepRunner, available_now: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("duramen.pipelines.runner.RESTART_SECONDS", (0.0,))
+    monkeypatch.setattr("duramen.pipelines.run.runner.RESTART_SECONDS", (0.0,))
     said: list[str] = []
     folder = runner.folder("late")
     with _Loop(runner, Terms(None, available_now, "1 second", False, None), lambda _: None, said.append) as loop:

@@ -14,13 +14,13 @@ import pytest
 from deltalake import DeltaTable
 
 from duramen.errors import ConfigError, StorageError
-from duramen.pipelines import delta_rewrite, delta_store, parquet_store
-from duramen.pipelines.changelog import TRACE, ChangelogError
-from duramen.pipelines.declaration import DEFAULT_RETENTION
-from duramen.pipelines.delta_store import DeltaStore
-from duramen.pipelines.offsets import Cause, Offsets
-from duramen.pipelines.parquet_store import ParquetStore
-from duramen.pipelines.store import Commit, Shape, Store
+from duramen.pipelines.model.declaration import DEFAULT_RETENTION
+from duramen.pipelines.model.offsets import Cause, Offsets
+from duramen.pipelines.tables import delta_rewrite, delta_store, parquet_store
+from duramen.pipelines.tables.changelog import TRACE, ChangelogError
+from duramen.pipelines.tables.delta_store import DeltaStore
+from duramen.pipelines.tables.parquet_store import ParquetStore
+from duramen.pipelines.tables.store import Commit, Shape, Store
 
 STORES: dict[str, type[Store]] = {"parquet": ParquetStore, "delta": DeltaStore}
 PLAIN = pa.schema([("k", pa.string()), ("n", pa.int64())])

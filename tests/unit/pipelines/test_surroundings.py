@@ -17,13 +17,13 @@ from pyspark.find_spark_home import _find_spark_home as home
 
 from duramen.cli.spark.pipeline import load
 from duramen.errors import ConfigError
-from duramen.pipelines import doctor, java, spark_home
-from duramen.pipelines.layout import BusyError, Current, StepFolder, batch_end, committed, unfinished
-from duramen.pipelines.offsets import Cause, Offsets
-from duramen.pipelines.session import NoMasterError, await_executors, check_master, chosen_master, session
+from duramen.pipelines.jvm import doctor, java, spark_home
+from duramen.pipelines.jvm.session import NoMasterError, await_executors, check_master, chosen_master, session
+from duramen.pipelines.model.folders import BusyError, Current, StepFolder, batch_end, committed, unfinished
+from duramen.pipelines.model.offsets import Cause, Offsets
 from duramen.swaps import Cut
 
-session_module = importlib.import_module("duramen.pipelines.session")  # the package has a function of that name
+session_module = importlib.import_module("duramen.pipelines.jvm.session")  # the package has a function of that name
 
 
 def program(path: Path, text: str) -> Path:
@@ -123,7 +123,7 @@ def test_the_workers_of_a_local_session_start_from_the_installed_package(tmp_pat
 def test_a_master_that_does_not_answer_is_told_before_spark_asks_for_a_minute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("duramen.pipelines.doctor.SparkSession.getActiveSession", lambda: None)  # of another test
+    monkeypatch.setattr("duramen.pipelines.jvm.doctor.SparkSession.getActiveSession", lambda: None)  # of another test
     with socket.socket() as one, socket.socket() as other:
         one.bind(("127.0.0.1", 0))  # taken, and nobody listens
         other.bind(("127.0.0.1", 0))

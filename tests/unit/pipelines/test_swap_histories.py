@@ -19,12 +19,12 @@ import pytest
 
 from duramen import pipelines
 from duramen.model import topic_id_text
-from duramen.pipelines import layout
-from duramen.pipelines.chain import readings
-from duramen.pipelines.layout import Current
-from duramen.pipelines.offsets import Offsets
-from duramen.pipelines.parquet_store import ParquetStore
-from duramen.pipelines.reprocess import NotReadyError, Reprocessing
+from duramen.pipelines.model import folders
+from duramen.pipelines.model.folders import Current
+from duramen.pipelines.model.offsets import Offsets
+from duramen.pipelines.model.swap_chain import readings
+from duramen.pipelines.run.reprocess import NotReadyError, Reprocessing
+from duramen.pipelines.tables.parquet_store import ParquetStore
 from duramen.swaps import Cut, SwapConflictError
 from duramen.swaps.cuts import topics_of
 
@@ -102,7 +102,7 @@ class World:
         step = self.pipeline.step("late")
         place.describe({"fingerprint": step.fingerprint, "generation": 0, "first_generation": 0, "to": to})
         topic = self.topics.setdefault(to, [[] for _ in range(PARTITIONS)])
-        done = layout.committed(place.checkpoint(0))
+        done = folders.committed(place.checkpoint(0))
         ends = {}
         for p, there in enumerate(self.flights):
             since = done.end("flights", p)
@@ -114,7 +114,7 @@ class World:
         """As a Runner, of the version that a reprocessing builds."""
         self.work(version, upto)
 
-    def reading(self, step: Any, version: layout.VersionFolder) -> Any:
+    def reading(self, step: Any, version: folders.VersionFolder) -> Any:
         return readings(step.name, "flights", (), version.about() or {})[0]
 
 
@@ -181,11 +181,11 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
             found: int | None = worlds[-1].failing(worlds[-1].moving.get)(sink)
             return found
 
-    write = layout.write_json
-    monkeypatch.setattr("duramen.pipelines.reprocess.SwapLog", Log)
-    monkeypatch.setattr("duramen.pipelines.reprocess.Node", Asked)
-    monkeypatch.setattr("duramen.pipelines.unpublished.Node", Asked)
-    monkeypatch.setattr(layout, "write_json", lambda *given: worlds[-1].failing(write)(*given))
+    write = folders.write_json
+    monkeypatch.setattr("duramen.pipelines.run.reprocess.SwapLog", Log)
+    monkeypatch.setattr("duramen.pipelines.run.reprocess.Node", Asked)
+    monkeypatch.setattr("duramen.pipelines.run.unpublished.Node", Asked)
+    monkeypatch.setattr(folders, "write_json", lambda *given: worlds[-1].failing(write)(*given))
 
     def made() -> World:
         worlds.append(World(tmp_path / str(len(worlds))))
@@ -433,7 +433,7 @@ def test_a_stream_is_swapped_beside_a_run_whose_records_never_rest(make: Callabl
     class Live:
         """The runner that builds; beside it the run of v1 goes on until it lets go of the step."""
 
-        def reading(self, step: Any, version: layout.VersionFolder) -> Any:
+        def reading(self, step: Any, version: folders.VersionFolder) -> Any:
             return world.reading(step, version)
 
         def run(self, names: list[str], tell: Any, say: Any, *, version: str, available_now: bool, upto: Any) -> None:
@@ -479,7 +479,7 @@ def test_a_version_that_waits_at_a_cut_of_its_source_is_named(make: Callable[[],
     work = Reprocessing(world.pipeline, "late")
 
     class Ahead:
-        def reading(self, step: Any, version: layout.VersionFolder) -> Any:
+        def reading(self, step: Any, version: folders.VersionFolder) -> Any:
             return readings(step.name, "flights", [Cut("flights", {}, "flights.v2", {})], version.about() or {})[0]
 
     with pytest.raises(NotReadyError, match="late v1 has not gone on behind the last swap of flights"):
@@ -562,7 +562,7 @@ def test_a_version_that_stands_at_a_cut_of_its_source_has_what_lies_before_it(ma
     assert work.contained("v1") == Offsets({("flights", 0): 3, ("flights", 1): 3})
 
     class Behind:
-        def reading(self, step: Any, version: layout.VersionFolder) -> Any:
+        def reading(self, step: Any, version: folders.VersionFolder) -> Any:
             return readings(step.name, "flights", cuts, version.about() or {})[0]
 
     with pytest.raises(NotReadyError, match="late v1 has not gone on behind the last swap of flights"):

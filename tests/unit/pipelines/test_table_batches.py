@@ -17,12 +17,12 @@ from pyspark.sql.types import DateType, StringType, StructType, TimestampNTZType
 from duramen import pipelines
 from duramen.errors import ConfigError
 from duramen.model import topic_id_text
-from duramen.pipelines.chain import Reading
-from duramen.pipelines.changelog import ChangelogError
-from duramen.pipelines.offsets import Offsets
-from duramen.pipelines.parquet_store import ParquetStore
-from duramen.pipelines.queries import Plan, Queries, Told, _bounded
-from duramen.pipelines.store import Store
+from duramen.pipelines.model.offsets import Offsets
+from duramen.pipelines.model.swap_chain import Reading
+from duramen.pipelines.run.queries import Plan, Queries, Told, _bounded
+from duramen.pipelines.tables.changelog import ChangelogError
+from duramen.pipelines.tables.parquet_store import ParquetStore
+from duramen.pipelines.tables.store import Store
 
 OWN = pa.schema([("n", pa.int64())])
 

@@ -20,12 +20,13 @@ from histories import SCHEMA, History, by_key, replayed
 
 from duramen import pipelines
 from duramen.errors import ConfigError, StorageError
-from duramen.pipelines import delta_store, durable, parquet_store
-from duramen.pipelines import store as stores
-from duramen.pipelines.delta_store import DeltaStore
-from duramen.pipelines.offsets import Cause, Offsets
-from duramen.pipelines.parquet_store import ParquetStore
-from duramen.pipelines.store import Commit, Shape, Store, VersionExpiredError
+from duramen.pipelines.model import atomic_files
+from duramen.pipelines.model.offsets import Cause, Offsets
+from duramen.pipelines.tables import delta_store, parquet_store
+from duramen.pipelines.tables import store as stores
+from duramen.pipelines.tables.delta_store import DeltaStore
+from duramen.pipelines.tables.parquet_store import ParquetStore
+from duramen.pipelines.tables.store import Commit, Shape, Store, VersionExpiredError
 
 STORES: dict[str, type[Store]] = {"parquet": ParquetStore, "delta": DeltaStore}
 PLAIN = pa.schema([("k", pa.string()), ("n", pa.int64())])
@@ -70,7 +71,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta_store, "COMPACT_EVERY", 5)
     monkeypatch.setattr(parquet_store, "VERSIONS_READABLE", 5)
     monkeypatch.setattr(stores, "CHANGES_JOINED", 4)
-    for module in (durable, delta_store, parquet_store):
+    for module in (atomic_files, delta_store, parquet_store):
         monkeypatch.setattr(module, "sync", lambda _path: None)  # test_stores.py looks at what is synced
 
 
@@ -254,7 +255,7 @@ def test_files_that_a_restore_by_hand_brought_back_stay(tmp_path: Path) -> None:
 
 
 def test_a_log_that_grew_long_is_worked_off_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("duramen.pipelines.delta_log.FILES_MAX", 12)
+    monkeypatch.setattr("duramen.pipelines.tables.delta_log.FILES_MAX", 12)
     table = Table(tmp_path)
     table.put(count=40)
     table.age()
@@ -283,7 +284,7 @@ def test_the_setting_follows_the_declaration_and_other_tools_see_it(tmp_path: Pa
 def test_the_archive_is_few_files_and_a_reader_misses_nothing_while_one_is_replaced(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("duramen.pipelines.store.ARCHIVE_COMMITS", 20)
+    monkeypatch.setattr("duramen.pipelines.tables.store.ARCHIVE_COMMITS", 20)
     table = Table(tmp_path, kind)
     for _ in range(9):
         table.put(count=10)

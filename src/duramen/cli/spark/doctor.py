@@ -9,7 +9,7 @@ import click
 from duramen.cli.shared.connection import DEFAULT_BOOTSTRAP, json_option
 from duramen.cli.shared.output import print_json
 from duramen.cli.spark.run import session_options
-from duramen.pipelines.doctor import examine
+from duramen.pipelines.jvm.doctor import examine
 
 
 @click.command(

@@ -14,7 +14,7 @@ from pyspark.cloudpickle import register_pickle_by_value
 
 from duramen.cli.shared.output import note
 from duramen.errors import ConfigError
-from duramen.pipelines.declaration import Pipeline
+from duramen.pipelines.model.declaration import Pipeline
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -10,13 +10,13 @@ import click
 from duramen.cli.shared.connection import json_option
 from duramen.cli.shared.output import human_bytes, note, print_json, print_table
 from duramen.cli.spark.pipeline import pipeline_argument, steps_of, tell_if_elsewhere
-from duramen.pipelines.chain import readings
-from duramen.pipelines.cluster import Node
-from duramen.pipelines.connector import DuramenConnector, chooses_topics, cuts_of
-from duramen.pipelines.declaration import Pipeline, TableStep
-from duramen.pipelines.layout import StepFolder, committed, committed_ids
-from duramen.pipelines.logic import at_a_glance
-from duramen.pipelines.reading import open_table
+from duramen.pipelines.model.declaration import Pipeline, TableStep
+from duramen.pipelines.model.folders import StepFolder, committed, committed_ids
+from duramen.pipelines.model.function_fingerprint import at_a_glance
+from duramen.pipelines.model.swap_chain import readings
+from duramen.pipelines.run.cluster import Node
+from duramen.pipelines.run.connector import DuramenConnector, chooses_topics, cuts_of
+from duramen.pipelines.run.reading import open_table
 
 
 @click.command(

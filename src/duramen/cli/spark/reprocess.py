@@ -11,12 +11,12 @@ from duramen.cli.shared.connection import json_option
 from duramen.cli.shared.output import note, print_json
 from duramen.cli.spark.pipeline import pipeline_argument, repeated
 from duramen.cli.spark.run import session_options, tell_if_away
-from duramen.pipelines.connector import DuramenConnector
-from duramen.pipelines.declaration import Pipeline, StreamStep
-from duramen.pipelines.progress import Progress
-from duramen.pipelines.reprocess import Report, Reprocessing
-from duramen.pipelines.runner import Runner
-from duramen.pipelines.session import await_executors, borrowed
+from duramen.pipelines.jvm.session import await_executors, borrowed
+from duramen.pipelines.model.declaration import Pipeline, StreamStep
+from duramen.pipelines.model.progress import Progress
+from duramen.pipelines.run.connector import DuramenConnector
+from duramen.pipelines.run.reprocess import Report, Reprocessing
+from duramen.pipelines.run.runner import Runner
 
 
 @click.command(

@@ -18,14 +18,14 @@ from duramen.cli.shared.connection import json_option
 from duramen.cli.shared.output import note, pairs, print_field, print_json, shorter
 from duramen.cli.spark.pipeline import pipeline_argument, read_again, steps_of
 from duramen.errors import DeadlineError, NetworkError
-from duramen.pipelines.chain import Reading
-from duramen.pipelines.connector import DuramenConnector
-from duramen.pipelines.declaration import Pipeline, Step, StreamStep
-from duramen.pipelines.layout import VersionFolder
-from duramen.pipelines.offsets import Offsets
-from duramen.pipelines.progress import Progress
-from duramen.pipelines.runner import QueryFailedError, Runner
-from duramen.pipelines.session import await_executors, borrowed
+from duramen.pipelines.jvm.session import await_executors, borrowed
+from duramen.pipelines.model.declaration import Pipeline, Step, StreamStep
+from duramen.pipelines.model.folders import VersionFolder
+from duramen.pipelines.model.offsets import Offsets
+from duramen.pipelines.model.progress import Progress
+from duramen.pipelines.model.swap_chain import Reading
+from duramen.pipelines.run.connector import DuramenConnector
+from duramen.pipelines.run.runner import QueryFailedError, Runner
 
 REACH_SECONDS = 2.0
 _MASTER = re.compile(

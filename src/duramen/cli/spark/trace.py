@@ -15,14 +15,14 @@ from duramen.cli.shared.output import note, pairs, print_json
 from duramen.cli.spark.pipeline import pipeline_argument
 from duramen.errors import ConfigError
 from duramen.model import topic_id_text
-from duramen.pipelines.changelog import cause_of
-from duramen.pipelines.cluster import Node
-from duramen.pipelines.declaration import Pipeline
-from duramen.pipelines.layout import StepFolder
-from duramen.pipelines.offsets import Cause
-from duramen.pipelines.plain import as_python
-from duramen.pipelines.reading import open_table
-from duramen.pipelines.store import Commit, Store
+from duramen.pipelines.model.declaration import Pipeline
+from duramen.pipelines.model.folders import StepFolder
+from duramen.pipelines.model.json_values import as_python
+from duramen.pipelines.model.offsets import Cause
+from duramen.pipelines.run.cluster import Node
+from duramen.pipelines.run.reading import open_table
+from duramen.pipelines.tables.changelog import cause_of
+from duramen.pipelines.tables.store import Commit, Store
 
 ROWS_MAX = 20
 

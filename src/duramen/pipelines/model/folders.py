@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 from duramen.errors import ConfigError, DuramenError
 from duramen.model import TopicId, topic_id_from_text, topic_id_text
-from duramen.pipelines.durable import make_folder, read_json, write_json
-from duramen.pipelines.offsets import Offsets
+from duramen.pipelines.model.atomic_files import make_folder, read_json, write_json
+from duramen.pipelines.model.offsets import Offsets
 from duramen.spark.options.positions import first_from_json, from_json, ids_from_json
 from duramen.swaps import Cut
 

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from duramen.errors import ConfigError
-from duramen.pipelines.declaration import Topic
+from duramen.pipelines.model.declaration import Topic
 from duramen.spark.sink.sink_rows import COLUMNS
 
 CAUSE = "_cause"

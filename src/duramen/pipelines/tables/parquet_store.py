@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from duramen.errors import ConfigError, StorageError
-from duramen.pipelines.changelog import merged
-from duramen.pipelines.durable import make_folder, read_json, sync, write_json, write_parquet
-from duramen.pipelines.store import Commit, Shape, Store, VersionExpiredError, columns, remembered
+from duramen.pipelines.model.atomic_files import make_folder, read_json, sync, write_json, write_parquet
+from duramen.pipelines.tables.changelog import merged
+from duramen.pipelines.tables.store import Commit, Shape, Store, VersionExpiredError, columns, remembered
 
 BUCKETS = 16
 VERSIONS_READABLE = 20

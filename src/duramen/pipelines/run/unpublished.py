@@ -6,8 +6,8 @@ when its cuts are told: so the swap never came about, and the pointer goes back.
 
 from __future__ import annotations
 
-from duramen.pipelines.cluster import Node
-from duramen.pipelines.layout import Current, StepFolder
+from duramen.pipelines.model.folders import Current, StepFolder
+from duramen.pipelines.run.cluster import Node
 
 
 def take_back(folder: StepFolder, bootstrap: str) -> str | None:

@@ -12,12 +12,12 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from duramen.errors import DeadlineError, DuramenError, NetworkError
-from duramen.pipelines.declaration import Pipeline, StreamStep
-from duramen.pipelines.layout import BusyError, planned, unfinished
-from duramen.pipelines.logic import other_logic
-from duramen.pipelines.offsets import Offsets
-from duramen.pipelines.progress import Progress
-from duramen.pipelines.queries import (
+from duramen.pipelines.model.declaration import Pipeline, StreamStep
+from duramen.pipelines.model.folders import BusyError, planned, unfinished
+from duramen.pipelines.model.function_fingerprint import other_logic
+from duramen.pipelines.model.offsets import Offsets
+from duramen.pipelines.model.progress import Progress
+from duramen.pipelines.run.queries import (
     RESTART_SECONDS,
     Mark,
     Queries,
@@ -30,7 +30,7 @@ from duramen.pipelines.queries import (
     reason,
     rest,
 )
-from duramen.pipelines.unpublished import take_back
+from duramen.pipelines.run.unpublished import take_back
 from duramen.swaps import SwapConflictError
 
 __all__ = ["Mark", "QueryFailedError", "Runner", "Say", "nowhere", "reason"]

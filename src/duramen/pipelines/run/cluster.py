@@ -12,7 +12,7 @@ from duramen.client import Cluster
 from duramen.errors import DuramenError, ErrorCode
 from duramen.errors import KafkaError as ClientError
 from duramen.model import NO_TOPIC_ID, topic_id_text
-from duramen.pipelines.offsets import Cause, Offsets
+from duramen.pipelines.model.offsets import Cause, Offsets
 from duramen.spark.sink.sink_calls import COMMITTED, DESCRIBE, SinkCalls
 
 SECONDS_MAX = 15.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from duramen.errors import ConfigError
-from duramen.pipelines.offsets import Offsets
+from duramen.pipelines.model.offsets import Offsets
 from duramen.swaps import Cut
 from duramen.swaps.cuts import topics_of
 

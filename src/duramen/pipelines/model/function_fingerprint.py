@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from duramen.pipelines.declaration import Step, TableStep, Topic
+from duramen.pipelines.model.declaration import Step, TableStep, Topic
 
 
 def noted(step: Step) -> dict[str, Any]:

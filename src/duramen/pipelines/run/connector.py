@@ -11,10 +11,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from duramen.client import Cluster
 from duramen.model import NO_TOPIC_ID, TopicId
-from duramen.pipelines.cluster import Node, UnreachableError
-from duramen.pipelines.declaration import Pipeline, Topic
-from duramen.pipelines.layout import StepFolder
-from duramen.pipelines.offsets import Offsets
+from duramen.pipelines.model.declaration import Pipeline, Topic
+from duramen.pipelines.model.folders import StepFolder
+from duramen.pipelines.model.offsets import Offsets
+from duramen.pipelines.run.cluster import Node, UnreachableError
 from duramen.spark.options.options import STREAM, parse
 from duramen.spark.options.positions import TOPIC_ID, Positions
 from duramen.spark.source.batch_reader import only_of_key

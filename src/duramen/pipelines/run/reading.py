@@ -8,9 +8,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from duramen.errors import ConfigError
-from duramen.pipelines.declaration import Pipeline, TableStep
-from duramen.pipelines.layout import StepFolder
-from duramen.pipelines.store import Store
+from duramen.pipelines.model.declaration import Pipeline, TableStep
+from duramen.pipelines.model.folders import StepFolder
+from duramen.pipelines.tables.store import Store
 
 
 def open_table(pipeline: Pipeline, table: str, version: str | None = None) -> Store:

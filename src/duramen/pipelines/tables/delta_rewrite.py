@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from duramen.pipelines.changelog import replaced
-from duramen.pipelines.durable import repeating, sync
-from duramen.pipelines.store import Shape
+from duramen.pipelines.model.atomic_files import repeating, sync
+from duramen.pipelines.tables.changelog import replaced
+from duramen.pipelines.tables.store import Shape
 
 BYTES_MAX, UNPACKED_MAX, ROWS_MAX = 64 << 20, 256 << 20, 4_000_000
 """Of all files of the table, which are in memory together: their bytes, those before compression, their rows."""

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from duramen.errors import ConfigError
-from duramen.pipelines.delta_store import DeltaStore
-from duramen.pipelines.parquet_store import ParquetStore
-from duramen.pipelines.store import Shape, Store
+from duramen.pipelines.tables.delta_store import DeltaStore
+from duramen.pipelines.tables.parquet_store import ParquetStore
+from duramen.pipelines.tables.store import Shape, Store
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_RETENTION = timedelta(days=7)

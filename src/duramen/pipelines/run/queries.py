@@ -24,13 +24,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from duramen.errors import ConfigError, DeadlineError, DuramenError, KafkaError, NetworkError
-from duramen.pipelines.chain import Reading, readings
-from duramen.pipelines.changelog import TRACE, cause_of, refuse_held_back
-from duramen.pipelines.cluster import UnreachableError
-from duramen.pipelines.columns import decode, encode, traced
-from duramen.pipelines.connector import Connector, cuts_of
-from duramen.pipelines.declaration import STORES, EffectStep, Pipeline, Step, StreamStep, TableStep, Topic
-from duramen.pipelines.layout import (
+from duramen.pipelines.model.declaration import STORES, EffectStep, Pipeline, Step, StreamStep, TableStep, Topic
+from duramen.pipelines.model.folders import (
     StepFolder,
     VersionFolder,
     batch_end,
@@ -42,10 +37,15 @@ from duramen.pipelines.layout import (
     query_id,
     unfinished,
 )
-from duramen.pipelines.logic import form_of, made_as, noted, other_logic
-from duramen.pipelines.offsets import Offsets
-from duramen.pipelines.progress import Progress, Written, progress_of
-from duramen.pipelines.store import Commit, Store
+from duramen.pipelines.model.function_fingerprint import form_of, made_as, noted, other_logic
+from duramen.pipelines.model.offsets import Offsets
+from duramen.pipelines.model.progress import Progress, Written, progress_of
+from duramen.pipelines.model.swap_chain import Reading, readings
+from duramen.pipelines.run.cluster import UnreachableError
+from duramen.pipelines.run.columns import decode, encode, traced
+from duramen.pipelines.run.connector import Connector, cuts_of
+from duramen.pipelines.tables.changelog import TRACE, cause_of, refuse_held_back
+from duramen.pipelines.tables.store import Commit, Store
 from duramen.swaps import Cut
 
 CAUSES_MAX = 16

@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 from duramen.client import Cluster
 from duramen.errors import ConfigError, DuramenError
 from duramen.model import TopicId
-from duramen.pipelines.cluster import SECONDS_MAX, Node
-from duramen.pipelines.connector import DuramenConnector, cuts_of
-from duramen.pipelines.declaration import EffectStep, Pipeline, StreamStep, TableStep
-from duramen.pipelines.difference import Difference, compare
-from duramen.pipelines.layout import Current, StepFolder, VersionFolder, committed, committed_ids, unfinished
-from duramen.pipelines.logic import other_logic
-from duramen.pipelines.offsets import Offsets
-from duramen.pipelines.progress import Progress
-from duramen.pipelines.reading import open_table
-from duramen.pipelines.runner import Mark, Runner, Say, nowhere
-from duramen.pipelines.unpublished import take_back
+from duramen.pipelines.model.declaration import EffectStep, Pipeline, StreamStep, TableStep
+from duramen.pipelines.model.folders import Current, StepFolder, VersionFolder, committed, committed_ids, unfinished
+from duramen.pipelines.model.function_fingerprint import other_logic
+from duramen.pipelines.model.offsets import Offsets
+from duramen.pipelines.model.progress import Progress
+from duramen.pipelines.run.cluster import SECONDS_MAX, Node
+from duramen.pipelines.run.connector import DuramenConnector, cuts_of
+from duramen.pipelines.run.reading import open_table
+from duramen.pipelines.run.runner import Mark, Runner, Say, nowhere
+from duramen.pipelines.run.unpublished import take_back
+from duramen.pipelines.tables.difference import Difference, compare
 from duramen.swaps import Cut, SwapConflictError, SwapLog
 
 ROUNDS_MAX = 20

@@ -22,11 +22,11 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from duramen.errors import ConfigError, StorageError
-from duramen.pipelines import delta_log
-from duramen.pipelines import delta_rewrite as rewrite
-from duramen.pipelines.changelog import order, refuse_far_days
-from duramen.pipelines.durable import make_folder, read_json, sync
-from duramen.pipelines.store import Commit, Shape, Store, VersionExpiredError, columns, encoded
+from duramen.pipelines.model.atomic_files import make_folder, read_json, sync
+from duramen.pipelines.tables import delta_log
+from duramen.pipelines.tables import delta_rewrite as rewrite
+from duramen.pipelines.tables.changelog import order, refuse_far_days
+from duramen.pipelines.tables.store import Commit, Shape, Store, VersionExpiredError, columns, encoded
 
 COMPACT_EVERY = 50  # versions
 REWRITES_MAX = 5

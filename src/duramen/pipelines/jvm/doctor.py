@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 
 from duramen.client import Cluster
 from duramen.errors import DuramenError
-from duramen.pipelines import java
-from duramen.pipelines.session import NoMasterError, await_executors, borrowed, check_master, chosen_master
+from duramen.pipelines.jvm import java
+from duramen.pipelines.jvm.session import NoMasterError, await_executors, borrowed, check_master, chosen_master
 
 OLDEST_PYARROW = 18
 SPARKS = ((4, 2), (4, 3))

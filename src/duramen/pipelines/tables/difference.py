@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from duramen.pipelines.changelog import TRACE
-from duramen.pipelines.plain import as_python, plain
+from duramen.pipelines.model.json_values import as_python, plain
+from duramen.pipelines.tables.changelog import TRACE
 
 SAMPLES = 5
 

@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from duramen.errors import ConfigError, StorageError
-from duramen.pipelines.changelog import TRACE, alive, conform, fresh, latest, order
-from duramen.pipelines.durable import make_folder, read_json, write_json, write_parquet
-from duramen.pipelines.offsets import Cause, Offsets
+from duramen.pipelines.model.atomic_files import make_folder, read_json, write_json, write_parquet
+from duramen.pipelines.model.offsets import Cause, Offsets
+from duramen.pipelines.tables.changelog import TRACE, alive, conform, fresh, latest, order
 
 SINKS_REMEMBERED = 8
 CHANGES_JOINED = 100

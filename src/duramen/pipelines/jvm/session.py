@@ -15,7 +15,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from duramen.errors import DuramenError
-from duramen.pipelines import java, jvm, spark_home
+from duramen.pipelines.jvm import java, jvm, spark_home
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
 MASTER_SECONDS_MAX = 3.0

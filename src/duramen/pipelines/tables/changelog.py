@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from duramen.errors import DuramenError
-from duramen.pipelines.offsets import Cause, Offsets
+from duramen.pipelines.model.offsets import Cause, Offsets
 
 TRACE = pa.schema(
     [

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from duramen.errors import ConfigError
-from duramen.pipelines.offsets import Offsets
+from duramen.pipelines.model.offsets import Offsets
 
 
 class Written(NamedTuple):

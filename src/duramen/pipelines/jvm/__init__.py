@@ -1,0 +1,1 @@
+"""The JVM and the Spark session that a pipeline runs in."""

@@ -1,0 +1,1 @@
+"""What a pipeline is and keeps: declaration, folders, offsets, fingerprints."""

@@ -1,0 +1,1 @@
+"""Steps as running queries: planning, running, reprocessing, reading what they made."""

@@ -1,0 +1,1 @@
+"""Stores of tables: Delta and Parquet, changelogs, differences between versions."""
