@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from duramen.config.inert import INERT_BROKER_SETTINGS, REMOVED
-from duramen.config.nearest import Nearest
+from duramen.config.ignored import INERT_BROKER_SETTINGS, REMOVED
 from duramen.config.segment_settings import SEGMENT_SETTINGS
-from duramen.config.served import SERVED_BROKER_SETTINGS
 from duramen.config.setting import Setting
+from duramen.config.suggestions import Nearest
+from duramen.config.supported import SERVED_BROKER_SETTINGS
 from duramen.config.topic_settings import TOPIC_SETTINGS
 from duramen.errors import ConfigError
 

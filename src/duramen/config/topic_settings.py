@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from duramen.config.inert import INERT_BROKER_SETTINGS
-from duramen.config.served import SERVED_BROKER_SETTINGS
+from duramen.config.ignored import INERT_BROKER_SETTINGS
 from duramen.config.setting import LONG_MAX, Setting
+from duramen.config.supported import SERVED_BROKER_SETTINGS
 
 _BROKER = {setting.name: setting for setting in SERVED_BROKER_SETTINGS + INERT_BROKER_SETTINGS}
 _MINUTE, _HOUR = 60_000, 3_600_000

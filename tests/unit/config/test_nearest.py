@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from duramen.config import alter_list, topic_setting
-from duramen.config.nearest import LONGEST, Nearest
 from duramen.config.registry import SETTINGS, TOPIC
+from duramen.config.suggestions import LONGEST, Nearest
 from duramen.errors import ConfigError
 
 
