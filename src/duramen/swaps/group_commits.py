@@ -8,7 +8,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from duramen.client import Cluster
-from duramen.swaps.cuts import Committed, Cut, Where, topics_of
+from duramen.swaps.cut_overs import Committed, Cut, Where, topics_of
 from duramen.swaps.swap_log import existing
 
 ANSWER_SECONDS_MAX: Final = 15.0

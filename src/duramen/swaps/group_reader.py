@@ -24,7 +24,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from duramen.client import EARLIEST, LATEST, READ_COMMITTED, Cluster
 from duramen.errors import DuramenError
 from duramen.model import TopicPartition as Place
-from duramen.swaps.cuts import (
+from duramen.swaps.cut_overs import (
     Committed,
     Cut,
     Position,

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, Message
 from duramen.client import EARLIEST, LATEST, READ_UNCOMMITTED, Cluster, TopicMetadata
 from duramen.model import NO_TOPIC_ID, TopicId, topic_id_from_text
 from duramen.model import TopicPartition as Place
-from duramen.swaps.cuts import Cut, Where
+from duramen.swaps.cut_overs import Cut, Where
 from duramen.swaps.swap_log import SwapLog, existing
 
 _LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from duramen.swaps.cuts import Committed, Cut, Where, beginning, topics_of, written_down
+from duramen.swaps.cut_overs import Committed, Cut, Where, beginning, topics_of, written_down
 
 
 def chain_with(chains: Mapping[str, Sequence[Cut]], topic: str) -> tuple[str, Sequence[Cut]] | None:

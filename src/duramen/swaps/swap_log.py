@@ -15,7 +15,7 @@ from duramen.client import CONTROLLER, EARLIEST, Cluster, TopicMetadata
 from duramen.client.protocol.metadata import error_code, only
 from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.model import TopicPartition
-from duramen.swaps.cuts import Cut
+from duramen.swaps.cut_overs import Cut
 from duramen.wire.batch import batches, build_batch, records
 from duramen.wire.messages import API
 

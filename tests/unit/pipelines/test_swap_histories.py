@@ -26,7 +26,7 @@ from duramen.pipelines.model.swap_chain import readings
 from duramen.pipelines.run.reprocess import NotReadyError, Reprocessing
 from duramen.pipelines.tables.parquet_store import ParquetStore
 from duramen.swaps import Cut, SwapConflictError
-from duramen.swaps.cuts import topics_of
+from duramen.swaps.cut_overs import topics_of
 
 PARTITIONS = 2
 

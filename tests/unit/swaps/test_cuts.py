@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from duramen.errors import StorageError
-from duramen.swaps.cuts import (
+from duramen.swaps.cut_overs import (
     PASSED_OVER,
     Committed,
     Cut,

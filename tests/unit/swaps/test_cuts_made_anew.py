@@ -8,7 +8,7 @@ import pytest
 from tests.unit.swaps import test_group_reader as group
 
 from duramen.swaps import GroupReader
-from duramen.swaps.cuts import Committed
+from duramen.swaps.cut_overs import Committed
 
 install = group.install
 """The fixture: readers are those of a node in memory."""

@@ -20,7 +20,7 @@ from duramen.errors import DuramenError, ErrorCode
 from duramen.model import TopicPartition as Place
 from duramen.model import topic_id_text
 from duramen.swaps import CutLostError, GroupReader, SwapConflictError, group_reader
-from duramen.swaps.cuts import PASSED_OVER, Committed, Cut, Where, topics_of
+from duramen.swaps.cut_overs import PASSED_OVER, Committed, Cut, Where, topics_of
 
 CALLS_MAX = 400
 Record = tuple[str, int, int]

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from duramen.swaps.cuts import PASSED_OVER, Committed, Cut, Position, Where, positions
+from duramen.swaps.cut_overs import PASSED_OVER, Committed, Cut, Position, Where, positions
 from duramen.swaps.resets import chain_with, reset_commits
 
 CUTS = [

@@ -32,7 +32,7 @@ from duramen.cli.shared.output import note, plural, print_json, print_table, pri
 from duramen.cli.shared.position import time_option
 from duramen.client import Cluster as Client
 from duramen.swaps import Cut, SwapLog
-from duramen.swaps.cuts import Committed, Where, topics_of
+from duramen.swaps.cut_overs import Committed, Where, topics_of
 from duramen.swaps.resets import chain_with, reset_commits
 
 EPILOG = """\b

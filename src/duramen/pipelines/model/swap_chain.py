@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from duramen.errors import ConfigError
 from duramen.pipelines.model.offsets import Offsets
 from duramen.swaps import Cut
-from duramen.swaps.cuts import topics_of
+from duramen.swaps.cut_overs import topics_of
 
 
 class Reading(NamedTuple):
