@@ -9,8 +9,8 @@ from typing import Any
 
 from duramen.ports import Buffer, FileSpan, Part
 from duramen.wire.classes import Classes
-from duramen.wire.decoding import BoundedDecoder, Decoder, compile_bounded, compile_decoder
-from duramen.wire.encoding import Encoder, compile_encoder
+from duramen.wire.decoder import BoundedDecoder, Decoder, compile_bounded, compile_decoder
+from duramen.wire.encoder import Encoder, compile_encoder
 from duramen.wire.errors import DecodeError, EncodeError, UnsupportedVersionError
 from duramen.wire.runtime import PIECES_AT_ONCE, join_slowly
 from duramen.wire.types import Field, Struct, version_range

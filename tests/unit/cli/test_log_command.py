@@ -31,7 +31,7 @@ from duramen.storage.segment.index import OffsetIndex, TimeIndex
 from duramen.storage.segment.seal import compute_seal
 from duramen.storage.segment.segment import file_name
 from duramen.wire.batch import build_batch, parse_header
-from duramen.wire.filtering import empty_batch
+from duramen.wire.batch_filter import empty_batch
 from duramen.wire.seal import decode_seal
 
 TOPIC_ID = topic_id_text(bytes(range(16)))

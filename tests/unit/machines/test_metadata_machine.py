@@ -40,7 +40,7 @@ from duramen.machines.metadata import (
 )
 from duramen.model import FIRST_SINK_PRODUCER_ID, OFFSETS_TOPIC, TopicPartition
 from duramen.partition.host.host import Host
-from duramen.wire.records import metadata as schema
+from duramen.wire.records import cluster_metadata as schema
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from duramen.storage.checkpoint.metadata_snapshot import SnapshotId, parse_snaps
 from duramen.storage.journal import kinds
 from duramen.storage.journal.format import ENTRY_START, HEADER_BLOCK, decode_entry, decode_part_header
 from duramen.wire.messages import API
-from duramen.wire.records import metadata as schema
+from duramen.wire.records import cluster_metadata as schema
 from duramen.wire.runtime import uvarint
 
 HOME = "/data/__cluster_metadata-0"

@@ -6,8 +6,8 @@ import pytest
 from tests.unit.server.broker_world import NOW, InProcess, claiming
 
 from duramen.wire.batch import GREATEST, build_batch, parse_header, records
+from duramen.wire.batch_filter import filtered_batch, spans
 from duramen.wire.compression import decompress
-from duramen.wire.filtering import filtered_batch, spans
 
 
 def batch(base: int, newest: int, *deltas: int, value: bytes | None = b"v") -> bytearray:

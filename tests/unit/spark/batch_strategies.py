@@ -18,8 +18,8 @@ from duramen.wire.batch import (
     records,
     stamp_append_time,
 )
+from duramen.wire.batch_filter import filtered_batch, spans
 from duramen.wire.compression import decompress
-from duramen.wire.filtering import filtered_batch, spans
 
 LIMIT = 1 << 24
 NULLABLE = st.one_of(

@@ -20,7 +20,7 @@ from duramen.storage.log.retention import clock_set, removable_before
 from duramen.storage.read.read_plan import Pending
 from duramen.storage.segment.segment import latest_ms
 from duramen.wire.batch import ABORT, DELETE_HORIZON, build_batch, build_marker, parse_header
-from duramen.wire.filtering import delete_horizon
+from duramen.wire.batch_filter import delete_horizon
 
 
 @pytest.fixture

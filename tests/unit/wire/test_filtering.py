@@ -16,8 +16,8 @@ from duramen.wire.batch import (
     records,
     stamp_append_time,
 )
+from duramen.wire.batch_filter import LATEST_HORIZON, delete_horizon, empty_batch, filtered_batch, spans
 from duramen.wire.compression import decompress
-from duramen.wire.filtering import LATEST_HORIZON, delete_horizon, empty_batch, filtered_batch, spans
 
 NEW = st.lists(
     st.tuples(

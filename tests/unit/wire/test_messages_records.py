@@ -10,34 +10,34 @@ import pytest
 from message_strategies import kio_fields, kio_read, kio_write, present, sample
 
 from duramen.wire.errors import DecodeError, EncodeError
-from duramen.wire.records import consumer, control, metadata, offsets
+from duramen.wire.records import cluster_metadata, consumer, control, offsets
 from duramen.wire.records.control import ControlType
 from duramen.wire.records.versioned import Unknown
 from duramen.wire.schema import Message
 
 TOPIC_ID = bytes(range(16))
 
-METADATA = [(m, v) for m in metadata.TYPES.values() for v in range(m.min_version, m.max_version + 1)]
+METADATA = [(m, v) for m in cluster_metadata.TYPES.values() for v in range(m.min_version, m.max_version + 1)]
 
 
 @pytest.mark.parametrize(("message", "version"), METADATA, ids=[f"{m.name}-{v}" for m, v in METADATA])
 def test_metadata_records_round_trip(message: Message, version: int) -> None:
     for seed in range(20):
         value = sample(message, version, Random(seed))
-        data = metadata.encode_value(value, version)
-        assert metadata.decode(data) == (message.name, value)
+        data = cluster_metadata.encode_value(value, version)
+        assert cluster_metadata.decode(data) == (message.name, value)
         for length in range(len(data)):
             with pytest.raises(DecodeError):
-                metadata.decode(data[:length])
+                cluster_metadata.decode(data[:length])
 
 
 def test_a_topic_record_on_disk() -> None:
-    value = metadata.TopicRecord.new(name="foo", topic_id=TOPIC_ID)
-    assert metadata.encode_value(value) == b"\x01\x02\x00" + b"\x04foo" + TOPIC_ID + b"\x00"
+    value = cluster_metadata.TopicRecord.new(name="foo", topic_id=TOPIC_ID)
+    assert cluster_metadata.encode_value(value) == b"\x01\x02\x00" + b"\x04foo" + TOPIC_ID + b"\x00"
 
 
 def test_a_partition_record_on_disk() -> None:
-    value = metadata.PartitionRecord.new(
+    value = cluster_metadata.PartitionRecord.new(
         partition_id=1, topic_id=TOPIC_ID, replicas=[1, 2], isr=[2], leader=2, leader_epoch=5, partition_epoch=6,
         leader_recovery_state=1, directories=[bytes(16)], eligible_leader_replicas=[1],
     )  # fmt: skip
@@ -46,22 +46,24 @@ def test_a_partition_record_on_disk() -> None:
         b"\x01\x03\x02" + i32(1) + TOPIC_ID + b"\x03" + i32(1) + i32(2) + b"\x02" + i32(2) + b"\x01\x01" + i32(2)
         + i32(5) + i32(6) + b"\x02" + bytes(16) + b"\x02" + b"\x00\x01\x01" + b"\x01\x05\x02" + i32(1)
     )  # fmt: skip
-    assert metadata.encode_value(value) == expected
+    assert cluster_metadata.encode_value(value) == expected
 
 
 def test_a_partition_change_says_only_what_changed() -> None:
-    value = metadata.PartitionChangeRecord.new(partition_id=0, topic_id=TOPIC_ID, leader=3)
-    assert metadata.encode_value(value) == b"\x01\x05\x02" + bytes(4) + TOPIC_ID + b"\x01\x01\x04\x00\x00\x00\x03"
-    assert metadata.decode(metadata.encode_value(value)).value.isr is None
+    value = cluster_metadata.PartitionChangeRecord.new(partition_id=0, topic_id=TOPIC_ID, leader=3)
+    assert (
+        cluster_metadata.encode_value(value) == b"\x01\x05\x02" + bytes(4) + TOPIC_ID + b"\x01\x01\x04\x00\x00\x00\x03"
+    )
+    assert cluster_metadata.decode(cluster_metadata.encode_value(value)).value.isr is None
 
 
 def test_metadata_records_of_newer_types_and_versions_are_unknown() -> None:
-    assert metadata.decode(b"\x01\x63\x00abc") == ("Unknown", Unknown(99, 0, b"\x01\x63\x00abc"))
-    assert metadata.decode(b"\x01\x02\x07abc") == ("Unknown", Unknown(2, 7, b"\x01\x02\x07abc"))
+    assert cluster_metadata.decode(b"\x01\x63\x00abc") == ("Unknown", Unknown(99, 0, b"\x01\x63\x00abc"))
+    assert cluster_metadata.decode(b"\x01\x02\x07abc") == ("Unknown", Unknown(2, 7, b"\x01\x02\x07abc"))
     with pytest.raises(DecodeError, match="frame of version 2"):
-        metadata.decode(b"\x02\x02\x00")
+        cluster_metadata.decode(b"\x02\x02\x00")
     with pytest.raises(EncodeError):
-        metadata.encode_value(offsets.GroupMetadataKey.new(group="g"))
+        cluster_metadata.encode_value(offsets.GroupMetadataKey.new(group="g"))
 
 
 def test_a_committed_offset_on_disk() -> None:

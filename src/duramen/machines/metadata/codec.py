@@ -15,7 +15,7 @@ from duramen.machines.metadata.image import (
     MetadataImage,
     PartitionImage,
 )
-from duramen.wire.records import metadata as schema
+from duramen.wire.records import cluster_metadata as schema
 from duramen.wire.records.control import ControlType, decode_key
 from duramen.wire.records.versioned import Unknown
 from duramen.wire.schema import Message

@@ -20,8 +20,8 @@ from duramen.storage.segment.corruption import unreadable
 from duramen.storage.segment.seal import compute_seal, read_sides
 from duramen.storage.segment.segment import INDEX, SEAL, TIME_INDEX, TXN_INDEX, Segment, latest_ms
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, check_crc, parse_header, read_marker
+from duramen.wire.batch_filter import LATEST_HORIZON, Span, delete_horizon, empty_batch, filtered_batch, spans
 from duramen.wire.compression import decompress
-from duramen.wire.filtering import LATEST_HORIZON, Span, delete_horizon, empty_batch, filtered_batch, spans
 from duramen.wire.seal import Seal, decode_seal
 
 SYNC_BYTES = 4 << 20

@@ -24,7 +24,7 @@ from duramen.storage.repair.quarantine import move_aside
 from duramen.storage.repair.salvage import Patched, Run
 from duramen.storage.segment.seal import SEALING, compute_seal
 from duramen.storage.segment.segment import INDEX, LOG, SEAL, TIME_INDEX, TXN_INDEX, file_name, log_name
-from duramen.wire.filtering import lost_batch
+from duramen.wire.batch_filter import lost_batch
 
 DERIVED = (INDEX, TIME_INDEX, TXN_INDEX)
 REPAIRED = ".seal.repaired"
