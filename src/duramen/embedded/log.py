@@ -18,7 +18,7 @@ from logging import getLogger
 from typing import Any, TypeVar
 
 from duramen.config import load_broker_config
-from duramen.embedded.appending import BATCH_TARGET_BYTES, Appending, Done, batch_bytes
+from duramen.embedded.append_queue import BATCH_TARGET_BYTES, Appending, Done, batch_bytes
 from duramen.embedded.records import Record, StoredRecord, check_record, partition_for
 from duramen.embedded.threads import Answer, begin_thread, unbroken_long, waiting_time
 from duramen.embedded.world import Turn, local_world
