@@ -166,7 +166,7 @@ def _in_a_pipeline(error: Exception) -> str | None:
 
     here = os.path.dirname(__file__)
     places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-    inner = list(itertools.dropwhile(lambda place: place[0] != os.path.join(here, "spark_pipeline.py"), places))
+    inner = list(itertools.dropwhile(lambda place: place[0] != os.path.join(here, "spark", "pipeline.py"), places))
     if inner and isinstance(error, SyntaxError) and error.filename:
         return error.filename + (f", line {error.lineno}" if error.lineno else "")
     installed = (os.path.dirname(here), sys.prefix, *sysconfig.get_paths().values(), "<")

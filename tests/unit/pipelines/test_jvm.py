@@ -109,7 +109,8 @@ def test_who_does_not_listen_does_not_stop_the_jvm() -> None:
 @pytest.mark.skipif(java.prepare(dict(os.environ)) is None, reason="there is no Java")
 def test_why_java_does_not_start_is_heard_before_what_follows_from_it() -> None:
     """That a JVM which does start says nothing, tests/spark/test_source_cluster.py holds."""
-    begin = "from duramen.pipelines.jvm.session import session; session('words', 'local[1]', {'spark.driver.memory': 'much'})"
+    settings = "{'spark.driver.memory': 'much'}"
+    begin = f"from duramen.pipelines.jvm.session import session; session('words', 'local[1]', {settings})"
     ran = subprocess.run([sys.executable, "-c", begin], capture_output=True, text=True, timeout=200, check=False)
     assert ran.returncode != 0
     assert ran.stderr.index("Invalid maximum heap size: -Xmxmuch") < ran.stderr.index("JAVA_GATEWAY_EXITED")

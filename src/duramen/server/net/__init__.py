@@ -1,1 +1,1 @@
-"""Bytes in and out: the event loop, connections, send queues, receive buffers, and the ports of the operating system."""
+"""Bytes in and out: the event loop, connections, send queues, receive buffers, the ports of the operating system."""
