@@ -21,6 +21,14 @@ WRONG = {
     "light": ("server/broker.py", "import rich"),
     "strangers": ("machines/group/__init__.py", "import duramen.machines.metadata"),
     "protocol": ("gateway/topics.py", "import duramen.partition.replica.partition"),
+    "storage": ("storage/files/atomic.py", "import duramen.storage.repair.salvage"),
+    "partition": ("partition/replica/partition.py", "import duramen.partition.store.store"),
+    "client": ("client/protocol/routes.py", "import duramen.client.blocking.cluster"),
+    "server": ("server/net/loop.py", "import duramen.server.dispatch"),
+    "sim": ("sim/world/disk.py", "import duramen.sim.run.campaign"),
+    "cli": ("cli/shared/output.py", "import duramen.cli.commands.topic"),
+    "spark": ("spark/options/options.py", "import duramen.spark.sink.sink"),
+    "pipelines": ("pipelines/model/offsets.py", "import duramen.pipelines.run.runner"),
 }
 
 

@@ -58,3 +58,6 @@ def topic_id_from_text(text: str) -> TopicId:
     if len(raw) != 16:
         raise ValueError(f"a topic id is 16 bytes, {text!r} holds {len(raw)}")
     return raw
+
+
+LogKey = tuple[TopicId, int]

@@ -22,8 +22,11 @@ from tests.crash.session import DATA, open_directory
 
 from duramen.errors import StorageError
 from duramen.sim.world.disk import CrashDisk, NodeDied, PowerCut
-from duramen.storage.checkpoint.kafka_files import CHECKPOINT, LEADER_EPOCHS, PARTITION_METADATA, replace_file
+from duramen.storage.checkpoint.kafka_files import CHECKPOINT
+from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.log import Log
+from duramen.storage.segment.leader_epochs import LEADER_EPOCHS
+from duramen.storage.segment.partition_metadata import PARTITION_METADATA
 from duramen.wire.batch import parse_header
 
 GENERATIONS = 4

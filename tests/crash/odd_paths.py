@@ -15,16 +15,11 @@ from tests.crash.session import DATA, KIB, NOW, Session, small, topic_id
 from duramen.errors import CorruptLogError, DuramenError, KafkaError
 from duramen.model import TopicPartition
 from duramen.ports import Disk
-from duramen.storage.checkpoint.kafka_files import (
-    CHECKPOINT,
-    CLEAN_SHUTDOWN,
-    LEADER_EPOCHS,
-    encode_clean_shutdown,
-    replace_file,
-)
+from duramen.storage.checkpoint.kafka_files import CHECKPOINT, CLEAN_SHUTDOWN, encode_clean_shutdown
 from duramen.storage.compaction import segment_rewrite
 from duramen.storage.directory.housekeeping import Job
 from duramen.storage.directory.log_directory import DirectorySettings
+from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.log import log as log_of_a_partition
 from duramen.storage.log.create import Creation, NewLog
@@ -32,6 +27,7 @@ from duramen.storage.log.producer_retention import KeepProducers
 from duramen.storage.log.segment_layout import Outline
 from duramen.storage.read import verified_window
 from duramen.storage.read.read_plan import Pending
+from duramen.storage.segment.leader_epochs import LEADER_EPOCHS
 from duramen.wire.batch import ABORT, build_batch, build_marker, parse_header
 
 BIG = DirectorySettings(

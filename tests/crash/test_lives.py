@@ -12,9 +12,10 @@ from tests.crash.lives_steps import STEPS, Steps
 from tests.crash.lives_sweep import Lives
 
 from duramen.sim.world.disk import CrashDisk, CrashFile
+from duramen.storage.journal.point import Point
 from duramen.storage.log import retention
 from duramen.storage.log.log import Log
-from duramen.storage.recovery.plan import Plan, Point
+from duramen.storage.recovery.plan import Plan
 
 LIVES = 140
 """In `make test`; `make crash-lives` has 4,000."""

@@ -22,10 +22,10 @@ from duramen.cli.log import new_metadata
 from duramen.cli.log import repair as repair_command
 from duramen.errors import DuramenError
 from duramen.model import METADATA_TOPIC, topic_id_text
-from duramen.storage.checkpoint.kafka_files import encode_partition_metadata
 from duramen.storage.checkpoint.loss_record import LOST
 from duramen.storage.journal import kinds
 from duramen.storage.journal.format import ENTRY_MAGIC, HEADER_BLOCK, decode_entry, decode_part_header
+from duramen.storage.segment.partition_metadata import encode_partition_metadata
 
 OTHER_ID = b"w" * 16
 

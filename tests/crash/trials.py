@@ -20,8 +20,9 @@ from tests.crash.states import State, crash_states, final_states
 from tests.crash.watched import Fault, WatchedDisk
 
 from duramen.errors import CorruptLogError, DuramenError, FencedDirectoryError, KafkaError
+from duramen.storage.journal.point import Point
 from duramen.storage.journal.reader import JournalPart
-from duramen.storage.recovery.plan import Plan, Point, Write
+from duramen.storage.recovery.plan import Plan, Write
 from duramen.storage.recovery.replay import PartitionRecovery
 from duramen.storage.segment.seal import CheckedFile, compute_seal
 from duramen.storage.segment.segment import log_name

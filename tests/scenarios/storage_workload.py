@@ -6,8 +6,9 @@ from random import Random
 
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.checkpoint.kafka_files import encode_checkpoint, read_checkpoint, replace_file
+from duramen.storage.checkpoint.kafka_files import encode_checkpoint, read_checkpoint
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
+from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.log import Log
 from duramen.wire.batch import build_batch, parse_header, records

@@ -21,8 +21,8 @@ from test_cleaner import Bench, Compacted
 from duramen.cli.log import repair as repair_command
 from duramen.cli.log.repair import survey_directory
 from duramen.sim.world.disk import CrashDisk, NodeDied
-from duramen.storage.checkpoint.kafka_files import replace_file
 from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.log import Log
 from duramen.wire.batch import batches, records
 

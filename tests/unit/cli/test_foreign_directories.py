@@ -13,7 +13,8 @@ from duramen.cli.log.repair import survey_directory
 from duramen.errors import StorageError
 from duramen.model import TopicId, TopicPartition, topic_id_text
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.checkpoint.kafka_files import encode_partition_metadata, is_damaged_id, replace_file
+from duramen.storage.files.atomic import replace_file
+from duramen.storage.segment.partition_metadata import encode_partition_metadata, is_damaged_id
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 

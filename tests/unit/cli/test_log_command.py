@@ -18,16 +18,12 @@ from crc32c import crc32c
 import duramen
 from duramen.cli.main import main
 from duramen.model import TopicPartition, topic_id_text
-from duramen.storage.checkpoint.kafka_files import (
-    MetaProperties,
-    encode_meta,
-    encode_offsets,
-    encode_partition_metadata,
-)
+from duramen.storage.checkpoint.kafka_files import MetaProperties, encode_meta, encode_offsets
 from duramen.storage.checkpoint.scrub_progress import Progress, write_progress
 from duramen.storage.files.os_disk import RealDisk
 from duramen.storage.segment.corruption import Damage
 from duramen.storage.segment.index import OffsetIndex, TimeIndex
+from duramen.storage.segment.partition_metadata import encode_partition_metadata
 from duramen.storage.segment.seal import compute_seal
 from duramen.storage.segment.segment import file_name
 from duramen.wire.batch import build_batch, parse_header

@@ -16,8 +16,8 @@ from repair_world import findings
 from duramen.cli.log import repair as repair_command
 from duramen.cli.log.repair import survey_directory
 from duramen.sim.world.disk import Call, CrashDisk, NodeDied
-from duramen.storage.checkpoint.kafka_files import replace_file
 from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.files.atomic import replace_file
 from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.wire.batch import batches
 

@@ -15,8 +15,9 @@ from duramen.cli.log.repair import apply, command, survey_directory
 from duramen.cli.main import main
 from duramen.errors import CorruptLogError, StorageError
 from duramen.sim.world.disk import CrashDisk, NodeDied
-from duramen.storage.checkpoint.kafka_files import LOCK, encode_offsets, replace_file
+from duramen.storage.checkpoint.kafka_files import LOCK, encode_offsets
 from duramen.storage.checkpoint.loss_record import LOST, losses
+from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.os_disk import RealDisk
 from duramen.storage.journal.format import HEADER_BLOCK
 from duramen.storage.journal.reader import read_journal

@@ -13,9 +13,10 @@ from duramen.cli.log import repair as repair_command
 from duramen.cli.log.repair import apply, survey_directory
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.checkpoint.kafka_files import encode_offsets, replace_file
+from duramen.storage.checkpoint.kafka_files import encode_offsets
 from duramen.storage.checkpoint.loss_record import losses
 from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.log import Log
 from duramen.storage.repair.rewrite_partition import DROPPED

@@ -8,8 +8,8 @@ from storage_workload import append, checkpoint, commit, housekeep, read_all
 
 from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.checkpoint.kafka_files import remove_file
 from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.files.atomic import remove_file
 from duramen.storage.log.log import Log
 from duramen.storage.repair.rewrite_partition import DROPPED
 from reading import stored_batches

@@ -11,8 +11,9 @@ from repair_world import TP, filled, findings, opened, scribble
 from duramen.cli.log.repair import apply, survey_directory
 from duramen.errors import StorageError
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.checkpoint.kafka_files import encode_offsets, replace_file
+from duramen.storage.checkpoint.kafka_files import encode_offsets
 from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.repair.journal_reset import settle
 from duramen.storage.repair.rewrite_partition import DROPPED, Action

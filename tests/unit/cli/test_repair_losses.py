@@ -16,9 +16,10 @@ from duramen.cli.log.repair import apply, command, survey_directory
 from duramen.errors import DirectoryLockedError
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.checkpoint.kafka_files import encode_offsets, replace_file
+from duramen.storage.checkpoint.kafka_files import encode_offsets
 from duramen.storage.checkpoint.loss_record import losses
 from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.os_disk import RealDisk
 from duramen.storage.repair.rewrite_partition import DROPPED, REPAIRED
 

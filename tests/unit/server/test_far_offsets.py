@@ -6,7 +6,7 @@ import pytest
 from tests.unit.server.broker_world import NOW, InProcess, Line, claiming
 
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.checkpoint.kafka_files import replace_file
+from duramen.storage.files.atomic import replace_file
 from duramen.wire import batch
 from duramen.wire.batch import MAX_SEQUENCE, batches, build_batch
 

@@ -11,22 +11,24 @@ from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.kafka_files import (
     DirectoryCheckpoint,
-    LogPoint,
     MetaProperties,
     decode_checkpoint,
     decode_meta,
     decode_offsets,
-    decode_partition_metadata,
     encode_checkpoint,
     encode_meta,
     encode_offsets,
-    encode_partition_metadata,
-    parse_partition_name,
-    read_epochs,
-    replace_file,
 )
 from duramen.storage.checkpoint.manifest import Vouched, decode_vouched, encode_vouched
+from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.crc_lines import encode_lines
+from duramen.storage.segment.leader_epochs import read_epochs
+from duramen.storage.segment.partition_metadata import (
+    decode_partition_metadata,
+    encode_partition_metadata,
+    parse_partition_name,
+)
+from duramen.storage.segment.recovery_point import LogPoint
 
 names = st.text("abcXYZ019._-", min_size=1, max_size=20)
 numbers = st.integers(0, 2**62)

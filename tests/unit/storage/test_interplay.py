@@ -160,7 +160,7 @@ def test_a_producer_snapshot_that_a_roll_has_just_removed_is_none_that_a_checkpo
 
 
 def test_however_much_is_to_be_known_of_producers_the_next_start_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("duramen.storage.checkpoint.kafka_files.MAX_FILE_BYTES", 4096)
+    monkeypatch.setattr("duramen.storage.files.atomic.MAX_FILE_BYTES", 4096)
     disk = CrashDisk()
     directory = start(disk)
     log = directory.create_log(TP, FIRST, PlainLogConfig())

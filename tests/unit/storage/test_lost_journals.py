@@ -16,9 +16,9 @@ from duramen.cli.log.repair import survey_directory
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk, NodeDied
-from duramen.storage.checkpoint.kafka_files import replace_file
 from duramen.storage.checkpoint.loss_record import losses
 from duramen.storage.checkpoint.manifest import held_journal
+from duramen.storage.files.atomic import replace_file
 from duramen.storage.journal.format import HEADER_BLOCK, MARK_SIZE
 from duramen.storage.journal.parts import PartMaker
 from duramen.storage.journal.reader import read_journal

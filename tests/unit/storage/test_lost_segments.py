@@ -15,9 +15,10 @@ from duramen.cli.log.inspection import verify_directory
 from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import Call, CrashDisk, NodeDied
 from duramen.storage.checkpoint.expected_segments import Wanted
-from duramen.storage.checkpoint.kafka_files import encode_offsets, read_checkpoint, replace_file
+from duramen.storage.checkpoint.kafka_files import encode_offsets, read_checkpoint
 from duramen.storage.checkpoint.loss_record import losses
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
+from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.log import Log
 from duramen.storage.repair.journal_reset import settle
 from duramen.storage.repair.rewrite_partition import DROPPED, MOVED

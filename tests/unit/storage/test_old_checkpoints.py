@@ -10,8 +10,9 @@ import pytest
 from duramen.cli.log.inspection import verify_directory
 from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import CrashDisk, NodeDied
-from duramen.storage.checkpoint.kafka_files import encode_clean_shutdown, replace_file
+from duramen.storage.checkpoint.kafka_files import encode_clean_shutdown
 from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.log import Log
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))

@@ -10,7 +10,6 @@ from duramen.model import TopicPartition
 from duramen.storage.checkpoint.kafka_files import (
     Cleaned,
     DirectoryCheckpoint,
-    LogPoint,
     MetaProperties,
     decode_checkpoint,
     decode_cleaned,
@@ -21,6 +20,7 @@ from duramen.storage.checkpoint.manifest import Vouched, decode_vouched, encode_
 from duramen.storage.checkpoint.scrub_progress import Progress, decode_progress, encode_progress
 from duramen.storage.files.crc_lines import encode_lines
 from duramen.storage.repair.journal_reset import Forgone, decode_forgone, encode_forgone
+from duramen.storage.segment.recovery_point import LogPoint
 
 KEY = (bytes(15) + b"\x01", 0)
 TP = TopicPartition("first", 0)

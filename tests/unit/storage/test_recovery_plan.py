@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from duramen.model import TopicPartition
-from duramen.storage.checkpoint.kafka_files import LogPoint
 from duramen.storage.journal import kinds
 from duramen.storage.journal.format import Extent
+from duramen.storage.journal.point import Point
 from duramen.storage.journal.reader import JournalEntry
-from duramen.storage.recovery.plan import Plan, Point, make_plans
+from duramen.storage.recovery.plan import Plan, make_plans
 from duramen.storage.recovery.replay import fold_epochs
+from duramen.storage.segment.recovery_point import LogPoint
 
 ID = bytes(16)
 KEY = (ID, 0)

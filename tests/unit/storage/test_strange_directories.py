@@ -14,8 +14,9 @@ from duramen.cli.log.repair import survey_directory
 from duramen.errors import StorageError
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk, NodeDied
-from duramen.storage.checkpoint.kafka_files import encode_clean_shutdown, replace_file
+from duramen.storage.checkpoint.kafka_files import encode_clean_shutdown
 from duramen.storage.checkpoint.manifest import kafka_was_here
+from duramen.storage.files.atomic import replace_file
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
 

@@ -9,8 +9,9 @@ import pytest
 
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.checkpoint.kafka_files import CHECKPOINT, read_checkpoint, replace_file
+from duramen.storage.checkpoint.kafka_files import CHECKPOINT, read_checkpoint
 from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.log import Log
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))

@@ -10,7 +10,7 @@ import click
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
-from duramen.cli.commands.topic import confirm
+from duramen.cli.shared.confirmation import confirm
 from duramen.cli.shared.connection import (
     EARLIEST,
     LATEST,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +9,7 @@ import click
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigSource, NewPartitions, NewTopic
 
+from duramen.cli.shared.confirmation import confirm
 from duramen.cli.shared.connection import (
     NAME,
     Cluster,
@@ -241,18 +241,3 @@ def delete(cluster: Cluster, names: tuple[str, ...], yes: bool, if_exists: bool)
         return excused
 
     wait_for_each(cluster, futures, lambda name, _: note(f"deleted {name}"), gone_already)
-
-
-def confirm(question: str, yes: bool, *, otherwise: str = "nothing was done.") -> None:
-    """Ask before something that cannot be undone; where nobody can answer, --yes is needed. otherwise: said at a no."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError("this cannot be undone; add --yes to do it without being asked.")
-    try:
-        agreed = click.confirm(question, err=True)
-    except click.Abort:
-        note("")  # Ctrl-C and Ctrl-D leave the question's line open
-        raise
-    if not agreed:
-        raise click.ClickException(otherwise)

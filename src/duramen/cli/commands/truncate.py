@@ -6,7 +6,7 @@ import click
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import DeletedRecords
 
-from duramen.cli.commands.topic import confirm
+from duramen.cli.shared.confirmation import confirm
 from duramen.cli.shared.connection import (
     EARLIEST,
     LATEST,

@@ -20,31 +20,32 @@ from duramen.storage.checkpoint.kafka_files import (
     CLEAN_SHUTDOWN,
     CLEANED,
     FORGONE,
-    LEADER_EPOCHS,
     LOCK,
     META_PROPERTIES,
-    PARTITION_METADATA,
     RECOVERY_POINT,
     decode_cleaned,
-    decode_partition_metadata,
-    parse_partition_name,
-    partition_names,
     read_checkpoint,
-    read_epochs,
-    read_file,
     read_offsets,
-    read_topic_id,
 )
 from duramen.storage.checkpoint.loss_record import LOSSES, LOST, gap_behind, unreadable_losses
 from duramen.storage.checkpoint.manifest import MISSING, compare_identity, held_journal, is_outdated, to_restore
 from duramen.storage.checkpoint.metadata_snapshot import damaged_snapshots
 from duramen.storage.checkpoint.scrub_progress import read_progress
+from duramen.storage.files.atomic import read_file
 from duramen.storage.files.bad_sectors import UNREADABLE, merged
 from duramen.storage.journal.reader import JournalContents
 from duramen.storage.recovery.startup import refuse_earlier_stop
 from duramen.storage.repair.foretelling import Foretold
 from duramen.storage.repair.interrupted_replacement import DAMAGED, UnfinishedSwap, as_placed
 from duramen.storage.repair.overlay_disk import Gaps, as_readable, seen_as
+from duramen.storage.segment.leader_epochs import LEADER_EPOCHS, read_epochs
+from duramen.storage.segment.partition_metadata import (
+    PARTITION_METADATA,
+    decode_partition_metadata,
+    parse_partition_name,
+    partition_names,
+    read_topic_id,
+)
 from duramen.storage.segment.producer_snapshot import decode_kafka, decode_ours
 from duramen.storage.segment.replacement import STRAY, strays
 from duramen.storage.segment.segment import PRODUCERS, SNAPSHOT, parse_base, parse_name

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from duramen.errors import StorageError
-from duramen.model import METADATA_TOPIC, TopicId, TopicPartition
+from duramen.model import METADATA_TOPIC, LogKey, TopicId, TopicPartition
 from duramen.ports import Disk
 from duramen.storage.checkpoint.expected_segments import NOTHING_WANTED, Wanted, reach
 from duramen.storage.checkpoint.kafka_files import (
@@ -16,8 +16,6 @@ from duramen.storage.checkpoint.kafka_files import (
     LOG_START,
     RECOVERY_POINT,
     DirectoryCheckpoint,
-    LogPoint,
-    parse_partition_name,
     read_checkpoint,
     read_offsets,
 )
@@ -34,12 +32,13 @@ from duramen.storage.checkpoint.manifest import (
 from duramen.storage.checkpoint.metadata_snapshot import damaged_snapshots, parse_snapshot_name
 from duramen.storage.checkpoint.partition_ids import refused_homes
 from duramen.storage.journal.reader import JournalContents
-from duramen.storage.recovery.plan import LogKey
 from duramen.storage.recovery.startup import refuse_earlier_stop, refuse_half_done
 from duramen.storage.repair.foretelling import Foretold, Names, foretell, key_of_directory, names_of, synced_ends
 from duramen.storage.repair.interrupted_replacement import UnfinishedSwap, as_settled
 from duramen.storage.repair.journal_reset import identity
 from duramen.storage.repair.overlay_disk import seen_as
+from duramen.storage.segment.partition_metadata import parse_partition_name
+from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.replacement import strays
 from duramen.storage.segment.scan import NO_END, NO_LIMIT, Limit
 from duramen.storage.segment.segment import parse_base

@@ -12,27 +12,24 @@ import posixpath
 
 import click
 
-from duramen.cli.commands.topic import confirm
 from duramen.cli.log.known import repairable
+from duramen.cli.shared.confirmation import confirm
 from duramen.cli.shared.output import print_json
 from duramen.errors import StorageError
 from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, topic_id_text
 from duramen.ports import Disk, Entropy
-from duramen.storage.checkpoint.kafka_files import (
-    LARGEST_EPOCH,
-    LEADER_EPOCHS,
-    LOCK,
-    PARTITION_METADATA,
-    encode_epochs,
-    encode_partition_metadata,
-    latest_epoch,
-    parse_partition_name,
-    partition_names,
-    replace_file,
-)
+from duramen.storage.checkpoint.kafka_files import LOCK
 from duramen.storage.checkpoint.loss_record import BEGUN_ANEW, LOST, write_down
+from duramen.storage.files.atomic import replace_file
 from duramen.storage.repair.journal_reset import settle
 from duramen.storage.repair.rewrite_partition import DROPPED
+from duramen.storage.segment.leader_epochs import LARGEST_EPOCH, LEADER_EPOCHS, encode_epochs, latest_epoch
+from duramen.storage.segment.partition_metadata import (
+    PARTITION_METADATA,
+    encode_partition_metadata,
+    parse_partition_name,
+    partition_names,
+)
 from duramen.storage.segment.segment import log_name
 
 METADATA_LOG = str(TopicPartition(METADATA_TOPIC, 0))

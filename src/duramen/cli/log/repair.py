@@ -12,32 +12,20 @@ from typing import Any
 
 import click
 
-from duramen.cli.commands.topic import confirm
 from duramen.cli.log.known import NO_SNAPSHOT, KnownLog, lost_beginning, repairable
 from duramen.cli.log.new_metadata import METADATA_LOG, begin_anew
 from duramen.cli.log.unusable import unusable
+from duramen.cli.shared.confirmation import confirm
 from duramen.cli.shared.connection import sentence
 from duramen.cli.shared.output import human_bytes, plural, print_json, reason
 from duramen.errors import CorruptLogError, DuramenError, StorageError
 from duramen.model import TopicId, TopicPartition, topic_id_text
 from duramen.ports import Disk
-from duramen.storage.checkpoint.kafka_files import (
-    CLEAN_SHUTDOWN,
-    LEADER_EPOCHS,
-    LOCK,
-    PARTITION_METADATA,
-    DirectoryCheckpoint,
-    Epochs,
-    LogPoint,
-    encode_epochs,
-    encode_partition_metadata,
-    parse_partition_name,
-    partition_names,
-    replace_file,
-)
+from duramen.storage.checkpoint.kafka_files import CLEAN_SHUTDOWN, LOCK, DirectoryCheckpoint
 from duramen.storage.checkpoint.loss_record import LOST, lacks_losses, losses_path, restore_losses
 from duramen.storage.checkpoint.manifest import held_journal
 from duramen.storage.checkpoint.metadata_snapshot import damaged_snapshots
+from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.os_disk import RealDisk
 from duramen.storage.repair.foretelling import Foretold
 from duramen.storage.repair.inspect_partition import survey
@@ -56,6 +44,14 @@ from duramen.storage.repair.journal_salvage import JournalLoss, survey_journal
 from duramen.storage.repair.overlay_disk import as_readable, seen_as
 from duramen.storage.repair.quarantine import free_path, move_aside, side_path
 from duramen.storage.repair.rewrite_partition import DROPPED, MOVED, PLACED, RESTORED, Action, Repair, SegmentRepair
+from duramen.storage.segment.leader_epochs import LEADER_EPOCHS, Epochs, encode_epochs
+from duramen.storage.segment.partition_metadata import (
+    PARTITION_METADATA,
+    encode_partition_metadata,
+    parse_partition_name,
+    partition_names,
+)
+from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.replacement import STRAY, strays
 from duramen.storage.segment.segment import SUFFIXES, file_name, log_name, parse_base
 

@@ -18,17 +18,16 @@ from duramen.storage.checkpoint.kafka_files import (
     CLEANED,
     CLEANER,
     HIGH_WATERMARK,
-    LEADER_EPOCHS,
     LOG_START,
     META_PROPERTIES,
-    PARTITION_METADATA,
     RECOVERY_POINT,
-    parse_partition_name,
     read_checkpoint,
 )
 from duramen.storage.checkpoint.manifest import VOUCHED, kafka_was_here
 from duramen.storage.checkpoint.metadata_snapshot import parse_snapshot_name
 from duramen.storage.files.bad_sectors import UNREADABLE
+from duramen.storage.segment.leader_epochs import LEADER_EPOCHS
+from duramen.storage.segment.partition_metadata import PARTITION_METADATA, parse_partition_name
 from duramen.storage.segment.segment import LOG, PRODUCERS, SNAPSHOT, SUFFIXES, parse_name
 
 MISPLACED = "it is a directory where a file belongs"

@@ -22,6 +22,7 @@ from duramen.model import (
     OFFSETS_TOPIC,
     SINK_STATE_TOPIC,
     SINK_TOPICS,
+    LogKey,
     TopicId,
     TopicPartition,
     topic_id_text,
@@ -35,7 +36,6 @@ from duramen.partition.store.create_partitions import Wanted, create_partitions
 from duramen.partition.store.store import Store
 from duramen.ports import World
 from duramen.storage.log.log import Log
-from duramen.storage.recovery.plan import LogKey
 from duramen.wire.batch import build_batch
 from duramen.wire.records import control
 

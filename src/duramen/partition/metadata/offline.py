@@ -12,7 +12,7 @@ from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicId, topic_id_f
 from duramen.partition.store.delete_partitions import RETRY_SECONDS
 from duramen.ports import Clock
 from duramen.storage.directory.log_directory import LogDirectory
-from duramen.storage.recovery.open_partition import Offline
+from duramen.storage.log.offline import Offline
 
 if TYPE_CHECKING:
     from duramen.partition.store.store import Store

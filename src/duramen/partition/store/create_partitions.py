@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.config import TopicConfig
 from duramen.errors import DuramenError, StorageError
-from duramen.model import TopicId, TopicPartition
+from duramen.model import LogKey, TopicId, TopicPartition
 from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.log.create import NewLog
-from duramen.storage.recovery.plan import LogKey
 
 if TYPE_CHECKING:
     from duramen.partition.store.store import Store

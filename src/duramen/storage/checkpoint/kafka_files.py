@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from duramen.errors import StorageError
-from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_from_text, topic_id_text
+from duramen.model import TopicId, TopicPartition
 from duramen.ports import Disk
+from duramen.storage.files.atomic import read_file
 from duramen.storage.files.crc_lines import decode_lines, encode_lines
-from duramen.storage.files.disk_full import writing
+from duramen.storage.segment.leader_epochs import Epochs
+from duramen.storage.segment.recovery_point import ActiveState, LogPoint
 
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
 LOG_START: Final = "log-start-offset-checkpoint"
@@ -30,63 +32,6 @@ LOCK: Final = ".lock"
 CHECKPOINT: Final = "duramen-checkpoint"
 CLEANED: Final = "duramen-cleaned"
 FORGONE: Final = "duramen-forgone"
-LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
-PARTITION_METADATA: Final = "partition.metadata"
-LARGEST_EPOCH: Final = 1 << 30
-"""No partition is led so often, whatever a damaged file says."""
-
-MAX_FILE_BYTES: Final = 64 << 20
-"""No checkpoint is larger; whatever claims to be is damaged."""
-MAX_SIDE_BYTES: Final = 2**31 - 1
-"""The same of a log's side files, which grow with its producers (60 to 190 bytes each) and its index entries."""
-_SIDES = (".producers", ".snapshot", ".index", ".timeindex", ".txnindex")
-
-
-def read_file(disk: Disk, path: str) -> bytes | None:
-    """Content of a small file, None when it does not exist; StorageError when it is absurdly large."""
-    try:
-        file = disk.open(path)
-    except FileNotFoundError:
-        return None
-    try:
-        size = file.size()
-        if size > (MAX_SIDE_BYTES if path.endswith(_SIDES) else MAX_FILE_BYTES):
-            raise StorageError(f"{path}: {size} bytes is too large for this kind of file")
-        return file.pread(size, 0)
-    finally:
-        file.close()
-
-
-def replace_file(disk: Disk, path: str, content: bytes, *, sync: bool = True, durable_name: bool = True) -> None:
-    """Give the file this content, all or nothing. With `durable_name` the new content survives a power cut.
-
-    Without `sync` a power cut may leave anything in the file: its reader has to tell.
-
-    NoRoomError: the old content stays. So it is after a sync that found no room, for the next try begins by cutting off
-    all that this one wrote. OSError.
-    """
-    temporary = path + ".tmp"
-    with writing():
-        file = disk.open(temporary, create=True, write=True)
-        try:
-            file.truncate(0)
-            if content:
-                file.pwritev([content], 0)
-            if sync:
-                file.sync()
-        finally:
-            file.close()
-        disk.rename(temporary, path)
-    if durable_name:
-        disk.sync_directory(posixpath.dirname(path))
-
-
-def remove_file(disk: Disk, path: str) -> bool:
-    """Remove a file if it is there; the caller syncs the name."""
-    if not disk.exists(path):
-        return False
-    disk.remove(path)
-    return True
 
 
 # ---- Kafka's offset checkpoints
@@ -156,33 +101,6 @@ def decode_cleaned(content: bytes) -> dict[tuple[TopicId, int], Cleaned] | None:
 # ---- leader epochs of one partition
 
 
-def latest_epoch(disk: Disk, home: str) -> int:
-    """The latest leader epoch in a partition directory's checkpoint that can be one; -1 without. OSError."""
-    known = read_epochs(disk, posixpath.join(home, LEADER_EPOCHS)) or ()
-    return max((epoch for epoch, _ in known if epoch <= LARGEST_EPOCH), default=-1)
-
-
-def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]] | None:
-    """(epoch, start offset) pairs of a leader-epoch-checkpoint, ascending; None when missing or damaged."""
-    content = read_file(disk, path)
-    if content is None:
-        return None
-    try:
-        lines = content.decode("ascii").splitlines()
-        if len(lines) < 2 or lines[0] != "0" or int(lines[1]) != len(lines) - 2:
-            return None
-        epochs = [(int(epoch), int(start)) for epoch, start in (line.split(" ") for line in lines[2:])]
-    except ValueError:
-        return None
-    return epochs
-
-
-def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
-    """A leader-epoch-checkpoint."""
-    lines = [f"{epoch} {start}" for epoch, start in epochs]
-    return ("\n".join(["0", str(len(lines)), *lines]) + "\n").encode()
-
-
 # ---- meta.properties and the clean-shutdown file
 
 
@@ -225,47 +143,8 @@ def encode_clean_shutdown(broker_epoch: int = -1) -> bytes:
 # ---- our own checkpoint
 
 
-class ActiveState(NamedTuple):
-    """What a start need not find out again of the segment that the recovery point lies in.
-
-    index_entries, index_crc, time_entries, time_crc: the beginning of its index files that speaks of bytes below the
-    point, with its CRC-32C, so that the files themselves need no sync. Timestamps (ms) as in `Segment`.
-    producers: how many were known at the point; transactions: how many segments had a `.txnindex`.
-    """
-
-    index_entries: int
-    index_crc: int
-    time_entries: int
-    time_crc: int
-    first_timestamp: int
-    max_timestamp: int
-    max_timestamp_offset: int
-    producers: int
-    transactions: int
-
-
-Epochs = tuple[tuple[int, int], ...]
-"""(leader epoch, start offset) pairs, ascending."""
 NO_EPOCHS, UNKNOWN = "-", "?"
 """In the file: a log that has had no epoch, and where nothing is known of a log's epochs, or of its segments."""
-
-
-class LogPoint(NamedTuple):
-    """What was on stable storage of one log: all below `recovery_point`, which lies at `position` of `segment_base`.
-
-    state: None when it is not known (after a cut, or in a checkpoint of an earlier version). is_least: the log was left
-    offline when nobody knew where it ends: it reaches so far at least, and its last segment has those bytes.
-    unjournaled: when the journal began that goes with the checkpoint, appends were not journaled (page-cache topics).
-    """
-
-    tp: TopicPartition
-    start_offset: int
-    recovery_point: int
-    segment_base: int
-    position: int
-    state: ActiveState | None = None
-    is_least: bool = False
-    unjournaled: bool = False
 
 
 class DirectoryCheckpoint(NamedTuple):
@@ -339,59 +218,3 @@ def read_checkpoint(disk: Disk, directory: str) -> DirectoryCheckpoint | None:
 
 
 # ---- partition directories
-
-
-def encode_partition_metadata(topic_id_text: str) -> bytes:
-    """Kafka's partition.metadata, version 0."""
-    return f"version: 0\ntopic_id: {topic_id_text}\n".encode()
-
-
-def decode_partition_metadata(content: bytes) -> str | None:
-    """The topic id's text; None when the file is damaged."""
-    values = dict(line.split(": ", 1) for line in content.decode("latin-1").splitlines() if ": " in line)
-    return values.get("topic_id", "").strip() or None if values.get("version", "").strip() == "0" else None
-
-
-def partition_names(disk: Disk, path: str, known: Container[TopicPartition] = ()) -> list[str]:
-    """Names of the partition directories in a log directory; files may be among them. OSError.
-
-    known: by whoever else knows some. A topic's name may begin with a dot, and so do those of directories that are none
-    of ours, as `.Trash-1000`: of these only what is known, or has a metadata file, is a partition's.
-    """
-    found = []
-    for name in disk.list_directory(path):
-        tp = parse_partition_name(name)
-        is_hidden = name.startswith(".") and tp not in known
-        if tp is not None and not (is_hidden and not disk.exists(posixpath.join(path, name, PARTITION_METADATA))):
-            found.append(name)
-    return found
-
-
-def read_topic_id(disk: Disk, directory: str) -> TopicId:
-    """The topic id in a partition directory's metadata file; NO_TOPIC_ID when that is missing or damaged. OSError."""
-    content = read_file(disk, posixpath.join(directory, PARTITION_METADATA))
-    text = decode_partition_metadata(content) if content is not None else None
-    if text is None:
-        return NO_TOPIC_ID
-    try:
-        return topic_id_from_text(text)
-    except ValueError:
-        return NO_TOPIC_ID
-
-
-def is_damaged_id(found: TopicId, wanted: TopicId, known: Container[TopicId]) -> bool:
-    """Whether what a metadata file says instead of a topic's id is no other topic's: nothing, or one bit of its text
-    differs. known: topics that there are, or were.
-    """
-    if found == NO_TOPIC_ID:
-        return True
-    pairs = zip(topic_id_text(found), topic_id_text(wanted), strict=True)
-    return found not in known and sum((ord(a) ^ ord(b)).bit_count() for a, b in pairs) == 1
-
-
-def parse_partition_name(name: str) -> TopicPartition | None:
-    """`topic-partition` of a directory's name; None for `-delete`, `-stray`, `-future` and all else."""
-    topic, _, partition = name.rpartition("-")
-    if not topic or not (partition.isascii() and partition.isdecimal()):
-        return None
-    return TopicPartition(topic, int(partition))

@@ -9,15 +9,10 @@ from typing import Any
 
 from duramen.model import METADATA_TOPIC, TopicPartition, topic_id_text
 from duramen.ports import Disk
-from duramen.storage.checkpoint.kafka_files import (
-    CLEANER,
-    parse_partition_name,
-    read_checkpoint,
-    read_file,
-    read_offsets,
-    replace_file,
-)
+from duramen.storage.checkpoint.kafka_files import CLEANER, read_checkpoint, read_offsets
+from duramen.storage.files.atomic import read_file, replace_file
 from duramen.storage.files.bad_sectors import read_whole
+from duramen.storage.segment.partition_metadata import parse_partition_name
 
 LOST = "duramen-lost"
 """Directory, in the data directory, of what repairs took out; `losses` in it lists it, a JSON object a line."""

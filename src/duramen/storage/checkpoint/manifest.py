@@ -19,42 +19,38 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, StorageError
-from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_text
+from duramen.model import NO_TOPIC_ID, LogKey, TopicId, TopicPartition, topic_id_text
 from duramen.ports import Disk
 from duramen.storage.checkpoint.expected_segments import Wanted
 from duramen.storage.checkpoint.kafka_files import (
     CLEAN_SHUTDOWN,
     CLEANED,
-    LEADER_EPOCHS,
     LOG_START,
     META_PROPERTIES,
-    PARTITION_METADATA,
     RECOVERY_POINT,
     DirectoryCheckpoint,
-    Epochs,
-    LogPoint,
     MetaProperties,
     decode_meta,
     decode_offsets,
-    encode_epochs,
     encode_meta,
     encode_offsets,
-    encode_partition_metadata,
-    is_damaged_id,
-    parse_partition_name,
-    partition_names,
     read_checkpoint,
-    read_epochs,
-    read_file,
-    read_topic_id,
-    remove_file,
-    replace_file,
 )
+from duramen.storage.files.atomic import read_file, remove_file, replace_file
 from duramen.storage.files.crc_lines import decode_lines, encode_lines
 from duramen.storage.journal import kinds
 from duramen.storage.journal.format import part_name
 from duramen.storage.journal.reader import JournalContents, JournalEntry, read_journal
-from duramen.storage.recovery.plan import LogKey
+from duramen.storage.segment.leader_epochs import LEADER_EPOCHS, Epochs, encode_epochs, read_epochs
+from duramen.storage.segment.partition_metadata import (
+    PARTITION_METADATA,
+    encode_partition_metadata,
+    is_damaged_id,
+    parse_partition_name,
+    partition_names,
+    read_topic_id,
+)
+from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.segment import parse_base
 
 VOUCHED = "duramen-directory"

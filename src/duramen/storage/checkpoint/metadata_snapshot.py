@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, KafkaError
 from duramen.ports import Disk
-from duramen.storage.checkpoint.kafka_files import remove_file
+from duramen.storage.files.atomic import remove_file
 from duramen.storage.segment.scan import scan
 from duramen.wire.batch import BatchHeader, Record, records
 from duramen.wire.errors import DecodeError

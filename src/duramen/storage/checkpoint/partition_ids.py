@@ -8,23 +8,21 @@ from functools import partial
 from typing import NamedTuple
 
 from duramen.errors import StorageError
-from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition, topic_id_text
+from duramen.model import NO_TOPIC_ID, LogKey, TopicId, TopicPartition, topic_id_text
 from duramen.ports import Disk
-from duramen.storage.checkpoint.kafka_files import (
-    CLEAN_SHUTDOWN,
+from duramen.storage.checkpoint.kafka_files import CLEAN_SHUTDOWN, DirectoryCheckpoint
+from duramen.storage.checkpoint.manifest import deleted_since, journaled_ids, kept_ids, known_ids
+from duramen.storage.files.atomic import replace_file
+from duramen.storage.files.parallel import Together
+from duramen.storage.journal.reader import JournalContents
+from duramen.storage.segment.partition_metadata import (
     PARTITION_METADATA,
-    DirectoryCheckpoint,
     encode_partition_metadata,
     is_damaged_id,
     parse_partition_name,
     partition_names,
     read_topic_id,
-    replace_file,
 )
-from duramen.storage.checkpoint.manifest import deleted_since, journaled_ids, kept_ids, known_ids
-from duramen.storage.files.parallel import Together
-from duramen.storage.journal.reader import JournalContents
-from duramen.storage.recovery.plan import LogKey
 from duramen.storage.segment.segment import log_name, parse_base
 
 NO_ID = (

@@ -11,10 +11,10 @@ import posixpath
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from duramen.model import LogKey
 from duramen.ports import Disk
-from duramen.storage.checkpoint.kafka_files import read_file
+from duramen.storage.files.atomic import read_file
 from duramen.storage.files.crc_lines import decode_lines, encode_lines
-from duramen.storage.recovery.plan import LogKey
 from duramen.storage.segment.corruption import Damage
 
 PROGRESS = "duramen-scrub"

@@ -16,19 +16,16 @@ from functools import partial
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, DuramenError, ErrorCode, KafkaError
-from duramen.model import TopicPartition
+from duramen.model import LogKey, TopicPartition
 from duramen.ports import Disk
 from duramen.storage.checkpoint.kafka_files import CLEANED as CLEANED_FILE
 from duramen.storage.checkpoint.kafka_files import (
     CLEANER,
     Cleaned,
-    LogPoint,
     decode_cleaned,
     encode_cleaned,
     encode_offsets,
-    read_file,
     read_offsets,
-    replace_file,
 )
 from duramen.storage.compaction.eligibility import (
     Cleanable,
@@ -41,12 +38,13 @@ from duramen.storage.compaction.eligibility import (
 from duramen.storage.compaction.key_map import OffsetMap
 from duramen.storage.compaction.segment_rewrite import Copy, Rules, UncleanableBatchError, build_map
 from duramen.storage.compaction.transactions import CleanedTransactions
+from duramen.storage.files.atomic import read_file, replace_file
 from duramen.storage.files.disk_full import NoRoomError, opening, told
 from duramen.storage.journal import kinds
 from duramen.storage.journal.journal import Journal
 from duramen.storage.log.log import Log
-from duramen.storage.recovery.plan import LogKey
 from duramen.storage.segment.corruption import Findings, damage_of
+from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.replacement import CLEANED, SWAP, drop_cleaned, remove_replaced, stage, unstage
 from duramen.storage.segment.segment import Segment
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.ports import Disk, File
-from duramen.storage.checkpoint.kafka_files import read_file
 from duramen.storage.compaction.key_map import OffsetMap
 from duramen.storage.compaction.transactions import CleanedTransactions
+from duramen.storage.files.atomic import read_file
 from duramen.storage.read.timestamp_lookup import DECODED_BYTES
 from duramen.storage.segment.corruption import unreadable
 from duramen.storage.segment.seal import compute_seal, read_sides

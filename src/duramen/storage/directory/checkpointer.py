@@ -13,30 +13,28 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from duramen.errors import KafkaError
-from duramen.model import TopicPartition
+from duramen.model import LogKey, TopicPartition
 from duramen.ports import Disk
 from duramen.storage.checkpoint.kafka_files import (
     CHECKPOINT,
     HIGH_WATERMARK,
     LOG_START,
     RECOVERY_POINT,
-    ActiveState,
     DirectoryCheckpoint,
-    LogPoint,
     MetaProperties,
     encode_checkpoint,
     encode_offsets,
-    replace_file,
 )
 from duramen.storage.checkpoint.manifest import VOUCHED, Vouched, encode_vouched
+from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.disk_full import NoRoomError, lacks_files, opening
 from duramen.storage.files.parallel import Together, one_by_one
 from duramen.storage.journal import kinds
 from duramen.storage.journal.journal import Journal
 from duramen.storage.log.log import Log
+from duramen.storage.log.offline import Offline
 from duramen.storage.log.sync import LogSync
-from duramen.storage.recovery.open_partition import Offline
-from duramen.storage.recovery.plan import LogKey
+from duramen.storage.segment.recovery_point import ActiveState, LogPoint
 
 SLICE_LOGS = 8
 """Logs synced by one job of a round while the journal has room."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from duramen.errors import ClosedError, ErrorCode, FencedDirectoryError, KafkaError, StorageError
-from duramen.model import TopicId, TopicPartition
+from duramen.model import LogKey, TopicId, TopicPartition
 from duramen.ports import DirectoryLock, Disk, Entropy
 from duramen.storage.compaction.cleaner import Cleaner
 from duramen.storage.directory.checkpointer import Checkpointer, key_of, point_of
@@ -23,10 +23,9 @@ from duramen.storage.log.config import LogConfig
 from duramen.storage.log.create import Creation, NewLog
 from duramen.storage.log.flush_queue import FlushQueue
 from duramen.storage.log.log import Log
+from duramen.storage.log.offline import Offline
 from duramen.storage.log.retention import MoveLog
 from duramen.storage.read.verified_window import HotWindow
-from duramen.storage.recovery.open_partition import Offline
-from duramen.storage.recovery.plan import LogKey
 from duramen.storage.recovery.startup import deleted_name
 from duramen.storage.segment.corruption import Damage, Findings
 from duramen.storage.segment.segment import SUFFIXES

@@ -13,9 +13,10 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from duramen.errors import CorruptLogError, KafkaError
+from duramen.model import LogKey
 from duramen.ports import Disk
-from duramen.storage.checkpoint.kafka_files import remove_file
 from duramen.storage.compaction.cleaner import Cleaner
+from duramen.storage.files.atomic import remove_file
 from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.journal.journal import Journal
 from duramen.storage.journal.ring import Growth
@@ -32,7 +33,6 @@ from duramen.storage.log.retention import (
     removable_before,
 )
 from duramen.storage.log.sync import writes_snapshot
-from duramen.storage.recovery.plan import LogKey
 from duramen.storage.segment.corruption import Findings, damage_of
 from duramen.storage.segment.producer_state import is_sinks
 from duramen.storage.segment.seal import SealJob

@@ -13,19 +13,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from duramen.model import LogKey
 from duramen.ports import Disk, Entropy
-from duramen.storage.checkpoint.kafka_files import (
-    CLEAN_SHUTDOWN,
-    LOCK,
-    encode_clean_shutdown,
-    remove_file,
-    replace_file,
-)
+from duramen.storage.checkpoint.kafka_files import CLEAN_SHUTDOWN, LOCK, encode_clean_shutdown
 from duramen.storage.compaction.cleaner import Cleaner
 from duramen.storage.directory.checkpointer import SLICE_LOGS, Checkpoint, Checkpointer, key_of, point_of
 from duramen.storage.directory.directory_logs import DirectoryLogs
 from duramen.storage.directory.housekeeping import Housekeeping, Job
 from duramen.storage.directory.scrubber import Scrubber
+from duramen.storage.files.atomic import remove_file, replace_file
 from duramen.storage.files.ballast import Reserve
 from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.files.open_files import MOST_FILES
@@ -37,10 +33,10 @@ from duramen.storage.journal.ring import JournalLimits
 from duramen.storage.log.config import LogConfig, PlainLogConfig
 from duramen.storage.log.flush_queue import FlushQueue
 from duramen.storage.log.log import Log
+from duramen.storage.log.offline import Offline
 from duramen.storage.log.truncation import Truncations
 from duramen.storage.read.verified_window import HotWindow
-from duramen.storage.recovery.open_partition import Offline, Opening, left_absent
-from duramen.storage.recovery.plan import LogKey
+from duramen.storage.recovery.open_partition import Opening, left_absent
 from duramen.storage.recovery.replay import RecoveryReport
 from duramen.storage.recovery.startup import StartState, drop_leftover_directories, prepare
 from duramen.storage.segment.corruption import Findings

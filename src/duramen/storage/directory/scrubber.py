@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, StorageError
+from duramen.model import LogKey
 from duramen.page_cache import room_for
 from duramen.ports import Disk, File
-from duramen.storage.checkpoint.kafka_files import read_file
 from duramen.storage.checkpoint.scrub_progress import NO_KEY, Progress, read_progress, write_progress
+from duramen.storage.files.atomic import read_file
 from duramen.storage.log.log import Log
-from duramen.storage.recovery.plan import LogKey
 from duramen.storage.segment.corruption import Damage, Findings, damage_of, indexed_positions, offsets_between
 from duramen.storage.segment.segment import INDEX, LOG, SEAL, Segment
 from duramen.wire.checksum import crc32c

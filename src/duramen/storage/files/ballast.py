@@ -15,7 +15,7 @@ import posixpath
 from contextlib import suppress
 
 from duramen.ports import Disk
-from duramen.storage.checkpoint.kafka_files import remove_file
+from duramen.storage.files.atomic import remove_file
 from duramen.storage.files.disk_full import NoRoomError, writing
 
 RESERVE = "duramen-reserve"

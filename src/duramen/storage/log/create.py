@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from duramen.errors import StorageError
-from duramen.model import TopicId, TopicPartition
+from duramen.model import LogKey, TopicId, TopicPartition
 from duramen.ports import Disk
 from duramen.storage.files.disk_full import NoRoomError, opening, writing
 from duramen.storage.log.config import LogConfig
@@ -15,7 +15,6 @@ from duramen.storage.log.flush_queue import FlushQueue
 from duramen.storage.log.log import Log
 from duramen.storage.log.log_state import LogJournal
 from duramen.storage.read.verified_window import HotWindow
-from duramen.storage.recovery.plan import LogKey
 
 
 class NewLog(NamedTuple):

@@ -13,13 +13,7 @@ from collections.abc import Sequence
 from duramen.errors import ErrorCode, KafkaError, check
 from duramen.model import INTERNAL_TOPICS, TopicId, TopicPartition, topic_id_text
 from duramen.ports import Buffer, Disk
-from duramen.storage.checkpoint.kafka_files import (
-    LEADER_EPOCHS,
-    PARTITION_METADATA,
-    LogPoint,
-    encode_partition_metadata,
-    replace_file,
-)
+from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.journal import kinds
 from duramen.storage.log import open as loading
@@ -31,6 +25,9 @@ from duramen.storage.log.log_state import LogJournal, LogState
 from duramen.storage.log.sync import LogSync
 from duramen.storage.read.verified_window import HotWindow
 from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
+from duramen.storage.segment.leader_epochs import LEADER_EPOCHS
+from duramen.storage.segment.partition_metadata import PARTITION_METADATA, encode_partition_metadata
+from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.segment import MAX_RELATIVE, Segment
 from duramen.wire.batch import BatchHeader, read_marker
 from duramen.wire.checksum import crc32c

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from duramen.errors import CorruptLogError, StorageError
-from duramen.storage.checkpoint.kafka_files import LEADER_EPOCHS, LogPoint, read_file, replace_file
+from duramen.storage.files.atomic import read_file, replace_file
 from duramen.storage.log.open_segment import Walk, check_gap, closed_indexes_fit, load_active, load_rolled
 from duramen.storage.segment.index import StoredOffsetIndex
-from duramen.storage.segment.leader_epochs import EpochCache
+from duramen.storage.segment.leader_epochs import LEADER_EPOCHS, EpochCache
 from duramen.storage.segment.producer_snapshot import Home, decode_aborted, decode_kafka, decode_ours
 from duramen.storage.segment.producer_state import Producer
+from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.replacement import NOT_IN_PLACE
 from duramen.storage.segment.scan import header_at, scan
 from duramen.storage.segment.seal import SEALING, drop_torn

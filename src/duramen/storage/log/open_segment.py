@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from duramen.errors import CorruptLogError, DuramenError, StorageError
 from duramen.ports import Disk, File
-from duramen.storage.checkpoint.kafka_files import ActiveState, LogPoint, read_file
 from duramen.storage.checkpoint.loss_record import gap_behind, is_left
+from duramen.storage.files.atomic import read_file
 from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
+from duramen.storage.segment.recovery_point import ActiveState, LogPoint
 from duramen.storage.segment.scan import CHUNK_BYTES, NO_END, NO_LIMIT, Limit, crc_of, header_at
 from duramen.storage.segment.seal import SEALING, read_growing
 from duramen.storage.segment.segment import (

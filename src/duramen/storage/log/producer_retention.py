@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable
 
-from duramen.storage.checkpoint.kafka_files import replace_file
+from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.disk_full import opening
 from duramen.storage.log.log import Log
 from duramen.storage.log.sync import producer_files

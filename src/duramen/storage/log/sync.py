@@ -14,9 +14,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
 from duramen.ports import Disk, File
-from duramen.storage.checkpoint.kafka_files import LEADER_EPOCHS, replace_file
+from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.disk_full import lacks_files, opening, to_keep, writing
 from duramen.storage.files.sync_history import to_sync
+from duramen.storage.segment.leader_epochs import LEADER_EPOCHS
 from duramen.storage.segment.producer_snapshot import Home, encode_kafka, encode_ours
 from duramen.storage.segment.seal import SEALING, grow, sync_sides
 from duramen.storage.segment.segment import INDEX, PRODUCERS, SNAPSHOT, TIME_INDEX, TXN_INDEX, Segment, file_name

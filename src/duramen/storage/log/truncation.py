@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from duramen.errors import CorruptLogError, check
+from duramen.model import LogKey
 from duramen.storage.files.sync_history import to_sync
 from duramen.storage.journal import kinds
 from duramen.storage.log.open import drop_snapshots_beyond, load_producers
 from duramen.storage.log.open_segment import Walk, rebuild, write_indexes
 from duramen.storage.read.log_reader import segment_number
-from duramen.storage.recovery.plan import LogKey
 from duramen.storage.segment.producer_state import AbortedTransaction
 from duramen.storage.segment.scan import NO_END, Limit, scan
 from duramen.storage.segment.segment import PRODUCERS, SNAPSHOT, SUFFIXES, Segment, parse_name

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import NO_TIMESTAMP
 from duramen.ports import Disk, File
-from duramen.storage.checkpoint.kafka_files import read_file
+from duramen.storage.files.atomic import read_file
 from duramen.storage.segment.corruption import indexed_positions, located
 from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, StoredOffsetIndex, StoredTimeIndex
 from duramen.storage.segment.scan import scan

@@ -10,39 +10,19 @@ import errno
 import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, StorageError
-from duramen.model import TopicId, TopicPartition
+from duramen.model import TopicId
 from duramen.ports import Disk
-from duramen.storage.checkpoint.kafka_files import LogPoint
+from duramen.storage.journal.point import Point
 from duramen.storage.log.log import Log
-from duramen.storage.recovery.plan import LogKey, Point
+from duramen.storage.log.offline import Offline
 from duramen.storage.recovery.replay import filter_bases
 from duramen.storage.recovery.startup import Absent, Ready, home_of
+from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.segment import log_name
 
 IN_THE_WAY = "is a directory where a file belongs: `duramen log repair` moves it to duramen-lost"
-
-
-class Offline(NamedTuple):
-    """A partition that is on disk and not served. point: for the checkpoint, where it ends as far as that is known.
-
-    segments: those it should have, as the next start has to know, too. absent: not even its directory is there.
-    """
-
-    tp: TopicPartition
-    topic_id: TopicId
-    path: str
-    error: Exception
-    point: LogPoint
-    segments: tuple[int, ...] = ()
-    absent: bool = False
-
-    @property
-    def key(self) -> LogKey:
-        """As of a log."""
-        return self.topic_id, self.tp.partition
 
 
 def left_absent(path: str, topic_id: TopicId, known: Absent) -> Offline:

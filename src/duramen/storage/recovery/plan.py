@@ -11,25 +11,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from duramen.model import TopicId
-from duramen.storage.checkpoint.kafka_files import LogPoint
+from duramen.model import LogKey
 from duramen.storage.journal import kinds
+from duramen.storage.journal.point import Point
 from duramen.storage.journal.reader import JournalEntry
-
-LogKey = tuple[TopicId, int]
-
-
-class Point(NamedTuple):
-    """A batch boundary: its offset, the base offset of its segment and the byte in that segment."""
-
-    offset: int
-    segment_base: int
-    position: int
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """Sort key by where it lies in the files."""
-        return self.segment_base, self.position
+from duramen.storage.segment.recovery_point import LogPoint
 
 
 class Write(NamedTuple):

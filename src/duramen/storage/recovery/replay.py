@@ -14,9 +14,12 @@ from dataclasses import dataclass, field
 
 from duramen.errors import CorruptLogError
 from duramen.ports import Buffer, Disk, File
-from duramen.storage.checkpoint.kafka_files import LEADER_EPOCHS, LogPoint, encode_epochs, read_epochs, replace_file
+from duramen.storage.files.atomic import replace_file
+from duramen.storage.journal.point import Point
 from duramen.storage.journal.reader import JournalPart
-from duramen.storage.recovery.plan import Plan, Point, Write
+from duramen.storage.recovery.plan import Plan, Write
+from duramen.storage.segment.leader_epochs import LEADER_EPOCHS, encode_epochs, read_epochs
+from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.replacement import settle
 from duramen.storage.segment.scan import scan
 from duramen.storage.segment.seal import SEALING, trim_growing

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, StorageError
-from duramen.model import TopicPartition, topic_id_text
+from duramen.model import LogKey, TopicPartition, topic_id_text
 from duramen.ports import Disk, Entropy
 from duramen.storage.checkpoint.expected_segments import NOTHING_WANTED, Wanted
 from duramen.storage.checkpoint.kafka_files import (
@@ -23,25 +23,17 @@ from duramen.storage.checkpoint.kafka_files import (
     CLEANER,
     FORGONE,
     HIGH_WATERMARK,
-    LEADER_EPOCHS,
     LOG_START,
     META_PROPERTIES,
-    PARTITION_METADATA,
     RECOVERY_POINT,
     DirectoryCheckpoint,
-    LogPoint,
     MetaProperties,
     decode_meta,
     decode_offsets,
     encode_clean_shutdown,
-    encode_epochs,
     encode_meta,
-    encode_partition_metadata,
-    parse_partition_name,
     read_checkpoint,
-    read_file,
     read_offsets,
-    replace_file,
 )
 from duramen.storage.checkpoint.manifest import (
     DELETE_SUFFIX,
@@ -63,11 +55,20 @@ from duramen.storage.checkpoint.partition_ids import (
     size_of,
 )
 from duramen.storage.checkpoint.scrub_progress import PROGRESS as SCRUB_PROGRESS
+from duramen.storage.files.atomic import read_file, replace_file
 from duramen.storage.files.parallel import Together
 from duramen.storage.journal import kinds
+from duramen.storage.journal.point import Point
 from duramen.storage.journal.reader import HELD_BYTES, JournalContents
-from duramen.storage.recovery.plan import LogKey, Plan, Point, make_plans
+from duramen.storage.recovery.plan import Plan, make_plans
 from duramen.storage.recovery.replay import PartitionRecovery, RecoveryReport
+from duramen.storage.segment.leader_epochs import LEADER_EPOCHS, encode_epochs
+from duramen.storage.segment.partition_metadata import (
+    PARTITION_METADATA,
+    encode_partition_metadata,
+    parse_partition_name,
+)
+from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.segment import log_name
 
 _TEMPORARIES = frozenset(

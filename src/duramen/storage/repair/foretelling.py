@@ -10,17 +10,10 @@ import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
+from duramen.model import NO_TOPIC_ID, LogKey, TopicId, TopicPartition
 from duramen.ports import Disk
 from duramen.storage.checkpoint.expected_segments import Wanted
-from duramen.storage.checkpoint.kafka_files import (
-    DirectoryCheckpoint,
-    LogPoint,
-    is_damaged_id,
-    parse_partition_name,
-    read_checkpoint,
-    read_topic_id,
-)
+from duramen.storage.checkpoint.kafka_files import DirectoryCheckpoint, read_checkpoint
 from duramen.storage.checkpoint.manifest import (
     deleted_here,
     is_outdated,
@@ -30,8 +23,11 @@ from duramen.storage.checkpoint.manifest import (
     named_segment,
 )
 from duramen.storage.journal import kinds
+from duramen.storage.journal.point import Point
 from duramen.storage.journal.reader import JournalContents
-from duramen.storage.recovery.plan import LogKey, Plan, Point, Write, make_plans
+from duramen.storage.recovery.plan import Plan, Write, make_plans
+from duramen.storage.segment.partition_metadata import is_damaged_id, parse_partition_name, read_topic_id
+from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.scan import crc_of
 from duramen.storage.segment.segment import log_name
 

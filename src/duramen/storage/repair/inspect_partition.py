@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from duramen.ports import Disk, File
-from duramen.storage.checkpoint.kafka_files import LEADER_EPOCHS, LogPoint, read_epochs, read_file
 from duramen.storage.checkpoint.loss_record import gap_behind, is_compacted, is_left
+from duramen.storage.files.atomic import read_file
 from duramen.storage.repair.quarantine import is_free_for, side_path
 from duramen.storage.repair.rewrite_partition import (
     DERIVED,
@@ -36,7 +36,9 @@ from duramen.storage.repair.salvage import (
     without_impostors,
 )
 from duramen.storage.segment.index import decode_offset_index, decode_time_index
+from duramen.storage.segment.leader_epochs import LEADER_EPOCHS, read_epochs
 from duramen.storage.segment.producer_snapshot import decode_kafka, decode_ours
+from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.scan import NO_END, NO_LIMIT, Limit
 from duramen.storage.segment.seal import SEALING, blocks_hold, read_sides, sound_seal
 from duramen.storage.segment.segment import INDEX, LOG, PRODUCERS, SEAL, SNAPSHOT, TXN_INDEX, log_name, parse_base

@@ -14,7 +14,7 @@ from contextlib import closing
 from typing import Final, NamedTuple
 
 from duramen.ports import Disk
-from duramen.storage.checkpoint.kafka_files import remove_file
+from duramen.storage.files.atomic import remove_file
 from duramen.storage.repair.overlay_disk import seen_as
 from duramen.storage.segment.replacement import SWAP, placed_by_start, strays, unstage
 from duramen.storage.segment.seal import blocks_hold, sound_seal

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from duramen.errors import CorruptLogError, StorageError
-from duramen.model import METADATA_TOPIC, TopicPartition
+from duramen.model import METADATA_TOPIC, LogKey, TopicPartition
 from duramen.ports import Disk, Entropy
 from duramen.storage.checkpoint.expected_segments import NOTHING_WANTED
 from duramen.storage.checkpoint.kafka_files import (
@@ -27,16 +27,11 @@ from duramen.storage.checkpoint.kafka_files import (
     META_PROPERTIES,
     RECOVERY_POINT,
     DirectoryCheckpoint,
-    LogPoint,
     MetaProperties,
     decode_meta,
     encode_checkpoint,
     encode_offsets,
     read_checkpoint,
-    read_file,
-    read_topic_id,
-    remove_file,
-    replace_file,
 )
 from duramen.storage.checkpoint.loss_record import write_down
 from duramen.storage.checkpoint.manifest import (
@@ -47,11 +42,13 @@ from duramen.storage.checkpoint.manifest import (
 )
 from duramen.storage.checkpoint.metadata_snapshot import find_snapshots, read_snapshot
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
+from duramen.storage.files.atomic import read_file, remove_file, replace_file
 from duramen.storage.files.crc_lines import decode_lines, encode_lines
-from duramen.storage.recovery.plan import LogKey
 from duramen.storage.repair.inspect_partition import survey
 from duramen.storage.repair.journal_salvage import JournalLoss, put_aside
 from duramen.storage.repair.rewrite_partition import DROPPED, Repair
+from duramen.storage.segment.partition_metadata import read_topic_id
+from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.segment import log_name, parse_base
 
 JOURNAL = "(journal)"

@@ -9,13 +9,13 @@ from __future__ import annotations
 import posixpath
 from typing import NamedTuple
 
+from duramen.model import LogKey
 from duramen.ports import Disk
 from duramen.storage.checkpoint.loss_record import LOST
 from duramen.storage.files.bad_sectors import read_whole
 from duramen.storage.journal import kinds
 from duramen.storage.journal.format import ENTRY_START, HEADER_BLOCK, decode_entry, decode_extent
 from duramen.storage.journal.reader import JournalContents
-from duramen.storage.recovery.plan import LogKey
 
 _COPY_BYTES = 1 << 20
 _DELTA = slice(23, 27)

@@ -17,11 +17,13 @@ from functools import partial
 from typing import NamedTuple
 
 from duramen.ports import Disk, File
-from duramen.storage.checkpoint.kafka_files import LEADER_EPOCHS, LogPoint, read_epochs, remove_file, replace_file
 from duramen.storage.checkpoint.loss_record import LOST, is_listed, whose_loss, write_down
+from duramen.storage.files.atomic import remove_file, replace_file
 from duramen.storage.repair.interrupted_replacement import UnfinishedSwap, place
 from duramen.storage.repair.quarantine import move_aside
 from duramen.storage.repair.salvage import Patched, Run
+from duramen.storage.segment.leader_epochs import LEADER_EPOCHS, read_epochs
+from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.seal import SEALING, compute_seal
 from duramen.storage.segment.segment import INDEX, LOG, SEAL, TIME_INDEX, TXN_INDEX, file_name, log_name
 from duramen.wire.batch_filter import lost_batch

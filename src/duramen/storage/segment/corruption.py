@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import TopicPartition
 from duramen.ports import Disk, File
-from duramen.storage.checkpoint.kafka_files import parse_partition_name, read_file
+from duramen.storage.files.atomic import read_file
 from duramen.storage.files.disk_full import is_no_room, lacks_files
 from duramen.storage.segment.index import decode_offset_index
+from duramen.storage.segment.partition_metadata import parse_partition_name
 from duramen.storage.segment.scan import crc_of, header_at, scan
 from duramen.wire.batch import CRC_START, BatchHeader
 

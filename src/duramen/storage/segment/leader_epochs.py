@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import posixpath
 from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Final
 
 from duramen.errors import StorageError
 from duramen.model import NO_EPOCH
+from duramen.ports import Disk
+from duramen.storage.files.atomic import read_file
 
 FILE_NAME = "leader-epoch-checkpoint"
 
@@ -121,3 +126,41 @@ class EpochCache:
             cache._starts.append(start)
             cache.latest = epoch
         return cache
+
+
+LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
+
+
+LARGEST_EPOCH: Final = 1 << 30
+"""No partition is led so often, whatever a damaged file says."""
+
+
+def latest_epoch(disk: Disk, home: str) -> int:
+    """The latest leader epoch in a partition directory's checkpoint that can be one; -1 without. OSError."""
+    known = read_epochs(disk, posixpath.join(home, LEADER_EPOCHS)) or ()
+    return max((epoch for epoch, _ in known if epoch <= LARGEST_EPOCH), default=-1)
+
+
+def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]] | None:
+    """(epoch, start offset) pairs of a leader-epoch-checkpoint, ascending; None when missing or damaged."""
+    content = read_file(disk, path)
+    if content is None:
+        return None
+    try:
+        lines = content.decode("ascii").splitlines()
+        if len(lines) < 2 or lines[0] != "0" or int(lines[1]) != len(lines) - 2:
+            return None
+        epochs = [(int(epoch), int(start)) for epoch, start in (line.split(" ") for line in lines[2:])]
+    except ValueError:
+        return None
+    return epochs
+
+
+def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
+    """A leader-epoch-checkpoint."""
+    lines = [f"{epoch} {start}" for epoch, start in epochs]
+    return ("\n".join(["0", str(len(lines)), *lines]) + "\n").encode()
+
+
+Epochs = tuple[tuple[int, int], ...]
+"""(leader epoch, start offset) pairs, ascending."""

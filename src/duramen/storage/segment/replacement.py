@@ -19,7 +19,7 @@ from typing import Final, cast
 
 from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Disk, File
-from duramen.storage.checkpoint.kafka_files import read_file, remove_file
+from duramen.storage.files.atomic import read_file, remove_file
 from duramen.storage.files.disk_full import writing
 from duramen.storage.segment.scan import scan
 from duramen.storage.segment.seal import CheckedFile, sound_seal

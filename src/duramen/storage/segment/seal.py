@@ -14,7 +14,7 @@ from typing import Protocol
 
 from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Disk, File
-from duramen.storage.checkpoint.kafka_files import read_file, replace_file
+from duramen.storage.files.atomic import read_file, replace_file
 from duramen.storage.files.disk_full import opening
 from duramen.storage.segment.corruption import unreadable
 from duramen.storage.segment.scan import CHUNK_BYTES, scan

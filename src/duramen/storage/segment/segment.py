@@ -12,12 +12,13 @@ from typing import Final, cast
 
 from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Disk, File
-from duramen.storage.checkpoint.kafka_files import ActiveState, read_file
+from duramen.storage.files.atomic import read_file
 from duramen.storage.files.disk_full import writing
 from duramen.storage.files.open_files import OpenFiles
 from duramen.storage.files.sync_history import SyncHistory
 from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
 from duramen.storage.segment.producer_state import AbortedTransaction
+from duramen.storage.segment.recovery_point import ActiveState
 from duramen.storage.segment.seal import SEALING, CheckedFile, read_growing
 from duramen.storage.segment.write_checksums import WrittenSums
 from duramen.wire.batch import BatchHeader
