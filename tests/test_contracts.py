@@ -21,6 +21,7 @@ WRONG = {
     "light": ("server/broker.py", "import rich"),
     "strangers": ("machines/group/__init__.py", "import duramen.machines.metadata"),
     "protocol": ("gateway/topics.py", "import duramen.partition.replica.partition"),
+    "door": ("partition/replica/partition.py", "import duramen.storage.log.log"),
     "storage": ("storage/files/atomic.py", "import duramen.storage.repair.salvage"),
     "partition": ("partition/replica/partition.py", "import duramen.partition.store.store"),
     "client": ("client/protocol/routes.py", "import duramen.client.blocking.cluster"),

@@ -49,12 +49,16 @@ from duramen.partition.replica.partition import READ_COMMITTED, Partition
 from duramen.partition.store.settings import cleaner_settings, directory_settings
 from duramen.partition.store.store import Store
 from duramen.ports import Buffer, FileSpan, Part
-from duramen.storage.checkpoint.kafka_files import META_PROPERTIES, decode_meta
-from duramen.storage.directory.log_directory import LogDirectory
-from duramen.storage.files.atomic import read_file
-from duramen.storage.files.os_disk import RealDisk
-from duramen.storage.read.read_plan import Pending
-from duramen.storage.read.timestamp_lookup import TimeLookup, look_through
+from duramen.storage import (
+    META_PROPERTIES,
+    LogDirectory,
+    Pending,
+    RealDisk,
+    TimeLookup,
+    decode_meta,
+    look_through,
+    read_file,
+)
 from duramen.wire.batch import batches, records
 
 READ_CHUNK_BYTES = 1024 * 1024

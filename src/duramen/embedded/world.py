@@ -28,9 +28,7 @@ from duramen.embedded.threads import (
 )
 from duramen.errors import ClosedError
 from duramen.ports import Listener, Timer, Transport, World
-from duramen.storage.files.entropy import SystemEntropy
-from duramen.storage.files.os_disk import RealDisk
-from duramen.storage.files.parallel import side_by_side
+from duramen.storage import RealDisk, SystemEntropy, side_by_side
 
 T = TypeVar("T")
 

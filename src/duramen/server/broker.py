@@ -36,12 +36,7 @@ from duramen.server.metrics.metrics import Metrics
 from duramen.server.reads.cold_read_scheduler import ColdReads
 from duramen.server.reads.fetch_sessions import FetchSessions
 from duramen.server.reads.segment_leases import SegmentAccess
-from duramen.storage.checkpoint.loss_record import losses
-from duramen.storage.checkpoint.manifest import known_cluster
-from duramen.storage.directory.log_directory import LogDirectory
-from duramen.storage.files.disk_full import NoRoomError
-from duramen.storage.log.log import Log
-from duramen.storage.segment.corruption import Damage, remedy_of, way_out
+from duramen.storage import Damage, Log, LogDirectory, NoRoomError, known_cluster, losses, remedy_of, way_out
 
 if TYPE_CHECKING:
     from duramen.server.api.request import Request

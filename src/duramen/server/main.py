@@ -20,7 +20,7 @@ from duramen.server.broker import Broker
 from duramen.server.metrics.process_sampler import Pulse
 from duramen.server.net.event_log import EventLog
 from duramen.server.net.os_ports import real_world
-from duramen.storage.recovery.open_partition import IN_THE_WAY
+from duramen.storage import IN_THE_WAY
 from duramen.version import VERSION
 
 GC_THRESHOLDS = (50_000, 5, 80)

@@ -35,7 +35,7 @@ from duramen.partition.metadata.unmade import Unmade
 from duramen.partition.store.create_partitions import Wanted, create_partitions
 from duramen.partition.store.store import Store
 from duramen.ports import World
-from duramen.storage.log.log import Log
+from duramen.storage import Log
 from duramen.wire.batch import build_batch
 from duramen.wire.records import control
 

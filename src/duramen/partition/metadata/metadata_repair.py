@@ -30,10 +30,19 @@ from duramen.model import (
 from duramen.partition.host.replay import ReadableLog, Replay
 from duramen.partition.metadata.offline import Absence
 from duramen.ports import Disk
-from duramen.storage.checkpoint.loss_record import BEGUN_ANEW, LOSSES, LOST, is_listed, losses, whose_loss, write_down
-from duramen.storage.repair.journal_reset import JOURNAL
-from duramen.storage.repair.rewrite_partition import DROPPED
-from duramen.storage.segment.leader_epochs import LARGEST_EPOCH, latest_epoch
+from duramen.storage import (
+    BEGUN_ANEW,
+    DROPPED,
+    JOURNAL,
+    LARGEST_EPOCH,
+    LOSSES,
+    LOST,
+    is_listed,
+    latest_epoch,
+    losses,
+    whose_loss,
+    write_down,
+)
 
 if TYPE_CHECKING:
     from duramen.partition.host.host import Host

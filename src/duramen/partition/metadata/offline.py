@@ -11,8 +11,7 @@ from duramen.machines.metadata.image import LOST_DIRECTORY, MetadataImage, Topic
 from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicId, topic_id_from_text, topic_id_text
 from duramen.partition.store.delete_partitions import RETRY_SECONDS
 from duramen.ports import Clock
-from duramen.storage.directory.log_directory import LogDirectory
-from duramen.storage.log.offline import Offline
+from duramen.storage import LogDirectory, Offline
 
 if TYPE_CHECKING:
     from duramen.partition.store.store import Store

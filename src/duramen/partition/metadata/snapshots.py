@@ -21,15 +21,16 @@ from duramen.machines.metadata.snapshot import Restoration, content
 from duramen.partition.replica.partition import Partition
 from duramen.partition.store.store import Store
 from duramen.ports import Timer, World
-from duramen.storage.checkpoint.metadata_snapshot import (
+from duramen.storage import (
+    Removal,
+    RemoveFiles,
     SnapshotId,
     WriteSnapshot,
     find_snapshots,
     last_timestamp,
     read_snapshot,
+    unreadable,
 )
-from duramen.storage.log.retention import Removal, RemoveFiles
-from duramen.storage.segment.corruption import unreadable
 from duramen.wire.batch import build_batch
 from duramen.wire.records.control import (
     ControlType,

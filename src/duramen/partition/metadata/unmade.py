@@ -15,7 +15,7 @@ from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.metadata.commands import DeleteTopics, Result, TopicCreated, TopicRef
 from duramen.model import SINK_TOPICS, LogKey, TopicId, TopicPartition
 from duramen.ports import Clock
-from duramen.storage.files.disk_full import NoRoomError
+from duramen.storage import NoRoomError
 
 if TYPE_CHECKING:
     from duramen.partition.metadata.controller import Catalog

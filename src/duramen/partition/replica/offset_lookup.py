@@ -8,7 +8,7 @@ from typing import NamedTuple
 from duramen.errors import ErrorCode, FencedDirectoryError, KafkaError
 from duramen.model import NO_EPOCH, NO_TIMESTAMP
 from duramen.partition.replica.partition import Partition
-from duramen.storage.read.timestamp_lookup import TimeLookup, look_through
+from duramen.storage import TimeLookup, look_through
 
 LATEST = -1
 EARLIEST = -2

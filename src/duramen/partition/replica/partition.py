@@ -33,8 +33,7 @@ from duramen.partition.replica.batch_rules import (
 )
 from duramen.partition.replica.retry_gate import Refusals
 from duramen.ports import Part, Submit
-from duramen.storage.log.log import COPIED_BYTES, Log
-from duramen.storage.read.read_plan import Pending
+from duramen.storage import COPIED_BYTES, Log, Pending
 from duramen.wire.batch import TRANSACTIONAL, BatchHeader, check_produced, parse_header, place, stamp_append_time
 
 READ_UNCOMMITTED = 0

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import TopicId
-from duramen.storage.segment.producer_state import ProducerStates
+from duramen.storage import ProducerStates
 from duramen.wire.batch import MAX_SEQUENCE, BatchHeader, parse_header
 
 FOR_A_WHILE: Final = (

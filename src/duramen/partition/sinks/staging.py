@@ -17,7 +17,7 @@ from duramen.machines.sink.state import PRODUCER_EPOCH
 from duramen.partition.replica.batch_rules import needs_rewriting, rewrite
 from duramen.partition.replica.partition import Appended, Partition, append_staged
 from duramen.ports import FileSpan
-from duramen.storage.read.read_plan import Pending
+from duramen.storage import Pending
 from duramen.wire import batch as batches
 from duramen.wire.batch import MAX_SEQUENCE, TRANSACTIONAL, BatchHeader
 

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.partition.store.disk_full import RETRY_SECONDS
 from duramen.ports import Clock
-from duramen.storage.directory.log_directory import LogDirectory
-from duramen.storage.files.disk_full import NoRoomError
-from duramen.storage.journal.journal import Group
+from duramen.storage import Group, LogDirectory, NoRoomError
 
 if TYPE_CHECKING:
     from duramen.partition.store.store import Store

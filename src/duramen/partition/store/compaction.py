@@ -11,9 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from duramen.ports import Clock, Timer
-from duramen.storage.compaction.cleaner import CleanerSettings, Cleaning, Job
-from duramen.storage.directory.log_directory import LogDirectory
-from duramen.storage.files.disk_full import NoRoomError, told
+from duramen.storage import CleanerSettings, Cleaning, Job, LogDirectory, NoRoomError, told
 
 if TYPE_CHECKING:
     from duramen.partition.store.store import Store

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from duramen.config import TopicConfig
 from duramen.errors import DuramenError, StorageError
 from duramen.model import LogKey, TopicId, TopicPartition
-from duramen.storage.files.disk_full import NoRoomError
-from duramen.storage.log.create import NewLog
+from duramen.storage import NewLog, NoRoomError
 
 if TYPE_CHECKING:
     from duramen.partition.store.store import Store
-    from duramen.storage.directory.log_directory import LogDirectory
+    from duramen.storage import LogDirectory
 
 Wanted = tuple[TopicPartition, TopicId, TopicConfig]
 """A partition to be made."""

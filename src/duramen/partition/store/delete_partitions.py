@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from duramen.errors import DuramenError, KafkaError
 from duramen.ports import Clock
-from duramen.storage.directory.log_directory import LogDirectory
-from duramen.storage.log.log import Log
+from duramen.storage import Log, LogDirectory
 
 if TYPE_CHECKING:
     from duramen.partition.store.store import Store

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.partition.host.host import Host, OnReply
 from duramen.ports import Clock
-from duramen.storage.directory.log_directory import LogDirectory
-from duramen.storage.files.disk_full import NoRoomError, to_keep
+from duramen.storage import LogDirectory, NoRoomError, to_keep
 
 if TYPE_CHECKING:
     from duramen.partition.store.store import Store

@@ -9,8 +9,7 @@ from duramen.config import TopicConfig
 from duramen.errors import DuramenError
 from duramen.partition.replica.partition import Partition
 from duramen.ports import Clock
-from duramen.storage.directory.log_directory import LogDirectory
-from duramen.storage.files.disk_full import NoRoomError
+from duramen.storage import LogDirectory, NoRoomError
 
 if TYPE_CHECKING:
     from duramen.partition.store.store import Store

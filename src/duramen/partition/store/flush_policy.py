@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.partition.replica.partition import Partition
 from duramen.ports import Clock, Timer
-from duramen.storage.files.disk_full import NoRoomError
+from duramen.storage import NoRoomError
 
 if TYPE_CHECKING:
     from duramen.partition.store.store import Store

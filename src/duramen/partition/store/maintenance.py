@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 from duramen.config import BrokerConfig
 from duramen.errors import StorageError
 from duramen.ports import Clock, Timer
-from duramen.storage.directory.log_directory import LogDirectory
-from duramen.storage.files.disk_full import NoRoomError
-from duramen.storage.journal.ring import Growth
+from duramen.storage import Growth, LogDirectory, NoRoomError
 
 if TYPE_CHECKING:
     from duramen.partition.store.store import Store

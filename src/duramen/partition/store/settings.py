@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from duramen.config import BrokerConfig
-from duramen.storage.compaction.cleaner import CleanerSettings
-from duramen.storage.directory.log_directory import DirectorySettings
+from duramen.storage import CleanerSettings, DirectorySettings
 
 LEAST_IO_BYTES = 4096
 """Compaction reads no less at a time, however small its buffer is: whole batches are read anyway."""

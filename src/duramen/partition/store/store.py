@@ -27,12 +27,7 @@ from duramen.partition.store.flush_policy import Flushing
 from duramen.partition.store.maintenance import Maintenance
 from duramen.partition.store.sync_waiters import Synced, WhenSynced
 from duramen.ports import World
-from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
-from duramen.storage.files.ballast import spend
-from duramen.storage.files.disk_full import NoRoomError, is_no_room
-from duramen.storage.journal.journal import Group
-from duramen.storage.log.log import Log
-from duramen.storage.segment.corruption import damage_of
+from duramen.storage import DirectorySettings, Group, Log, LogDirectory, NoRoomError, damage_of, is_no_room, spend
 
 
 @dataclass(slots=True)

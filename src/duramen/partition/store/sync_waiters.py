@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage import LogDirectory
 
 WhenSynced = Callable[[KafkaError | None], None]
 """Told that it is, or why it may not be."""

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode
 from duramen.server.api.authorizer import CLUSTER_NAME
-from duramen.storage.segment.corruption import remedy_of
+from duramen.storage import remedy_of
 from duramen.wire.messages.describe_damage import DescribeDamageResponse
 
 if TYPE_CHECKING:
     from duramen.server.api.request import Request
-    from duramen.storage.directory.log_directory import LogDirectory
+    from duramen.storage import LogDirectory
 
 MOST_RANGES = 200
 """Ranges told of one directory; `damage_found` counts them all."""

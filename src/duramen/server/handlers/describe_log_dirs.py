@@ -16,7 +16,7 @@ from duramen.wire.messages.describe_log_dirs import DescribeLogDirsResponse
 
 if TYPE_CHECKING:
     from duramen.server.api.request import Request
-    from duramen.storage.directory.log_directory import LogDirectory
+    from duramen.storage import LogDirectory
 
 
 def handle(request: Request) -> None:

@@ -23,8 +23,7 @@ from duramen.ports import Buffer, Part, Timer
 from duramen.server.api.request import STEP, Steps
 from duramen.server.net.agenda import after_others
 from duramen.server.reads.fetch_sessions import FetchPlan, Target
-from duramen.storage.files.read_buffers import SPAN_BYTES
-from duramen.storage.read.read_plan import Pending
+from duramen.storage import SPAN_BYTES, Pending
 from duramen.wire.frame import part_size
 from duramen.wire.messages.fetch import FetchResponse
 from duramen.wire.runtime import blob_size

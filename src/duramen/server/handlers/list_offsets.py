@@ -25,7 +25,7 @@ from duramen.partition.replica.offset_lookup import (
     lookup,
 )
 from duramen.server.api.request import STEP, Steps
-from duramen.storage.read.timestamp_lookup import TimeLookup, Timestamped
+from duramen.storage import TimeLookup, Timestamped
 from duramen.wire.messages.list_offsets import ListOffsetsResponse
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from duramen.partition.sinks.staging import check_staged
 from duramen.server.api.authorizer import Operation, Resource
 from duramen.server.coordinators.sinks import Coordinator
 from duramen.server.handlers.sink_admin import sink_error
-from duramen.storage.log.log import COPIED_BYTES
+from duramen.storage import COPIED_BYTES
 from duramen.wire.messages.stage_batch import StageBatchResponse
 
 if TYPE_CHECKING:

@@ -20,9 +20,7 @@ from typing import Any
 
 from duramen.ports import Clock, Entropy, Executor, FileSpan, Listener, Network, Part, Timer, Transport, World
 from duramen.server.net.loop import Loop
-from duramen.storage.files.entropy import SystemEntropy
-from duramen.storage.files.os_disk import RealDisk
-from duramen.storage.files.parallel import side_by_side
+from duramen.storage import RealDisk, SystemEntropy, side_by_side
 
 SENDFILE_BYTES = 64 * 1024
 """Spans below this are read and sent together with what surrounds them; a sendfile call of its own costs more."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from duramen.ports import Timer, World
 from duramen.server.net.agenda import after_others
 from duramen.server.net.reply_memory import UnreadReplies
-from duramen.storage.read.verified_window import Recall
+from duramen.storage import Recall
 
 if TYPE_CHECKING:
     from duramen.server.net.connection import Connection

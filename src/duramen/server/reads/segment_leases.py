@@ -8,8 +8,7 @@ from functools import partial
 
 from duramen.config import BrokerConfig
 from duramen.ports import Timer, World
-from duramen.storage.log.leases import NEVER, Lease
-from duramen.storage.log.log import Log
+from duramen.storage import NEVER, Lease, Log
 
 MOST_LEASES = 10_000
 """Requests that may hold a lease at a time; a reader beyond them goes without."""
