@@ -7,7 +7,7 @@ bytes that were cut off are never taken for those that came later.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from duramen.errors import CorruptLogError, check
 from duramen.model import LogKey
@@ -21,7 +21,6 @@ from duramen.storage.segment.scan import NO_END, Limit, scan
 from duramen.storage.segment.segment import PRODUCERS, SNAPSHOT, SUFFIXES, Segment, parse_name
 
 if TYPE_CHECKING:
-    from duramen.storage.directory.checkpointer import Checkpointer
     from duramen.storage.journal.journal import Journal, JournaledLog
     from duramen.storage.log.log import Log
 
@@ -125,12 +124,18 @@ def _search_from(segment: Segment, offset: int) -> int:
     return segment.index.position_for(offset - segment.base_offset) if segment.index is not None else 0
 
 
+class RecoveryPoints(Protocol):
+    """What a truncation needs of the directory's checkpoints: they may not say that more is synced than there is."""
+
+    def cut(self, key: LogKey, offset: int, segment_base: int, position: int) -> None: ...
+
+
 class Truncations:
     """The truncations of a directory whose files have still to be cut; loop thread only."""
 
-    def __init__(self, journal: Journal, checkpointer: Checkpointer, logs: Mapping[LogKey, Log]) -> None:
+    def __init__(self, journal: Journal, points: RecoveryPoints, logs: Mapping[LogKey, Log]) -> None:
         self._journal = journal
-        self._checkpointer = checkpointer
+        self._points = points
         self._logs = logs
         self._waiting: list[tuple[int, LogKey]] = []
 
@@ -142,7 +147,7 @@ class Truncations:
     def journaled(self, log: JournaledLog, offset: int, segment_base: int, position: int) -> None:
         """The entry of a truncation was queued."""
         key = (log.topic_id, log.tp.partition)
-        self._checkpointer.cut(key, offset, segment_base, position)
+        self._points.cut(key, offset, segment_base, position)
         self._waiting.append((self._journal.last_lsn, key))
 
     def nobody_writes(self) -> None:

@@ -142,7 +142,10 @@ class Reader:
         at_least_one: the first batch comes whatever its size (KIP-74). CorruptLogError, OSError.
         """
         result = LogRead(offset)
-        if self._hot.latest.bring(result, segments[-1], end, max_bytes):
+        cached, size = self._hot.latest.find(segments[-1], offset, end, max_bytes)
+        if cached:
+            result.parts += cached
+            result.size, result.next_offset = size, end
             self._followed = MOST_WRITES
             return result
         for number in range(segment_number(segments, offset), len(segments)):

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from duramen.ports import Buffer
 from duramen.storage.segment.segment import Segment
-
-if TYPE_CHECKING:
-    from duramen.storage.read.read_plan import LogRead
 
 LARGEST_BYTES = 16 * 1024
 """Of one write; what is larger is cheaper to send from the file."""
@@ -46,25 +42,23 @@ class LatestWrites:
             _, (_, oldest) = self._writes.popitem(last=False)
             self._size -= len(oldest) + ENTRY_BYTES
 
-    def bring(self, read: LogRead, segment: Segment, end: int, most: int) -> bool:
-        """Answer a read that nothing was found for yet with all batches from its offset to `end`.
+    def find(self, segment: Segment, offset: int, end: int, most: int) -> tuple[list[bytes], int]:
+        """All batches from `offset` to `end`, and their bytes together.
 
-        False where not all of them are here, or they are above `most` bytes: it is as it was.
+        None of them where not all are here, or they are above `most` bytes.
         """
-        found: list[Buffer] = []
-        offset, size = read.next_offset, 0
+        found: list[bytes] = []
+        size = 0
         while offset != end:
             write = self._writes.get((segment, offset))
             if write is None or len(found) == MOST_WRITES:
-                return False
+                return [], 0
             offset, data = write
             size += len(data)
             if offset > end or size > most:
-                return False
+                return [], 0
             found.append(data)
-        read.parts += found
-        read.size, read.next_offset = size, end
-        return bool(found)
+        return found, size
 
     def forget(self) -> None:
         """A log was cut, or some of it is gone."""
