@@ -9,7 +9,7 @@ import pytest
 
 from duramen.errors import StorageError
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.checkpoint import kafka_files
+from duramen.storage.files.atomic import replace_file
 from duramen.wire.batch import build_batch, parse_header, place
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
@@ -34,15 +34,15 @@ def test_a_directory_of_ours_in_which_kafka_died_is_refused_and_left_as_it_is(ro
     file.pwritev([batch], 0 if rolled else end)
     file.close()
     epochs = "/data/first-0/leader-epoch-checkpoint"
-    kafka_files.replace_file(disk, epochs, b"0\n2\n1 0\n9 6\n")
+    replace_file(disk, epochs, b"0\n2\n1 0\n9 6\n")
     before = disk.contents()
     for _ in range(2):
         with pytest.raises(StorageError, match=r"first-0 .* Kafka broker that did not stop cleanly"):
             start(disk)
     assert disk.contents() == before
     # Kafka recovers it, and stops.
-    kafka_files.replace_file(disk, "/data/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":7}')
-    kafka_files.replace_file(disk, "/data/recovery-point-offset-checkpoint", b"0\n1\nfirst 0 7\n")
+    replace_file(disk, "/data/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":7}')
+    replace_file(disk, "/data/recovery-point-offset-checkpoint", b"0\n1\nfirst 0 7\n")
     (log,) = start(disk).logs.values()
     assert read_all(log)[6] == b"kafka's"
 
