@@ -55,7 +55,7 @@ format: $(VENV)/dev.stamp ## rewrite the sources in the one format
 
 .PHONY: conformance-kafka-python
 conformance-kafka-python: $(VENV)/dev.stamp ## kafka-python's own integration suite against a node
-	PYTHONPATH=tests $(BIN)/python tests/conformance/kafka_python_suite.py
+	$(BIN)/python -m tests.conformance.kafka_python_suite
 
 .PHONY: conformance-kafka-tools
 conformance-kafka-tools: $(VENV)/dev.stamp ## every command-line tool of Apache Kafka against a node (Java, Maven)

@@ -1,7 +1,4 @@
-"""Puts this folder on the import path, so that every kind of test can use `serving` and `reading`.
-
-And what makes the whole suite short: how tests are dealt out to processes, and what the collector need not look at.
-"""
+"""What makes the whole suite short: how tests are dealt out to processes, and what the collector need not look at."""
 
 from __future__ import annotations
 
@@ -15,10 +12,9 @@ from collections.abc import Generator, Iterator
 import pytest
 from benchmarks.kafka_peer import PeerUnavailableError
 from hypothesis import HealthCheck, settings
+from tests.worlds import kafka_classes
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
-
-import kafka_classes
 
 SPARK = "tests/spark/"
 SESSION = tuple(SPARK + name for name in ("connector/", "pipelines/", "test_sink_writes.py", "test_source.py"))

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import pytest
 from benchmarks import chart
-
-from serving import Served
+from tests.worlds.served_node import Served
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 BIN = Path(sys.executable).parent

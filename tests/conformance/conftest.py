@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-from serving import Served
+from tests.worlds.served_node import Served
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",

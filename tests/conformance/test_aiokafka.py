@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-
-from serving import Served
+from tests.worlds.served_node import Served
 
 Names = Callable[[str], str]
 SECONDS = 60

@@ -13,8 +13,7 @@ import pytest
 from benchmarks.kafka_peer import DUMP_LOG, tool
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
-
-from serving import Served, only_duramen
+from tests.worlds.served_node import Served, only_duramen
 
 pytestmark = [only_duramen, pytest.mark.timeout(240)]
 TOPIC = "last-values"

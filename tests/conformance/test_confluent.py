@@ -35,8 +35,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-
-from serving import Served, only_duramen
+from tests.worlds.served_node import Served, only_duramen
 
 Names = Callable[[str], str]
 SECONDS = 60

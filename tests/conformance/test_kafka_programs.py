@@ -19,8 +19,7 @@ import pytest
 from benchmarks.kafka_peer import QUIET, ROOT, PeerUnavailableError, collected, java
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-
-from serving import Served, free_port
+from tests.worlds.served_node import Served, free_port
 
 POM = Path(__file__).parent / "programs_pom.xml"
 LIBS = ROOT / ".cache" / "kafka-programs"

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import TopicAlreadyExistsError
-
-from serving import Served
+from tests.worlds.served_node import Served
 
 Names = Callable[[str], str]
 SECONDS = 60

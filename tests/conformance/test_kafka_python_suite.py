@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import kafka_python_suite
 import pytest
-
-from serving import Served
+from tests.worlds.served_node import Served
 
 # One test of each kind, chosen so that together they take a few seconds. None that subscribes right after it has
 # connected: kafka-python forgets to ask for a topic that is named while its first metadata request is under way.

@@ -18,8 +18,7 @@ from benchmarks.kafka_peer import (
 )
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-
-from serving import Served
+from tests.worlds.served_node import Served
 
 PAUSE = 90.0
 STAMP = int(time.time() * 1000) - 600_000  # milliseconds; young enough to be retained

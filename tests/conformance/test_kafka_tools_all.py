@@ -22,8 +22,7 @@ from benchmarks.kafka_peer import (
     tool,
 )
 from confluent_kafka import Consumer, Producer, TopicPartition
-
-from serving import Served
+from tests.worlds.served_node import Served
 
 TOOLS = "org.apache.kafka.tools."
 CLUSTER = TOOLS + "ClusterTool"

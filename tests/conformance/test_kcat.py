@@ -8,8 +8,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-
-from serving import Served
+from tests.worlds.served_node import Served
 
 KCAT = shutil.which("kcat") or shutil.which("kafkacat")
 pytestmark = pytest.mark.skipif(KCAT is None, reason="kcat is not installed")

@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 from confluent_kafka import OFFSET_END, Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-
-from serving import FOREIGN, Served
+from tests.worlds.served_node import FOREIGN, Served
 
 Serve = Callable[..., Served]
 ROUNDS = 2 if FOREIGN else 4

@@ -13,11 +13,11 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Place
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPython
+from tests.worlds.served_node import Served, only_duramen
 
 from duramen.client import Cluster
 from duramen.client.protocol.versions import OWN_KEYS
 from duramen.wire.messages import API
-from serving import Served, only_duramen
 
 pytestmark = only_duramen
 Names = Callable[[str], str]

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
-
-from serving import DURAMEN, FOREIGN, Served, free_port, only_duramen
+from tests.worlds.served_node import DURAMEN, FOREIGN, Served, free_port, only_duramen
 
 pytestmark = only_duramen
 Serve = Callable[..., Served]

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-
-from serving import Served, only_duramen
+from tests.worlds.served_node import Served, only_duramen
 
 pytestmark = only_duramen
 

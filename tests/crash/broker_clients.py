@@ -18,7 +18,7 @@ from tests.crash.node_run import (
     REFUSALS,
 )
 from tests.crash.promises import require
-from tests.unit.server.broker_world import NOW, InProcess, Line
+from tests.worlds.broker_world import NOW, InProcess, Line
 
 from duramen.errors import ErrorCode
 from duramen.model import TopicId

@@ -19,8 +19,8 @@ from tests.crash.broker_promises import Excused, check_files, check_positions, c
 from tests.crash.lives import DEATHS, Ending
 from tests.crash.lives_steps import fault_of
 from tests.crash.promises import require
-from tests.unit.partition.partition_world import Lanes, Numbers
-from tests.unit.server.broker_world import InProcess
+from tests.worlds.broker_world import InProcess
+from tests.worlds.partition_world import Lanes, Numbers
 
 from duramen.errors import DuramenError
 from duramen.model import METADATA_TOPIC

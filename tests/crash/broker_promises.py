@@ -8,8 +8,8 @@ from collections.abc import Callable
 from tests.crash.broker_clients import GROUPS, SETTING, PartitionPromise, TopicPromise
 from tests.crash.node_run import OFFSET_FETCH, OWN_TOPICS
 from tests.crash.promises import require
-from tests.reading import stored_batches
-from tests.unit.server.broker_world import InProcess
+from tests.worlds.broker_world import InProcess
+from tests.worlds.stored_batches import stored_batches
 
 from duramen.model import OFFSETS_TOPIC
 from duramen.partition.metadata.controller import METADATA_PARTITION

@@ -15,7 +15,7 @@ from typing import Any, cast
 from tests.crash.promises import require
 from tests.crash.states import State
 from tests.crash.tape import TapeDisk
-from tests.unit.server.broker_world import NOW, InProcess
+from tests.worlds.broker_world import NOW, InProcess
 
 from duramen.errors import ErrorCode
 from duramen.model import OFFSETS_TOPIC, SINK_TOPICS, TopicId

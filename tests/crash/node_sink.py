@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.crash.node_run import NodeRun
-from tests.unit.server.broker_world import NOW
+from tests.worlds.broker_world import NOW
 
 from duramen.wire.batch import build_batch
 from duramen.wire.messages import API

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from tests.reading import stored_batches
+from tests.worlds.stored_batches import stored_batches
 
 from duramen.model import TopicId, TopicPartition
 from duramen.storage.directory.log_directory import LogDirectory

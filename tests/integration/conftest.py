@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from serving import Served
+from tests.worlds.served_node import Served
 
 
 @pytest.fixture(scope="session")

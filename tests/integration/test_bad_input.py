@@ -30,12 +30,12 @@ from rawclient import (
     let_in,
     sized,
 )
+from tests.worlds.served_node import Served, only_duramen
 
 from duramen.errors import ErrorCode
 from duramen.wire.batch import HEADER_SIZE, replace_payload
 from duramen.wire.compression import GZIP
 from duramen.wire.messages import API
-from serving import Served, only_duramen
 
 pytestmark = only_duramen
 CRC32C_POSITION = 17

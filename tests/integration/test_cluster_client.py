@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.worlds.served_node import Served, free_port
 
 from duramen.client import CONTROLLER, EARLIEST, LATEST, MAX_TIMESTAMP, READ_COMMITTED, Cluster, Coordinator
 from duramen.errors import (
@@ -23,7 +24,6 @@ from duramen.errors import (
 from duramen.model import TopicPartition
 from duramen.wire.batch import batches, build_batch, records
 from duramen.wire.messages import API
-from serving import Served, free_port
 
 TIME = 1_760_000_000_000
 CREATE_TOPICS, FIND_COORDINATOR, HEARTBEAT = 19, 10, 12

@@ -11,8 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-from serving import DURAMEN, only_duramen
+from tests.worlds.served_node import DURAMEN, only_duramen
 
 pytestmark = only_duramen
 

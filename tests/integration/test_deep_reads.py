@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 from rawclient import FETCH, Raw
+from tests.worlds.served_node import Served, only_duramen
 
 from duramen.page_cache import PAGE_BYTES, count_call
 from duramen.storage.read.verified_window import RECENT_BYTES
 from duramen.wire.batch import batches, records
 from duramen.wire.messages import API
-from serving import Served, only_duramen
 
 pytestmark = [only_duramen, pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")]
 MIB = 1 << 20

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.serving import Served, only_duramen
+from tests.worlds.served_node import Served, only_duramen
 
 DESCRIPTORS = 256
 

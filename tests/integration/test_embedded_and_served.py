@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.worlds.served_node import Served
 
 import duramen
-from serving import Served
 
 
 def read_all(bootstrap: str, topic: str, count: int) -> list[tuple[int, bytes | None, bytes | None]]:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from rawclient import DELETE_RECORDS, DELETE_TOPICS, FETCH, METADATA, Raw, batch, frame
+from tests.worlds.served_node import Served
 
 from duramen.errors import ErrorCode
 from duramen.wire.batch import batches
 from duramen.wire.messages import API
-from serving import Served
 
 REQUEST = API[FETCH].request
 VERSIONS = [4, 7, 11, 12, 13, 17, 18]

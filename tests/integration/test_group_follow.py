@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from rawclient import Raw
-
-from serving import DURAMEN, Served
+from tests.worlds.served_node import DURAMEN, Served
 
 WAIT_SECONDS = 60
 SESSION_MS = 6000

@@ -11,11 +11,11 @@ from typing import Literal
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.worlds.served_node import DURAMEN, Served
 
 from duramen.client import LATEST, Cluster
 from duramen.model import TopicPartition as Place
 from duramen.swaps import Cut, GroupReader, SwapConflictError, SwapLog
-from serving import DURAMEN, Served
 
 SECONDS_MAX = 60.0
 Read = list[tuple[str, int, bytes | None]]

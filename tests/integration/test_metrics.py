@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 from prometheus_client.parser import text_string_to_metric_families
-
-from serving import Served, free_port
+from tests.worlds.served_node import Served, free_port
 
 
 def get(port: int, page: str) -> str:

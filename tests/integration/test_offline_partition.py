@@ -11,8 +11,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as Partition
-
-from serving import DURAMEN, Served, free_port, only_duramen
+from tests.worlds.served_node import DURAMEN, Served, free_port, only_duramen
 
 
 @only_duramen

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from rawclient import PRODUCE, Raw, batch
+from tests.worlds.served_node import Served
 
 from duramen.wire.batch import HEADER_SIZE, replace_payload
 from duramen.wire.compression import ZSTD, compress
 from duramen.wire.messages import API
-from serving import Served
 
 
 @pytest.mark.parametrize(("version", "code"), [(3, 76), (6, 76), (7, 0), (8, 0)])

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
-
-from serving import Served, free_port, only_duramen
+from tests.worlds.served_node import Served, free_port, only_duramen
 
 SECONDS = 40.0
 LAG = "duramen_loop_lag_seconds"

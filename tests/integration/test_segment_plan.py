@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from tests.worlds.served_node import Served
 
 from duramen.client import CONTROLLER, Cluster
 from duramen.client.blocking.sealed_segments import SealedReader, sealed_segment
@@ -22,7 +23,6 @@ from duramen.errors import ErrorCode, KafkaError, LeaseLostError
 from duramen.model import TopicPartition
 from duramen.wire.batch import batches, build_batch
 from duramen.wire.messages import API
-from serving import Served
 
 TIME = 1_760_000_000_000
 SEGMENT_BYTES = 1 << 20

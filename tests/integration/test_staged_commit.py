@@ -8,13 +8,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.worlds.served_node import Served
+
 from duramen.client import CONTROLLER, Cluster, Coordinator
 from duramen.model import TopicPartition
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.run.cluster import Node
 from duramen.wire.batch import batches, build_batch, records
 from duramen.wire.messages import API
-from serving import Served
 
 TIME = 1_760_000_000_000
 CREATE_TOPICS, CLAIM, STAGE, COMMIT = 19, 10000, 10001, 10002

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from tests.worlds.served_node import Served
 
 from duramen.pipelines.run.cluster import Node
-from serving import Served
 
 GIVEN = {"cleanup.policy": "compact", "retention.ms": "1234567890", "max.message.bytes": "2000000"}
 

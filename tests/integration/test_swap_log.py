@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from tests.worlds.served_node import Served, only_duramen
 
 from duramen.client import LATEST, Cluster
 from duramen.model import TopicPartition
 from duramen.swaps import Cut, SwapConflictError, SwapLog
 from duramen.swaps.swap_log import SWAPS_TOPIC
-from serving import Served, only_duramen
 
 CUTS = [Cut("late", {0: 5}, "late.v2", {0: 3}), Cut("late.v2", {0: 9}, "late", {0: 7})]
 

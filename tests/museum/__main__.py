@@ -1,11 +1,11 @@
-"""python -m museum: the catalogue, every exhibit shown with its guard and without."""
+"""python -m tests.museum: the catalogue, every exhibit shown with its guard and without."""
 
 from __future__ import annotations
 
 import sys
 
-from museum import compaction, damage, identity, limits, power  # noqa: F401  (they hang up the exhibits)
-from museum.exhibit import EXHIBITS, BrokenPromiseError, Exhibit, unguarded
+from tests.museum import compaction, damage, identity, limits, power  # noqa: F401  (they hang up the exhibits)
+from tests.museum.exhibit import EXHIBITS, BrokenPromiseError, Exhibit, unguarded
 
 
 def outcome(shown: Exhibit) -> str:

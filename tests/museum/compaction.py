@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tests.museum.exhibit import Replaced, exhibit, promise
 from tests.unit.storage.test_cleaner import HOUR, TOPIC_ID, Bench
 
 from duramen.storage.compaction import key_map
 from duramen.storage.compaction.segment_rewrite import Copy, Rules
 from duramen.wire.batch import BatchHeader
-from museum.exhibit import Replaced, exhibit, promise
 
 
 def _short_digests(

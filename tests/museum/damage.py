@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.scenarios.storage_workload import FIRST, SmallSegments, append, checkpoint, commit, read_all, start
-from tests.unit.partition.partition_world import Bench, plain
+from tests.museum.exhibit import Replaced, exhibit, promise
+from tests.museum.power import VALUES, acknowledge, cut, reopened, stored
+from tests.worlds.partition_world import Bench, plain
+from tests.worlds.storage_workload import FIRST, SmallSegments, append, checkpoint, commit, read_all, start
 
 from duramen.errors import CorruptLogError, DuramenError
 from duramen.model import TopicPartition
@@ -18,8 +20,6 @@ from duramen.storage.read import read_plan
 from duramen.storage.read.read_plan import ColdRead, ReadPlan
 from duramen.storage.recovery import replay, startup
 from duramen.wire.seal import Seal
-from museum.exhibit import Replaced, exhibit, promise
-from museum.power import VALUES, acknowledge, cut, reopened, stored
 
 
 def segment_path(bench: Bench) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.unit.partition.partition_world import NOW, Bench, plain
+from tests.museum.exhibit import Replaced, exhibit, promise
+from tests.museum.power import cut, reopened
+from tests.worlds.partition_world import NOW, Bench, plain
 
 from duramen.machines.group import offsets
 from duramen.machines.group.ages import Ages
@@ -16,8 +18,6 @@ from duramen.partition.replica.partition import Appended
 from duramen.storage.log.producer_retention import KeepProducers
 from duramen.storage.segment.producer_state import ProducerStates
 from duramen.wire.batch import BatchHeader
-from museum.exhibit import Replaced, exhibit, promise
-from museum.power import cut, reopened
 
 HOUR_MS = 3_600_000
 

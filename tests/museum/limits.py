@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import cramjam
-from tests.unit.server.broker_world import InProcess
+from tests.museum.exhibit import Replaced, exhibit, promise
+from tests.worlds.broker_world import InProcess
 
 from duramen.errors import KafkaError
 from duramen.server.net import connection
 from duramen.wire import compression
-from museum.exhibit import Replaced, exhibit, promise
 
 MIB = 1 << 20
 

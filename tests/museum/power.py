@@ -6,9 +6,10 @@ import errno
 from collections.abc import Callable
 from typing import Any
 
-from tests.scenarios.storage_workload import append, checkpoint, commit, one_log, read_all, start
-from tests.unit.partition.partition_world import Bench, plain
-from tests.unit.server.broker_world import InProcess
+from tests.museum.exhibit import Replaced, during, exhibit, promise
+from tests.worlds.broker_world import InProcess
+from tests.worlds.partition_world import Bench, plain
+from tests.worlds.storage_workload import append, checkpoint, commit, one_log, read_all, start
 
 from duramen.errors import DuramenError
 from duramen.model import TopicPartition
@@ -24,7 +25,6 @@ from duramen.storage.log.log import Log
 from duramen.storage.log.sync import LogSync
 from duramen.wire.batch import batches, records
 from duramen.wire.messages import API
-from museum.exhibit import Replaced, during, exhibit, promise
 
 EARLIEST = -2
 """Timestamp by which ListOffsets tells the log start."""

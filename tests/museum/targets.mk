@@ -1,3 +1,3 @@
 .PHONY: museum
 museum: $(VENV)/dev.stamp ## public failures of storage systems, each with the guard that keeps it out and without
-	@PYTHONPATH=tests:. $(BIN)/python -m museum
+	@$(BIN)/python -m tests.museum

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from museum import compaction, damage, identity, limits, power
-from museum.exhibit import EXHIBITS, BrokenPromiseError, Exhibit, Way, unguarded
+from tests.museum import compaction, damage, identity, limits, power
+from tests.museum.exhibit import EXHIBITS, BrokenPromiseError, Exhibit, Way, unguarded
 
 HALLS = (power, damage, identity, limits, compaction)
 

@@ -1,4 +1,4 @@
-"""Random bit flips in files at rest, and what became of each: python tests/scenarios/bit_flips.py --flips 10000
+"""Random bit flips in files at rest, and what became of each: python -m tests.scenarios.bit_flips --flips 10000
 
 A flip is *noticed* when the node refuses to start, reports damage, or answers a request with an error; or when
 `duramen log verify` finds it. It is *harmless* when every answer is the same as without it. Whatever is neither, and
@@ -12,13 +12,9 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
-
-from flipped_node import Answers, Event, Image, Life, Machine, NoStartError, Questions, disk_of
+from tests.worlds.flipped_node import Answers, Event, Image, Life, Machine, NoStartError, Questions, disk_of
 
 from duramen.cli.log.findings import Finding
 from duramen.cli.log.inspection import verify_directory

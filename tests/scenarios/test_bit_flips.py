@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 from bit_flips import Case, make_case, outcome_of, run
-from flipped_node import Life, Machine, Questions, disk_of
+from tests.worlds.flipped_node import Life, Machine, Questions, disk_of
 
 from duramen.wire.batch import CRC_START, batches
 

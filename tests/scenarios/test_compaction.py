@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from compaction_world import History
+from tests.worlds.compaction_world import History
 
 from duramen.sim.world.disk import NodeDied
 

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from benchmarks.kafka_peer import DUMP_LOG, STORAGE, KafkaPeer, cluster_id, tool
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-
-from serving import Served
+from tests.worlds.served_node import Served
 
 TOPIC = "handed-over"
 RECORDS = 400

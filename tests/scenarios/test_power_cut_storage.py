@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from storage_workload import FIRST, Life, append, commit, read_all, start
+from tests.worlds.storage_workload import FIRST, Life, append, commit, read_all, start
 
 from duramen.sim.world.disk import CrashDisk, NodeDied
 

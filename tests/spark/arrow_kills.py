@@ -25,9 +25,9 @@ from fault_points import FaultPoints
 from held_node import COMMITTED, PARTLY_MOVED, HeldNode
 from sink_lab import BEFORE_PLAN
 from spark_processes import alive, executor_of, executors, kill_9, task_workers
+from tests.torture.sink_kills import Keeper
 
 from duramen.spark.sink.sink_points import AFTER_COMMIT, AFTER_STAGE, BEFORE_COMMIT, BEFORE_STAGE, TASK_DONE
-from torture.sink_kills import Keeper
 
 ROWS = 40
 """The most in a batch."""

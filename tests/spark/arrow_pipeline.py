@@ -1,6 +1,6 @@
 """The pipeline that is killed: a topic, a stream into another, a table that follows it; and the driver that runs it.
 
-    PYTHONPATH=tests:tests/spark python -m arrow_pipeline FOLDER BOOTSTRAP MASTER ROWS
+    PYTHONPATH=.:tests/spark python -m arrow_pipeline FOLDER BOOTSTRAP MASTER ROWS
 
 Input record `o` of partition `p` has the value `p:o`. The stream hands it on, the table is the history of the second
 topic, so every row of either is traced to the record it came from.

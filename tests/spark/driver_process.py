@@ -33,7 +33,7 @@ def environment() -> dict[str, str]:
     """In which the modules of this folder and `tests` are found, and Spark's workers run this Python."""
     given = [place for place in os.environ.get("PYTHONPATH", "").split(":") if place.startswith("/")]
     python = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
-    path = {"PYTHONPATH": ":".join([str(HERE.parent), str(HERE), str(HERE.parents[1]), *given])}
+    path = {"PYTHONPATH": ":".join([str(HERE), str(HERE.parents[1]), *given])}
     # PySpark gives a worker 15 s to come to the JVM's socket, which a loaded machine needs.
     java_options = f"{SHORT_LIVED_JAVA} -Djava.io.tmpdir={tempfile.gettempdir()}"
     patient = {"JAVA_TOOL_OPTIONS": java_options, "SPARK_AUTH_SOCKET_TIMEOUT": "120"}

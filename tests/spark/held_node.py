@@ -9,13 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from fault_points import FaultPoints
+from tests.worlds.served_node import Served, finding_tests
 
 from duramen.cli.main import main
 from duramen.partition.sinks.commit_applier import Materialiser
-from serving import Served
 
 COMMITTED: Final = "node-committed"
 """The commit's record is committed; no record of the batch was moved."""
@@ -29,6 +27,9 @@ class HeldNode(Served):
     def command(self) -> list[str]:
         _, *rest = super().command()
         return [sys.executable, __file__, str(self.folder / "points"), *rest]
+
+    def environment(self) -> dict[str, str]:
+        return finding_tests()
 
 
 def _hold_at(points: FaultPoints) -> None:

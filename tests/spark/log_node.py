@@ -8,11 +8,11 @@ from pathlib import Path
 
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from tests.worlds.served_node import Served
 
 from duramen.client import Cluster
 from duramen.model import TopicPartition
 from duramen.wire.batch import NewRecord, build_batch
-from serving import Served
 
 
 class LogNode(Served):

@@ -9,5 +9,5 @@ SINK_SEED ?= 1
 
 .PHONY: torture-spark
 torture-spark: $(VENV)/dev.stamp ## the exactly-once sink: node, driver, executors killed at every arrow; two drivers; speculation; counted
-	@PYTHONPATH=tests:tests/spark $(BIN)/python -m spark_torture --rounds $(SINK_ROUNDS) --failures $(SINK_FAILURES_EACH) \
+	@PYTHONPATH=.:tests/spark $(BIN)/python -m spark_torture --rounds $(SINK_ROUNDS) --failures $(SINK_FAILURES_EACH) \
 		--played-kills $(SINK_KILLS) --played-failures $(SINK_FAILURES) --seed $(SINK_SEED)

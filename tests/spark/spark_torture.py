@@ -1,6 +1,6 @@
 """`make torture-spark`: kills and injected failures of the way from topic to topic to table, and the figures of them.
 
-    PYTHONPATH=tests:tests/spark python -m spark_torture --rounds 3 --seed 1
+    PYTHONPATH=.:tests/spark python -m spark_torture --rounds 3 --seed 1
 
 Histories without Spark, a pipeline on local[2,4], one on a local cluster, then two drivers and speculation. Each part
 has inputs of its own and ends with the comparison of what was written with them. What happened is counted and printed
@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from arrow_kills import ARROWS, CLUSTER, JVM, LOCAL, LOCAL_VICTIMS, VICTIMS, Round, Torture, failures, rounds_of
+from tests.torture import sink_kills
 
 from duramen.errors import DuramenError
-from torture import sink_kills
 
 KILLS_MIN, KILLS_EACH_MIN = 40, 3
 """In all; of each victim at each arrow."""

@@ -16,11 +16,11 @@ from sink_driver import ROWS, SINK_ID, TOPIC
 from sink_lab import create_topic, values
 from spark_processes import alive
 from tests.spark.clusters import LOOPBACK, standalone
+from tests.worlds.served_node import Served
 
 from duramen.client import Cluster
 from duramen.spark.sink.sink_calls import SinkCalls
 from duramen.spark.sink.sink_points import AFTER_STAGE, BEFORE_COMMIT
-from serving import Served
 
 pytestmark = pytest.mark.timeout(1500)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from tests.spark.log_node import log_node
+from tests.worlds.served_node import DURAMEN
 
 from duramen import pipelines
 from duramen.cli.spark.pipeline import load
-from serving import DURAMEN
 
 pytestmark = [
     pytest.mark.skipif(

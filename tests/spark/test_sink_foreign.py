@@ -9,12 +9,12 @@ import pytest
 from benchmarks.kafka_peer import KafkaPeer
 from kafka.partitioner.default import murmur2
 from sink_lab import create_topic, read_all
+from tests.worlds.sink_histories import SCHEMA
 
 from duramen.errors import ConfigError
 from duramen.spark.sink import sink
 from duramen.spark.sink.sink import batch_writer
 from duramen.spark.sink.sink_identity import TaskIdentity
-from sink_histories import SCHEMA
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

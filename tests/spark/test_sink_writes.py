@@ -15,12 +15,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from sink_lab import SOURCE, create_topic, read_all, register, values
+from tests.worlds.served_node import Served
 
 from duramen.client import ANY, Cluster
 from duramen.spark.sink.sink_calls import SinkCalls
 from duramen.spark.sink.sink_points import AFTER_COMMIT, AFTER_STAGE, BEFORE_COMMIT, TASK_DONE
 from duramen.wire.messages import API
-from serving import Served
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

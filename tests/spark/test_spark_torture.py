@@ -15,6 +15,7 @@ import spark_torture
 from arrow_kills import ARROWS, VICTIMS
 from arrow_pipeline import COPIED, NUMBERS, PointsConnector
 from spark_torture import FAILURES_MIN, PLAYED, SPARK, Figures
+from tests.worlds.served_node import Served, only_duramen
 
 from duramen.client import Cluster
 from duramen.model import TopicPartition
@@ -22,7 +23,6 @@ from duramen.pipelines.model.declaration import STORES
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.run.connector import DuramenConnector
 from duramen.wire.batch import build_batch
-from serving import Served, only_duramen
 
 EACH = arrow_judge.FILL
 

@@ -19,10 +19,10 @@ from sink_lab import read_all
 from spark_processes import executors, kill_9
 from tests.spark.clusters import BRIEF, Standalone, standalone
 from tests.spark.log_node import LogNode, log_node
+from tests.worlds.served_node import DURAMEN
 
 from duramen import pipelines
 from duramen.cli.spark.pipeline import load
-from serving import DURAMEN
 
 pytestmark = [
     pytest.mark.skipif("DURAMEN_SPARK_LONG" not in os.environ, reason="long: make test-spark-matrix runs it"),

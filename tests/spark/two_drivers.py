@@ -14,9 +14,9 @@ import pytest
 from driver_process import SinkDriver, until
 from sink_driver import ROWS, TOPIC
 from sink_lab import create_topic, values
+from tests.worlds.served_node import Served
 
 from duramen.spark.sink.sink_points import AFTER_COMMIT, BEFORE_COMMIT
-from serving import Served
 
 pytestmark = pytest.mark.timeout(1500)
 

@@ -1,9 +1,9 @@
 """A disk that is full again and again under load, retention making room: no record twice, none out of its order.
 
-    python -m torture.brim --rounds 10
+    python -m tests.torture.brim --rounds 10
 
 One idempotent producer has batches for many partitions under way when the disk becomes full, and when there is room
-again. Needs a small file system of its own, as `torture.full_disk`.
+again. Needs a small file system of its own, as `tests.torture.full_disk`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-
-from serving import Served
-from torture.full_disk import SECONDS, on_small_volume
+from tests.torture.full_disk import SECONDS, on_small_volume
+from tests.worlds.served_node import Served
 
 VOLUME_BYTES = 96 << 20
 PARTITIONS = 60
@@ -137,7 +136,7 @@ class Brim:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="torture.brim", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tests.torture.brim", description=__doc__)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

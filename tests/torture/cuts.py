@@ -1,4 +1,4 @@
-"""Power cuts on real files: python -m torture.cuts --rounds 20.
+"""Power cuts on real files: python -m tests.torture.cuts --rounds 20.
 
 A node runs under load on a disk that writes down its syncs, and is killed. From what was synced up to some moment, and
 nothing else, a directory is built; a node started on it must have everything that was acknowledged by then.
@@ -14,11 +14,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from serving import Served
-from torture.kills import SETTINGS
-from torture.ledger import Audit, Ledger, verdict
-from torture.load import Load
-from torture.shadow import Sync, apply, first_cut, read
+from tests.torture.kills import SETTINGS
+from tests.torture.ledger import Audit, Ledger, verdict
+from tests.torture.load import Load
+from tests.torture.shadow import Sync, apply, first_cut, read
+from tests.worlds.served_node import Served, finding_tests
 
 
 class RecordedNode(Served):
@@ -29,8 +29,11 @@ class RecordedNode(Served):
         return self.folder.with_name(f"{self.folder.name}.syncs")
 
     def command(self) -> list[str]:
-        program = [sys.executable, str(Path(__file__).with_name("recorded_node.py"))]
+        program = [sys.executable, "-m", "tests.torture.recorded_node"]
         return [*program, str(self.notebook), str(self.folder), *super().command()[1:]]
+
+    def environment(self) -> dict[str, str]:
+        return finding_tests()
 
     def launch(self) -> None:
         self.notebook.unlink(missing_ok=True)
@@ -116,7 +119,7 @@ class PowerCuts:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="torture.cuts", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tests.torture.cuts", description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--cuts", type=int, default=3, help="further cuts per round, at random syncs")
     parser.add_argument("--seed", type=int, default=1)

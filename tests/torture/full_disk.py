@@ -1,6 +1,6 @@
 """kill -9 round the deletion of a topic on a disk that is really full: it makes room, and nothing else is lost.
 
-    python -m torture.full_disk --kills 30
+    python -m tests.torture.full_disk --kills 30
 
 Needs a small file system of its own: a tmpfs, which only root may mount.
 """
@@ -20,10 +20,10 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.torture.ledger import number_of, value_of, verdict
+from tests.worlds.served_node import Served
 
 from duramen.storage.files.ballast import RESERVE
-from serving import Served
-from torture.ledger import number_of, value_of, verdict
 
 VOLUME_BYTES = 32 << 20
 SETTINGS = {
@@ -207,7 +207,7 @@ def on_small_volume(torture: Callable[[Path, Path], list[str]], size: int = VOLU
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="torture.full_disk", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tests.torture.full_disk", description=__doc__)
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

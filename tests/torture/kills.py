@@ -1,6 +1,6 @@
 """kill -9 at random moments under load, clean stops between, and everything checked after each restart.
 
-    python -m torture.kills --kills 200
+    python -m tests.torture.kills --kills 200
 
 The node has two log directories and is started with other settings each time.
 """
@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 from statistics import median
 
-from serving import Served
-from torture.ledger import Audit, Ledger, verdict
-from torture.load import Load
+from tests.torture.ledger import Audit, Ledger, verdict
+from tests.torture.load import Load
+from tests.worlds.served_node import Served
 
 # Small, so that rolls, checkpoints and laps of the journal happen between any two kills.
 SETTINGS = {
@@ -139,7 +139,7 @@ class Torture:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="torture.kills", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tests.torture.kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=60, help="stop after this time, whatever was reached")

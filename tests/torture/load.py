@@ -12,9 +12,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from kafka import KafkaProducer
-
-from torture.ledger import OUTAGE_SECONDS, SECONDS, Ledger, Sent, value_of
-from torture.odd_writers import CONFIGS, OUTLIVE_POWER, OddWriter
+from tests.torture.ledger import OUTAGE_SECONDS, SECONDS, Ledger, Sent, value_of
+from tests.torture.odd_writers import CONFIGS, OUTLIVE_POWER, OddWriter
 
 PARTITIONS = 3
 KEYS = 40

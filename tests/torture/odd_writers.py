@@ -9,10 +9,11 @@ import random
 import time
 from collections import Counter
 
+from tests.torture.ledger import Ledger, Sent, value_of
+
 from duramen.client import Cluster
 from duramen.model import NO_TIMESTAMP, TopicPartition
 from duramen.wire.batch import NewRecord, build_batch, stamp_max_timestamp
-from torture.ledger import Ledger, Sent, value_of
 
 PASSES_S = 2.0
 CONFIGS: dict[str, dict[str, str]] = {

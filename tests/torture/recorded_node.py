@@ -1,15 +1,14 @@
-"""`duramen serve` on a disk that writes down its syncs: python recorded_node.py NOTEBOOK BASE serve ..."""
+"""`duramen serve` on a disk that notes its syncs: python -m tests.torture.recorded_node NOTEBOOK BASE serve ..."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.torture.shadow import Notebook, RecordingDisk
 
 import duramen.server.net.os_ports as world
 from duramen.cli.main import main
-from torture.shadow import Notebook, RecordingDisk
 
 if __name__ == "__main__":
     notebook = Notebook(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,6 +1,6 @@
 """Histories of a streaming query against a real node that is killed at the arrows of the staged commit.
 
-    PYTHONPATH=tests python -m torture.sink_kills --kills 200 --seed 1
+    python -m tests.torture.sink_kills --kills 200 --seed 1
 
 Spark's part is played by `sink_histories`; the sink, the protocol and the node are the real ones. At every point a
 failure may be injected, and the node may be killed: at once, or a few milliseconds later, which before a commit means
@@ -22,13 +22,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.worlds.served_node import Served
+from tests.worlds.sink_histories import Faults, History
+
 from duramen.client import CONTROLLER, EARLIEST, LATEST, Cluster
 from duramen.model import TopicPartition
 from duramen.spark.sink.sink_points import ALL, BEFORE_COMMIT
 from duramen.wire.batch import batches, records
 from duramen.wire.messages import API
-from serving import Served
-from sink_histories import Faults, History
 
 CREATE_TOPICS = 19
 BATCHES = 12

@@ -7,7 +7,7 @@ TORTURE_SEED ?= 1
 
 .PHONY: torture
 torture: $(VENV)/dev.stamp ## 200 kill -9 under load, 80 power cuts on real files, 12 kills on a full disk, a load that fills it, all checked each time
-	@PYTHONPATH=tests $(BIN)/python -m torture.kills --kills $(KILLS) --seed $(TORTURE_SEED)
-	@PYTHONPATH=tests $(BIN)/python -m torture.cuts --rounds $(CUTS) --seed $(TORTURE_SEED)
-	@PYTHONPATH=tests $(BIN)/python -m torture.full_disk --kills $(FULL_DISK_KILLS) --seed $(TORTURE_SEED)
-	@PYTHONPATH=tests $(BIN)/python -m torture.brim --rounds $(BRIM_ROUNDS) --seed $(TORTURE_SEED)
+	@$(BIN)/python -m tests.torture.kills --kills $(KILLS) --seed $(TORTURE_SEED)
+	@$(BIN)/python -m tests.torture.cuts --rounds $(CUTS) --seed $(TORTURE_SEED)
+	@$(BIN)/python -m tests.torture.full_disk --kills $(FULL_DISK_KILLS) --seed $(TORTURE_SEED)
+	@$(BIN)/python -m tests.torture.brim --rounds $(BRIM_ROUNDS) --seed $(TORTURE_SEED)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from serving import only_duramen
-from torture.sink_kills import torture
+from tests.torture.sink_kills import torture
+from tests.worlds.served_node import only_duramen
 
 pytestmark = [only_duramen, pytest.mark.slow]
 

@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from serving import Served, only_duramen
-from torture.brim import VOLUME_BYTES, Brim
-from torture.cuts import PowerCuts
-from torture.full_disk import FullDisk, small_volume
-from torture.kills import SETTINGS, Torture
-from torture.ledger import Audit, Ledger, number_of, value_of
-from torture.load import Load
-from torture.shadow import apply, first_cut, read
+from tests.torture.brim import VOLUME_BYTES, Brim
+from tests.torture.cuts import PowerCuts
+from tests.torture.full_disk import FullDisk, small_volume
+from tests.torture.kills import SETTINGS, Torture
+from tests.torture.ledger import Audit, Ledger, number_of, value_of
+from tests.torture.load import Load
+from tests.torture.shadow import apply, first_cut, read
+from tests.worlds.served_node import Served, only_duramen
 
 pytestmark = [only_duramen, pytest.mark.slow, pytest.mark.timeout(400)]
 

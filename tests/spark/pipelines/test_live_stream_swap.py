@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import DataFrame, SparkSession
 from test_live_swap import Background, quiet
+from tests.worlds.served_node import Served
 
 from duramen import pipelines
 from duramen.pipelines.model.folders import StepFolder
@@ -25,7 +26,6 @@ from duramen.pipelines.run.connector import DuramenConnector
 from duramen.pipelines.run.reprocess import Reprocessing
 from duramen.pipelines.run.runner import Runner
 from duramen.swaps import GroupReader
-from serving import Served
 
 pytestmark = [
     pytest.mark.skipif("DURAMEN_SPARK_LONG" not in os.environ, reason="minutes: make swaps"),

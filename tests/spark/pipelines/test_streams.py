@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import DataFrame, SparkSession
+from tests.worlds.served_node import Served
 
 from duramen import pipelines
 from duramen.client import Cluster
@@ -20,7 +21,6 @@ from duramen.pipelines.run.connector import DuramenConnector
 from duramen.pipelines.run.reprocess import NotReadyError, Reprocessing
 from duramen.pipelines.run.runner import Runner
 from duramen.swaps import Cut, SwapLog
-from serving import Served
 
 FLIGHTS = pipelines.Topic("flights", key="tail", schema="delay int")
 

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.worlds.served_node import DURAMEN, Served
 
 from duramen.cli.main import main
 from duramen.client import LATEST, Cluster
 from duramen.model import TopicPartition
-from serving import DURAMEN, Served
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "spark.md"
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from random import Random
 from typing import NamedTuple
+
+from tests.worlds.storage_workload import FIRST, append, checkpoint, commit, housekeep, read_all, small, start
 
 from duramen.cli.log.findings import Finding
 from duramen.cli.log.inspection import verify_directory
@@ -16,10 +16,6 @@ from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.log import Log
 from duramen.storage.repair.rewrite_partition import DROPPED, Action
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import FIRST, append, checkpoint, commit, housekeep, read_all, small, start
 
 TP = TopicPartition("first", 0)
 

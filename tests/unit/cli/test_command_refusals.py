@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.worlds.served_node import Served
 
 from duramen.cli.main import main
 from duramen.cli.shared.preflight import find_node
-from serving import Served
 
 Refused = Callable[..., str]
 

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.worlds.served_node import Served
 
 from duramen.cli.main import main
 from duramen.client import Cluster
 from duramen.model import TopicPartition
 from duramen.wire.batch import build_batch
-from serving import Served
 
 RUN = [sys.executable, "-m", "duramen.cli.main"]
 

@@ -10,8 +10,8 @@ from functools import cache
 from random import Random
 
 import pytest
-from repair_world import filled, opened
-from storage_workload import SeededEntropy, read_all
+from tests.unit.cli.repair_world import filled, opened
+from tests.worlds.storage_workload import SeededEntropy, read_all
 
 from duramen.cli.log.findings import DirectoryReport
 from duramen.cli.log.inspection import verify_directory

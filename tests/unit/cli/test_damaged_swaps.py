@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from random import Random
 from typing import Any
 from unittest.mock import patch
 
 import click
 import pytest
-from repair_world import cut_short, findings, scribble
-from test_lost_directories import repaired
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
-
-from test_cleaner import Bench, Compacted
+from tests.unit.cli.repair_world import cut_short, findings, scribble
+from tests.unit.cli.test_lost_directories import repaired
+from tests.unit.storage.test_cleaner import Bench, Compacted
 
 from duramen.cli.log import repair as repair_command
 from duramen.cli.log.repair import survey_directory

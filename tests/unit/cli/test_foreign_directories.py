@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from random import Random
 
 import pytest
-from repair_world import TP, findings
+from tests.unit.cli.repair_world import TP, findings
+from tests.worlds.storage_workload import FIRST, SECOND, append, checkpoint, commit, housekeep, read_all, small, start
 
 from duramen.cli.log.repair import survey_directory
 from duramen.errors import StorageError
@@ -15,10 +14,6 @@ from duramen.model import TopicId, TopicPartition, topic_id_text
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.segment.partition_metadata import encode_partition_metadata, is_damaged_id
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import FIRST, SECOND, append, checkpoint, commit, housekeep, read_all, small, start
 
 ONE, OTHER = "/data/first-0", "/data/second-0"
 WHOSE = r"its partition.metadata names topic id .*where only that file is wrong, remove it"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from repair_world import TP, cut_short, findings
-from test_repair_doubts import OTHER, put, settled
+from tests.unit.cli.repair_world import TP, cut_short, findings
+from tests.unit.cli.test_repair_doubts import OTHER, put, settled
+from tests.worlds.storage_workload import FIRST, SECOND, commit, housekeep, read_all, start
 
 from duramen.cli.log import repair as repair_command
 from duramen.cli.log.repair import survey_directory
@@ -18,10 +17,6 @@ from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import losses
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.config import PlainLogConfig
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import FIRST, SECOND, commit, housekeep, read_all, start
 
 HOME = "/data/first-0"
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from random import Random
 
 import pytest
-from repair_world import TP, filled, findings, opened
+from tests.unit.cli.repair_world import TP, filled, findings, opened
+from tests.worlds.storage_workload import (
+    FIRST,
+    SECOND,
+    append,
+    checkpoint,
+    commit,
+    fill,
+    housekeep,
+    one_log,
+    read_all,
+    small,
+    start,
+)
 
 from duramen.cli.log.repair import survey_directory
 from duramen.errors import StorageError
 from duramen.sim.world.disk import CrashDisk
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import FIRST, SECOND, append, checkpoint, commit, fill, housekeep, one_log, read_all, small, start
 
 METADATA = "/data/first-0/partition.metadata"
 MADE_AGAIN = f"{METADATA}: it was missing or damaged; it was made again"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import errno
-import sys
 from contextlib import suppress
-from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
 import pytest
-from repair_world import fill as filled
-from repair_world import findings
+from tests.unit.cli.repair_world import fill as filled
+from tests.unit.cli.repair_world import findings
+from tests.worlds.storage_workload import FIRST, checkpoint, commit, fill, housekeep, one_log, read_all, start
 
 from duramen.cli.log import repair as repair_command
 from duramen.cli.log.repair import survey_directory
@@ -20,10 +19,6 @@ from duramen.storage.checkpoint.loss_record import losses
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.wire.batch import batches
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import FIRST, checkpoint, commit, fill, housekeep, one_log, read_all, start
 
 HOME = "/data/first-0"
 SEGMENT = f"{HOME}/{0:020d}.log"

@@ -14,12 +14,12 @@ from typing import Any
 
 import click
 import pytest
+from tests.worlds.served_node import Served
 
 from duramen.cli.main import main
 from duramen.cli.shared.preflight import find_node
 from duramen.errors import DeadlineError, NetworkError
 from duramen.swaps.losses import Losses
-from serving import Served
 
 RUN = [sys.executable, "-m", "duramen.cli.main"]
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+from tests.unit.cli.repair_world import TP, Harm, Segments, filled, findings, interrupted, opened, scribble
+from tests.worlds.storage_workload import FIRST, SeededEntropy, append, checkpoint, commit, read_all, small, start
 
 from duramen.cli.log import repair as repair_command
 from duramen.cli.log.repair import apply, command, survey_directory
@@ -32,11 +33,6 @@ from duramen.storage.repair.journal_reset import (
 )
 from duramen.storage.repair.journal_salvage import survey_journal
 from duramen.storage.repair.rewrite_partition import DROPPED, REMOVED, RESTORED
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from repair_world import TP, Harm, Segments, filled, findings, interrupted, opened, scribble
-from storage_workload import FIRST, SeededEntropy, append, checkpoint, commit, read_all, small, start
 
 
 def test_a_sound_directory_needs_nothing() -> None:

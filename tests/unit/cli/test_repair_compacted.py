@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from repair_world import Harm, filled, findings, opened
-from storage_workload import SmallSegments, checkpoint, commit, housekeep
-from test_repair_ends import END, HARMS, reached
+from tests.unit.cli.repair_world import Harm, filled, findings, opened
+from tests.unit.cli.test_repair_ends import END, HARMS, reached
+from tests.worlds.storage_workload import SmallSegments, checkpoint, commit, housekeep
+from tests.worlds.stored_batches import stored_batches
 
 from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import CrashDisk
@@ -14,7 +15,6 @@ from duramen.storage.compaction.cleaner import CleanerSettings
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.log import Log
 from duramen.wire.batch import build_batch, parse_header, records
-from reading import stored_batches
 
 NOW = 3_000_000
 

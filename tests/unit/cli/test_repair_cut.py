@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from random import Random
 from typing import NamedTuple
 from unittest.mock import patch
 
 import pytest
-from repair_world import CHANGES, TP, findings, scribble
+from tests.unit.cli.repair_world import CHANGES, TP, findings, scribble
+from tests.worlds.storage_workload import FIRST, SECOND, append, checkpoint, commit, housekeep, read_all, small, start
 
 from duramen.cli.log import repair as repair_command
 from duramen.cli.log.repair import survey_directory
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.checkpoint.loss_record import losses
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import FIRST, SECOND, append, checkpoint, commit, housekeep, read_all, small, start
 
 LONG, SHORT = "/data/first-0", "/data/second-0"
 

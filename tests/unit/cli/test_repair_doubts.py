@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from repair_world import TP, findings, opened, scribble
+from tests.unit.cli.repair_world import TP, findings, opened, scribble
+from tests.worlds.storage_workload import FIRST, SECOND, append, checkpoint, commit, housekeep, read_all, small, start
 
 from duramen.cli.log import repair as repair_command
 from duramen.cli.log.repair import apply, survey_directory
@@ -22,10 +21,6 @@ from duramen.storage.log.log import Log
 from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.wire.batch import batches, build_batch, parse_header
 from duramen.wire.seal import BLOCK_BYTES
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import FIRST, SECOND, append, checkpoint, commit, housekeep, read_all, small, start
 
 OTHER = TopicPartition("second", 0)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from repair_world import TP, Harm, Segments, filled, findings, interrupted, opened, scribble
-from storage_workload import append, checkpoint, commit, housekeep, read_all
+from tests.unit.cli.repair_world import TP, Harm, Segments, filled, findings, interrupted, opened, scribble
+from tests.worlds.storage_workload import append, checkpoint, commit, housekeep, read_all
+from tests.worlds.stored_batches import stored_batches
 
 from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import CrashDisk
@@ -12,7 +13,6 @@ from duramen.storage.checkpoint.loss_record import losses
 from duramen.storage.files.atomic import remove_file
 from duramen.storage.log.log import Log
 from duramen.storage.repair.rewrite_partition import DROPPED
-from reading import stored_batches
 
 END = 60
 

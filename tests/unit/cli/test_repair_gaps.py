@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-from repair_world import TP, filled, findings, opened, scribble
+from tests.unit.cli.repair_world import TP, filled, findings, opened, scribble
+from tests.worlds.storage_workload import (
+    FIRST,
+    SeededEntropy,
+    append,
+    checkpoint,
+    commit,
+    housekeep,
+    read_all,
+    small,
+    start,
+)
 
 from duramen.cli.log.repair import apply, survey_directory
 from duramen.errors import StorageError
@@ -17,10 +25,6 @@ from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.repair.journal_reset import settle
 from duramen.storage.repair.rewrite_partition import DROPPED, Action
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import FIRST, SeededEntropy, append, checkpoint, commit, housekeep, read_all, small, start
 
 
 def compact(disk: CrashDisk) -> None:

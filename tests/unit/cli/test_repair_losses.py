@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner
-from repair_world import TP, Harm, Segments, filled, findings, interrupted, opened, scribble
-
-from duramen.cli.log import repair as repair_command
-from duramen.cli.log.repair import apply, command, survey_directory
-from duramen.errors import DirectoryLockedError
-from duramen.model import TopicPartition
-from duramen.sim.world.disk import CrashDisk
-from duramen.storage.checkpoint.kafka_files import encode_offsets
-from duramen.storage.checkpoint.loss_record import losses
-from duramen.storage.directory.log_directory import LogDirectory
-from duramen.storage.files.atomic import replace_file
-from duramen.storage.files.os_disk import RealDisk
-from duramen.storage.repair.rewrite_partition import DROPPED, REPAIRED
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import (
+from tests.unit.cli.repair_world import TP, Harm, Segments, filled, findings, interrupted, opened, scribble
+from tests.worlds.storage_workload import (
     FIRST,
     SECOND,
     SETTINGS,
@@ -38,6 +22,18 @@ from storage_workload import (
     small,
     start,
 )
+
+from duramen.cli.log import repair as repair_command
+from duramen.cli.log.repair import apply, command, survey_directory
+from duramen.errors import DirectoryLockedError
+from duramen.model import TopicPartition
+from duramen.sim.world.disk import CrashDisk
+from duramen.storage.checkpoint.kafka_files import encode_offsets
+from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.files.atomic import replace_file
+from duramen.storage.files.os_disk import RealDisk
+from duramen.storage.repair.rewrite_partition import DROPPED, REPAIRED
 
 
 def cut_off(disk: CrashDisk, path: str, size: int) -> None:

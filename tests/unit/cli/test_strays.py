@@ -6,9 +6,9 @@ import contextlib
 from random import Random
 
 import pytest
-from repair_world import Segments, cut_short, filled, findings, opened
-from storage_workload import FIRST, read_all, start
-from test_lost_directories import repaired
+from tests.unit.cli.repair_world import Segments, cut_short, filled, findings, opened
+from tests.unit.cli.test_lost_directories import repaired
+from tests.worlds.storage_workload import FIRST, read_all, start
 
 from duramen.cli.log.repair import survey_directory
 from duramen.sim.world.disk import CrashDisk

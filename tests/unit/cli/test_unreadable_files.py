@@ -9,8 +9,8 @@ from random import Random
 from unittest.mock import patch
 
 import pytest
-from tests.unit.server.broker_world import InProcess
-from tests.unit.server.lost_metadata_world import delete, repaired, stopped
+from tests.worlds.broker_world import InProcess
+from tests.worlds.lost_metadata_world import delete, repaired, stopped
 
 from duramen.cli.log import repair as repair_command
 from duramen.cli.log.inspection import verify_directory

@@ -8,8 +8,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from repair_world import TP, Harm, Segments, filled, findings, opened, scribble
-from storage_workload import FIRST, append, checkpoint, commit, housekeep, read_all, small, start
+from tests.unit.cli.repair_world import TP, Harm, Segments, filled, findings, opened, scribble
+from tests.worlds.storage_workload import FIRST, append, checkpoint, commit, housekeep, read_all, small, start
 
 from duramen.cli.log.findings import PartitionReport
 from duramen.cli.log.inspection import verify_directory

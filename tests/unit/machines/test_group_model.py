@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
-from tests.unit.machines.group_harness import Coordinator
+from tests.worlds.group_harness import Coordinator
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.group import (

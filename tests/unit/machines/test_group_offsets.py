@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.machines.group_harness import Coordinator, subscription
+from tests.worlds.group_harness import Coordinator, subscription
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import LogRecord

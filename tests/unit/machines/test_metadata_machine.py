@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.machines.fakes import FakeClock, FakePartition
+from tests.worlds.machine_fakes import FakeClock, FakePartition
 
 from duramen.config import BrokerConfig, load_broker_config
 from duramen.errors import ErrorCode, KafkaError

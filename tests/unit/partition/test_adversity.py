@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable
 
 import pytest
-from partition_world import NOW, TOPIC_ID, TP, Bench, NoTimer
+from tests.worlds.partition_world import NOW, TOPIC_ID, TP, Bench, NoTimer
 
 from duramen.errors import ErrorCode, KafkaError, StorageError
 from duramen.partition.metadata.controller import Catalog

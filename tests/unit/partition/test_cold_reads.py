@@ -8,7 +8,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from partition_world import Bench, joined, plain
+from tests.worlds.partition_world import Bench, joined, plain
 
 from duramen.errors import CorruptLogError
 from duramen.page_cache import DIRECT_BYTES

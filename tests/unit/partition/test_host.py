@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.machines.fakes import FakeClock, FakePartition
+from tests.worlds.machine_fakes import FakeClock, FakePartition
 
 from duramen.errors import BugError, ClosedError, DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.machines.contract import LogRecord, Outcome, TimerFired, TransactionMarks

@@ -6,7 +6,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from partition_world import NOW, TP, Bench, marker, plain, transactional
+from tests.worlds.partition_world import NOW, TP, Bench, marker, plain, transactional
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.partition.replica.batch_rules import RecordsRefusedError, rewrite

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from partition_world import NOW, Bench, plain
+from tests.worlds.partition_world import NOW, Bench, plain
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import TopicPartition

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from partition_world import Bench, plain
+from tests.worlds.partition_world import Bench, plain
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.partition.replica.partition import MAX_QUEUED_BEHIND_REWRITE, Appended

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from partition_world import NOW, Bench
+from tests.worlds.partition_world import NOW, Bench
 
 from duramen.errors import ErrorCode
 from duramen.partition.replica.batch_rules import RecordsRefusedError

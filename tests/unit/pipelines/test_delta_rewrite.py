@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
-from histories import SCHEMA, History, by_key, replayed
+from tests.worlds.changelog_histories import SCHEMA, History, by_key, replayed
 
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.tables import delta_rewrite

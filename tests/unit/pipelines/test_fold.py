@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from histories import ROWS, SCHEMA, History, by_key, replayed
+from tests.worlds.changelog_histories import ROWS, SCHEMA, History, by_key, replayed
 
 from duramen.pipelines.model.offsets import Cause, Offsets
 from duramen.pipelines.tables.changelog import ChangelogError, alive, conform, fold

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from histories import SCHEMA, History, by_key, replayed
+from tests.worlds.changelog_histories import SCHEMA, History, by_key, replayed
 
 from duramen import pipelines
 from duramen.errors import ConfigError, StorageError

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterable
 
 import pytest
-from tests.unit.server.broker_world import InProcess, Line
+from tests.worlds.broker_world import InProcess, Line
 
 from duramen.model import TopicPartition
 from duramen.ports import Part

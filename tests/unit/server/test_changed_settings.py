@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.server.broker_world import NOW, InProcess, Line, after_power_cut
+from tests.worlds.broker_world import NOW, InProcess, Line, after_power_cut
 
 from duramen.errors import ErrorCode
 from duramen.wire.batch import build_batch

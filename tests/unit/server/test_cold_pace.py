@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.partition.partition_world import Lanes
-from tests.unit.server.broker_world import Agenda, InProcess, Line
+from tests.worlds.broker_world import Agenda, InProcess, Line
+from tests.worlds.partition_world import Lanes
 
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import process_time
 
 import pytest
-from tests.unit.server.broker_world import InProcess
+from tests.worlds.broker_world import InProcess
 
 from duramen.config import describe_topic
 from duramen.errors import ErrorCode, KafkaError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, generate_latest
-from tests.unit.server.broker_world import NOW, InProcess
+from tests.worlds.broker_world import NOW, InProcess
 
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from tests.unit.server.broker_world import InProcess, Line
+from tests.worlds.broker_world import InProcess, Line
 
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition

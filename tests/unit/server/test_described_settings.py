@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.server.broker_world import InProcess
+from tests.worlds.broker_world import InProcess
 
 from duramen.errors import ErrorCode
 from duramen.wire.messages import API

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.server.broker_world import NOW, InProcess, Line, claiming
+from tests.worlds.broker_world import NOW, InProcess, Line, claiming
 
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.files.atomic import replace_file

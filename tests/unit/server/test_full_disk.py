@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.server.broker_world import NOW, InProcess
+from tests.worlds.broker_world import NOW, InProcess
 
 from duramen.errors import ErrorCode
 from duramen.server.metrics.exposition import BrokerCollector

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.server.broker_world import InProcess
 from tests.unit.server.test_full_disk import FULL, KAFKA_STORAGE_ERROR, create, fill, offsets
 from tests.unit.server.test_made_anew import delete_topic
+from tests.worlds.broker_world import InProcess
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import SINK_STATE_TOPIC

@@ -6,8 +6,7 @@ import functools
 from typing import Any
 
 import pytest
-from tests.unit.machines.group_harness import subscription
-from tests.unit.server.group_broker import (
+from tests.worlds.group_broker import (
     COMMIT,
     DELETE,
     DESCRIBE,
@@ -23,6 +22,7 @@ from tests.unit.server.group_broker import (
     Broker,
     versions,
 )
+from tests.worlds.group_harness import subscription
 
 from duramen.config import load_broker_config
 from duramen.errors import ErrorCode, KafkaError

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.unit.server.broker_world import NOW, InProcess, Line
+from tests.worlds.broker_world import NOW, InProcess, Line
 
 from duramen.server.dispatch import MAX_ELEMENTS, TABLE, Row
 from duramen.wire.batch import build_batch

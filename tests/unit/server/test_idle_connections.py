@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.server.broker_world import InProcess, SlowLine
+from tests.worlds.broker_world import InProcess, SlowLine
 
 PIECE_BYTES = 50_000
 

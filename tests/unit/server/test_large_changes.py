@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.unit.server.broker_world import InProcess, Line
+from tests.worlds.broker_world import InProcess, Line
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.partition.host.host import Host

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.unit.server.broker_world import InProcess
 from tests.unit.server.test_full_disk import create, events
 from tests.unit.server.test_made_anew import delete_topic
+from tests.worlds.broker_world import InProcess
 
 from duramen.model import TopicPartition
 from duramen.partition.store import delete_partitions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.server.broker_world import InProcess, Line
+from tests.worlds.broker_world import InProcess, Line
 
 from duramen.server.handlers import admin_configs, describe_log_dirs, metadata
 from duramen.wire.messages import API

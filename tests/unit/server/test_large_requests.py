@@ -8,8 +8,8 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from tests.unit.server.broker_world import InProcess, Line
-from tests.wide_requests import wide_requests
+from tests.worlds.broker_world import InProcess, Line
+from tests.worlds.wide_requests import wide_requests
 
 from duramen.errors import ErrorCode
 from duramen.server.api.request import STEP

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.unit.server.broker_world import InProcess, after_power_cut
-from tests.unit.server.sink_client import RELEASE, Sink, alter, jump, offsets, values
+from tests.worlds.broker_world import InProcess, after_power_cut
+from tests.worlds.sink_client import RELEASE, Sink, alter, jump, offsets, values
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.sink.commands import FinishCommit

@@ -6,9 +6,8 @@ import errno
 from typing import Any
 
 import pytest
-from tests.unit.partition.partition_world import Numbers
-from tests.unit.server.broker_world import InProcess
-from tests.unit.server.lost_metadata_world import (
+from tests.worlds.broker_world import InProcess
+from tests.worlds.lost_metadata_world import (
     LOG_HOME,
     add_partitions,
     delete,
@@ -20,6 +19,7 @@ from tests.unit.server.lost_metadata_world import (
     told,
     without,
 )
+from tests.worlds.partition_world import Numbers
 
 from duramen.errors import DuramenError
 from duramen.machines.metadata import codec

@@ -6,9 +6,9 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from tests.unit.server import broker_world
-from tests.unit.server.broker_world import NOW, InProcess
-from tests.unit.server.lost_metadata_world import (
+from tests.worlds import broker_world
+from tests.worlds.broker_world import NOW, InProcess
+from tests.worlds.lost_metadata_world import (
     append,
     gone,
     producer_id,

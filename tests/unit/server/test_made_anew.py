@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.server.broker_world import InProcess, Line
+from tests.worlds.broker_world import InProcess, Line
 
 from duramen.errors import ErrorCode
 from duramen.server.handlers.fetch import FetchCall

@@ -6,7 +6,7 @@ import struct
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.unit.server.broker_world import InProcess
+from tests.worlds.broker_world import InProcess
 
 from duramen.server.metrics.exposition import BrokerCollector
 from duramen.server.metrics.metrics import SECONDS_BUCKETS

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from tests.unit.server.broker_world import NOW, InProcess, Line
-from tests.unit.server.lost_metadata_world import producer_id, stopped
+from tests.unit.cli.repair_world import cut_short
+from tests.worlds.broker_world import NOW, InProcess, Line
+from tests.worlds.lost_metadata_world import producer_id, stopped
 
 from duramen.cli.log import repair as repair_command
 from duramen.cli.log.inspection import verify_directory
@@ -21,10 +20,6 @@ from duramen.partition.metadata.controller import METADATA_PARTITION
 from duramen.server.coordinators.groups import partition_for
 from duramen.sim.world.disk import CrashDisk
 from duramen.wire.messages import API
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
-
-from repair_world import cut_short
 
 TOPICS = [f"t{number}" for number in range(8)]
 LEFT = "/b"

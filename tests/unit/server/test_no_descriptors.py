@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 
 import pytest
-from tests.unit.server.broker_world import InProcess
 from tests.unit.server.test_full_disk import KAFKA_STORAGE_ERROR, all_offsets, create, events
 from tests.unit.server.test_made_anew import delete_topic
 from tests.unit.server.test_metadata_snapshots import restarted
+from tests.worlds.broker_world import InProcess
 
 from duramen.sim.world.disk import Call
 from duramen.storage.files.ballast import RESERVE

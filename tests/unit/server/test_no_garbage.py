@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 import pytest
-from tests.unit.server.broker_world import InProcess
+from tests.worlds.broker_world import InProcess
 
 from duramen.sim.world.disk import CrashDisk
 

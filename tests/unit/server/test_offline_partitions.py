@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.server.broker_world import NOW, InProcess, after_power_cut
+from tests.worlds.broker_world import NOW, InProcess, after_power_cut
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from duramen.model import TopicPartition

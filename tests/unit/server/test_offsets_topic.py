@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.unit.server.broker_world import InProcess, after_power_cut
+from tests.worlds.broker_world import InProcess, after_power_cut
 
 from duramen.errors import ErrorCode
 from duramen.wire.messages import API

@@ -6,7 +6,7 @@ import gc
 from typing import Any
 
 import pytest
-from tests.unit.server.broker_world import InProcess, Line
+from tests.worlds.broker_world import InProcess, Line
 
 from duramen.server.handlers import fetch
 from duramen.wire.messages import API

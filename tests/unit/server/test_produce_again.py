@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.server.broker_world import NOW, InProcess, Line
+from tests.worlds.broker_world import NOW, InProcess, Line
 
 from duramen.server.handlers import produce_again
 from duramen.server.handlers.produce_again import KnownProduces, batch_behind

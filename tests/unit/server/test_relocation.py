@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.server.broker_world import InProcess, after_power_cut
-from tests.unit.server.sink_client import Sink, batch, values
+from tests.worlds.broker_world import InProcess, after_power_cut
+from tests.worlds.sink_client import Sink, batch, values
 
 from duramen.model import STAGING_TOPIC, TopicPartition
 from duramen.partition.metadata import controller

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.server.broker_world import NOW, InProcess
+from tests.worlds.broker_world import NOW, InProcess
 
 from duramen.server.coordinators.groups import Coordinators
 from duramen.wire.batch import build_batch

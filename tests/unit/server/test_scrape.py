@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.core import GaugeMetricFamily
-from tests.unit.server.group_broker import COMMIT, Broker
+from tests.worlds.group_broker import COMMIT, Broker
 
 from duramen.server.metrics import scrape
 from duramen.server.metrics.exposition import BrokerCollector

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.server.broker_world import InProcess
+from tests.worlds.broker_world import InProcess
 
 from duramen.errors import ErrorCode, StorageError
 from duramen.sim.world.disk import Call, CrashDisk

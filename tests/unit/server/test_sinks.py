@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.unit.server.broker_world import NOW, InProcess, after_power_cut
-from tests.unit.server.sink_client import (
+from tests.worlds.broker_world import NOW, InProcess, after_power_cut
+from tests.worlds.sink_client import (
     DESCRIBE,
     LIST,
     RELEASE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.server.broker_world import NOW, InProcess, claiming
+from tests.worlds.broker_world import NOW, InProcess, claiming
 
 from duramen.wire.batch import GREATEST, build_batch, parse_header, records
 from duramen.wire.batch_filter import filtered_batch, spans

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from tests.unit.server.broker_world import InProcess
+from tests.worlds.broker_world import InProcess
 
 from duramen.errors import ErrorCode
 from duramen.sim.world.disk import CrashDisk

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 import pytest
-from tests.unit.server.broker_world import InProcess, SlowLine
 from tests.unit.server.test_connections import Server, Wire, frames, payload
+from tests.worlds.broker_world import InProcess, SlowLine
 
 from duramen.ports import Part
 from duramen.server.api.acceptor import UNREAD_CHECK_SECONDS, UNREAD_SECONDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.server.broker_world import InProcess
+from tests.worlds.broker_world import InProcess
 
 from duramen.errors import ErrorCode
 from duramen.machines.metadata import FeatureUpdate, MetadataImage, UpdateFeatures, features

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.server.broker_world import InProcess, after_power_cut
-from tests.unit.server.sink_client import Sink, batch, code, offsets, values
+from tests.worlds.broker_world import InProcess, after_power_cut
+from tests.worlds.sink_client import Sink, batch, code, offsets, values
 
 from duramen.machines.sink import machine as rules
 from duramen.partition.sinks import staging

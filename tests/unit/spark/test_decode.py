@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.unit.spark.batch_strategies import LIMIT, Partition, expected, partitions
+from tests.worlds.batch_strategies import LIMIT, Partition, expected, partitions
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.spark.codec.decode import Decoder, Wanted

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.spark.batch_strategies import LIMIT, thinned
+from tests.worlds.batch_strategies import LIMIT, thinned
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.spark.codec.decode import Decoder, Wanted, lanes

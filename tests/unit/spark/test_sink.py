@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fake_sinks import Broker
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType, TimestampType
 from tests.spark.log_node import log_node
+from tests.worlds.fake_sinks import Broker
 
 from duramen.client import Cluster
 from duramen.errors import ConfigError, DeadlineError, ErrorCode, KafkaError

@@ -6,11 +6,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from fake_sinks import Broker
+from tests.worlds.fake_sinks import Broker
+from tests.worlds.sink_histories import Faults, History
 
 from duramen.spark.sink import sink
 from duramen.spark.sink.sink_points import ALL
-from sink_histories import Faults, History
 
 
 def test_whatever_fails_each_row_is_there_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

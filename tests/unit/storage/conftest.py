@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from storage_helpers import Bench
+from tests.worlds.log_bench import Bench
 
 
 @pytest.fixture

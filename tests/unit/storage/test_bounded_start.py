@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.worlds.storage_workload import FIRST, SECOND, SeededEntropy, append, checkpoint, commit, read_all
 
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import TopicPartition
@@ -22,10 +21,6 @@ from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.log import Log
 from duramen.wire.batch import build_batch, parse_header
 from duramen.wire.seal import BLOCK_BYTES
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import FIRST, SECOND, SeededEntropy, append, checkpoint, commit, read_all
 
 TP = TopicPartition("first", 0)
 OTHER = TopicPartition("second", 0)

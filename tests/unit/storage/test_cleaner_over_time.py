@@ -6,8 +6,8 @@ import errno
 from random import Random
 
 import pytest
-from tests.unit.server.broker_world import claiming
 from tests.unit.storage.test_cleaner import HOUR, NOW, TOPIC_ID, TP, Bench, Compacted
+from tests.worlds.broker_world import claiming
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.model import TopicPartition

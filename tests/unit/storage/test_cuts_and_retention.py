@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from test_cuts_beside_jobs import put as put_of
-from test_overlaps import NOW, after, begun, checkpoint, commit, put, run_all, sync
+from tests.unit.storage.test_cuts_beside_jobs import put as put_of
+from tests.unit.storage.test_overlaps import NOW, after, begun, checkpoint, commit, put, run_all, sync
 
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.directory.log_directory import LogDirectory

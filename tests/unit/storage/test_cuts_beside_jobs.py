@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from test_overlaps import NOW, after, begun, checkpoint, commit, run_all, start
+from tests.unit.storage.test_overlaps import NOW, after, begun, checkpoint, commit, run_all, start
+from tests.worlds.stored_batches import stored_batches
 
 from duramen.sim.world.disk import Call
 from duramen.storage.directory.checkpointer import Checkpoint
@@ -18,7 +19,6 @@ from duramen.storage.log.producer_retention import KeepProducers
 from duramen.storage.segment.seal import SEALING
 from duramen.storage.segment.segment import PRODUCERS, SEAL
 from duramen.wire.batch import build_batch, parse_header
-from reading import stored_batches
 
 SIZES = {7: 300, 8: 700}
 """Of a batch of each producer."""

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import errno
-import sys
-from pathlib import Path
 from random import Random
 
 import pytest
+from tests.worlds.storage_workload import (
+    FIRST,
+    SECOND,
+    append,
+    checkpoint,
+    commit,
+    fill,
+    one_log,
+    read_all,
+    small,
+    start,
+)
 
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import Call, CrashDisk
 from duramen.storage.directory.housekeeping import SealSegment
 from duramen.storage.segment.segment import SEAL
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import FIRST, SECOND, append, checkpoint, commit, fill, one_log, read_all, small, start
 
 TP = TopicPartition("first", 0)
 

@@ -4,22 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 from pathlib import Path
 
 import pytest
-
-from duramen.errors import CorruptLogError, DirectoryLockedError, FencedDirectoryError, KafkaError, StorageError
-from duramen.model import TopicPartition
-from duramen.sim.world.disk import CrashDisk
-from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
-from duramen.storage.files.os_disk import RealDisk
-from duramen.storage.log.log import Log
-from duramen.wire.batch import build_batch
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import (
+from tests.worlds.storage_workload import (
     FIRST,
     KIB,
     LOOSE,
@@ -36,6 +24,14 @@ from storage_workload import (
     small,
     start,
 )
+
+from duramen.errors import CorruptLogError, DirectoryLockedError, FencedDirectoryError, KafkaError, StorageError
+from duramen.model import TopicPartition
+from duramen.sim.world.disk import CrashDisk
+from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
+from duramen.storage.files.os_disk import RealDisk
+from duramen.storage.log.log import Log
+from duramen.wire.batch import build_batch
 
 TP = TopicPartition("first", 0)
 LOG0 = "/data/first-0/00000000000000000000.log"

@@ -6,10 +6,10 @@ import errno
 from pathlib import Path
 
 import pytest
-from storage_helpers import TOPIC_ID, TP, Bench, cold
-from test_bounded_start import FIRST, LOG0, checkpoint, commit, filled, more, read_all, start
-from test_cleaner import NOW
-from test_cleaner import Bench as Compaction
+from tests.unit.storage.test_bounded_start import FIRST, LOG0, checkpoint, commit, filled, more, read_all, start
+from tests.unit.storage.test_cleaner import NOW
+from tests.unit.storage.test_cleaner import Bench as Compaction
+from tests.worlds.log_bench import TOPIC_ID, TP, Bench, cold
 
 from duramen.errors import CorruptLogError
 from duramen.machines.contract import LogRecord

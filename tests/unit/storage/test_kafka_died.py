@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
+from tests.worlds.storage_workload import checkpoint, fill, housekeep, one_log, read_all, start
 
 from duramen.errors import StorageError
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.files.atomic import replace_file
 from duramen.wire.batch import build_batch, parse_header, place
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import checkpoint, fill, housekeep, one_log, read_all, start
 
 LOG0 = "/data/first-0/00000000000000000000.log"
 

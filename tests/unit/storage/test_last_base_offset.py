@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from random import Random
 
 import pytest
+from tests.worlds.storage_workload import SeededEntropy, append, checkpoint, commit, fill, one_log, read_all, start
 
 from duramen.cli.log.findings import Finding
 from duramen.cli.log.inspection import verify_directory
@@ -17,10 +16,6 @@ from duramen.storage.checkpoint.loss_record import losses
 from duramen.storage.repair.journal_reset import settle
 from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.wire.batch import HEADER_SIZE, parse_header
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import SeededEntropy, append, checkpoint, commit, fill, one_log, read_all, start
 
 COUNT = 5
 FAR, NEAR = (1, 0x04), (7, 0x08)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from storage_helpers import Bench
+from tests.worlds.log_bench import Bench
 
 from duramen.errors import KafkaError
 from duramen.ports import FileSpan

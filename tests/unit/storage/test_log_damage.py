@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from storage_helpers import TOPIC_ID, TP, Bench, NoteJournal, cold, without_nowait
+from tests.worlds.log_bench import TOPIC_ID, TP, Bench, NoteJournal, cold, without_nowait
 
 from duramen.errors import CorruptLogError, StorageError
 from duramen.sim.world.disk import CrashDisk

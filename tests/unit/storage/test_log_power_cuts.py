@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from storage_helpers import TOPIC_ID, TP, Bench, NoteJournal
+from tests.worlds.log_bench import TOPIC_ID, TP, Bench, NoteJournal
 
 from duramen.sim.world.disk import CrashDisk, PowerCut
 from duramen.storage.log.config import PlainLogConfig

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
+from tests.worlds.storage_workload import append, checkpoint, commit, fill, housekeep, one_log, read_all, small, start
 
 from duramen.cli.log.repair import apply, survey_directory
 from duramen.storage.checkpoint.loss_record import losses, unreadable_losses, write_down
 from duramen.storage.repair.rewrite_partition import DROPPED
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import append, checkpoint, commit, fill, housekeep, one_log, read_all, small, start
 
 
 @pytest.mark.parametrize("lost", [[], ["duramen-checkpoint"]])

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import re
-import sys
 from functools import partial
-from pathlib import Path
 from random import Random
 
 import pytest
+from tests.worlds.storage_workload import (
+    SECOND,
+    SeededEntropy,
+    append,
+    checkpoint,
+    commit,
+    fill,
+    housekeep,
+    one_log,
+    read_all,
+    small,
+    start,
+)
 
 from duramen.cli.log.findings import Finding
 from duramen.cli.log.inspection import verify_directory
@@ -24,22 +35,6 @@ from duramen.storage.journal.parts import PartMaker
 from duramen.storage.journal.reader import read_journal
 from duramen.storage.repair.journal_reset import forgo_journal
 from duramen.storage.repair.journal_salvage import survey_journal
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import (
-    SECOND,
-    SeededEntropy,
-    append,
-    checkpoint,
-    commit,
-    fill,
-    housekeep,
-    one_log,
-    read_all,
-    small,
-    start,
-)
 
 
 def overwrite(disk: CrashDisk, path: str, position: int, data: bytes) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
-from pathlib import Path
 from random import Random
 
 import pytest
-from test_cleaner import NOW, TOPIC_ID, TP, Bench, Entropy
+from tests.unit.storage.test_cleaner import NOW, TOPIC_ID, TP, Bench, Entropy
+from tests.worlds.storage_workload import commit, fill, forget_lists, one_log, start
 
 from duramen.cli.log.findings import Finding
 from duramen.cli.log.inspection import verify_directory
@@ -23,10 +22,6 @@ from duramen.storage.log.log import Log
 from duramen.storage.repair.journal_reset import settle
 from duramen.storage.repair.rewrite_partition import DROPPED, MOVED
 from duramen.wire.batch import batches, records
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import commit, fill, forget_lists, one_log, start
 
 FULL = b"v" * 1500
 """Two of these fill a segment of the bench, so that a pass merges no more than two."""

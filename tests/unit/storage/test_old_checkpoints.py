@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
+from tests.worlds.storage_workload import append, checkpoint, commit, fill, housekeep, one_log, read_all, start
 
 from duramen.cli.log.inspection import verify_directory
 from duramen.cli.log.repair import apply, survey_directory
@@ -14,10 +12,6 @@ from duramen.storage.checkpoint.kafka_files import encode_clean_shutdown
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.log import Log
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import append, checkpoint, commit, fill, housekeep, one_log, read_all, start
 
 OURS = "/data/duramen-checkpoint"
 BESIDE = "/data/duramen-directory"

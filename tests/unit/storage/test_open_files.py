@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import sys
 from pathlib import Path
 
 import pytest
+from tests.worlds.storage_workload import SeededEntropy, append, checkpoint, commit, read_all
 
 from duramen.model import TopicPartition
 from duramen.ports import Disk, FileSpan
@@ -18,10 +18,6 @@ from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.files.open_files import OpenFiles
 from duramen.storage.files.os_disk import RealDisk
 from duramen.storage.log.config import PlainLogConfig
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import SeededEntropy, append, checkpoint, commit, read_all
 
 BOUND = 64
 SETTINGS = DirectorySettings(

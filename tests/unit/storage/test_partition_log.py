@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from storage_helpers import TOPIC_ID, TP, Bench, NoteJournal, cold, without_nowait
+from tests.worlds.log_bench import TOPIC_ID, TP, Bench, NoteJournal, cold, without_nowait
 
 from duramen.errors import ErrorCode, FencedDirectoryError, KafkaError
 from duramen.model import topic_id_text

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from storage_helpers import Bench, cold, without_nowait
+from tests.worlds.log_bench import Bench, cold, without_nowait
 
 from duramen.errors import CorruptLogError
 from duramen.storage.files.os_disk import RealFile

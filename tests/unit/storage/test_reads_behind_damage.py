@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from storage_helpers import Bench, cold
+from tests.worlds.log_bench import Bench, cold
 
 from duramen.errors import CorruptLogError
 from duramen.storage.segment import corruption

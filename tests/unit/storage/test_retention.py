@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
-import sys
-from pathlib import Path
 
 import pytest
+from tests.worlds.storage_workload import FIRST, append, commit, housekeep, read_all, small, start
 
 from duramen.errors import CorruptLogError
 from duramen.model import TopicPartition
@@ -15,10 +14,6 @@ from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.log import Log
 from duramen.storage.log.retention import active_expired, removable_before
 from duramen.wire.batch import build_batch, parse_header
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import FIRST, append, commit, housekeep, read_all, small, start
 
 DAY = 86_400_000
 

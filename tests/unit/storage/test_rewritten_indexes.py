@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from random import Random
 
 import pytest
+from tests.worlds.storage_workload import FIRST, SmallSegments, checkpoint, fill, housekeep, read_all, start
 
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.log import Log
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import FIRST, SmallSegments, checkpoint, fill, housekeep, read_all, start
 
 SEEDS = range(20)
 

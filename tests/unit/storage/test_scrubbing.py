@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
-import sys
-from pathlib import Path
 
 import pytest
+from tests.worlds.storage_workload import FIRST, SETTINGS, append, checkpoint, commit, housekeep, start
 
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import Call, CrashDisk
@@ -23,10 +22,6 @@ from duramen.storage.directory.scrubber import FIRST_SCRUB_DELAY_MS
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.log import Log
 from duramen.storage.segment.corruption import Damage
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import FIRST, SETTINGS, append, checkpoint, commit, housekeep, start
 
 TP = TopicPartition("first", 0)
 KIB = 1024

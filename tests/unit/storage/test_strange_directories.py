@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from random import Random
 
 import pytest
+from tests.worlds.storage_workload import FIRST, checkpoint, fill, one_log, read_all, small, start
 
 from duramen.cli.log.findings import Finding
 from duramen.cli.log.inspection import verify_directory
@@ -17,10 +16,6 @@ from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.checkpoint.kafka_files import encode_clean_shutdown
 from duramen.storage.checkpoint.manifest import kafka_was_here
 from duramen.storage.files.atomic import replace_file
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import FIRST, checkpoint, fill, one_log, read_all, small, start
 
 
 def found(disk: CrashDisk) -> list[Finding]:

@@ -7,7 +7,19 @@ from contextlib import suppress
 from random import Random
 
 import pytest
-from test_bounded_start import CONFIG, FIRST, SETTINGS, TP, SeededEntropy, checkpoint, commit, filled, more, start
+from tests.unit.storage.test_bounded_start import (
+    CONFIG,
+    FIRST,
+    SETTINGS,
+    TP,
+    SeededEntropy,
+    checkpoint,
+    commit,
+    filled,
+    more,
+    start,
+)
+from tests.worlds.stored_batches import stored_batches
 
 from duramen.errors import KafkaError
 from duramen.sim.world.disk import Call, CrashDisk, NodeDied
@@ -17,7 +29,6 @@ from duramen.storage.log.create import NewLog
 from duramen.storage.log.log import Log
 from duramen.storage.segment.producer_state import Duplicate
 from duramen.wire.batch import build_batch, parse_header
-from reading import stored_batches
 
 PAGE_CACHE = PlainLogConfig(durability="page-cache", index_interval_bytes=300)
 

@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-from duramen.model import TopicPartition
-from duramen.sim.world.disk import CrashDisk
-from duramen.storage.checkpoint.kafka_files import CHECKPOINT, read_checkpoint
-from duramen.storage.directory.log_directory import LogDirectory
-from duramen.storage.files.atomic import replace_file
-from duramen.storage.log.log import Log
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scenarios"))
-
-from storage_workload import (
+from tests.worlds.storage_workload import (
     KIB,
     LOOSE,
     SETTINGS,
@@ -29,6 +16,13 @@ from storage_workload import (
     small,
     start,
 )
+
+from duramen.model import TopicPartition
+from duramen.sim.world.disk import CrashDisk
+from duramen.storage.checkpoint.kafka_files import CHECKPOINT, read_checkpoint
+from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.files.atomic import replace_file
+from duramen.storage.log.log import Log
 
 KEY = (LOOSE, 0)
 

@@ -17,7 +17,7 @@ from duramen.storage.segment.write_checksums import WrittenSums
 from duramen.wire.checksum import crc32c
 from duramen.wire.seal import BLOCK_BYTES, Seal
 
-from storage_helpers import Bench  # isort: skip
+from tests.worlds.log_bench import Bench  # isort: skip
 
 STEPS = st.lists(
     st.one_of(

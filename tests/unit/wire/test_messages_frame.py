@@ -7,7 +7,7 @@ import importlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from message_strategies import few, kio_read, kio_write
+from tests.worlds.message_strategies import few, kio_read, kio_write
 
 from duramen.ports import FileSpan
 from duramen.wire import frame, messages

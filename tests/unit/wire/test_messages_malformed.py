@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from message_strategies import CASE_IDS, CASES, few, present, sample
+from tests.worlds.message_strategies import CASE_IDS, CASES, few, present, sample
 
 from duramen.wire import messages
 from duramen.wire.errors import DecodeError

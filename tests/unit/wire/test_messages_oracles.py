@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from message_strategies import (
+from tests.worlds.message_strategies import (
     KAFKA_CASE_IDS,
     KAFKA_CASES,
     few,

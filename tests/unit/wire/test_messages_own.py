@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from message_strategies import CASES, OWN, sample
+from tests.worlds.message_strategies import CASES, OWN, sample
 
 from duramen.wire import messages
 from duramen.wire.schema import Message

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from message_strategies import kio_fields, kio_read, kio_write, present, sample
+from tests.worlds.message_strategies import kio_fields, kio_read, kio_write, present, sample
 
 from duramen.wire.errors import DecodeError, EncodeError
 from duramen.wire.records import cluster_metadata, consumer, control, offsets

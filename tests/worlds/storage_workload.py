@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+from tests.worlds.stored_batches import stored_batches
+
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.kafka_files import encode_checkpoint, read_checkpoint
@@ -12,7 +14,6 @@ from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.log import Log
 from duramen.wire.batch import build_batch, parse_header, records
-from reading import stored_batches
 
 KIB = 1024
 SETTINGS = DirectorySettings(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, TypeVar
 
-from tests.unit.partition.partition_world import Lanes, Numbers, joined
+from tests.worlds.partition_world import Lanes, Numbers, joined
 
 from duramen.config import load_broker_config
 from duramen.ports import Part, World

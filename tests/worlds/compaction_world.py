@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
-from tests.reading import stored_batches
-from tests.scenarios.storage_workload import SeededEntropy, checkpoint, commit
+from tests.worlds.storage_workload import SeededEntropy, checkpoint, commit
+from tests.worlds.stored_batches import stored_batches
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import TopicPartition

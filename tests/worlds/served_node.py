@@ -21,6 +21,7 @@ FOREIGN = os.environ.get("DURAMEN_CONFORMANCE_SERVER", "")
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 60.0
 only_duramen = pytest.mark.skipif(bool(FOREIGN), reason="this is about Duramen's own process or files")
+ROOT = Path(__file__).resolve().parents[2]
 DURAMEN = str(Path(sys.executable).parent / "duramen")
 _CHANCE = random.SystemRandom()
 
@@ -42,6 +43,12 @@ def free_port() -> int:
                 continue
             claim.detach()
             return port
+
+
+def finding_tests() -> dict[str, str]:
+    """An environment in which a process finds `tests`, whatever folder it runs in."""
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, given)])}
 
 
 class Served:
@@ -77,6 +84,10 @@ class Served:
         self.kill()
         raise AssertionError(f"the server did not answer in {READY_SECONDS_MAX} s:\n{self.log()}")
 
+    def environment(self) -> dict[str, str]:
+        """A copy: what another thread sets meanwhile moves C's own (EFAULT)."""
+        return dict(os.environ)
+
     def launch(self) -> None:
         """Start the process and wait for nothing."""
         assert self.process is None
@@ -87,7 +98,7 @@ class Served:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
-                env=dict(os.environ),  # a copy: what another thread sets meanwhile moves C's own (EFAULT)
+                env=self.environment(),
             )
 
     def kill(self) -> None:

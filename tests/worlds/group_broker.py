@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
-from tests.unit.machines.fakes import FakeClock, FakePartition
-from tests.unit.machines.group_harness import subscription
+from tests.worlds.group_harness import subscription
+from tests.worlds.machine_fakes import FakeClock, FakePartition
 
 from duramen.config import load_broker_config
 from duramen.errors import ErrorCode, KafkaError

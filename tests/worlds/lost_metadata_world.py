@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
-from tests.unit.server.broker_world import NOW, InProcess, Line
+from tests.worlds.broker_world import NOW, InProcess, Line
 
 from duramen.cli.log import repair as repair_command
 from duramen.cli.log.inspection import verify_directory

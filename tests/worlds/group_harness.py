@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.unit.machines.fakes import FakeClock, FakePartition
+from tests.worlds.machine_fakes import FakeClock, FakePartition
 
 from duramen.errors import ErrorCode
 from duramen.machines.group import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.unit.server.broker_world import NOW, InProcess, Line
+from tests.worlds.broker_world import NOW, InProcess, Line
 
 from duramen.errors import ErrorCode
 from duramen.wire.batch import batches, build_batch, records
