@@ -20,7 +20,7 @@ from duramen.client import (
     Cluster,
     Coordinator,
 )
-from duramen.client.blocking.segments import DESCRIBE_SEGMENTS
+from duramen.client.protocol.segments import DESCRIBE_SEGMENTS
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.model import TopicPartition
 from duramen.wire.batch import batches, build_batch, records

@@ -12,7 +12,7 @@ from tests.worlds.served_node import Served
 
 from duramen.client import CONTROLLER, Cluster
 from duramen.client.blocking.sealed_segments import SealedReader, sealed_segment
-from duramen.client.blocking.segments import (
+from duramen.client.protocol.segments import (
     DescribedPartition,
     SegmentPlan,
     describe_segments,

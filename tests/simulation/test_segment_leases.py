@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from duramen.client.loop.node_client import Actor, Client, Script, call
 from duramen.errors import ErrorCode
 from duramen.ports import World
 from duramen.server.broker import Broker
 from duramen.sim.run.simulation import HOST, PORT, configuration
-from duramen.sim.workload.client import Actor, Client, Script, call
 from duramen.sim.workload.workload import new_topic
 from duramen.sim.world.disk import CrashDisk
 from duramen.sim.world.loop import Loop, Process, SimClock

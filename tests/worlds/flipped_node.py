@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any
 
+from duramen.client.loop.node_client import Call, Client, call
 from duramen.config import load_broker_config
 from duramen.errors import ErrorCode
 from duramen.ports import World
 from duramen.server.broker import Broker
-from duramen.sim.workload.client import Call, Client, call
 from duramen.sim.world.disk import CrashDisk
 from duramen.sim.world.entropy import SimEntropy
 from duramen.sim.world.executor import SimExecutor

@@ -15,8 +15,8 @@ import pytest
 from duramen.client import Cluster, Coordinator
 from duramen.client.blocking.connection import RECEIVE_BYTES, Connection
 from duramen.client.blocking.connection_pool import parse_bootstrap
-from duramen.client.blocking.segments import HeldLease, release_leases
 from duramen.client.protocol.fetch import whole_batches
+from duramen.client.protocol.segments import HeldLease, release_leases
 from duramen.client.protocol.versions import ApiVersions
 from duramen.errors import ConfigError, CorruptLogError, DeadlineError, ErrorCode, KafkaError, NetworkError
 from duramen.model import TopicPartition

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from tests.spark.log_node import LogNode, log_node
 
 from duramen.client import Cluster
-from duramen.client.blocking.segments import DescribedPartition, describe_segments, extend_leases
+from duramen.client.protocol.segments import DescribedPartition, describe_segments, extend_leases
 from duramen.errors import (
     ConfigError,
     CorruptLogError,

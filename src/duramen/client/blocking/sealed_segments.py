@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from duramen.client.blocking.segments import DescribedPartition, DescribedSegment
 from duramen.client.protocol.fetch import whole_batches
+from duramen.client.protocol.segments import DescribedPartition, DescribedSegment
 from duramen.config.properties import parse_properties
 from duramen.errors import ConfigError, CorruptLogError, SegmentGoneError, StorageError, UnreachableStorageError
 from duramen.model import topic_id_text

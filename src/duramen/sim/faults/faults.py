@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 
+from duramen.client.loop.node_client import Client, Script
 from duramen.sim.check.invariants import InvariantViolated
-from duramen.sim.workload.client import Client, Script
 from duramen.sim.world.disk_faults import Errors, Latency, ShortReads, flip_a_bit, restore, take_pages
 from duramen.sim.world.node import Node
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from duramen.client.loop.node_client import Actor, Client, Script
 from duramen.config import BrokerConfig, load_broker_config
 from duramen.model import INTERNAL_TOPICS, TopicPartition
 from duramen.partition.store.settings import directory_settings
@@ -21,7 +22,6 @@ from duramen.sim.check.leaks import check_idle, check_stopped, removing
 from duramen.sim.check.repeated_recovery import check_replay
 from duramen.sim.faults.faults import DATA, SECOND, DiskLiedError, Faults
 from duramen.sim.workload.admin_workload import Configurer, Grower, Hardener, Recreator, trim
-from duramen.sim.workload.client import Actor, Client, Script
 from duramen.sim.workload.compacted_workload import COMPACTED, Folder, KeyedProducer
 from duramen.sim.workload.group_workload import Member
 from duramen.sim.workload.sink_workload import LATE, Driver, Latecomer, Sunk, check_event, read_sunk, watch_sink

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from duramen.client.loop.node_client import Call, Script, Steps, call
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
 from duramen.sim.check.invariants import InvariantViolated
-from duramen.sim.workload.client import Call, Script, Steps, call
 from duramen.sim.workload.workload import RETRY_S, Scene, create_topic, delete_records, read_records, unexpected
 from duramen.wire.batch import build_batch
 

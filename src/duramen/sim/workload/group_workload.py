@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from duramen.client.loop.node_client import Call, Script, Steps, call
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
 from duramen.sim.check.invariants import InvariantViolated
-from duramen.sim.workload.client import Call, Script, Steps, call
 from duramen.sim.workload.workload import EARLIEST, RETRY_S, Scene, decoded, fetch, list_offset, unexpected
 
 REJOIN = (

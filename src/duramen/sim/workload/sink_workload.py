@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from duramen.client.loop.node_client import Call, Script, Steps, call
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
 from duramen.sim.check.invariants import InvariantViolated
-from duramen.sim.workload.client import Call, Script, Steps, call
 from duramen.sim.workload.workload import LATEST, RETRY_S, Scene, create_topic, decoded, fetch, list_offset, unexpected
 from duramen.wire.batch import build_batch
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from duramen.client.loop.node_client import Call, Script, Steps, call
 from duramen.errors import ErrorCode
 from duramen.model import NO_TIMESTAMP, TopicPartition
 from duramen.ports import Clock
 from duramen.sim.check.coverage import Coverage
 from duramen.sim.check.invariants import InvariantViolated, Ledger
-from duramen.sim.workload.client import Call, Script, Steps, call
 from duramen.sim.workload.timestamp_faults import Stamps
 from duramen.wire.batch import (
     HEADER_SIZE,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from duramen.client.blocking.sealed_segments import SealedSegment, check_directory, sealed_segment
-from duramen.client.blocking.segments import DescribedPartition, DescribedSegment, HeldLease
+from duramen.client.protocol.segments import DescribedPartition, DescribedSegment, HeldLease
 from duramen.errors import ConfigError, UnreachableStorageError
 from duramen.model import TopicPartition
 from duramen.spark.source.plan import Split

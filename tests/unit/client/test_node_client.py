@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from duramen.client.loop.node_client import CALL_TIMEOUT_S, Actor, Client, Script, call
 from duramen.ports import Transport
-from duramen.sim.workload.client import CALL_TIMEOUT_S, Actor, Client, Script, call
 from duramen.sim.world.loop import Loop, Process, SimClock
 from duramen.sim.world.network import SimNetwork, SimPort
 from duramen.wire.frame import encode_response, parse_request, parse_request_header

@@ -1,0 +1,1 @@
+"""The client on the Network port: callbacks on one loop, nothing blocks."""
